@@ -18,6 +18,13 @@ use crate::kv::{Done, KvConfig, ORDER_TOPIC_CONFIG};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
 use crate::{answer, check, registration};
 
+/// System flag of a topic: it is of a unit.
+#[doc(alias = "FLAG_UNIT")]
+const UNIT: i32 = 1;
+/// System flag of a topic: it has subscriptions of units.
+#[doc(alias = "FLAG_UNIT_SUB")]
+const UNIT_SUB: i32 = 2;
+
 /// A request and the connection that it came by.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call<'a> {
@@ -115,6 +122,19 @@ impl Processor {
 
     pub(crate) fn topics(&self, Call { request, .. }: Call<'_>) -> Answer {
         Ok(topic_list(request, self.routes.topics(), None))
+    }
+
+    pub(crate) fn unit_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        Ok(topic_list(request, self.routes.topics_with_flags(|flags| flags & UNIT != 0), None))
+    }
+
+    pub(crate) fn unit_sub_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        Ok(topic_list(request, self.routes.topics_with_flags(|flags| flags & UNIT_SUB != 0), None))
+    }
+
+    pub(crate) fn unit_sub_ununit_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        let passes = |flags| flags & (UNIT | UNIT_SUB) == UNIT_SUB;
+        Ok(topic_list(request, self.routes.topics_with_flags(passes), None))
     }
 
     pub(crate) fn system_topics(&self, Call { request, .. }: Call<'_>) -> Answer {

@@ -40,8 +40,9 @@ request_table! {
     GET_NAMESRV_CONFIG => Route::Served(Processor::config);
     UPDATE_NAMESRV_CONFIG
         => Route::Refused { why: "the configuration is read at start; change it there and restart" };
-    GET_UNIT_TOPIC_LIST | GET_HAS_UNIT_SUB_TOPIC_LIST | GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
-        => Route::Refused { why: NOT_YET };
+    GET_UNIT_TOPIC_LIST => Route::Served(Processor::unit_topics);
+    GET_HAS_UNIT_SUB_TOPIC_LIST => Route::Served(Processor::unit_sub_topics);
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => Route::Served(Processor::unit_sub_ununit_topics);
 
     // Brokers.
     REGISTER_BROKER => Route::Served(Processor::register);

@@ -1,7 +1,7 @@
 //! What tools change: permissions, topics, key-value configuration.
 use std::time::Duration;
 
-use rocketpy_protocol::body::{QueueData, TopicRouteData};
+use rocketpy_protocol::body::{QueueData, TopicList, TopicRouteData};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::{Command, header, json};
 use rocketpy_remoting::MemoryBudget;
@@ -149,4 +149,27 @@ async fn entries_of_peers_stay_within_the_budget_and_routes_are_served() {
     assert!(budget.used_bytes() <= 1 << 18, "a quarter of the budget");
     assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
     bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+}
+
+#[tokio::test]
+async fn topics_are_listed_by_their_unit_flags() {
+    let bench = Bench::start().await;
+    bench.register(MASTER, &["plain", "TBW102"]).await;
+    for (topic, sys_flag) in [("unit", 1), ("sub", 2), ("both", 3)] {
+        let queues =
+            QueueData { broker_name: MASTER.name.into(), read_queues: 1, write_queues: 1, perm: 6, sys_flag };
+        let route = TopicRouteData { queue_datas: vec![queues], ..TopicRouteData::default() };
+        let header = header::RegisterTopicRequestHeader { topic };
+        let register = Command::request(request::REGISTER_TOPIC_IN_NAMESRV, &header);
+        let answer = bench.call(register.with_body(json::to_vec(&route))).await;
+        assert_eq!(answer.code, response::SUCCESS);
+    }
+    for (code, expected) in [
+        (request::GET_UNIT_TOPIC_LIST, &["both", "unit"][..]),
+        (request::GET_HAS_UNIT_SUB_TOPIC_LIST, &["both", "sub"]),
+        (request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, &["sub"]),
+    ] {
+        let list: TopicList = serde_json::from_str(&bench.text_of(code).await).expect("a list");
+        assert_eq!(list.topic_list, expected, "{code}");
+    }
 }
