@@ -99,6 +99,12 @@ pub(crate) enum Refusal {
         "the key-value configuration is full; delete keys, its file may have at most {limit_bytes} bytes"
     )]
     KvFull { limit_bytes: usize },
+    #[error("the body must be UTF-8 lines of key=value")]
+    Properties,
+    #[error("this key cannot change while the name server runs; set it at the start: {}", head(.key))]
+    FixedSetting { key: String },
+    #[error("{key} must be {expected}")]
+    SettingValue { key: String, expected: &'static str },
     #[error("too many changes wait for the file of the key-value configuration: {limit}")]
     KvBusy { limit: usize },
     #[error("the key-value configuration is not written, the change may or may not be on disk: {0}")]
@@ -119,12 +125,15 @@ impl Refusal {
             | Self::TooLong { .. }
             | Self::Control { .. }
             | Self::Address { .. }
+            | Self::SettingValue { .. }
             | Self::BrokerId { .. } => response::INVALID_PARAMETER,
+            Self::FixedSetting { .. } => response::NO_PERMISSION,
             Self::Memory(_) | Self::KvBusy { .. } => response::SYSTEM_BUSY,
             Self::Body(_)
             | Self::Registration(_)
             | Self::NotRegistered(_)
             | Self::NameTaken(_)
+            | Self::Properties
             | Self::KvFull { .. }
             | Self::KvWrite(_)
             | Self::UnknownBrokers { .. } => response::SYSTEM_ERROR,

@@ -15,6 +15,7 @@ mod registration;
 mod request;
 mod route;
 mod server;
+mod settings;
 
 pub use config::{DEFAULT_PORT, NameServerConfig};
 pub use error::NameServerError;

@@ -5,18 +5,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 use rocketpy_model::name;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
 use rocketpy_remoting::{Connection, MemoryBudget, Reply};
-use tracing::warn;
+use tokio::sync::Notify;
+use tracing::{info, warn};
 
 use crate::config::NameServerConfig;
 use crate::error::{NameServerError, Refusal};
 use crate::handler::answer_with;
 use crate::kv::{Done, KvConfig, ORDER_TOPIC_CONFIG};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
-use crate::{answer, check, registration};
+use crate::{answer, check, registration, settings};
 
 /// System flag of a topic: it is of a unit.
 #[doc(alias = "FLAG_UNIT")]
@@ -40,7 +42,9 @@ pub(crate) type Answer = Result<Command, Refusal>;
 #[doc(alias = "ClientRequestProcessor")]
 #[derive(Debug)]
 pub(crate) struct Processor {
-    config: NameServerConfig,
+    config: RwLock<NameServerConfig>,
+    /// Told when the settings change.
+    config_changed: Notify,
     routes: RouteTable,
     kv: Arc<KvConfig>,
     /// The address that was bound, with its real port.
@@ -52,7 +56,8 @@ impl Processor {
     pub(crate) fn new(config: NameServerConfig, memory: &Arc<MemoryBudget>) -> Result<Self, NameServerError> {
         let routes = RouteTable::new(memory.of_table());
         let kv = KvConfig::open(memory.of_table(), config.kv_config_path.clone())?;
-        Ok(Self { config, routes, kv, local_addr: OnceLock::new() })
+        let config = RwLock::new(config);
+        Ok(Self { config, config_changed: Notify::new(), routes, kv, local_addr: OnceLock::new() })
     }
 
     /// Sets the address that was bound.
@@ -76,6 +81,7 @@ impl Processor {
         let route = self.routes.route(header.topic).ok_or_else(no_route)?;
         let order = self
             .config
+            .read()
             .order_message_enabled
             .then(|| self.kv.get(ORDER_TOPIC_CONFIG, header.topic))
             .flatten();
@@ -143,8 +149,29 @@ impl Processor {
     }
 
     pub(crate) fn config(&self, Call { request, .. }: Call<'_>) -> Answer {
-        let local_addr = self.local_addr.get().copied().unwrap_or(self.config.listen);
-        Ok(success(request).with_body(self.config.to_properties(local_addr)))
+        let config = self.config.read();
+        let local_addr = self.local_addr.get().copied().unwrap_or(config.listen);
+        Ok(success(request).with_body(config.to_properties(local_addr)))
+    }
+
+    pub(crate) fn update_config(&self, Call { request, connection }: Call<'_>) -> Answer {
+        let mut config = self.config.write();
+        *config = settings::changed(&config, &request.body)?;
+        drop(config);
+        self.config_changed.notify_one();
+        info!(peer = %connection.peer(), "settings changed until the next start");
+        Ok(success(request))
+    }
+
+    /// Waits for the time of the next search for silent brokers, by the settings as they are then.
+    pub(crate) async fn scan_is_due(&self) {
+        loop {
+            let interval = self.config.read().scan_interval.max(Duration::from_millis(1));
+            tokio::select! {
+                () = tokio::time::sleep(interval) => return,
+                () = self.config_changed.notified() => {}
+            }
+        }
     }
 
     pub(crate) fn unregister(&self, Call { request, .. }: Call<'_>) -> Answer {
