@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::error::NameServerError;
 
-/// Largest file that is read. What is written stays far below: [`super::kv::MAX_ENTRY_BYTES`].
+/// Largest file that is read. What is written stays far below (`MAX_ENTRY_BYTES`).
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Values by namespace and key.

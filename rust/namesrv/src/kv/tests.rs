@@ -1,3 +1,5 @@
+//! The table and its file.
+
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_remoting::MemoryBudget;
 
