@@ -1,6 +1,7 @@
 //! The settings of a name server.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ pub struct NameServerConfig {
     /// Whether routes carry the order configuration of KV namespace `ORDER_TOPIC_CONFIG`. Default no.
     #[doc(alias = "orderMessageEnable")]
     pub order_message_enabled: bool,
+    /// File of the key-value configuration; its folder is made with the first entry. Default none: it is in memory alone.
+    #[doc(alias = "kvConfigPath")]
+    pub kv_config_path: Option<PathBuf>,
     /// Connections open at a time. Default 10,000.
     pub max_connections: usize,
     /// A connection on which nothing was read or written for this long is closed, and its brokers are unregistered. Default 120 s.
@@ -42,6 +46,7 @@ impl NameServerConfig {
             listen,
             scan_interval: Duration::from_secs(5),
             order_message_enabled: false,
+            kv_config_path: None,
             max_connections: 10_000,
             idle_timeout: Duration::from_secs(120),
             max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
@@ -54,6 +59,7 @@ impl NameServerConfig {
 impl NameServerConfig {
     /// The settings under Apache's names, as `key=value` lines, with the address that was bound.
     pub(crate) fn to_properties(&self, local_addr: SocketAddr) -> String {
+        let path = self.kv_config_path.iter().map(|path| format!("kvConfigPath={}\n", path.display()));
         let lines = [
             format!("bindAddress={}", local_addr.ip()),
             format!("listenPort={}", local_addr.port()),
@@ -61,7 +67,7 @@ impl NameServerConfig {
             format!("scanNotActiveBrokerInterval={}", self.scan_interval.as_millis()),
             format!("serverChannelMaxIdleTimeSeconds={}", self.idle_timeout.as_secs()),
         ];
-        lines.map(|line| line + "\n").concat()
+        lines.into_iter().map(|line| line + "\n").chain(path).collect()
     }
 }
 

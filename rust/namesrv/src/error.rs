@@ -1,5 +1,8 @@
 //! The reasons why a name server does not start, and why it refuses a request.
 
+use std::path::PathBuf;
+
+use rocketpy_env::EnvError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::body::RegistrationError;
 use rocketpy_protocol::code::request::name_of;
@@ -15,6 +18,48 @@ pub enum NameServerError {
     /// Its address cannot be listened on.
     #[error("name server: {0}")]
     Listen(#[from] ServerError),
+    /// The file of the key-value configuration cannot be read.
+    #[error("name server: {0}")]
+    Disk(#[from] EnvError),
+    /// The file of the key-value configuration cannot be decoded.
+    #[error("the key-value configuration cannot be decoded ({reason}): {}", path.display())]
+    KvConfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The entries of the file take more memory than there is for them.
+    #[error("the key-value configuration is too large ({reason}): {}", path.display())]
+    KvTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Which limit.
+        reason: NoMemory,
+    },
+}
+
+impl NameServerError {
+    /// The way out, for a person; `None` when the message says it all.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Listen(_) | Self::KvTooLarge { .. } => None,
+            Self::Disk(error) => error.hint().map(str::to_owned),
+            Self::KvConfig { path, .. } => Some(format!(
+                "move it away; without it the start takes {}.bak, the version before the last change",
+                path.display()
+            )),
+        }
+    }
+
+    /// Whether the same start may succeed later without a change.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Listen(_) => true,
+            Self::Disk(error) => error.retryable(),
+            Self::KvConfig { .. } | Self::KvTooLarge { .. } => false,
+        }
+    }
 }
 
 /// Why a request is refused. The text is the remark of the answer.
@@ -50,6 +95,20 @@ pub(crate) enum Refusal {
     Address { field: &'static str, value: String },
     #[error(transparent)]
     Memory(#[from] NoMemory),
+    #[error(
+        "the key-value configuration is full; delete keys, its file may have at most {limit_bytes} bytes"
+    )]
+    KvFull { limit_bytes: usize },
+    #[error("the body must be UTF-8 lines of key=value")]
+    Properties,
+    #[error("this key cannot change while the name server runs; set it at the start: {}", head(.key))]
+    FixedSetting { key: String },
+    #[error("{key} must be {expected}")]
+    SettingValue { key: String, expected: &'static str },
+    #[error("too many changes wait for the file of the key-value configuration: {limit}")]
+    KvBusy { limit: usize },
+    #[error("the key-value configuration is not written, the change may or may not be on disk: {0}")]
+    KvWrite(#[from] EnvError),
     #[error("none of the brokers of topic {topic} is registered: {names}")]
     UnknownBrokers { topic: String, names: String },
     #[error("request code {code} ({}) is not supported here: {why}", name_of(*.code).unwrap_or("unknown"))]
@@ -66,12 +125,17 @@ impl Refusal {
             | Self::TooLong { .. }
             | Self::Control { .. }
             | Self::Address { .. }
+            | Self::SettingValue { .. }
             | Self::BrokerId { .. } => response::INVALID_PARAMETER,
-            Self::Memory(_) => response::SYSTEM_BUSY,
+            Self::FixedSetting { .. } => response::NO_PERMISSION,
+            Self::Memory(_) | Self::KvBusy { .. } => response::SYSTEM_BUSY,
             Self::Body(_)
             | Self::Registration(_)
             | Self::NotRegistered(_)
             | Self::NameTaken(_)
+            | Self::Properties
+            | Self::KvFull { .. }
+            | Self::KvWrite(_)
             | Self::UnknownBrokers { .. } => response::SYSTEM_ERROR,
             Self::NoRoute { .. } => response::TOPIC_NOT_EXIST,
             Self::NoKey { .. } | Self::NoNamespace { .. } => response::QUERY_NOT_FOUND,

@@ -1,6 +1,7 @@
 //! The name server: routes, live brokers, requests.
 //!
-//! It keeps no state on disk: brokers register again and again, and a broker that stops doing so is forgotten.
+//! Routes are in memory alone: brokers register again and again, and a broker that stops doing so is forgotten. The key-value
+//! configuration is in a file, if the settings name one.
 
 mod answer;
 mod check;
@@ -8,11 +9,13 @@ mod config;
 mod error;
 mod handler;
 mod kv;
+mod kv_file;
 mod processor;
 mod registration;
 mod request;
 mod route;
 mod server;
+mod settings;
 
 pub use config::{DEFAULT_PORT, NameServerConfig};
 pub use error::NameServerError;

@@ -5,17 +5,27 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 use rocketpy_model::name;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
-use rocketpy_remoting::{Connection, MemoryBudget};
-use tracing::warn;
+use rocketpy_remoting::{Connection, MemoryBudget, Reply};
+use tokio::sync::Notify;
+use tracing::{info, warn};
 
 use crate::config::NameServerConfig;
-use crate::error::Refusal;
-use crate::kv::{KvConfig, ORDER_TOPIC_CONFIG};
+use crate::error::{NameServerError, Refusal};
+use crate::handler::answer_with;
+use crate::kv::{Done, KvConfig, ORDER_TOPIC_CONFIG};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
-use crate::{answer, check, registration};
+use crate::{answer, check, registration, settings};
+
+/// System flag of a topic: it is of a unit.
+#[doc(alias = "FLAG_UNIT")]
+const UNIT: i32 = 1;
+/// System flag of a topic: it has subscriptions of units.
+#[doc(alias = "FLAG_UNIT_SUB")]
+const UNIT_SUB: i32 = 2;
 
 /// A request and the connection that it came by.
 #[derive(Debug, Clone, Copy)]
@@ -32,17 +42,22 @@ pub(crate) type Answer = Result<Command, Refusal>;
 #[doc(alias = "ClientRequestProcessor")]
 #[derive(Debug)]
 pub(crate) struct Processor {
-    config: NameServerConfig,
+    config: RwLock<NameServerConfig>,
+    /// Told when the settings change.
+    config_changed: Notify,
     routes: RouteTable,
-    kv: KvConfig,
+    kv: Arc<KvConfig>,
     /// The address that was bound, with its real port.
     local_addr: OnceLock<SocketAddr>,
 }
 
 impl Processor {
-    pub(crate) fn new(config: NameServerConfig, memory: &Arc<MemoryBudget>) -> Self {
-        let (routes, kv) = (RouteTable::new(memory.of_table()), KvConfig::new(memory.of_table()));
-        Self { config, routes, kv, local_addr: OnceLock::new() }
+    /// Reads the key-value configuration.
+    pub(crate) fn new(config: NameServerConfig, memory: &Arc<MemoryBudget>) -> Result<Self, NameServerError> {
+        let routes = RouteTable::new(memory.of_table());
+        let kv = KvConfig::open(memory.of_table(), config.kv_config_path.clone())?;
+        let config = RwLock::new(config);
+        Ok(Self { config, config_changed: Notify::new(), routes, kv, local_addr: OnceLock::new() })
     }
 
     /// Sets the address that was bound.
@@ -66,6 +81,7 @@ impl Processor {
         let route = self.routes.route(header.topic).ok_or_else(no_route)?;
         let order = self
             .config
+            .read()
             .order_message_enabled
             .then(|| self.kv.get(ORDER_TOPIC_CONFIG, header.topic))
             .flatten();
@@ -114,14 +130,48 @@ impl Processor {
         Ok(topic_list(request, self.routes.topics(), None))
     }
 
+    pub(crate) fn unit_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        Ok(topic_list(request, self.routes.topics_with_flags(|flags| flags & UNIT != 0), None))
+    }
+
+    pub(crate) fn unit_sub_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        Ok(topic_list(request, self.routes.topics_with_flags(|flags| flags & UNIT_SUB != 0), None))
+    }
+
+    pub(crate) fn unit_sub_ununit_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
+        let passes = |flags| flags & (UNIT | UNIT_SUB) == UNIT_SUB;
+        Ok(topic_list(request, self.routes.topics_with_flags(passes), None))
+    }
+
     pub(crate) fn system_topics(&self, Call { request, .. }: Call<'_>) -> Answer {
         let (topics, addr) = self.routes.system_topics();
         Ok(topic_list(request, topics, addr))
     }
 
     pub(crate) fn config(&self, Call { request, .. }: Call<'_>) -> Answer {
-        let local_addr = self.local_addr.get().copied().unwrap_or(self.config.listen);
-        Ok(success(request).with_body(self.config.to_properties(local_addr)))
+        let config = self.config.read();
+        let local_addr = self.local_addr.get().copied().unwrap_or(config.listen);
+        Ok(success(request).with_body(config.to_properties(local_addr)))
+    }
+
+    pub(crate) fn update_config(&self, Call { request, connection }: Call<'_>) -> Answer {
+        let mut config = self.config.write();
+        *config = settings::changed(&config, &request.body)?;
+        drop(config);
+        self.config_changed.notify_one();
+        info!(peer = %connection.peer(), "settings changed until the next start");
+        Ok(success(request))
+    }
+
+    /// Waits for the time of the next search for silent brokers, by the settings as they are then.
+    pub(crate) async fn scan_is_due(&self) {
+        loop {
+            let interval = self.config.read().scan_interval.max(Duration::from_millis(1));
+            tokio::select! {
+                () = tokio::time::sleep(interval) => return,
+                () = self.config_changed.notified() => {}
+            }
+        }
     }
 
     pub(crate) fn unregister(&self, Call { request, .. }: Call<'_>) -> Answer {
@@ -191,13 +241,11 @@ impl Processor {
         Ok(success(request))
     }
 
-    pub(crate) fn put_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
-        let header = header::PutKVConfigRequestHeader::read(&request.ext)?;
-        check::key("namespace", header.namespace)?;
-        check::key("key", header.key)?;
-        check::value("value", header.value)?;
-        self.kv.put(header.namespace.to_owned(), header.key.to_owned(), header.value.to_owned())?;
-        Ok(success(request))
+    pub(crate) fn put_kv(&self, Call { request, .. }: Call<'_>, reply: Reply) {
+        match kv_entry(request) {
+            Ok((namespace, key, value)) => self.kv.put(namespace, key, value, done(request, reply)),
+            Err(refusal) => answer_with(reply, request.code, Err(refusal)),
+        }
     }
 
     pub(crate) fn get_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
@@ -209,10 +257,13 @@ impl Processor {
         Ok(success(request).with_header(&header::GetKVConfigResponseHeader { value: Some(&value) }))
     }
 
-    pub(crate) fn delete_kv(&self, Call { request, .. }: Call<'_>) -> Answer {
-        let header = header::DeleteKVConfigRequestHeader::read(&request.ext)?;
-        self.kv.delete(header.namespace, header.key);
-        Ok(success(request))
+    pub(crate) fn delete_kv(&self, Call { request, .. }: Call<'_>, reply: Reply) {
+        match header::DeleteKVConfigRequestHeader::read(&request.ext) {
+            Ok(header) => {
+                self.kv.delete(header.namespace.to_owned(), header.key.to_owned(), done(request, reply));
+            }
+            Err(error) => answer_with(reply, request.code, Err(error.into())),
+        }
     }
 
     pub(crate) fn kv_list(&self, Call { request, .. }: Call<'_>) -> Answer {
@@ -221,6 +272,21 @@ impl Processor {
         let table = self.kv.namespace(header.namespace).ok_or_else(nothing)?;
         Ok(with_json(request, &body::KvTable { table }))
     }
+}
+
+/// Namespace, key and value, checked.
+fn kv_entry(request: &Command) -> Result<(String, String, String), Refusal> {
+    let header = header::PutKVConfigRequestHeader::read(&request.ext)?;
+    check::key("namespace", header.namespace)?;
+    check::key("key", header.key)?;
+    check::value("value", header.value)?;
+    Ok((header.namespace.to_owned(), header.key.to_owned(), header.value.to_owned()))
+}
+
+/// Answers once the change is on disk.
+fn done(request: &Command, reply: Reply) -> Done {
+    let (code, answer) = (request.code, success(request));
+    Box::new(move |result| answer_with(reply, code, result.map(|()| answer)))
 }
 
 fn success(request: &Command) -> Command {

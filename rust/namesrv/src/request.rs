@@ -2,6 +2,7 @@
 
 use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::request_table;
+use rocketpy_remoting::Reply;
 
 use crate::processor::{Answer, Call, Processor};
 
@@ -10,6 +11,8 @@ use crate::processor::{Answer, Call, Processor};
 pub(crate) enum Route {
     /// The function returns the answer.
     Served(fn(&Processor, Call<'_>) -> Answer),
+    /// The function answers, at once or when a file is written.
+    AnsweredLater(fn(&Processor, Call<'_>, Reply)),
     /// The answer is REQUEST_CODE_NOT_SUPPORTED.
     Refused { why: &'static str },
 }
@@ -30,15 +33,15 @@ request_table! {
     ADD_WRITE_PERM_OF_BROKER => Route::Served(Processor::add_write_perm);
     DELETE_TOPIC_IN_NAMESRV => Route::Served(Processor::delete_topic);
     REGISTER_TOPIC_IN_NAMESRV => Route::Served(Processor::register_topic);
-    PUT_KV_CONFIG => Route::Served(Processor::put_kv);
+    PUT_KV_CONFIG => Route::AnsweredLater(Processor::put_kv);
     GET_KV_CONFIG => Route::Served(Processor::get_kv);
-    DELETE_KV_CONFIG => Route::Served(Processor::delete_kv);
+    DELETE_KV_CONFIG => Route::AnsweredLater(Processor::delete_kv);
     GET_KVLIST_BY_NAMESPACE => Route::Served(Processor::kv_list);
     GET_NAMESRV_CONFIG => Route::Served(Processor::config);
-    UPDATE_NAMESRV_CONFIG
-        => Route::Refused { why: "the configuration is read at start; change it there and restart" };
-    GET_UNIT_TOPIC_LIST | GET_HAS_UNIT_SUB_TOPIC_LIST | GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
-        => Route::Refused { why: NOT_YET };
+    UPDATE_NAMESRV_CONFIG => Route::Served(Processor::update_config);
+    GET_UNIT_TOPIC_LIST => Route::Served(Processor::unit_topics);
+    GET_HAS_UNIT_SUB_TOPIC_LIST => Route::Served(Processor::unit_sub_topics);
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => Route::Served(Processor::unit_sub_ununit_topics);
 
     // Brokers.
     REGISTER_BROKER => Route::Served(Processor::register);
@@ -51,7 +54,7 @@ request_table! {
 /// What a name server does with each request that it can get, by code.
 pub fn requests() -> impl Iterator<Item = (i32, Handling)> {
     let handling = |route: &Route| match route {
-        Route::Served(_) => Handling::Served { after_dispatch: AfterDispatch::No },
+        Route::Served(_) | Route::AnsweredLater(_) => Handling::Served { after_dispatch: AfterDispatch::No },
         Route::Refused { why } => Handling::Refused { why },
     };
     CODES.iter().filter_map(move |&code| Some((code, handling(route_of(code)?))))

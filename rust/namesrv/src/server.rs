@@ -27,7 +27,7 @@ impl NameServer {
     /// Starts on the current tokio runtime. Returns when the address accepts connections.
     ///
     /// # Errors
-    /// [`NameServerError::Listen`] when the address cannot be listened on.
+    /// [`NameServerError::Listen`] when the address cannot be listened on; the others when the key-value configuration cannot be read.
     pub async fn start(config: NameServerConfig) -> Result<Self, NameServerError> {
         let memory = config.memory.clone().unwrap_or_else(|| MemoryBudget::new(config.max_peer_bytes));
         let remoting = ServerConfig {
@@ -37,11 +37,10 @@ impl NameServer {
             ..ServerConfig::new(config.listen)
         };
         let shutdown_deadline = config.shutdown_deadline;
-        let scan_interval = config.scan_interval.max(Duration::from_millis(1));
-        let processor = Arc::new(Processor::new(config, &memory));
+        let processor = Arc::new(Processor::new(config, &memory)?);
         let server = Arc::new(Server::bind(remoting, Arc::clone(&processor) as _)?);
         processor.listens_on(server.local_addr());
-        let scanning = tokio::spawn(scan(processor, Arc::clone(&server), scan_interval));
+        let scanning = tokio::spawn(scan(processor, Arc::clone(&server)));
         info!(local_addr = %server.local_addr(), "name server started");
         Ok(Self { server, scanning, shutdown_deadline })
     }
@@ -66,12 +65,9 @@ impl Drop for NameServer {
 }
 
 /// Removes brokers that fell silent, and closes their connections, until aborted.
-async fn scan(processor: Arc<Processor>, server: Arc<Server>, interval: Duration) {
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    ticks.tick().await;
+async fn scan(processor: Arc<Processor>, server: Arc<Server>) {
     loop {
-        ticks.tick().await;
+        processor.scan_is_due().await;
         let silent = processor.remove_silent_brokers(Instant::now());
         if !silent.is_empty() {
             server

@@ -54,7 +54,7 @@ impl ServerError {
         match self {
             Self::Config(error) => error.hint(),
             Self::Broker(error) => error.hint(),
-            Self::NameServer(_) => None,
+            Self::NameServer(error) => error.hint(),
             Self::Host { .. } => {
                 Some("name an address of this machine, such as 127.0.0.1 or 0.0.0.0".to_owned())
             }
@@ -75,7 +75,8 @@ impl ServerError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Broker(error) => error.retryable(),
-            Self::NameServer(_) | Self::Threads(_) => true,
+            Self::NameServer(error) => error.retryable(),
+            Self::Threads(_) => true,
             Self::ReadyFile(error) => error.retryable(),
             Self::Failed(error) => error.retryable(),
             Self::Config(_) | Self::Host { .. } | Self::NoNameServer | Self::CutOff { .. } => false,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rocketpy_broker::{Broker, MemoryBudget, OnFailedFlush, StoreError};
 use rocketpy_env::{Disk, RealDisk, is_process_alive};
-use rocketpy_namesrv::{NameServer, NameServerConfig};
+use rocketpy_namesrv::NameServer;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
@@ -21,6 +21,8 @@ const REGISTER_WAIT: Duration = Duration::from_secs(2);
 const MAX_THREADS: usize = 4;
 /// How long a stop may take that nobody waits for.
 const DROP_WITHIN: Duration = Duration::from_secs(10);
+/// Apache's name for the file of the key-value configuration.
+const KV_CONFIG: &str = "kvConfig.json";
 /// Longest ready file that is read.
 const MAX_READY_FILE_BYTES: u64 = 1 << 16;
 
@@ -158,7 +160,12 @@ impl Process {
     async fn start_name_server(&mut self, role: Role, config: &mut ServerConfig) -> Result<(), ServerError> {
         let listen =
             address::listen(&config.host, config.name_server_port.unwrap_or(rocketpy_namesrv::DEFAULT_PORT))?;
-        let started = NameServer::start(NameServerConfig { listen, ..config.name_server.clone() }).await?;
+        let name_server = &mut config.name_server;
+        name_server.listen = listen;
+        if role.has_broker() && name_server.kv_config_path.is_none() {
+            name_server.kv_config_path = Some(config.broker.store.root.join("config").join(KV_CONFIG));
+        }
+        let started = NameServer::start(name_server.clone()).await?;
         let address = address::reachable(started.local_addr());
         let is_own = |given: &String| address::is_same(given, started.local_addr());
         if role.has_broker() && !config.broker.name_servers.iter().all(is_own) {

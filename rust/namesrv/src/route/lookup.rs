@@ -45,6 +45,15 @@ impl RouteTable {
         self.tables.read().topics.keys().cloned().collect()
     }
 
+    /// The topics whose system flags pass, on the first of their broker names.
+    pub(crate) fn topics_with_flags(&self, passes: impl Fn(i32) -> bool) -> Vec<String> {
+        let tables = self.tables.read();
+        let with_flags = tables.topics.iter().filter(|(_, brokers)| {
+            brokers.values().next().is_some_and(|known| passes(known.queues.sys_flag))
+        });
+        with_flags.map(|(topic, _)| topic.clone()).collect()
+    }
+
     /// The topics of a cluster's brokers.
     pub(crate) fn topics_of_cluster(&self, cluster: &str) -> Vec<String> {
         let tables = self.tables.read();

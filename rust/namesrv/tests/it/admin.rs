@@ -1,10 +1,10 @@
 //! What tools change: permissions, topics, key-value configuration.
 use std::time::Duration;
 
-use rocketpy_protocol::body::{QueueData, TopicRouteData};
+use rocketpy_protocol::body::{QueueData, TopicList, TopicRouteData};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::{Command, header, json};
-use rocketpy_remoting::MemoryBudget;
+use rocketpy_remoting::{Client, ClientConfig, MemoryBudget};
 
 use crate::support::*;
 
@@ -149,4 +149,61 @@ async fn entries_of_peers_stay_within_the_budget_and_routes_are_served() {
     assert!(budget.used_bytes() <= 1 << 18, "a quarter of the budget");
     assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
     bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+}
+
+#[tokio::test]
+async fn topics_are_listed_by_their_unit_flags() {
+    let bench = Bench::start().await;
+    bench.register(MASTER, &["plain", "TBW102"]).await;
+    for (topic, sys_flag) in [("unit", 1), ("sub", 2), ("both", 3)] {
+        let queues =
+            QueueData { broker_name: MASTER.name.into(), read_queues: 1, write_queues: 1, perm: 6, sys_flag };
+        let route = TopicRouteData { queue_datas: vec![queues], ..TopicRouteData::default() };
+        let header = header::RegisterTopicRequestHeader { topic };
+        let register = Command::request(request::REGISTER_TOPIC_IN_NAMESRV, &header);
+        let answer = bench.call(register.with_body(json::to_vec(&route))).await;
+        assert_eq!(answer.code, response::SUCCESS);
+    }
+    for (code, expected) in [
+        (request::GET_UNIT_TOPIC_LIST, &["both", "unit"][..]),
+        (request::GET_HAS_UNIT_SUB_TOPIC_LIST, &["both", "sub"]),
+        (request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, &["sub"]),
+    ] {
+        let list: TopicList = serde_json::from_str(&bench.text_of(code).await).expect("a list");
+        assert_eq!(list.topic_list, expected, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn settings_that_may_change_do_so_at_once_and_the_others_are_refused_by_name() {
+    // The first search would come in an hour.
+    let bench = Bench::start_with(|config| config.scan_interval = Duration::from_secs(3600)).await;
+    let update = |text: &'static str| {
+        bench.call(Command::bare_request(request::UPDATE_NAMESRV_CONFIG).with_body(text))
+    };
+    for (text, code, named) in [
+        ("kvConfigPath=/x\n", response::NO_PERMISSION, "kvConfigPath"),
+        ("orderMessageEnable=true\nlistenPort=1\n", response::NO_PERMISSION, "listenPort"),
+        ("orderMessageEnable=maybe\n", response::INVALID_PARAMETER, "orderMessageEnable"),
+        ("scanNotActiveBrokerInterval=1\n", response::INVALID_PARAMETER, "86400000"),
+        ("no pair", response::SYSTEM_ERROR, "key=value"),
+    ] {
+        let answer = update(text).await;
+        assert_eq!(answer.code, code, "{text}");
+        assert!(answer.remark.expect("a remark").contains(named), "{text}");
+    }
+    let config = bench.text_of(request::GET_NAMESRV_CONFIG).await;
+    assert!(config.contains("orderMessageEnable=false"), "all or nothing: {config}");
+    let silent = Broker { heartbeat_timeout_ms: Some(1), ..MASTER };
+    // On a connection of its own, which the search closes.
+    let broker = Client::new(ClientConfig::default());
+    let addr = bench.addr();
+    let registered = broker.call(&addr, registration(silent, &["TopicTest", "TBW102"], 1), PATIENCE);
+    assert_eq!(registered.await.expect("an answer").code, response::SUCCESS);
+    let answer = update("# by mqadmin\norderMessageEnable=true\nscanNotActiveBrokerInterval = 10\n").await;
+    assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    let config = bench.text_of(request::GET_NAMESRV_CONFIG).await;
+    assert!(config.contains("orderMessageEnable=true"), "{config}");
+    assert!(config.contains("scanNotActiveBrokerInterval=10\n"), "{config}");
+    soon(async { while bench.route("TopicTest").await.code == response::SUCCESS {} }).await;
 }

@@ -207,7 +207,7 @@ pub const MEANINGLESS: &[&str] = &[
     "sharedByteBufferNum", "useSeparateStorePathForRocksdbCQ", "spinLockCollisionRetreatOptimalDegree",
     "useABSLock", "enableLogConsumeQueueRepeatedlyBuildWhenRecover", "appendTopicForTimerDeleteKey",
     "haSlaveFallbehindMax",
-    "kvConfigPath", "configStorePath", "productEnvName", "clusterTest", "returnOrderTopicConfigToBroker",
+    "configStorePath", "productEnvName", "clusterTest", "returnOrderTopicConfigToBroker",
     "clientRequestThreadPoolNums", "defaultThreadPoolNums", "clientRequestThreadPoolQueueCapacity",
     "defaultThreadPoolQueueCapacity", "unRegisterBrokerQueueCapacity", "supportActingMaster",
     "enableAllTopicList", "enableTopicList", "notifyMinBrokerIdChanged", "enableControllerInNamesrv",

@@ -213,6 +213,9 @@ pub const KEYS: &[Key] = keys! {
         /// Port of the name server; 0 takes a free one.
         "nameServerPort" = Port =>
             {|c| c.name_server_port.unwrap_or(rocketpy_namesrv::DEFAULT_PORT), |c, v| c.name_server_port = Some(v)}, ours;
+        /// File of the key-value configuration (Apache's `kvConfig.json`). A name server beside a broker has it in `config` in the
+        /// folder of the store; another one without this key has it in memory alone.
+        "kvConfigPath" = Maybe(File) => [name_server.kv_config_path], apache "~/namesrv/kvConfig.json";
         /// Whether routes carry the order configuration of the KV store.
         "orderMessageEnable" = Switch => [name_server.order_message_enabled];
         /// Time between two checks for brokers that fell silent.

@@ -8,6 +8,7 @@ mod crash;
 mod failed_disk;
 mod full_disk;
 mod groups_after_kill;
+mod kv_config;
 mod lost_tables;
 mod peers;
 mod registration;
