@@ -50,6 +50,16 @@ def test_java_consumers_read_what_python_sent_by_tag(java: Java, rocketpy_addres
     assert in_order(lines) == in_order(by_python)
 
 
+@pytest.mark.parametrize("mode", ["push", "lite"])
+def test_java_consumers_choose_by_sql(java: Java, rocketpy_address: str, home, mode: str):
+    topic = fresh(f"sql-{mode}")
+    for tag in ("TagA", "TagB"):
+        send(rocketpy_address, messages(topic, 5, tag, tag))
+    expression = "sql:origin = 'python' AND TAGS <> 'TagB' AND KEYS NOT IN ('TagA-3') AND missing IS NULL"
+    lines = java.drive(home, mode, rocketpy_address, topic, "4", fresh("java-sql"), expression)
+    assert sorted(one["keys"] for one in lines) == ["TagA-0", "TagA-1", "TagA-2", "TagA-4"]
+
+
 def test_a_group_continues_in_java_where_python_committed(java: Java, rocketpy_address: str, home):
     topic, group = fresh("handover"), fresh("handover-group")
     send(rocketpy_address, messages(topic, 10, "first"))
