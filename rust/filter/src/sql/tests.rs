@@ -1,3 +1,5 @@
+//! What expressions mean, against a table; what is refused; and bounds.
+
 use proptest::prelude::*;
 
 use super::{SqlError, SqlFilter};
