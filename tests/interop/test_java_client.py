@@ -3,9 +3,11 @@
 Shows wire and stored-message compatibility on one broker; says nothing of durability.
 """
 
+from pathlib import Path
+
 import pytest
 
-from peers import Java, finish
+from peers import Java, finish, json_lines
 from sdk import fresh, in_order, messages, read, send
 
 COUNT = 20
@@ -48,6 +50,26 @@ def test_java_consumers_read_what_python_sent_by_tag(java: Java, rocketpy_addres
     assert {len(one["body"]) for one in lines if one["keys"].startswith("big")} == {50_000}
     by_python = read(rocketpy_address, topic, 12, tags="TagA || TagC")
     assert in_order(lines) == in_order(by_python)
+
+
+@pytest.mark.parametrize("mode", ["push", "lite"])
+def test_java_consumers_choose_by_sql(java: Java, rocketpy_address: str, home, mode: str):
+    topic = fresh(f"sql-{mode}")
+    for tag in ("TagA", "TagB"):
+        send(rocketpy_address, messages(topic, 5, tag, tag))
+    expression = "sql:origin = 'python' AND TAGS <> 'TagB' AND KEYS NOT IN ('TagA-3') AND missing IS NULL"
+    lines = java.drive(home, mode, rocketpy_address, topic, "4", fresh("java-sql"), expression)
+    assert sorted(one["keys"] for one in lines) == ["TagA-0", "TagA-1", "TagA-2", "TagA-4"]
+
+
+def test_apache_evaluates_the_table_of_expressions_alike_but_for_the_marked_lines(java: Java, home):
+    table = Path(__file__).parents[2] / "rust/filter/src/sql/table.txt"
+    lines = [line.rsplit("=>", 1) for line in table.read_text().splitlines() if "=>" in line]
+    ours = {expression: result.split() for expression, result in lines}
+    apache = {one["expression"]: one["result"] for one in json_lines(java.command("FilterTable", home, str(table)))}
+    assert apache.keys() == ours.keys()
+    alike = {expression for expression, result in apache.items() if result == ours[expression][0]}
+    assert alike == {expression for expression, result in ours.items() if "!" not in result}
 
 
 def test_a_group_continues_in_java_where_python_committed(java: Java, rocketpy_address: str, home):

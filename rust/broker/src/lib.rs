@@ -16,6 +16,7 @@ mod config;
 mod config_file;
 mod disk_read;
 mod error;
+mod expression;
 mod figures;
 mod held_request;
 mod held_send;

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use rocketpy_env::EnvError;
+use rocketpy_filter::SqlError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::HeaderError;
@@ -119,8 +120,12 @@ pub(crate) enum Refusal {
         "the subscription of group {group} to topic {topic} has version {stored} here, older than {asked}; send a heartbeat"
     )]
     OldSubscription { group: String, topic: String, stored: i64, asked: i64 },
-    #[error("filter expressions of type {expression_type} are not supported by this broker; use tags")]
+    #[error(
+        "filter expressions of type {expression_type} are not supported by this broker; use TAG or SQL92"
+    )]
     FilterType { expression_type: String },
+    #[error(transparent)]
+    Sql(#[from] SqlError),
     #[error(
         "the filter expression has {size_bytes} bytes, at most {limit_bytes} are allowed (maxFilterBytes); use fewer tags"
     )]
@@ -182,7 +187,7 @@ impl Refusal {
             | Self::Memory(_)
             | Self::TooManyWait { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
-            Self::FilterTooLong { .. } => response::SUBSCRIPTION_PARSE_FAILED,
+            Self::FilterTooLong { .. } | Self::Sql(_) => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -13,6 +13,7 @@ use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
 use crate::disk_read::DiskReads;
+use crate::expression::ExpressionKind;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
@@ -234,18 +235,23 @@ impl Shared {
         Ok(())
     }
 
-    /// The filter of an expression over tags.
+    /// The filter of an expression of this type.
     ///
     /// # Errors
-    /// The expression is too long.
-    pub(crate) fn parsed_filter(&self, expression: &str) -> Result<Arc<MessageFilter>, Refusal> {
+    /// The expression is too long, of a type that is not served, or broken.
+    pub(crate) fn parsed_filter(
+        &self,
+        expression_type: Option<&str>,
+        expression: &str,
+    ) -> Result<Arc<MessageFilter>, Refusal> {
         self.check_filter(expression)?;
-        if let Some(filter) = self.last_filter.lock().of(expression) {
+        let kind = ExpressionKind::of(expression_type)?;
+        if let Some(filter) = self.last_filter.lock().of(kind, expression) {
             return Ok(filter);
         }
         // Nobody waits for the lock while this one is parsed.
-        let filter = Arc::new(MessageFilter::tag_codes(expression));
-        let last = LastFilter { expression: expression.to_owned(), filter: filter.clone() };
+        let filter = Arc::new(kind.parse(expression)?);
+        let last = LastFilter { kind, expression: expression.to_owned(), filter: filter.clone() };
         *self.last_filter.lock() = last;
         Ok(filter)
     }
@@ -254,13 +260,14 @@ impl Shared {
 /// An expression and its filter.
 #[derive(Debug, Default)]
 struct LastFilter {
+    kind: ExpressionKind,
     expression: String,
     filter: Arc<MessageFilter>,
 }
 
 impl LastFilter {
-    fn of(&self, expression: &str) -> Option<Arc<MessageFilter>> {
-        (self.expression == expression).then(|| self.filter.clone())
+    fn of(&self, kind: ExpressionKind, expression: &str) -> Option<Arc<MessageFilter>> {
+        (self.kind == kind && self.expression == expression).then(|| self.filter.clone())
     }
 }
 

@@ -2,14 +2,13 @@
 
 use rocketpy_model::property;
 
-use crate::TagFilter;
+use crate::{SqlError, SqlFilter, TagFilter};
 
 /// Which messages a reader wants.
 ///
 /// A reader asks twice: [`matches_code`](Self::matches_code) with the queue entry, before it touches the record, and
 /// [`matches_record`](Self::matches_record) with the record's properties, when [`needs_record`](Self::needs_record) says so.
-/// Another kind of filter, such as an expression over properties, is another variant; readers stay as they are.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[doc(alias = "ExpressionMessageFilter")]
 pub enum MessageFilter {
     /// Every message.
@@ -19,6 +18,8 @@ pub enum MessageFilter {
     TagCodes(TagFilter),
     /// Messages that carry a wanted tag, letter by letter.
     Tags(TagFilter),
+    /// Messages for whose properties the expression is true.
+    Sql(SqlFilter),
 }
 
 impl MessageFilter {
@@ -35,6 +36,14 @@ impl MessageFilter {
     #[must_use]
     pub fn tags(expression: &str) -> Self {
         Self::Tags(TagFilter::parse(expression)).simple()
+    }
+
+    /// Matches the messages for which an SQL92 expression is true.
+    ///
+    /// # Errors
+    /// The expression is wrong, or exceeds a bound.
+    pub fn sql(expression: &str) -> Result<Self, SqlError> {
+        SqlFilter::parse(expression).map(Self::Sql)
     }
 
     /// [`All`](Self::All) where every message is wanted, so that no record is looked at.
@@ -60,6 +69,7 @@ impl MessageFilter {
             Self::TagCodes(tags) | Self::Tags(tags) => {
                 tags.names().iter().map(|tag| tag.len() + TAG_BYTES).sum()
             }
+            Self::Sql(expression) => expression.heap_bytes(),
         }
     }
 
@@ -69,7 +79,7 @@ impl MessageFilter {
     #[doc(alias = "isMatchedByConsumeQueue")]
     pub fn matches_code(&self, tags_code: i64) -> bool {
         match self {
-            Self::All => true,
+            Self::All | Self::Sql(_) => true,
             Self::TagCodes(tags) | Self::Tags(tags) => tags.accepts_code(tags_code),
         }
     }
@@ -79,7 +89,7 @@ impl MessageFilter {
     #[must_use]
     pub const fn codes(&self) -> Option<&[i64]> {
         match self {
-            Self::All => None,
+            Self::All | Self::Sql(_) => None,
             Self::TagCodes(tags) | Self::Tags(tags) => tags.codes(),
         }
     }
@@ -87,7 +97,7 @@ impl MessageFilter {
     /// Says whether [`matches_code`](Self::matches_code) leaves a question that only the record answers.
     #[must_use]
     pub const fn needs_record(&self) -> bool {
-        matches!(self, Self::Tags(TagFilter::Tags { .. }))
+        matches!(self, Self::Tags(TagFilter::Tags { .. }) | Self::Sql(_))
     }
 
     /// Says whether the message with these properties is wanted. `property` gives the value of a name.
@@ -97,6 +107,7 @@ impl MessageFilter {
         match self {
             Self::All | Self::TagCodes(_) => true,
             Self::Tags(tags) => tags.accepts_tag(property(property::TAGS)),
+            Self::Sql(expression) => expression.evaluate(property) == Some(true),
         }
     }
 }
@@ -125,6 +136,18 @@ mod tests {
         for filter in [MessageFilter::tag_codes("b||a||BB||Aa"), MessageFilter::tags("BB||b||a")] {
             assert_eq!(filter.codes(), Some(&[tag_code("a"), tag_code("b"), tag_code("Aa")][..]));
         }
+    }
+
+    #[test]
+    fn an_expression_reads_the_record_and_passes_only_what_is_true() {
+        let filter = MessageFilter::sql("TAGS = 'a' OR missing > 1").unwrap();
+        assert!(
+            filter.matches_code(7) && filter.codes().is_none() && filter.needs_record() && !filter.is_all()
+        );
+        assert!(filter.matches_record(has_tag("a")));
+        assert!(!filter.matches_record(has_tag("b")), "unknown");
+        assert!(!MessageFilter::sql("TAGS = 'a'").unwrap().matches_record(has_tag("b")), "false");
+        assert!(MessageFilter::sql("TAGS >").is_err());
     }
 
     #[test]

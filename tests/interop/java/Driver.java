@@ -10,6 +10,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -120,13 +121,21 @@ public final class Driver {
         }
     }
 
+    /** Tags, or after "sql:" an expression over properties. */
+    private static MessageSelector selector(String[] args) {
+        String expression = args.length > 5 ? args[5] : "*";
+        return expression.startsWith("sql:")
+            ? MessageSelector.bySql(expression.substring("sql:".length()))
+            : MessageSelector.byTag(expression);
+    }
+
     private static void push(String[] args) throws Exception {
         int count = Integer.parseInt(args[3]);
         CountDownLatch left = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(args[2], args.length > 5 ? args[5] : "*");
+        consumer.subscribe(args[2], selector(args));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 print(message);
@@ -147,7 +156,7 @@ public final class Driver {
         consumer.setNamesrvAddr(args[1]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
-        consumer.subscribe(args[2], args.length > 5 ? args[5] : "*");
+        consumer.subscribe(args[2], selector(args));
         consumer.start();
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_SECONDS);
         while (left > 0 && System.nanoTime() < deadline) {

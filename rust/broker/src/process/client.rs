@@ -259,8 +259,8 @@ pub(super) fn unregister(Call { shared, connection, request }: Call<'_>) -> Answ
 /// CHECK_CLIENT_CONFIG: whether a filter can be served.
 pub(super) fn check(Call { shared, request, .. }: Call<'_>) -> Answer {
     let data: CheckClientRequestBody = body(request)?;
-    shared.check_filter(&data.subscription_data.sub_string)?;
-    super::pull::check_type(data.subscription_data.expression_type.as_deref())?;
+    let subscription = &data.subscription_data;
+    shared.parsed_filter(subscription.expression_type.as_deref(), &subscription.sub_string)?;
     Ok(Response::success())
 }
 

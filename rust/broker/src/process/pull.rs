@@ -32,8 +32,6 @@ use crate::waiting::{self, Pull, header_bytes};
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
 /// Longest hold, even if the request asks for more.
 const MAX_HOLD: Duration = Duration::from_secs(600);
-/// The only type of filter expressions that is served.
-pub(super) const TAG: &str = "TAG";
 
 /// A pull that is to be held, the right to answer it, and for how long at most.
 type ToHold = (Pull, Reply, Duration);
@@ -267,8 +265,7 @@ fn filter_of(
         return Err(Refusal::ClassFilter { topic: header.topic.to_owned() });
     }
     if header.sys_flag & flag::SUBSCRIPTION != 0 {
-        check_type(header.expression_type)?;
-        return shared.parsed_filter(header.subscription.unwrap_or_default());
+        return shared.parsed_filter(header.expression_type, header.subscription.unwrap_or_default());
     }
     let Some(view) = shared.clients.for_pull(header.consumer_group, header.topic) else {
         return Err(Refusal::NoConsumers { group: header.consumer_group.to_owned() });
@@ -285,18 +282,12 @@ fn filter_of(
         let (group, topic) = (header.consumer_group.to_owned(), header.topic.to_owned());
         return Err(Refusal::OldSubscription { group, topic, stored, asked });
     }
-    check_type(subscription.data.expression_type.as_deref())?;
-    Ok(subscription.filter.clone())
-}
-
-/// # Errors
-/// The filter expression is not one over tags.
-pub(super) fn check_type(expression_type: Option<&str>) -> Result<(), Refusal> {
-    match expression_type {
-        Some(other) if !other.is_empty() && !other.eq_ignore_ascii_case(TAG) => {
-            Err(Refusal::FilterType { expression_type: other.to_owned() })
+    match &subscription.filter {
+        Some(filter) => Ok(filter.clone()),
+        // The heartbeat was taken, for the sake of the client's other subscriptions: the pull says what is wrong with this one.
+        None => {
+            shared.parsed_filter(subscription.data.expression_type.as_deref(), &subscription.data.sub_string)
         }
-        _ => Ok(()),
     }
 }
 

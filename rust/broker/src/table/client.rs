@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use rocketpy_filter::MessageFilter;
+use rocketpy_filter::{MessageFilter, SqlFilter};
 use rocketpy_protocol::Language;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
 use rocketpy_remoting::{Connection, MemoryKind, Reservation};
 
+use crate::expression::ExpressionKind;
 use crate::refusal::{Refusal, check_range};
 use crate::table::wants::Wants;
 
@@ -122,7 +123,8 @@ pub(crate) struct Entered {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) data: SubscriptionData,
-    pub(crate) filter: Arc<MessageFilter>,
+    /// `None` when the expression is broken, or of a type that is not served.
+    pub(crate) filter: Option<Arc<MessageFilter>>,
 }
 
 /// What is known of a consumer group, for tools.
@@ -144,7 +146,8 @@ pub(crate) struct PullView {
 
 impl Subscription {
     fn parse(data: &SubscriptionData) -> Arc<Self> {
-        let filter = Arc::new(MessageFilter::tag_codes(&data.sub_string));
+        let kind = ExpressionKind::of(data.expression_type.as_deref());
+        let filter = kind.and_then(|kind| kind.parse(&data.sub_string)).ok().map(Arc::new);
         Arc::new(Self { data: data.clone(), filter })
     }
 }
@@ -156,7 +159,8 @@ fn memory_of(data: &ConsumerData) -> usize {
         // The filter keeps every tag once more, and what the member wants is kept apart.
         let tags = it.sub_string.split("||").count();
         let sets = it.code_set.len() * TEXT_BYTES + it.tags_set.iter().map(text).sum::<usize>();
-        ENTRY_BYTES + 3 * it.topic.len() + 3 * it.sub_string.len() + tags * 2 * TEXT_BYTES + sets
+        let sql = if it.is_tag_type() { 0 } else { SqlFilter::HEAP_BYTES_PER_BYTE * it.sub_string.len() };
+        ENTRY_BYTES + 3 * it.topic.len() + 3 * it.sub_string.len() + tags * 2 * TEXT_BYTES + sets + sql
     };
     ENTRY_BYTES
         + 2 * data.group_name.len()
@@ -407,7 +411,10 @@ impl ConsumerGroup {
         for data in latest {
             if self.is_newer(data) {
                 let known = self.subscriptions.get(&data.topic);
-                changed |= known.is_none_or(|known| known.data.sub_string != data.sub_string);
+                changed |= known.is_none_or(|known| {
+                    known.data.sub_string != data.sub_string
+                        || known.data.expression_type != data.expression_type
+                });
                 let subscription = match parsed.remove(&data.topic) {
                     Some(parsed) if parsed.data.sub_version == data.sub_version => parsed,
                     _ => Subscription::parse(data),

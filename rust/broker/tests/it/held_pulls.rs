@@ -50,6 +50,28 @@ async fn a_message_of_another_tag_does_not_wake_but_the_scan_moves_the_offset() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_held_pull_with_an_expression_gets_only_what_it_is_true_for() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let sql = |offset| Pull {
+        subscription: "TAGS IN ('wanted') AND missing IS NULL",
+        expression_type: Some("SQL92"),
+        ..Pull::new("orders", offset)
+    };
+    for (offset, tag, code, bodies) in [(0, "other", 20, vec![]), (1, "wanted", 0, vec!["wanted"])] {
+        let pull = sql(offset).held(LONG).command();
+        let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
+        wait_for_held(&fixture, 1).await;
+        fixture.put_tagged("orders", 0, tag, tag).await;
+        let pulled = Pulled::of(call.await.unwrap());
+        assert_eq!(
+            (pulled.code, pulled.next, pulled.bodies()),
+            (code, offset + 1, bodies.iter().map(|it| (*it).to_owned()).collect())
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pull_ends_with_its_time_and_not_before() {
     let never = Duration::from_secs(3600);
     let fixture = Fixture::start_with(|config| config.scan_held_pulls_every = never).await;

@@ -259,10 +259,11 @@ async fn the_connections_of_groups_are_listed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_cannot_be_served_is_told_before_the_first_pull() {
     let fixture = Fixture::start().await;
-    let check = async |expression_type: &str| {
+    let check = async |expression_type: &str, expression: &str| {
         let body = CheckClientRequestBody {
             subscription_data: SubscriptionData {
                 expression_type: Some(expression_type.to_owned()),
+                sub_string: expression.to_owned(),
                 ..SubscriptionData::default()
             },
             ..CheckClientRequestBody::default()
@@ -270,8 +271,15 @@ async fn a_filter_that_cannot_be_served_is_told_before_the_first_pull() {
         let request = Command::bare_request(request::CHECK_CLIENT_CONFIG).with_body(json::to_vec(&body));
         fixture.call(request).await
     };
-    assert_eq!(check("TAG").await.code, 0);
-    let refused = check("SQL92").await;
-    assert_eq!(refused.code, 1);
-    assert!(refused.remark.unwrap().contains("SQL92"));
+    assert_eq!(check("TAG", "a || b").await.code, 0);
+    assert_eq!(check("SQL92", "price > 10").await.code, 0);
+    for (expression_type, expression, code, named) in [
+        ("SQL92", "price > 'x'", 23, "character 9"),
+        ("SQL92", "", 23, "character 1"),
+        ("XPATH", "a", 1, "XPATH"),
+    ] {
+        let refused = check(expression_type, expression).await;
+        assert_eq!(refused.code, code);
+        assert!(refused.remark.unwrap().contains(named));
+    }
 }

@@ -95,7 +95,8 @@ async fn bad_pulls_are_refused_and_named() {
         (Pull { group: "a/b", ..pull }, 29, "a/b"),
         (Pull { group: &long, ..pull }, 29, "group"),
         (Pull { topic: "write-only", ..pull }, 16, "write-only"),
-        (Pull { expression_type: Some("SQL92"), subscription: "a > 1", ..pull }, 1, "SQL92"),
+        (Pull { expression_type: Some("XPATH"), subscription: "a > 1", ..pull }, 1, "XPATH"),
+        (Pull { expression_type: Some("SQL92"), subscription: "a >", ..pull }, 23, "character 4"),
         (Pull { flags: class_filter, ..pull }, 1, "filter classes"),
         (Pull { flags: 0, ..pull }, 24, "heartbeat"),
     ] {
@@ -131,12 +132,34 @@ async fn a_pull_without_subscription_relies_on_the_heartbeat() {
     assert_eq!(other.code, 24);
     assert!(other.remark.contains("other"), "{}", other.remark);
 
-    let mut sql = heartbeat("c1", "group", &[("orders", "a > 1", 7)]);
-    sql.consumer_data_set[0].subscription_data_set[0].expression_type = Some("SQL92".to_owned());
-    assert_eq!(fixture.heartbeat(&fixture.client, &sql).await.code, 0);
-    let refused = fixture.pull(pull).await;
-    assert_eq!(refused.code, 1);
-    assert!(refused.remark.contains("SQL92"), "{}", refused.remark);
+    let sql = async |expression: &str, version| {
+        let mut sql = heartbeat("c1", "group", &[("orders", expression, version)]);
+        sql.consumer_data_set[0].subscription_data_set[0].expression_type = Some("SQL92".to_owned());
+        assert_eq!(fixture.heartbeat(&fixture.client, &sql).await.code, 0);
+        fixture.pull(pull).await
+    };
+    assert_eq!(sql("TAGS = 'odd'", 7).await.bodies().concat(), "13579");
+    assert_eq!(sql("TAGS <> 'odd'", 6).await.bodies().concat(), "13579", "an older version changes nothing");
+    assert_eq!(sql("TAGS <> 'odd'", 8).await.bodies().concat(), "02468");
+    let refused = sql("TAGS <>", 9).await;
+    assert_eq!(refused.code, 23);
+    assert!(refused.remark.contains("character 8"), "{}", refused.remark);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_may_bring_an_expression_over_properties() {
+    let fixture = Fixture::start().await;
+    ten_messages(&fixture).await;
+    let sql = Pull {
+        expression_type: Some("SQL92"),
+        subscription: "TAGS = 'odd' AND missing IS NULL",
+        ..Pull::new("orders", 0)
+    };
+    assert_eq!(fixture.pull(sql).await.bodies().concat(), "13579");
+    let as_tag = Pull { expression_type: None, subscription: "odd", ..sql };
+    assert_eq!(fixture.pull(as_tag).await.bodies().concat(), "13579");
+    let nothing = fixture.pull(Pull { subscription: "missing > 1", ..sql }).await;
+    assert_eq!((nothing.code, nothing.bodies().len()), (20, 0), "{}", nothing.remark);
 }
 
 #[tokio::test(flavor = "multi_thread")]

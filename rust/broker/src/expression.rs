@@ -1,0 +1,39 @@
+//! The languages of subscription expressions.
+
+use rocketpy_filter::MessageFilter;
+use rocketpy_protocol::body::SubscriptionData;
+
+use crate::refusal::Refusal;
+
+/// The language of a subscription expression.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[doc(alias = "ExpressionType")]
+pub(crate) enum ExpressionKind {
+    #[default]
+    Tag,
+    Sql92,
+}
+
+impl ExpressionKind {
+    /// The language of this name; without a name it is that of tags.
+    ///
+    /// # Errors
+    /// The language is not served.
+    pub(crate) fn of(name: Option<&str>) -> Result<Self, Refusal> {
+        match name.unwrap_or_default() {
+            "" => Ok(Self::Tag),
+            name if name.eq_ignore_ascii_case(SubscriptionData::TAG) => Ok(Self::Tag),
+            name if name.eq_ignore_ascii_case(SubscriptionData::SQL92) => Ok(Self::Sql92),
+            other => Err(Refusal::FilterType { expression_type: other.to_owned() }),
+        }
+    }
+
+    /// # Errors
+    /// The expression is broken. One over tags never is.
+    pub(crate) fn parse(self, expression: &str) -> Result<MessageFilter, Refusal> {
+        match self {
+            Self::Tag => Ok(MessageFilter::tag_codes(expression)),
+            Self::Sql92 => Ok(MessageFilter::sql(expression)?),
+        }
+    }
+}

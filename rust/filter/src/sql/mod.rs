@@ -1,0 +1,82 @@
+//! SQL92 expressions over message properties.
+
+mod evaluate;
+mod lexer;
+mod parser;
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+use self::evaluate::Node;
+
+/// An expression over the properties of a message, parsed once.
+///
+/// # Source
+/// docs/reference/store-format.md 11.5.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SqlFilter {
+    root: Node,
+    heap_bytes: usize,
+}
+
+/// Why an expression is refused. Positions count characters, from 1.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the texts say it")]
+pub enum SqlError {
+    #[error("the SQL92 expression has {size_bytes} bytes, at most {limit_bytes} are allowed; shorten it")]
+    TooLong { size_bytes: usize, limit_bytes: usize },
+    #[error("the SQL92 expression nests deeper than {limit} levels at character {at}; use fewer parentheses")]
+    TooDeep { at: usize, limit: usize },
+    #[error("the SQL92 expression has {found} at character {at}, where {expected} is expected")]
+    Unexpected { at: usize, found: String, expected: &'static str },
+    #[error("the SQL92 expression has {found:?} at character {at}, which no part of it begins with")]
+    Character { at: usize, found: char },
+    #[error("the {what} at character {at} of the SQL92 expression is not closed")]
+    NotClosed { at: usize, what: &'static str },
+    #[error("the number at character {at} of the SQL92 expression is not one; write 10, 0.5 or 1e3")]
+    Number { at: usize },
+    #[error(
+        "the SQL92 expression has no condition at character {at}; write a comparison, or the name of a property"
+    )]
+    NotCondition { at: usize },
+    #[error(
+        "the operand at character {at} of the SQL92 expression has no order; compare numbers or properties"
+    )]
+    NotOrdered { at: usize },
+    #[error("the SQL92 expression compares with NULL at character {at}; write IS NULL or IS NOT NULL")]
+    ComparedWithNull { at: usize },
+    #[error("the range at character {at} of the SQL92 expression is empty; write the lower bound first")]
+    EmptyRange { at: usize },
+}
+
+impl SqlFilter {
+    /// Longest expression.
+    pub const MAX_BYTES: usize = 64 * 1024;
+    /// Deepest nesting of parentheses and prefix operators. Neither parsing nor evaluating overflows a stack.
+    pub const MAX_DEPTH: usize = 32;
+    /// Most memory that an expression takes for each of its bytes. The densest form is `a=b OR `: seven bytes make three nodes, two
+    /// names and the spare room of a list.
+    pub const HEAP_BYTES_PER_BYTE: usize = size_of::<Node>() + 8;
+
+    /// Parses an expression.
+    ///
+    /// # Errors
+    /// The expression is not in the grammar, compares what cannot be compared, or exceeds a bound.
+    pub fn parse(text: &str) -> Result<Self, SqlError> {
+        let root = parser::parse(text)?;
+        Ok(Self { root, heap_bytes: text.len() * Self::HEAP_BYTES_PER_BYTE })
+    }
+
+    /// The truth of the expression; `None` is SQL's unknown. `property` gives the value of a name.
+    #[must_use]
+    pub fn evaluate<'a>(&self, property: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+        evaluate::truth(&self.root, &property)
+    }
+
+    /// Bytes of memory that the filter holds at most besides its own struct.
+    #[must_use]
+    pub const fn heap_bytes(&self) -> usize {
+        self.heap_bytes
+    }
+}
