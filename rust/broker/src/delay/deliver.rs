@@ -46,6 +46,7 @@ pub(super) fn deliver(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Opt
         };
         state.due_at_ms[level] = due_at_ms;
     }
+    shared.store.set_waiting_from(state.first_at.iter().flatten().copied().min());
     state.due_at_ms.iter().flatten().copied().min()
 }
 
@@ -64,6 +65,7 @@ fn deliver_level(
     let first = state.progress.next(level);
     let bounds = store.queue_bounds(system::SCHEDULE_TOPIC, queue_id);
     if first >= bounds.max {
+        state.first_at[level] = None;
         return Ok(None);
     }
     if first < bounds.min {
@@ -79,6 +81,7 @@ fn deliver_level(
         next += 1; // nothing but fillers, as far as one read looks
     }
     for entry in entries {
+        state.first_at[level] = Some(entry.physical_offset);
         if entry.tags_code > at_ms {
             outcome = Ok(Some(entry.tags_code));
             break;

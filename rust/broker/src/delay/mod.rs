@@ -50,6 +50,8 @@ struct State {
     progress: Progress,
     /// When the next message of each level is to be looked at; `None`: when one arrives.
     due_at_ms: Vec<Option<i64>>,
+    /// Where that message lies in the log.
+    first_at: Vec<Option<PhysicalOffset>>,
     write_at: Instant,
     file: ConfigFile,
 }
@@ -63,8 +65,15 @@ impl Delays {
         let file = ConfigFile::new(&store.config().root, "delayOffset.json");
         let bounds = |level: u32| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1);
         let progress = Progress::new(file.load()?.unwrap_or_default(), bounds);
-        let state =
-            State { progress, due_at_ms: vec![Some(0); LEVELS as usize], write_at: Instant::now(), file };
+        // Until the first look nothing is known.
+        store.set_waiting_from(Some(PhysicalOffset::ZERO));
+        let state = State {
+            progress,
+            due_at_ms: vec![Some(0); LEVELS as usize],
+            first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
+            write_at: Instant::now(),
+            file,
+        };
         Ok(Self {
             state: Mutex::new(state),
             arrived: Notify::new(),

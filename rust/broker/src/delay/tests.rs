@@ -75,14 +75,18 @@ async fn a_message_comes_when_its_time_is_there_and_once() {
     let stored_at_ms = wait_with(&shared, message).await;
     assert_eq!(count(&shared, system::SCHEDULE_TOPIC, 2), 1);
     let due_at_ms = stored_at_ms + 10_000;
-    for early in [stored_at_ms, due_at_ms - 1, stored_at_ms - 86_400_000] {
+    for early in [due_at_ms - 1, stored_at_ms, stored_at_ms - 86_400_000] {
         assert_eq!(at(&shared, early).await, Some(due_at_ms), "the clock says {early}");
     }
     assert_eq!(count(&shared, "orders", 1), 0);
+    let first_at = || shared.delays.state.lock().first_at.clone();
+    let waiting = first_at().into_iter().flatten().collect::<Vec<_>>();
+    assert_eq!(waiting, [PhysicalOffset::ZERO], "its record, which retention leaves alone");
     for _ in 0..2 {
         at(&shared, due_at_ms).await;
     }
     assert_eq!(at(&shared, due_at_ms).await, None, "nothing waits any more");
+    assert!(first_at().iter().all(Option::is_none));
     let bytes = shared.only_record("orders", 1);
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!((record.body, record.flag, record.tag()), (b"body".as_slice(), 7, Some("a")));
