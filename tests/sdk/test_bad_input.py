@@ -105,7 +105,6 @@ def test_a_queue_id_out_of_range_is_never_stored(broker, rocketpy_server, rocket
 @pytest.mark.parametrize(
     ("properties", "feature"),
     [
-        ("DELAY\x013\x02", "(?i)delay"),
         ("TRAN_MSG\x01true\x02", "(?i)transaction"),
         ("TIMER_DELAY_SEC\x0110\x02", "(?i)timer|delay"),
     ],

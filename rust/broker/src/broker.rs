@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 use crate::blocking::blocking;
 use crate::call::{aside, on_disk};
 use crate::config_file::make_config_folder;
+use crate::delay::{self, DelayDelivery};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -110,7 +111,7 @@ impl Broker {
 
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
     ///
-    /// The services are `client expiry`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
+    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
     /// for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
@@ -160,6 +161,8 @@ impl Broker {
         self.shared.tasks.join(TASKS_END).await;
         self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
         write_tables(&self.shared).await;
+        let shared = self.shared.clone();
+        aside(move || delay::write_at_stop(&shared)).await;
         let shared = self.shared.clone();
         aside(move || close_store(&shared)).await;
         info!(local_addr = %self.local_addr, "broker stopped");
@@ -289,6 +292,7 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(ClientExpiry::new(shared.clone())));
     services.start(Arc::new(Sampling::new(shared.clone())));
     services.start(Arc::new(OffsetPersistence::new(shared.clone())));
+    services.start(Arc::new(DelayDelivery(shared.clone())));
     services
 }
 
@@ -340,6 +344,7 @@ impl StoreListener for Listener {
 
     fn arrived(&self, arrivals: &[Arrival]) {
         process::held::arrived(&self.shared, arrivals);
+        self.shared.delays.arrived(arrivals);
     }
 
     fn dispatched(&self, offset: PhysicalOffset) {

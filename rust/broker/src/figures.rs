@@ -117,6 +117,8 @@ impl Figures {
         let average = totals.put_bytes as f64 / totals.put_messages.max(1) as f64;
         self.add("message_size_average", Bytes, Value::Real(average));
         self.add("puts_failed_total", Requests, Value::Count(totals.put_failures));
+        self.add("delayed_delivered_total", Messages, Value::Count(shared.delays.delivered()));
+        self.add("delayed_dropped_total", Messages, Value::Count(shared.delays.dropped()));
         let (yesterday, today) = stats.mornings();
         for (day, morning) in [("today", today), ("yesterday", yesterday)] {
             let labels = vec![("day", day.to_owned())];

@@ -14,6 +14,7 @@ mod broker;
 mod call;
 mod config;
 mod config_file;
+mod delay;
 mod disk_read;
 mod error;
 mod expression;

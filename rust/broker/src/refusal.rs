@@ -59,9 +59,11 @@ pub(crate) enum Refusal {
     #[error("the message properties have {size_bytes} bytes, at most {limit_bytes} are possible")]
     PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
     #[error(
-        "delayed and timer messages are not supported by this broker (property {property}); send without it"
+        "timer messages are not supported by this broker (property {property}); delay by a level, DELAY from 1 to 18"
     )]
     Delay { property: &'static str },
+    #[error("a batch cannot be delayed (property DELAY); send the messages one by one")]
+    DelayedBatch,
     #[error("transaction messages are not supported by this broker ({marked_by}); send a plain message")]
     Transaction { marked_by: &'static str },
     #[error(
@@ -170,6 +172,7 @@ impl Refusal {
             | Self::BodyTooLong { .. }
             | Self::PropertiesTooLong { .. }
             | Self::Delay { .. }
+            | Self::DelayedBatch
             | Self::InnerBatch { .. }
             | Self::BatchToRetryTopic { .. }
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,

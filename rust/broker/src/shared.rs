@@ -12,6 +12,7 @@ use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
+use crate::delay::Delays;
 use crate::disk_read::DiskReads;
 use crate::expression::ExpressionKind;
 use crate::held_request::{HeldLimits, HeldRequests};
@@ -50,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) queue_locks: QueueLocks,
     pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
+    /// Messages that wait for a delay level.
+    pub(crate) delays: Delays,
     /// Pulls of what is not in memory.
     pub(crate) cold_pulls: DiskReads,
     /// Requests that look a message or an offset up.
@@ -119,6 +122,7 @@ impl Shared {
         };
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         missing.warn(&store, &topics);
+        let delays = Delays::open(&store)?;
         let started_at_ms = now_ms();
         let shared = Self {
             store,
@@ -132,6 +136,7 @@ impl Shared {
                 bytes: config.max_held_bytes,
             }),
             held_sends: HeldSends::default(),
+            delays,
             cold_pulls: DiskReads::new(),
             look_ups: DiskReads::new(),
             surveys: DiskReads::new(),

@@ -13,6 +13,7 @@ mod pull;
 pub(crate) mod route;
 mod runtime_info;
 mod send;
+mod send_back;
 #[cfg(test)]
 mod slow_disk_tests;
 mod state;

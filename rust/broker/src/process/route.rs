@@ -6,7 +6,7 @@ use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
-use super::{client, group, held, message, offset, send, state, topic};
+use super::{client, group, held, message, offset, send, send_back, state, topic};
 use crate::call::{Call, Function, Serve, answer_later, aside};
 
 /// What is done with a request.
@@ -74,8 +74,7 @@ request_table! {
     PULL_MESSAGE | LITE_PULL_MESSAGE => Route::Replies(held::pull);
     VIEW_MESSAGE_BY_ID => looks_up(message::view);
     QUERY_MESSAGE => looks_up_once_dispatched(message::query);
-    CONSUMER_SEND_MSG_BACK
-        => refused("failed messages are not taken back yet; consume them again from their offset");
+    CONSUMER_SEND_MSG_BACK => Route::Replies(send_back::send_back);
     END_TRANSACTION => refused("transactions are not there yet; send plain messages");
     SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => refused("request-reply is not there yet");
 

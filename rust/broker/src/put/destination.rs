@@ -20,6 +20,8 @@ use crate::shared::Shared;
 pub(super) struct Destination {
     pub(super) topic: Arc<TopicConfig>,
     pub(super) queue_id: u32,
+    /// It waits for this delay level first, in `SCHEDULE_TOPIC_XXXX`.
+    pub(super) level: Option<u32>,
     /// What the message's own says, or [`Delay::Dropped`] for a dead letter.
     pub(super) delay: Delay,
 }
@@ -32,7 +34,7 @@ impl Destination {
     pub(super) fn of(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> Result<Self, NotPut> {
         let topic = find_topic(shared, origin, message.topic, message.template)?;
         let queue_id = choose_queue(&topic, message.queue_id)?;
-        let destination = Self { topic, queue_id, delay: message.delay };
+        let destination = Self { topic, queue_id, level: None, delay: message.delay };
         match system::group_of_retry_topic(message.topic) {
             Some(group) if origin == Origin::Client => destination.or_dead_letters(shared, message, group),
             _ => Ok(destination),
@@ -42,15 +44,16 @@ impl Destination {
     /// Where a message goes that asks for more than to be stored.
     ///
     /// This is the place of the features: a delay level leads to `SCHEDULE_TOPIC_XXXX`, a timer to `rmq_sys_wheel_timer`, a
-    /// transaction to `RMQ_SYS_TRANS_HALF_TOPIC`. None of them is there yet.
+    /// transaction to `RMQ_SYS_TRANS_HALF_TOPIC`. Timers and transactions are not there yet.
     ///
     /// # Errors
-    /// Always, by the name of what the message asks for.
+    /// For what is not there yet, by the name of what the message asks for.
     ///
     /// # Source
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
     pub(super) fn for_feature(self, feature: Feature) -> Result<Self, Refusal> {
         match feature {
+            Feature::Level(level) => Ok(Self { level: Some(level), ..self }),
             Feature::Delay { property } => Err(Refusal::Delay { property }),
             Feature::Transaction { marked_by } => Err(Refusal::Transaction { marked_by }),
         }
@@ -76,7 +79,7 @@ impl Destination {
         let Some(topic) = shared.topics.get(&dead_letters) else {
             return Err(Missing::Topic(TopicConfig::new(dead_letters, 1)).into());
         };
-        Ok(Self { topic, queue_id: 0, delay: Delay::Dropped })
+        Ok(Self { topic, queue_id: 0, level: None, delay: Delay::Dropped })
     }
 }
 
@@ -117,9 +120,15 @@ fn missing_topic(
         || origin == Origin::Broker && name.starts_with(system::DLQ_PREFIX);
     match inherited {
         Some(topic) => Ok(topic),
-        None if is_for_retries => Ok(TopicConfig::new(name, 1)),
+        None if is_for_retries => Ok(TopicConfig::new(name, retry_queues(shared, name))),
         None => Err(Refusal::NoTopic { topic: name.to_owned() }),
     }
+}
+
+/// Queues of a new topic for retries: as many as its group says (`retryQueueNums`). Dead letters have one.
+fn retry_queues(shared: &Shared, topic: &str) -> u32 {
+    let group = system::group_of_retry_topic(topic).and_then(|group| shared.groups.get(group));
+    group.and_then(|group| u32::try_from(group.retry_queues).ok()).unwrap_or(1).max(1)
 }
 
 fn choose_queue(topic: &TopicConfig, wanted: i32) -> Result<u32, Refusal> {

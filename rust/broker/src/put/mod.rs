@@ -10,10 +10,6 @@ mod destination;
 mod message;
 mod missing;
 pub(crate) mod properties;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "send-back, delay delivery, transaction commit and timers will store again")
-)]
 mod stored_again;
 #[cfg(test)]
 mod tests;
@@ -30,6 +26,7 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
 use rocketpy_protocol::batch;
 use rocketpy_store::{Appended, NewRecord};
+pub(crate) use stored_again::StoredAgain;
 
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -121,7 +118,9 @@ fn check_and_append<'a>(
     Ok(stored?)
 }
 
-fn check_writable(shared: &Shared) -> Result<(), Refusal> {
+/// # Errors
+/// The broker has no write permission.
+pub(crate) fn check_writable(shared: &Shared) -> Result<(), Refusal> {
     let permission = shared.permission();
     if permission & perm::WRITE == 0 {
         return Err(Refusal::BrokerNotWritable { broker: shared.config.broker_name.clone(), permission });
@@ -149,16 +148,13 @@ fn append<'a>(
     facts: &PropertyFacts<'a>,
 ) -> Result<Stored<'a>, Refusal> {
     let (appended, new_key) = match origin {
-        Origin::Broker => {
-            let record = record(origin, message, &destination, message.properties);
-            (shared.store.append(&record)?, None)
-        }
+        Origin::Broker => (place(shared, origin, message, &destination, message.properties)?, None),
         Origin::Client => {
             let new_key = facts.unique_key.is_none().then(|| shared.next_unique_key());
             let appended = PROPERTIES.with_borrow_mut(|text| {
                 let suffix = &shared.property_suffix;
                 properties::stored(message.properties, facts, new_key.as_deref(), suffix, text)?;
-                Ok::<Appended, Refusal>(shared.store.append(&record(origin, message, &destination, text))?)
+                place(shared, origin, message, &destination, text)
             })?;
             (appended, new_key)
         }
@@ -171,6 +167,27 @@ fn append<'a>(
         unique_key: facts.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
         ack: condition(shared, &destination.topic, facts, appended.end),
     })
+}
+
+/// Appends one record to its queue, or to that of the delay level that it waits for.
+///
+/// # Source
+/// docs/reference/store-format.md 8.2.
+fn place(
+    shared: &Shared,
+    origin: Origin,
+    message: &NewMessage<'_>,
+    destination: &Destination,
+    properties: &[u8],
+) -> Result<Appended, Refusal> {
+    let Some(level) = destination.level else {
+        return Ok(shared.store.append(&record(origin, message, destination, properties))?);
+    };
+    let (topic, queue_id) = (&destination.topic.name, destination.queue_id);
+    let properties = properties::waiting(properties, level, topic, queue_id)?;
+    let record = record(origin, message, destination, &properties);
+    let waiting = NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record };
+    Ok(shared.store.append(&waiting)?)
 }
 
 /// Items of a batch get no properties but their own.
@@ -190,6 +207,9 @@ fn append_batch<'a>(
         if let Some(feature) = inspect(item.properties, origin, message.delay).feature {
             destination = destination.for_feature(feature)?;
         }
+    }
+    if destination.level.is_some() {
+        return Err(Refusal::DelayedBatch);
     }
     let appended = shared.store.append_batch(&record(origin, message, &destination, &[]))?;
     Ok(Stored {

@@ -7,6 +7,7 @@ use rocketpy_model::{property, sys_flag};
 use rocketpy_protocol::properties_text::{self, MAX_BYTES};
 
 use super::message::{Delay, Origin};
+use crate::delay::LEVELS;
 use crate::refusal::Refusal;
 
 /// What the broker has to know about the properties of a message, found in one walk.
@@ -15,7 +16,7 @@ pub(super) struct PropertyFacts<'a> {
     pub(super) unique_key: Option<&'a str>,
     /// The sender wants its answer before the flush (`WAIT=false`).
     pub(super) answer_before_flush: bool,
-    /// The first property that asks for more than to be stored.
+    /// What the properties ask for beyond being stored; of several wishes the greatest.
     pub(super) feature: Option<Feature>,
     /// The text has a property that only the broker may set.
     has_broker_property: bool,
@@ -24,13 +25,20 @@ pub(super) struct PropertyFacts<'a> {
 }
 
 /// What a message asks for beyond being stored: it must not be stored as a plain message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// A greater one wins where a message asks for several: a delay level counts and a timer beside it does not.
+///
+/// # Source
+/// docs/reference/protocol.md 2.3.13.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Feature {
-    /// Delivery at a later time.
+    /// Delivery at a later time that is not a delay level.
     Delay {
         /// The property that asks for it.
         property: &'static str,
     },
+    /// Delivery after a delay level, from 1 on.
+    Level(u32),
     /// Delivery after a commit.
     Transaction {
         /// What marks it.
@@ -61,7 +69,11 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
                 facts.drops_delay = true;
                 continue;
             }
-            b"DELAY" if !is_no_level(value) => Feature::Delay { property: property::DELAY },
+            b"DELAY" => match level(value) {
+                Some(0) => continue,
+                Some(level) => Feature::Level(level),
+                None => Feature::Delay { property: property::DELAY },
+            },
             b"TIMER_DELAY_SEC" => Feature::Delay { property: property::TIMER_DELAY_SEC },
             b"TIMER_DELAY_MS" => Feature::Delay { property: property::TIMER_DELAY_MS },
             b"TIMER_DELIVER_MS" => Feature::Delay { property: property::TIMER_DELIVER_MS },
@@ -71,22 +83,20 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
             _ => continue,
         };
         let counts = match feature {
-            Feature::Delay { .. } => delay != Delay::Over,
+            Feature::Delay { .. } | Feature::Level(_) => delay != Delay::Over,
             Feature::Transaction { .. } => origin == Origin::Client,
         };
         if counts {
-            facts.feature.get_or_insert(feature);
+            facts.feature = facts.feature.max(Some(feature));
         }
     }
     facts
 }
 
-/// Level 0 and below mean no delay. Refuse a level that is not a number; do not ignore it.
-fn is_no_level(value: &[u8]) -> bool {
-    str::from_utf8(value)
-        .ok()
-        .and_then(|text| text.trim().parse::<i64>().ok())
-        .is_some_and(|level| level <= 0)
+/// The delay level: 0 for none, the last one for any above it; `None` for what is not a number.
+fn level(value: &[u8]) -> Option<u32> {
+    let level: i64 = str::from_utf8(value).ok()?.trim().parse().ok()?;
+    Some(level.clamp(0, LEVELS.into()) as u32)
 }
 
 /// # Errors
@@ -111,6 +121,50 @@ pub(crate) fn broker_suffix(region_id: &str, trace_on: bool, cluster_name: &str)
     properties_text::push(&mut suffix, property::TRACE_ON, if trace_on { "true" } else { "false" });
     properties_text::push(&mut suffix, property::CLUSTER, cluster_name);
     suffix
+}
+
+/// Writes the properties of a message that waits for a delay level, from those that it is delivered with.
+///
+/// # Errors
+/// The text does not fit a record.
+///
+/// # Source
+/// docs/reference/store-format.md 8.2.
+pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Result<Vec<u8>, Refusal> {
+    let mut out = Vec::with_capacity(text.len() + topic.len() + 64);
+    for (name, value) in properties_text::iter_bytes(text) {
+        let is_replaced = matches!(
+            name,
+            b"DELAY"
+                | b"REAL_TOPIC"
+                | b"REAL_QID"
+                | b"TIMER_DELAY_SEC"
+                | b"TIMER_DELAY_MS"
+                | b"TIMER_DELIVER_MS"
+        );
+        if !is_replaced {
+            push(name, value, &mut out);
+        }
+    }
+    properties_text::push(&mut out, property::DELAY, &level.to_string());
+    properties_text::push(&mut out, property::REAL_TOPIC, topic);
+    properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
+    check_length(&out)?;
+    Ok(out)
+}
+
+fn push(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.push(property::NAME_VALUE_SEPARATOR);
+    out.extend_from_slice(value);
+    out.push(property::PROPERTY_SEPARATOR);
+}
+
+fn check_length(text: &[u8]) -> Result<(), Refusal> {
+    if text.len() > MAX_BYTES {
+        return Err(Refusal::PropertiesTooLong { size_bytes: text.len(), limit_bytes: MAX_BYTES });
+    }
+    Ok(())
 }
 
 /// Writes the properties of a client's message as they are stored: the client's own, a unique key where there is none, and
@@ -138,10 +192,7 @@ pub(super) fn stored(
         properties_text::push(out, property::UNIQUE_KEY, key);
     }
     out.extend_from_slice(suffix);
-    if out.len() > MAX_BYTES {
-        return Err(Refusal::PropertiesTooLong { size_bytes: out.len(), limit_bytes: MAX_BYTES });
-    }
-    Ok(())
+    check_length(out)
 }
 
 fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<u8>) {
@@ -152,10 +203,7 @@ fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<
             _ => false,
         };
         if !is_dropped {
-            out.extend_from_slice(name);
-            out.push(property::NAME_VALUE_SEPARATOR);
-            out.extend_from_slice(value);
-            out.push(property::PROPERTY_SEPARATOR);
+            push(name, value, out);
         }
     }
 }
@@ -170,17 +218,22 @@ mod tests {
     }
 
     #[test]
-    fn the_first_feature_counts_and_only_while_it_is_asked_for() {
+    fn the_greatest_feature_counts_and_only_while_it_is_asked_for() {
         let delay = |property| Some(Feature::Delay { property });
+        let level = |level| Some(Feature::Level(level));
         let transaction = Some(Feature::Transaction { marked_by: "property TRAN_MSG" });
         for (text, feature, after_the_delay, of_the_broker) in [
-            ("DELAY\u{1}3\u{2}", delay("DELAY"), None, delay("DELAY")),
+            ("DELAY\u{1}3\u{2}", level(3), None, level(3)),
+            ("DELAY\u{1}99\u{2}", level(18), None, level(18)),
+            ("TIMER_DELAY_MS\u{1}1\u{2}DELAY\u{1}3\u{2}", level(3), None, level(3)),
+            ("DELAY\u{1}-1\u{2}", None, None, None),
             ("a\u{1}b\u{2}DELAY\u{1}soon", delay("DELAY"), None, delay("DELAY")),
             ("TIMER_DELAY_SEC\u{1}1\u{2}", delay("TIMER_DELAY_SEC"), None, delay("TIMER_DELAY_SEC")),
             ("TIMER_DELAY_MS\u{1}1\u{2}", delay("TIMER_DELAY_MS"), None, delay("TIMER_DELAY_MS")),
             ("TIMER_DELIVER_MS\u{1}1\u{2}", delay("TIMER_DELIVER_MS"), None, delay("TIMER_DELIVER_MS")),
             ("TRAN_MSG\u{1}True\u{2}", transaction, transaction, None),
-            ("TRAN_MSG\u{1}true\u{2}DELAY\u{1}3\u{2}", transaction, transaction, delay("DELAY")),
+            ("TRAN_MSG\u{1}true\u{2}DELAY\u{1}3\u{2}", transaction, transaction, level(3)),
+            ("DELAY\u{1}3\u{2}TRAN_MSG\u{1}true\u{2}", transaction, transaction, level(3)),
             ("DELAY\u{1}0\u{2}TRAN_MSG\u{1}false\u{2}", None, None, None),
         ] {
             let found = |origin, delay| inspect(text.as_bytes(), origin, delay).feature;

@@ -1,7 +1,7 @@
 //! A stored record that becomes a new message.
 //!
 //! Whoever stores a message again uses it: send-back (docs/reference/protocol.md 2.3.8), the delivery of a delayed message
-//! (docs/reference/store-format.md 8.3), the commit of a transaction (9.3) and timers (8.4). None of them is there yet.
+//! (docs/reference/store-format.md 8.3), the commit of a transaction (9.3) and timers (8.4). The last two are not there yet.
 
 use rocketpy_model::{PhysicalOffset, Properties, property, sys_flag};
 use rocketpy_protocol::properties_text;
@@ -84,6 +84,7 @@ impl<'a> StoredAgain<'a> {
         Ok(Self { delay: Delay::Asked, ..delayed })
     }
 
+    #[cfg_attr(not(test), expect(dead_code, reason = "the commit of a transaction will use it"))]
     /// Is the message of a committed transaction, whose half message is this record.
     pub(crate) fn committed(self) -> Self {
         Self {

@@ -2,6 +2,7 @@
 //!
 //! Name servers are not part of these tests; the server's tests have both.
 
+mod delays;
 mod frames;
 mod groups;
 mod held_pulls;
@@ -13,6 +14,7 @@ mod queries;
 mod refused_sends;
 mod restarts;
 mod retention;
+mod send_backs;
 mod sends;
 mod state;
 mod support;

@@ -28,6 +28,34 @@ fn every_acknowledged_message_is_there_after_kill_9() {
     }
 }
 
+/// The first kill comes while all of them wait, the second while some are delivered; a delivery may be repeated then.
+#[test]
+fn delayed_messages_come_after_kill_9() {
+    const COUNT: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let (store, ready) = (folder.path().join("store"), folder.path().join("ready"));
+    let caller = Caller::new();
+    let process = Process::start(server(&store), &ready);
+    caller.create_topic(&process.broker, "orders");
+    for number in 0..COUNT {
+        let mut send = crate::support::send("orders", &format!("{number}"));
+        send.ext.remove("i");
+        send.ext.push("i", "DELAY\u{1}1\u{2}");
+        let answer = caller.call(&process.broker, send);
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    }
+    process.kill();
+    for wanted in [1, COUNT] {
+        let process = Process::start(server(&store), &ready);
+        let mut found = std::collections::HashSet::new();
+        wait_until("delayed messages are delivered", || {
+            found = caller.read_all(&process.broker, "orders").into_iter().collect();
+            found.len() >= wanted
+        });
+        process.kill();
+    }
+}
+
 /// Sends without a pause while another thread kills the server; returns what was acknowledged.
 fn send_until_killed(process: Process, cycle: usize) -> Vec<String> {
     let stop = Arc::new(AtomicBool::new(false));

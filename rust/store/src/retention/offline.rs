@@ -56,6 +56,7 @@ pub(crate) fn plan_on<D: Disk>(
         queue_folder: space(config.root.join("consumequeue"))?,
         now_ms,
         young_from: PhysicalOffset(u64::MAX),
+        waiting_from: PhysicalOffset(u64::MAX), // the server knows
         hour: local_hour(now_ms),
         is_asked,
         is_refusing: false,

@@ -54,6 +54,8 @@ pub struct Situation {
     pub now_ms: i64,
     /// What lies at or behind it was appended less than the configured age ago, whatever the wall clock says.
     pub young_from: PhysicalOffset,
+    /// Messages at or behind it wait to be stored again: files that hold one do not go because of their age.
+    pub waiting_from: PhysicalOffset,
     /// Hour of the local day.
     pub hour: u32,
     /// An administrator asked for files that are old enough to go now.
@@ -154,6 +156,8 @@ pub enum Keep {
     },
     /// It is old enough, but it is not the hour, and the disk has space.
     NotNow,
+    /// It is old enough and may go now, but holds a message that still waits for its delivery.
+    Waiting,
     /// One round removes no more.
     EnoughForNow,
 }
@@ -166,6 +170,7 @@ impl fmt::Display for Keep {
                 write!(f, "{} h old, files stay {} h", hours(*age_ms), hours(*reserved_ms))
             }
             Self::NotNow => write!(f, "old enough, but it is no hour of deleteWhen and the disk has space"),
+            Self::Waiting => write!(f, "old enough, but it holds a message that waits for its delivery"),
             Self::EnoughForNow => write!(f, "one round removes no more files, the next goes on"),
         }
     }
@@ -209,7 +214,13 @@ pub fn plan(situation: &Situation, config: &RetentionConfig) -> RetentionPlan {
             Err(Keep::Last)
         } else {
             let one_more = if planted::has(Bug::RetentionTooEarly) { file.size_bytes } else { 0 };
-            decide(age_ms, total_bytes + one_more, &disks, occasion.as_ref(), config)
+            let holds_waiting = file.end() > situation.waiting_from;
+            let may_expire = occasion.as_ref().filter(|_| !holds_waiting);
+            let decision = decide(age_ms, total_bytes + one_more, &disks, may_expire, config);
+            match decision {
+                Err(Keep::NotNow) if holds_waiting && occasion.is_some() => Err(Keep::Waiting),
+                other => other,
+            }
         };
         match decision {
             Ok(_) if removals.len() == config.files_a_round => {

@@ -63,6 +63,8 @@ struct State {
     is_asked: bool,
     /// Somebody has asked since the last round.
     is_called: bool,
+    /// Where the first message lies that waits to be stored again; `None`: there is none.
+    waiting_from: Option<PhysicalOffset>,
     /// How long messages of a topic stay readable.
     topics: HashMap<Arc<str>, Duration>,
     /// The first file that stayed at the last round, for the log.
@@ -141,6 +143,11 @@ impl<D: Disk> Retention<D> {
         self.wake.wake();
     }
 
+    /// Notes where the first message lies that waits to be stored again.
+    pub(crate) fn set_waiting_from(&self, from: Option<PhysicalOffset>) {
+        self.state.lock().waiting_from = from;
+    }
+
     /// Checks the space of the file systems, and refuses or admits appends.
     ///
     /// # Source
@@ -192,14 +199,19 @@ impl<D: Disk> Retention<D> {
             Ok::<_, EnvError>(FolderSpace { path: path.to_path_buf(), usage: disk.usage(path)? })
         };
         let log_folders = self.log.files().writable().iter().map(|dir| space(dir));
+        let state = self.state.lock();
+        let waiting_from = state.waiting_from.unwrap_or(PhysicalOffset(u64::MAX));
+        let is_asked = state.is_asked;
+        drop(state);
         Ok(Situation {
             files,
             log_folders: log_folders.collect::<Result<_, _>>()?,
             queue_folder: space(&self.log.folder().consume_queue)?,
             now_ms,
             young_from,
+            waiting_from,
             hour: local_hour(now_ms),
-            is_asked: self.state.lock().is_asked,
+            is_asked,
             is_refusing: self.admission.has_full_disk(),
         })
     }
@@ -313,6 +325,7 @@ impl<D: Disk> Retention<D> {
             Keep::Last => "last",
             Keep::Young { .. } => "young",
             Keep::NotNow => "not now",
+            Keep::Waiting => "waiting",
             Keep::EnoughForNow => "enough for now",
         };
         let mut state = self.state.lock();

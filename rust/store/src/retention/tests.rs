@@ -39,6 +39,7 @@ fn situation(ages: &[i64]) -> Situation {
         queue_folder: disk("/queues", 1, 50),
         now_ms: NOW,
         young_from: PhysicalOffset(u64::MAX),
+        waiting_from: PhysicalOffset(u64::MAX),
         hour: 12,
         is_asked: false,
         is_refusing: false,
@@ -73,6 +74,19 @@ fn old_files_go_in_their_hour_and_the_last_never() {
     let all_old = Situation { hour: 4, ..situation(&[100, 100]) };
     assert_eq!(outcome(&all_old, &default()), (vec![(0, "expired")], Some(Keep::Last)));
     assert_eq!(outcome(&Situation { hour: 4, ..situation(&[]) }, &default()), (vec![], None));
+}
+
+#[test]
+fn a_file_with_a_message_that_waits_stays_unless_space_is_short() {
+    let waits_in_second = |percent| {
+        let at_four = Situation { hour: 4, ..situation(&[100, 100, 100, 1]) };
+        full(Situation { waiting_from: PhysicalOffset(2 * GIB - 1), ..at_four }, percent)
+    };
+    assert_eq!(outcome(&waits_in_second(50), &default()), (vec![(0, "expired")], Some(Keep::Waiting)));
+    let (removals, _) = outcome(&waits_in_second(95), &default());
+    assert_eq!(removals[..2], [(0, "expired"), (1, "disk full")]);
+    let young = Situation { hour: 12, ..waits_in_second(50) };
+    assert_eq!(outcome(&young, &default()), (vec![], Some(Keep::NotNow)));
 }
 
 #[test]
@@ -175,7 +189,18 @@ prop_compose! {
         }
         let queue_folder = disk("/queues", queues.0, queues.1);
         let young_from = PhysicalOffset(u64::MAX);
-        Situation { files, log_folders, queue_folder, now_ms: NOW, young_from, hour, is_asked, is_refusing }
+        let waiting_from = PhysicalOffset(u64::MAX);
+        Situation {
+            files,
+            log_folders,
+            queue_folder,
+            now_ms: NOW,
+            young_from,
+            waiting_from,
+            hour,
+            is_asked,
+            is_refusing,
+        }
     }
 }
 

@@ -334,6 +334,12 @@ impl<D: Disk> Store<D> {
         self.core.retention.ask();
     }
 
+    /// Notes where the first message lies that waits to be stored again, as delayed ones do; `None`: none waits. A log file that holds
+    /// one is not removed because of its age, only for want of space. This is not stored.
+    pub fn set_waiting_from(&self, from: Option<PhysicalOffset>) {
+        self.core.retention.set_waiting_from(from);
+    }
+
     /// Sets how long messages of each topic stay readable, and replaces what was set before. The minimum offsets of its
     /// queues move, at once and later on; the log keeps the records until their file is removed. A topic without an
     /// entry keeps what the log has. This is not stored: set it again after each start.

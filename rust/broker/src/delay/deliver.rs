@@ -1,0 +1,165 @@
+//! Stores again what is due.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rocketpy_model::{QueueOffset, property, system};
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::{QueueEntry, StoreError};
+use tokio::runtime::Handle;
+use tracing::{error, warn};
+
+use super::{LEVELS, State};
+use crate::put::StoredAgain;
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// Most messages of a level in one turn; then the others get theirs.
+const TURN: usize = 64;
+/// Pause after a message could not be stored for now.
+const RETRY_MS: i64 = 1000;
+
+/// What became of a message that is due.
+enum Outcome {
+    Delivered,
+    /// It can never be delivered; the reason.
+    Dropped(String),
+}
+
+/// Stores again what is due at a time, a bounded number of messages. Blocks; puts wait on the runtime.
+///
+/// Returns when the next message is due, 0 where there may be more by now, `None` where nothing waits.
+pub(super) fn deliver(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Option<i64> {
+    let delays = &shared.delays;
+    let mut state = delays.state.lock();
+    for level in 0..LEVELS as usize {
+        if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms) {
+            continue;
+        }
+        let due_at_ms = match deliver_level(shared, &mut state, level, at_ms, runtime) {
+            Ok(due_at_ms) => due_at_ms,
+            Err(refusal) => {
+                warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
+                Some(at_ms.saturating_add(RETRY_MS))
+            }
+        };
+        state.due_at_ms[level] = due_at_ms;
+    }
+    shared.store.set_waiting_from(state.first_at.iter().flatten().copied().min());
+    state.due_at_ms.iter().flatten().copied().min()
+}
+
+/// Delivers up to [`TURN`] messages of a level. Returns when the next one is due.
+///
+/// # Errors
+/// A message could not be stored for now. Those before it are delivered.
+fn deliver_level(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    level: usize,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<Option<i64>, Refusal> {
+    let (store, queue_id) = (&shared.store, level as u32);
+    let first = state.progress.next(level);
+    let bounds = store.queue_bounds(system::SCHEDULE_TOPIC, queue_id);
+    if first >= bounds.max {
+        state.first_at[level] = None;
+        return Ok(None);
+    }
+    if first < bounds.min {
+        let lost = bounds.min - first;
+        shared.delays.dropped.fetch_add(lost, Ordering::Relaxed);
+        error!(level = level + 1, lost, "delayed messages were removed before they were due");
+        state.progress.advance(level, bounds.min, store.max_physical_offset());
+    }
+    let mut next = first.max(bounds.min);
+    let mut outcome = Ok(Some(0));
+    let entries = store.entries(system::SCHEDULE_TOPIC, queue_id, next, TURN)?;
+    if entries.is_empty() {
+        next += 1; // nothing but fillers, as far as one read looks
+    }
+    for entry in entries {
+        state.first_at[level] = Some(entry.physical_offset);
+        if entry.tags_code > at_ms {
+            outcome = Ok(Some(entry.tags_code));
+            break;
+        }
+        if let Err(refusal) = deliver_one(shared, &entry, runtime) {
+            outcome = Err(refusal);
+            break;
+        }
+        next = entry.queue_offset + 1;
+    }
+    advance(shared, state, level, next);
+    outcome
+}
+
+/// Notes what was delivered. With synchronous flush nobody reads the copies before the flush.
+fn advance(shared: &Shared, state: &mut State, level: usize, next: QueueOffset) {
+    if next > state.progress.next(level) {
+        let end = shared.store.max_physical_offset();
+        state.progress.advance(level, next, end);
+        if shared.sync_flush {
+            shared.store.request_flush(end);
+        }
+    }
+}
+
+/// # Errors
+/// The message could not be stored for now.
+fn deliver_one(shared: &Arc<Shared>, entry: &QueueEntry, runtime: &Handle) -> Result<(), Refusal> {
+    match store_again(shared, entry, runtime)? {
+        Outcome::Delivered => {
+            shared.delays.delivered.fetch_add(1, Ordering::Relaxed);
+        }
+        Outcome::Dropped(reason) => {
+            shared.delays.dropped.fetch_add(1, Ordering::Relaxed);
+            let (queue_offset, physical_offset) = (entry.queue_offset, entry.physical_offset);
+            error!(%queue_offset, %physical_offset, reason, "delayed message dropped");
+        }
+    }
+    Ok(())
+}
+
+fn store_again(shared: &Arc<Shared>, entry: &QueueEntry, runtime: &Handle) -> Result<Outcome, Refusal> {
+    let dropped = |reason: &str| Ok(Outcome::Dropped(reason.to_owned()));
+    let bytes = match shared.store.record_at(entry.physical_offset) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return dropped("its record is gone"),
+        Err(error @ StoreError::Env(_)) => return Err(error.into()),
+        Err(error) => return dropped(&error.to_string()),
+    };
+    let Ok(record) = RecordView::parse(&bytes) else { return dropped("its record is damaged") };
+    let Some(topic) = record.property(property::REAL_TOPIC) else { return dropped("it names no topic") };
+    let queue_id = record.property(property::REAL_QUEUE_ID).and_then(|id| id.parse::<i32>().ok());
+    if topic == system::HALF_TOPIC {
+        return dropped("it is the half of a transaction");
+    }
+    let put = |queue_id| {
+        let again = StoredAgain::of(&record).to(topic, queue_id);
+        runtime.block_on(async { again.put(shared).await.map(drop) })
+    };
+    let stored = match put(queue_id.unwrap_or(-1)) {
+        // The topic has fewer queues by now.
+        Err(Refusal::QueueId { .. }) => put(-1),
+        other => other,
+    };
+    match stored {
+        Ok(()) => Ok(Outcome::Delivered),
+        Err(refusal) if is_lasting(&refusal) => Ok(Outcome::Dropped(refusal.to_string())),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Whether the same put is refused for ever, and would keep back all that wait behind it.
+fn is_lasting(refusal: &Refusal) -> bool {
+    matches!(
+        refusal.code(),
+        response::INVALID_PARAMETER
+            | response::MESSAGE_ILLEGAL
+            | response::TOPIC_NOT_EXIST
+            | response::NO_PERMISSION
+    )
+}

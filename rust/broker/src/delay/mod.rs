@@ -1,0 +1,124 @@
+//! Delay levels: messages wait in `SCHEDULE_TOPIC_XXXX`, one queue a level, until they are due, and are then stored again in
+//! their own topic.
+//!
+//! All messages of a queue wait equally long, so the first one of each queue is the next of its level: what waits costs no
+//! memory. How far each level is lies in [`progress`], and is written no further than its copies are durable.
+//!
+//! # Source
+//! docs/reference/store-format.md 8.1 to 8.3.
+
+mod deliver;
+mod progress;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use progress::Progress;
+use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_store::{Arrival, Store};
+pub(crate) use service::DelayDelivery;
+use tokio::sync::Notify;
+use tracing::error;
+
+use crate::BrokerError;
+use crate::config_file::ConfigFile;
+use crate::shared::Shared;
+
+/// Delay levels that there are; level 1 is the shortest.
+pub(crate) const LEVELS: u32 = 18;
+/// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// The messages that wait for a delay level.
+#[derive(Debug)]
+#[doc(alias = "ScheduleMessageService")]
+pub(crate) struct Delays {
+    /// Locked for one delivery, and for the write of the progress.
+    state: Mutex<State>,
+    /// Rung when a message begins to wait.
+    arrived: Notify,
+    delivered: AtomicU64,
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    progress: Progress,
+    /// When the next message of each level is to be looked at; `None`: when one arrives.
+    due_at_ms: Vec<Option<i64>>,
+    /// Where that message lies in the log.
+    first_at: Vec<Option<PhysicalOffset>>,
+    write_at: Instant,
+    file: ConfigFile,
+}
+
+impl Delays {
+    /// Reads how far each level is.
+    ///
+    /// # Errors
+    /// The file cannot be read, or not be decoded while it has no good backup.
+    pub(crate) fn open(store: &Store) -> Result<Self, BrokerError> {
+        let file = ConfigFile::new(&store.config().root, "delayOffset.json");
+        let bounds = |level: u32| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1);
+        let progress = Progress::new(file.load()?.unwrap_or_default(), bounds);
+        // Until the first look nothing is known.
+        store.set_waiting_from(Some(PhysicalOffset::ZERO));
+        let state = State {
+            progress,
+            due_at_ms: vec![Some(0); LEVELS as usize],
+            first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
+            write_at: Instant::now(),
+            file,
+        };
+        Ok(Self {
+            state: Mutex::new(state),
+            arrived: Notify::new(),
+            delivered: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        })
+    }
+
+    /// Wakes the delivery where a message begins to wait. Called by the store's threads.
+    pub(crate) fn arrived(&self, arrivals: &[Arrival]) {
+        if arrivals.iter().any(|arrival| &*arrival.topic == system::SCHEDULE_TOPIC) {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Messages that were stored again, since the start.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Messages that could not be delivered at all, since the start: their topic is gone, or their record is.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Writes how far each level is, as far as the copies of its messages are durable. Does nothing where that has not changed.
+    fn write(&self, flushed: PhysicalOffset, now_ms: i64) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.write_at = Instant::now() + WRITE_EVERY;
+        let Some(content) = state.progress.durable(flushed, now_ms) else { return };
+        match state.file.save(&content) {
+            Ok(()) => state.progress.written(content),
+            Err(error) => error!(%error, "progress of the delay levels not written, trying again"),
+        }
+    }
+}
+
+/// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
+pub(crate) fn write_at_stop(shared: &Shared) {
+    let store = &shared.store;
+    if shared.delays.state.lock().progress.is_ahead()
+        && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
+    {
+        error!(%error, "copies of delayed messages are not durable at the stop, they may be delivered again");
+    }
+    shared.delays.write(store.flushed_offset(), rocketpy_env::now_ms());
+}

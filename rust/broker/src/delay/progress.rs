@@ -1,0 +1,147 @@
+//! How far the delivery of each delay level is, and how much of that may be written.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset};
+use rocketpy_store::QueueBounds;
+use serde::{Deserialize, Serialize};
+
+use super::LEVELS;
+
+/// Most deliveries of a level of which it is known by themselves whether they are durable; more of them count as one.
+const MOST_PENDING: usize = 1024;
+
+/// `config/delayOffset.json`.
+///
+/// # Source
+/// docs/reference/store-format.md 1.4.
+#[doc(alias = "DelayOffsetSerializeWrapper")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct DelayOffsets {
+    pub(super) data_version: DataVersion,
+    /// By level, from 1 on: the queue offset of the first message that is not delivered.
+    pub(super) offset_table: BTreeMap<i32, i64>,
+}
+
+/// How far the delivery of each level is.
+#[derive(Debug)]
+pub(super) struct Progress {
+    levels: Vec<Level>,
+    /// What the file holds.
+    file: DelayOffsets,
+}
+
+#[derive(Debug, Default)]
+struct Level {
+    /// The first message that is not delivered.
+    next: QueueOffset,
+    /// The first message of which no durable copy is known.
+    durable: QueueOffset,
+    /// Later values of `durable`, each with the end of the log that has to be flushed first.
+    pending: VecDeque<(QueueOffset, PhysicalOffset)>,
+}
+
+impl Progress {
+    /// Continues where the file says, or at the nearest message that there is: a power cut may have taken the last ones,
+    /// retention the first ones.
+    pub(super) fn new(file: DelayOffsets, bounds: impl Fn(u32) -> QueueBounds) -> Self {
+        let level = |level: u32| {
+            let bounds = bounds(level);
+            let offset = file.offset_table.get(&(level as i32)).copied().unwrap_or(0);
+            let next = QueueOffset(u64::try_from(offset).unwrap_or(0)).clamp(bounds.min, bounds.max);
+            Level { next, durable: next, pending: VecDeque::new() }
+        };
+        Self { levels: (1..=LEVELS).map(level).collect(), file }
+    }
+
+    /// The first message of a level that is not delivered; levels count from 0 here.
+    pub(super) fn next(&self, level: usize) -> QueueOffset {
+        self.levels[level].next
+    }
+
+    /// Everything of a level before `next` is done; the copies lie before `end` in the log.
+    pub(super) fn advance(&mut self, level: usize, next: QueueOffset, end: PhysicalOffset) {
+        let level = &mut self.levels[level];
+        level.next = next;
+        if level.pending.len() >= MOST_PENDING {
+            level.pending.pop_back();
+        }
+        level.pending.push_back((next, end));
+    }
+
+    /// Whether more is delivered than is known to be durable.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.levels.iter().any(|level| !level.pending.is_empty())
+    }
+
+    /// What the file is to hold once the log is flushed up to an offset; `None` when it holds that already.
+    pub(super) fn durable(&mut self, flushed: PhysicalOffset, now_ms: i64) -> Option<DelayOffsets> {
+        let mut offset_table = self.file.offset_table.clone();
+        for (number, level) in (1..).zip(&mut self.levels) {
+            while let Some((next, _)) = level.pending.front().filter(|(_, end)| *end <= flushed) {
+                level.durable = *next;
+                level.pending.pop_front();
+            }
+            let offset = level.durable.get() as i64;
+            if offset > 0 {
+                offset_table.insert(number, offset);
+            }
+        }
+        let is_changed = offset_table != self.file.offset_table;
+        is_changed.then(|| DelayOffsets { data_version: self.file.data_version.next(now_ms), offset_table })
+    }
+
+    /// The file holds this now.
+    pub(super) fn written(&mut self, content: DelayOffsets) {
+        self.file = content;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds(min: u64, max: u64) -> impl Fn(u32) -> QueueBounds {
+        move |_| QueueBounds { min: QueueOffset(min), max: QueueOffset(max) }
+    }
+
+    fn file(offsets: &[(i32, i64)]) -> DelayOffsets {
+        DelayOffsets { offset_table: offsets.iter().copied().collect(), ..DelayOffsets::default() }
+    }
+
+    #[test]
+    fn progress_continues_at_a_message_that_is_there() {
+        let progress = Progress::new(file(&[(1, 2), (2, 7), (3, 99), (4, -1)]), bounds(5, 9));
+        let next: Vec<u64> = (0..5).map(|level| progress.next(level).get()).collect();
+        assert_eq!(next, [5, 7, 9, 5, 5]);
+    }
+
+    #[test]
+    fn progress_is_written_as_far_as_the_copies_are_durable() {
+        let mut progress = Progress::new(file(&[(19, 4)]), bounds(0, 9));
+        assert_eq!(progress.durable(PhysicalOffset(1000), 1), None, "nothing happened");
+        progress.advance(0, QueueOffset(1), PhysicalOffset(100));
+        progress.advance(0, QueueOffset(3), PhysicalOffset(300));
+        assert_eq!((progress.next(0), progress.is_ahead()), (QueueOffset(3), true));
+        assert_eq!(progress.durable(PhysicalOffset(99), 1), None);
+        let content = progress.durable(PhysicalOffset(299), 7).unwrap();
+        assert_eq!(content.offset_table, file(&[(1, 1), (19, 4)]).offset_table, "another level's is kept");
+        assert_eq!((content.data_version.counter, content.data_version.changed_at_ms), (1, 7));
+        progress.written(content);
+        assert_eq!(progress.durable(PhysicalOffset(299), 8), None);
+        assert_eq!(progress.durable(PhysicalOffset(300), 9).unwrap().offset_table[&1], 3);
+        assert!(!progress.is_ahead());
+    }
+
+    #[test]
+    fn what_is_pending_has_a_bound() {
+        let mut progress = Progress::new(file(&[]), bounds(0, 1 << 20));
+        for number in 1..=2 * MOST_PENDING as u64 {
+            progress.advance(0, QueueOffset(number), PhysicalOffset(number * 100));
+        }
+        assert_eq!(progress.levels[0].pending.len(), MOST_PENDING);
+        let end = 2 * MOST_PENDING as u64;
+        assert_eq!(progress.durable(PhysicalOffset(end * 100), 1).unwrap().offset_table[&1], end as i64);
+    }
+}

@@ -1,0 +1,64 @@
+//! The background work that delivers delayed messages.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketpy_env::now_ms;
+use tokio::runtime::Handle;
+
+use super::deliver::deliver;
+use crate::call::aside;
+use crate::service::{Service, Work};
+use crate::shared::Shared;
+
+/// Longest wait while a message waits: the clock may have been set meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Delivers delayed messages when they are due, and writes how far it is.
+pub(crate) struct DelayDelivery(pub(crate) Arc<Shared>);
+
+impl DelayDelivery {
+    /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
+    fn rest(&self) -> Option<Duration> {
+        let state = self.0.delays.state.lock();
+        let now = now_ms();
+        let until_due = |due_at_ms: i64| {
+            let rest = u64::try_from(due_at_ms.saturating_sub(now)).unwrap_or(0);
+            Duration::from_millis(rest).min(LONGEST_WAIT)
+        };
+        let due = state.due_at_ms.iter().flatten().copied().min().map(until_due);
+        let write = state
+            .progress
+            .is_ahead()
+            .then(|| state.write_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
+        due.into_iter().chain(write).min()
+    }
+}
+
+impl Service for DelayDelivery {
+    fn name(&self) -> &str {
+        "delay delivery"
+    }
+
+    fn due(&self) -> Work<'_> {
+        Box::pin(async {
+            let arrived = self.0.delays.arrived.notified();
+            match self.rest() {
+                Some(Duration::ZERO) => {}
+                Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
+                None => arrived.await,
+            }
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        let (shared, runtime) = (self.0.clone(), Handle::current());
+        Box::pin(aside(move || {
+            deliver(&shared, now_ms(), &runtime);
+            let write_at = shared.delays.state.lock().write_at;
+            if Instant::now() >= write_at {
+                shared.delays.write(shared.store.flushed_offset(), now_ms());
+            }
+        }))
+    }
+}

@@ -1,0 +1,173 @@
+//! Delivery against a real store, with the time as an argument.
+
+use std::sync::Arc;
+
+use rocketpy_model::TopicConfig;
+use rocketpy_protocol::record::RecordView;
+use tokio::runtime::Handle;
+
+use super::deliver::deliver;
+use super::*;
+use crate::call::aside;
+use crate::put::{Delay, NewMessage, Origin, StoredAgain, put, put_and_make};
+use crate::testing::{TestShared, until};
+
+fn delayed<'a>(topic: &'a str, properties: &'a str) -> NewMessage<'a> {
+    NewMessage {
+        topic,
+        template: None,
+        queue_id: 0,
+        flag: 7,
+        sys_flag: 0,
+        born_at_ms: 1_700_000_000_000,
+        born_host: "10.0.0.7:50123".parse().unwrap(),
+        reconsume_times: 0,
+        max_reconsume_times: None,
+        prepared_transaction_offset: None,
+        delay: Delay::Asked,
+        is_batch: false,
+        body: b"body",
+        properties: properties.as_bytes(),
+    }
+}
+
+async fn open() -> TestShared {
+    let shared = TestShared::open(|_| {});
+    add_topic(&shared, "orders", 2).await;
+    shared
+}
+
+async fn add_topic(shared: &TestShared, name: &str, queues: u32) {
+    let created = shared.topics.create(vec![TopicConfig::new(name, queues)]).unwrap();
+    created.written.unwrap().done().await.unwrap();
+}
+
+/// Puts a message of a client, waits until it can be read, and returns when it was stored.
+async fn wait_with(shared: &TestShared, message: NewMessage<'_>) -> i64 {
+    let stored = put(shared, Origin::Client, &message).unwrap();
+    let bytes = shared.store.record_at(stored.places.as_slice()[0]).unwrap().unwrap();
+    dispatched(shared).await;
+    RecordView::parse(&bytes).unwrap().stored_at_ms
+}
+
+async fn dispatched(shared: &TestShared) {
+    let end = shared.store.max_physical_offset();
+    until("it can be read", || shared.store.dispatched_offset() >= end).await;
+}
+
+/// Delivers what is due at a time, and waits until it can be read.
+async fn at(shared: &TestShared, at_ms: i64) -> Option<i64> {
+    let (owner, runtime) = (Arc::clone(shared), Handle::current());
+    let next = aside(move || deliver(&owner, at_ms, &runtime)).await;
+    dispatched(shared).await;
+    next
+}
+
+fn count(shared: &TestShared, topic: &str, queue_id: u32) -> u64 {
+    shared.store.queue_bounds(topic, queue_id).max.get()
+}
+
+#[tokio::test]
+async fn a_message_comes_when_its_time_is_there_and_once() {
+    let shared = open().await;
+    let message =
+        NewMessage { queue_id: 1, ..delayed("orders", "TAGS\u{1}a\u{2}DELAY\u{1}3\u{2}K\u{1}v\u{2}") };
+    let stored_at_ms = wait_with(&shared, message).await;
+    assert_eq!(count(&shared, system::SCHEDULE_TOPIC, 2), 1);
+    let due_at_ms = stored_at_ms + 10_000;
+    for early in [due_at_ms - 1, stored_at_ms, stored_at_ms - 86_400_000] {
+        assert_eq!(at(&shared, early).await, Some(due_at_ms), "the clock says {early}");
+    }
+    assert_eq!(count(&shared, "orders", 1), 0);
+    let first_at = || shared.delays.state.lock().first_at.clone();
+    let waiting = first_at().into_iter().flatten().collect::<Vec<_>>();
+    assert_eq!(waiting, [PhysicalOffset::ZERO], "its record, which retention leaves alone");
+    for _ in 0..2 {
+        at(&shared, due_at_ms).await;
+    }
+    assert_eq!(at(&shared, due_at_ms).await, None, "nothing waits any more");
+    assert!(first_at().iter().all(Option::is_none));
+    let bytes = shared.only_record("orders", 1);
+    let record = RecordView::parse(&bytes).unwrap();
+    assert_eq!((record.body, record.flag, record.tag()), (b"body".as_slice(), 7, Some("a")));
+    assert_eq!((record.property("K"), record.property("REAL_TOPIC")), (Some("v"), Some("orders")));
+    assert_eq!((record.property("REAL_QID"), record.property("DELAY")), (Some("1"), Some("3")));
+    assert_eq!((shared.delays.delivered(), shared.delays.dropped()), (1, 0));
+}
+
+#[tokio::test]
+async fn levels_above_the_last_one_wait_as_long_as_it_and_the_shorter_one_comes_first() {
+    let shared = open().await;
+    let long = wait_with(&shared, delayed("orders", "DELAY\u{1}99\u{2}")).await;
+    let short = wait_with(&shared, delayed("orders", "TIMER_DELAY_MS\u{1}5\u{2}DELAY\u{1}1\u{2}")).await;
+    assert_eq!(at(&shared, short).await, Some(short + 1000));
+    at(&shared, short + 1000).await;
+    assert_eq!(at(&shared, short + 1000).await, Some(long + 7_200_000));
+    let bytes = shared.only_record("orders", 0);
+    assert_eq!(RecordView::parse(&bytes).unwrap().property("TIMER_DELAY_MS"), None);
+    at(&shared, long + 7_200_000).await;
+    assert_eq!(count(&shared, "orders", 0), 2);
+}
+
+#[tokio::test]
+async fn progress_is_written_once_the_copies_are_durable_and_the_next_start_continues_there() {
+    let shared = open().await;
+    let stored_at_ms = wait_with(&shared, delayed("orders", "DELAY\u{1}1\u{2}")).await;
+    let before = shared.store.max_physical_offset();
+    at(&shared, stored_at_ms + 1000).await;
+    let next = || Delays::open(&shared.store).unwrap().state.lock().progress.next(0).get();
+    shared.delays.write(before, 1);
+    assert_eq!(next(), 0, "a power cut may take the copy");
+    aside({
+        let shared = Arc::clone(&shared);
+        move || write_at_stop(&shared)
+    })
+    .await;
+    assert_eq!(next(), 1);
+}
+
+#[tokio::test]
+async fn a_message_without_a_topic_is_counted_and_keeps_nothing_back() {
+    let shared = open().await;
+    add_topic(&shared, "gone", 1).await;
+    wait_with(&shared, delayed("gone", "DELAY\u{1}1\u{2}")).await;
+    let lost_queue = NewMessage { queue_id: 1, ..delayed("orders", "DELAY\u{1}1\u{2}") };
+    let stored_at_ms = wait_with(&shared, lost_queue).await;
+    if let Some(written) = shared.topics.remove("gone").unwrap() {
+        written.done().await.unwrap();
+    }
+    let fewer = |_: Option<&TopicConfig>| Ok(TopicConfig::new("orders", 1));
+    let changed = shared.topics.update("orders", |_| fewer(None)).unwrap();
+    changed.written.unwrap().done().await.unwrap();
+    at(&shared, stored_at_ms + 1000).await;
+    assert_eq!((shared.delays.delivered(), shared.delays.dropped()), (1, 1));
+    assert_eq!(count(&shared, "orders", 0), 1, "its queue is gone, its topic is not");
+}
+
+#[tokio::test]
+async fn a_batch_is_not_delayed() {
+    let shared = open().await;
+    let mut body = Vec::new();
+    let item = rocketpy_protocol::batch::BatchItem { flag: 0, body: b"x", properties: b"DELAY\x013\x02" };
+    item.encode(&mut body).unwrap();
+    for properties in ["", "DELAY\u{1}3\u{2}"] {
+        let batch = NewMessage { is_batch: true, body: &body, ..delayed("orders", properties) };
+        let refused = put_and_make(&shared, Origin::Client, &batch).await.unwrap_err();
+        assert!(matches!(refused, crate::refusal::Refusal::DelayedBatch), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_retry_waits_and_then_comes_to_the_topic_of_its_group() {
+    let shared = open().await;
+    put(&shared, Origin::Client, &delayed("orders", "DELAY\u{1}0\u{2}")).unwrap();
+    let bytes = shared.only_record("orders", 0);
+    let record = RecordView::parse(&bytes).unwrap();
+    let again = StoredAgain::of(&record).to("%RETRY%group", -1).delayed(4).unwrap();
+    drop(again.put(&shared).await.unwrap());
+    dispatched(&shared).await;
+    assert_eq!(count(&shared, system::SCHEDULE_TOPIC, 3), 1);
+    at(&shared, i64::MAX).await;
+    let bytes = shared.only_record("%RETRY%group", 0);
+    assert_eq!(RecordView::parse(&bytes).unwrap().body, b"body");
+}

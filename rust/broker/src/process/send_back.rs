@@ -1,0 +1,177 @@
+//! CONSUMER_SEND_MSG_BACK: a consumer gives back a message that it could not handle, and gets it again later.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.3.8, docs/reference/store-format.md 10.1.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocketpy_model::{PhysicalOffset, property, system};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::header::{ConsumerSendMsgBackRequestHeader, Header};
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::record::RecordView;
+use rocketpy_remoting::{Reply, Response};
+use tracing::debug;
+
+use crate::call::{Call, on_disk, read_aside, without_body};
+use crate::put::{AckCondition, StoredAgain, acknowledge, check_writable};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::waiting::header_bytes;
+
+/// The delay level of a first retry, where the consumer names none: 10 s.
+const FIRST_LEVEL: i32 = 3;
+
+/// Stores the message again: for its group's retries, or as a dead letter.
+pub(super) fn send_back(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let request = without_body(request.clone());
+    let (bytes, owner) = (header_bytes(&request), shared.clone());
+    let read = move || (record_of(&owner, &request), owner, request);
+    read_aside(shared, &shared.look_ups, reply, bytes, read, |(record, shared, request), reply| {
+        let owner = shared.clone();
+        shared.tasks.spawn(async move {
+            match take_back(&owner, &request, record).await {
+                Ok(ack) => acknowledge(&owner, ack, reply, Response::success()),
+                Err(refusal) => {
+                    debug!(%refusal, peer = %reply.connection().peer(), "message not taken back");
+                    reply.send(refusal.response());
+                }
+            }
+        });
+    });
+}
+
+/// The record that the request names.
+fn record_of(shared: &Shared, request: &Command) -> Result<Bytes, Refusal> {
+    let header = ConsumerSendMsgBackRequestHeader::read(&request.ext)?;
+    let missing = Refusal::NoMessageAt { offset: header.offset };
+    let Ok(offset) = u64::try_from(header.offset) else { return Err(missing) };
+    shared.store.record_at(PhysicalOffset(offset))?.ok_or(missing)
+}
+
+/// Returns what the answer waits for: the flush of the copy, whatever message and broker say of their sends. The consumer commits past the
+/// message once it has the answer.
+async fn take_back(
+    shared: &Arc<Shared>,
+    request: &Command,
+    record: Result<Bytes, Refusal>,
+) -> Result<AckCondition, Refusal> {
+    let header = ConsumerSendMsgBackRequestHeader::read(&request.ext)?;
+    let found = shared.groups.get_or_create(header.group)?;
+    on_disk(found.written).await?;
+    let group = found.group;
+    check_writable(shared)?;
+    if group.retry_queues <= 0 {
+        debug!(group = group.name, "message dropped, its group has no retries (retryQueueNums)");
+        return Ok(AckCondition::default());
+    }
+    let bytes = record?;
+    let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: header.offset })?;
+    let limit = header.max_reconsume_times.unwrap_or(group.retry_max_times);
+    let is_dead = header.delay_level < 0 || record.reconsume_times >= limit;
+    let topic = if is_dead { system::dlq_topic(&group.name) } else { system::retry_topic(&group.name) };
+    let again = again(&record, &header, &topic, is_dead)?;
+    let announced = again.put(shared).await?.ack.announced;
+    Ok(AckCondition { flushed: Some(shared.store.max_physical_offset()), announced })
+}
+
+/// The message that the record becomes.
+fn again<'a>(
+    record: &RecordView<'a>,
+    header: &ConsumerSendMsgBackRequestHeader<'_>,
+    topic: &'a str,
+    is_dead: bool,
+) -> Result<StoredAgain<'a>, Refusal> {
+    let origin_topic = record.property(property::RETRY_TOPIC).unwrap_or(record.topic);
+    let place = OffsetMessageId { host: record.store_host, physical_offset: record.physical_offset };
+    let own_id = place.to_string();
+    let origin_id = record.property(property::ORIGIN_MESSAGE_ID).unwrap_or(&own_id);
+    let again = StoredAgain::of(record)
+        .with_reconsume_times(record.reconsume_times.saturating_add(1))
+        .with_property(property::RETRY_TOPIC, origin_topic)?
+        .with_property(property::ORIGIN_MESSAGE_ID, origin_id)?;
+    if is_dead {
+        return again
+            .to(topic, 0)
+            .without_property(property::DELAY)
+            .with_property(property::DLQ_ORIGIN_TOPIC, origin_topic)?
+            .with_property(property::DLQ_ORIGIN_MESSAGE_ID, origin_id);
+    }
+    let level = match header.delay_level {
+        0 => FIRST_LEVEL.saturating_add(record.reconsume_times.max(0)),
+        level => level,
+    };
+    again.to(topic, -1).delayed(level.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FlushMode;
+    use crate::put::{Delay, NewMessage, Origin, put};
+    use crate::testing::TestShared;
+
+    fn request(delay_level: i32) -> Command {
+        let header = ConsumerSendMsgBackRequestHeader {
+            offset: 0,
+            group: "group",
+            delay_level,
+            origin_msg_id: None,
+            origin_topic: None,
+            unit_mode: None,
+            max_reconsume_times: None,
+            broker_name: None,
+        };
+        Command::request(rocketpy_protocol::code::request::CONSUMER_SEND_MSG_BACK, &header)
+    }
+
+    /// A broker whose log begins with a message that does not want to wait for the flush.
+    fn with_a_message() -> TestShared {
+        let shared = TestShared::open(|config| config.store.flush = FlushMode::Async);
+        let message = NewMessage {
+            topic: "SELF_TEST_TOPIC",
+            template: None,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_at_ms: 1,
+            born_host: "127.0.0.1:1".parse().unwrap(),
+            reconsume_times: 0,
+            max_reconsume_times: None,
+            prepared_transaction_offset: None,
+            delay: Delay::Asked,
+            is_batch: false,
+            body: b"x",
+            properties: b"WAIT\x01false\x02",
+        };
+        put(&shared, Origin::Broker, &message).unwrap();
+        shared
+    }
+
+    #[tokio::test]
+    async fn the_answer_waits_for_the_flush_whatever_message_and_broker_say() {
+        let shared = with_a_message();
+        for delay_level in [-1, 0, 1] {
+            let request = request(delay_level);
+            let ack = take_back(&shared, &request, record_of(&shared, &request)).await.unwrap();
+            assert_eq!(ack.flushed, Some(shared.store.max_physical_offset()), "level {delay_level}");
+        }
+    }
+
+    #[tokio::test]
+    async fn retries_have_as_many_queues_as_their_group_says_and_none_where_it_says_none() {
+        let shared = with_a_message();
+        for (queues, stored) in [(0, false), (3, true)] {
+            let mut group = rocketpy_model::GroupConfig::new("group");
+            group.retry_queues = queues;
+            let changed = shared.groups.put(group).unwrap();
+            changed.written.unwrap().done().await.unwrap();
+            let end = shared.store.max_physical_offset();
+            let request = request(1);
+            take_back(&shared, &request, record_of(&shared, &request)).await.unwrap();
+            assert_eq!(shared.store.max_physical_offset() > end, stored, "{queues} queues");
+        }
+        assert_eq!(shared.topics.get("%RETRY%group").unwrap().write_queues, 3);
+    }
+}

@@ -1,0 +1,92 @@
+//! CONSUMER_SEND_MSG_BACK: what becomes of a message that its consumer could not handle.
+
+use rocketpy_model::system;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::ConsumerSendMsgBackRequestHeader;
+use rocketpy_protocol::message_id::OffsetMessageId;
+
+use crate::support::{Fixture, Pull, Pulled, TIMEOUT};
+
+const GROUP: &str = "workers";
+
+fn send_back(offset: u64, delay_level: i32, max_reconsume_times: Option<i32>) -> Command {
+    let header = ConsumerSendMsgBackRequestHeader {
+        offset: offset as i64,
+        group: GROUP,
+        delay_level,
+        origin_msg_id: None,
+        origin_topic: Some("orders"),
+        unit_mode: None,
+        max_reconsume_times,
+        broker_name: None,
+    };
+    Command::request(request::CONSUMER_SEND_MSG_BACK, &header)
+}
+
+async fn first_of(fixture: &Fixture, topic: &str) -> Pulled {
+    fixture.pull(Pull::new(topic, 0).held(TIMEOUT.as_millis() as i64)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_is_retried_and_then_dead_and_keeps_its_origin() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    fixture.put_tagged("orders", 0, "order 1", "urgent").await;
+    let pulled = first_of(&fixture, "orders").await;
+    let failed = pulled.records()[0];
+    let place = OffsetMessageId { host: failed.store_host, physical_offset: failed.physical_offset };
+    let answer = fixture.call(send_back(failed.physical_offset.get(), 1, Some(1))).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+
+    let retry = system::retry_topic(GROUP);
+    fixture.wait_for_end(&retry, 0, 1).await;
+    let pulled = first_of(&fixture, &retry).await;
+    let retried = pulled.records()[0];
+    assert_eq!((retried.body, retried.tag(), retried.reconsume_times), (failed.body, Some("urgent"), 1));
+    assert_eq!(retried.property("RETRY_TOPIC"), Some("orders"));
+    assert_eq!(retried.property("ORIGIN_MESSAGE_ID"), Some(place.to_string().as_str()));
+    assert!(retried.stored_at_ms >= failed.stored_at_ms + 1000, "it waited for its level");
+
+    let answer = fixture.call(send_back(retried.physical_offset.get(), 1, Some(1))).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    let pulled = first_of(&fixture, &system::dlq_topic(GROUP)).await;
+    let dead = pulled.records()[0];
+    assert_eq!((dead.body, dead.reconsume_times, dead.property("DELAY")), (failed.body, 2, None));
+    let origin = [("RETRY_TOPIC", "orders"), ("DLQ_ORIGIN_TOPIC", "orders")];
+    for (name, value) in origin {
+        assert_eq!(dead.property(name), Some(value), "{name}");
+    }
+    for name in ["ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID"] {
+        assert_eq!(dead.property(name), Some(place.to_string().as_str()), "{name}");
+    }
+    assert_eq!((dead.born_at_ms, dead.unique_key()), (failed.born_at_ms, failed.unique_key()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_level_is_the_third_and_a_negative_one_is_death() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    fixture.put("orders", 0, "x").await;
+    let pulled = first_of(&fixture, "orders").await;
+    let offset = pulled.records()[0].physical_offset.get();
+    assert_eq!(fixture.call(send_back(offset, 0, None)).await.code, 0);
+    fixture.wait_for_end(system::SCHEDULE_TOPIC, 2, 1).await;
+    assert_eq!(fixture.call(send_back(offset, -1, None)).await.code, 0);
+    assert_eq!(first_of(&fixture, &system::dlq_topic(GROUP)).await.bodies(), ["x"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_taken_back_is_refused() {
+    let fixture = Fixture::start_with(|config| config.auto_create_group = false).await;
+    let answer = fixture.call(send_back(0, 0, None)).await;
+    assert_eq!(answer.code, 26, "no such group: {:?}", answer.remark);
+    let fixture = fixture.restart_with(|config| config.auto_create_group = true).await;
+    for offset in [0, 7, 1 << 40, u64::MAX] {
+        let answer = fixture.call(send_back(offset, 0, None)).await;
+        assert_eq!(answer.code, 1, "offset {offset}: {:?}", answer.remark);
+    }
+    let fixture = fixture.restart_with(|config| config.broker_permission = 4).await;
+    let answer = fixture.call(send_back(0, 0, None)).await;
+    assert_eq!(answer.code, 16, "{:?}", answer.remark);
+}
