@@ -28,6 +28,8 @@ except ImportError:
     sys.exit("confluent-kafka is missing: pip install confluent-kafka==2.16.1")
 
 COUNT = 500_000
+LINGER = 0.005
+"""Seconds: the default of confluent-kafka (`linger.ms`)."""
 ROUNDS = 5
 JARS = Path("target/kafka")
 BODY = b"x" * BODY_BYTES
@@ -102,7 +104,7 @@ def submit(running: Running) -> int:
         nonlocal stored
         stored += future.exception() is None
 
-    with rocketpy.Producer("bench", name_servers=[running.name_server]) as producer:
+    with rocketpy.Producer("bench", name_servers=[running.name_server], linger=LINGER) as producer:
         for _ in range(COUNT):
             producer.submit(rocketpy.Message(TOPIC, BODY)).add_done_callback(delivered)
         producer.flush(timeout=60)
