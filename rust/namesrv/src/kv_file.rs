@@ -78,8 +78,7 @@ impl KvFile {
 fn read(path: &Path) -> Result<Option<Vec<u8>>, EnvError> {
     match RealDisk.read(path, MAX_FILE_BYTES) {
         Ok(bytes) => Ok(Some(bytes)),
-        // A file where a folder should be is the store's to refuse.
-        Err(error) if error.is_not_found() || matches!(error, EnvError::NotAFolder { .. }) => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_broker::{Broker, MemoryBudget, OnFailedFlush, StoreError};
+use rocketpy_broker::{Broker, BrokerError, MemoryBudget, OnFailedFlush, StoreError};
 use rocketpy_env::{Disk, RealDisk, is_process_alive};
-use rocketpy_namesrv::NameServer;
+use rocketpy_namesrv::{NameServer, NameServerError};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
@@ -165,7 +165,11 @@ impl Process {
         if role.has_broker() && name_server.kv_config_path.is_none() {
             name_server.kv_config_path = Some(config.broker.store.root.join("config").join(KV_CONFIG));
         }
-        let started = NameServer::start(name_server.clone()).await?;
+        let started = NameServer::start(name_server.clone()).await.map_err(|error| match error {
+            // Its file lies in the store: what is wrong with the folder is said as the broker would.
+            NameServerError::Disk(error) if role.has_broker() => BrokerError::Env(error).into(),
+            other => ServerError::NameServer(other),
+        })?;
         let address = address::reachable(started.local_addr());
         let is_own = |given: &String| address::is_same(given, started.local_addr());
         if role.has_broker() && !config.broker.name_servers.iter().all(is_own) {
