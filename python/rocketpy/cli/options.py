@@ -39,7 +39,7 @@ WAITING_SENDS: ProducerOptions = {"api_timeout": 10.0, "send_timeout": 30.0}
 
 
 def wait_for(seconds: float) -> None:
-    """Makes every client of this command wait so long for each answer."""
+    """Lets every client of this command wait `seconds` for each answer."""
     WAITING["api_timeout"] = WAITING_SENDS["api_timeout"] = WAITING_SENDS["send_timeout"] = seconds
 
 

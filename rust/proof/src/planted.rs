@@ -67,7 +67,10 @@ pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::AckBeforeFlush,
         layer: POWER_CUT,
-        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
+        findings: &[
+            (Rule::C1, "was acknowledged and is lost, after a power cut"),
+            (Rule::Alive, "the log is damaged at"), // the mark was ahead of the log as well
+        ],
     },
     Proof {
         bug: Bug::BelieveRetriedFlush,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rocketpy_model::{QueueOffset, property, system};
+use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{QueueEntry, StoreError};
@@ -46,7 +46,6 @@ pub(super) fn deliver(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Opt
         };
         state.due_at_ms[level] = due_at_ms;
     }
-    shared.store.set_waiting_from(state.first_at.iter().flatten().copied().min());
     state.due_at_ms.iter().flatten().copied().min()
 }
 
@@ -72,11 +71,13 @@ fn deliver_level(
         let lost = bounds.min - first;
         shared.delays.dropped.fetch_add(lost, Ordering::Relaxed);
         error!(level = level + 1, lost, "delayed messages were removed before they were due");
-        state.progress.advance(level, bounds.min, store.max_physical_offset());
+        let end = store.max_physical_offset();
+        state.progress.advance(level, bounds.min, end, end);
     }
     let mut next = first.max(bounds.min);
     let mut outcome = Ok(Some(0));
     let entries = store.entries(system::SCHEDULE_TOPIC, queue_id, next, TURN)?;
+    let from = entries.first().map(|entry| entry.physical_offset);
     if entries.is_empty() {
         next += 1; // nothing but fillers, as far as one read looks
     }
@@ -92,15 +93,21 @@ fn deliver_level(
         }
         next = entry.queue_offset + 1;
     }
-    advance(shared, state, level, next);
+    advance(shared, state, level, next, from);
     outcome
 }
 
 /// Notes what was delivered. With synchronous flush nobody reads the copies before the flush.
-fn advance(shared: &Shared, state: &mut State, level: usize, next: QueueOffset) {
+fn advance(
+    shared: &Shared,
+    state: &mut State,
+    level: usize,
+    next: QueueOffset,
+    from: Option<PhysicalOffset>,
+) {
     if next > state.progress.next(level) {
         let end = shared.store.max_physical_offset();
-        state.progress.advance(level, next, end);
+        state.progress.advance(level, next, from.unwrap_or(end), end);
         if shared.sync_flush {
             shared.store.request_flush(end);
         }

@@ -30,6 +30,8 @@ use crate::shared::Shared;
 
 /// Delay levels that there are; level 1 is the shortest.
 pub(crate) const LEVELS: u32 = 18;
+/// Under this name the store keeps the log files that hold waiting messages.
+const HOLDER: &str = "delay levels";
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
@@ -50,10 +52,17 @@ struct State {
     progress: Progress,
     /// When the next message of each level is to be looked at; `None`: when one arrives.
     due_at_ms: Vec<Option<i64>>,
-    /// Where that message lies in the log.
+    /// Where that message lies in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
     write_at: Instant,
     file: ConfigFile,
+}
+
+impl State {
+    /// Where the first message lies that has no durable copy.
+    fn waiting_from(&self) -> Option<PhysicalOffset> {
+        self.first_at.iter().flatten().copied().chain(self.progress.ahead_from()).min()
+    }
 }
 
 impl Delays {
@@ -65,8 +74,6 @@ impl Delays {
         let file = ConfigFile::new(&store.config().root, "delayOffset.json");
         let bounds = |level: u32| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1);
         let progress = Progress::new(file.load()?.unwrap_or_default(), bounds);
-        // Until the first look nothing is known.
-        store.set_waiting_from(Some(PhysicalOffset::ZERO));
         let state = State {
             progress,
             due_at_ms: vec![Some(0); LEVELS as usize],
@@ -74,6 +81,7 @@ impl Delays {
             write_at: Instant::now(),
             file,
         };
+        store.set_waiting_from(HOLDER, state.waiting_from());
         Ok(Self {
             state: Mutex::new(state),
             arrived: Notify::new(),

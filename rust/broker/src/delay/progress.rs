@@ -38,8 +38,19 @@ struct Level {
     next: QueueOffset,
     /// The first message of which no durable copy is known.
     durable: QueueOffset,
-    /// Later values of `durable`, each with the end of the log that has to be flushed first.
-    pending: VecDeque<(QueueOffset, PhysicalOffset)>,
+    /// Later values of `durable`.
+    pending: VecDeque<Pending>,
+}
+
+/// Deliveries whose copies are not known to be durable.
+#[derive(Debug)]
+struct Pending {
+    /// The first message that is not among them.
+    next: QueueOffset,
+    /// Where the record of the first one lies in the log.
+    from: PhysicalOffset,
+    /// The log has to be flushed up to here.
+    end: PhysicalOffset,
 }
 
 impl Progress {
@@ -60,27 +71,41 @@ impl Progress {
         self.levels[level].next
     }
 
-    /// Everything of a level before `next` is done; the copies lie before `end` in the log.
-    pub(super) fn advance(&mut self, level: usize, next: QueueOffset, end: PhysicalOffset) {
+    /// Everything of a level before `next` is done: the records lie at `from` and behind it, their copies before `end` in the log.
+    pub(super) fn advance(
+        &mut self,
+        level: usize,
+        next: QueueOffset,
+        from: PhysicalOffset,
+        end: PhysicalOffset,
+    ) {
         let level = &mut self.levels[level];
         level.next = next;
-        if level.pending.len() >= MOST_PENDING {
-            level.pending.pop_back();
-        }
-        level.pending.push_back((next, end));
+        let last = level.pending.len().checked_sub(MOST_PENDING).and_then(|_| level.pending.pop_back());
+        let from = last.map_or(from, |last| last.from.min(from));
+        level.pending.push_back(Pending { next, from, end });
     }
 
-    /// Whether more is delivered than is known to be durable.
+    /// Where the first record lies whose copy is not known to be durable, of those that are delivered.
+    pub(super) fn ahead_from(&self) -> Option<PhysicalOffset> {
+        self.levels.iter().filter_map(|level| level.pending.front()).map(|pending| pending.from).min()
+    }
+
+    /// Whether more is delivered than the file says.
     pub(super) fn is_ahead(&self) -> bool {
-        self.levels.iter().any(|level| !level.pending.is_empty())
+        let is_written = |number: i32, level: &Level| {
+            level.durable == QueueOffset(0)
+                || self.file.offset_table.get(&number) == Some(&(level.durable.get() as i64))
+        };
+        (1..).zip(&self.levels).any(|(number, level)| !level.pending.is_empty() || !is_written(number, level))
     }
 
     /// What the file is to hold once the log is flushed up to an offset; `None` when it holds that already.
     pub(super) fn durable(&mut self, flushed: PhysicalOffset, now_ms: i64) -> Option<DelayOffsets> {
         let mut offset_table = self.file.offset_table.clone();
         for (number, level) in (1..).zip(&mut self.levels) {
-            while let Some((next, _)) = level.pending.front().filter(|(_, end)| *end <= flushed) {
-                level.durable = *next;
+            while let Some(pending) = level.pending.front().filter(|pending| pending.end <= flushed) {
+                level.durable = pending.next;
                 level.pending.pop_front();
             }
             let offset = level.durable.get() as i64;
@@ -121,16 +146,21 @@ mod tests {
     fn progress_is_written_as_far_as_the_copies_are_durable() {
         let mut progress = Progress::new(file(&[(19, 4)]), bounds(0, 9));
         assert_eq!(progress.durable(PhysicalOffset(1000), 1), None, "nothing happened");
-        progress.advance(0, QueueOffset(1), PhysicalOffset(100));
-        progress.advance(0, QueueOffset(3), PhysicalOffset(300));
+        progress.advance(0, QueueOffset(1), PhysicalOffset(10), PhysicalOffset(100));
+        progress.advance(0, QueueOffset(3), PhysicalOffset(30), PhysicalOffset(300));
         assert_eq!((progress.next(0), progress.is_ahead()), (QueueOffset(3), true));
+        assert_eq!(progress.ahead_from(), Some(PhysicalOffset(10)));
         assert_eq!(progress.durable(PhysicalOffset(99), 1), None);
         let content = progress.durable(PhysicalOffset(299), 7).unwrap();
         assert_eq!(content.offset_table, file(&[(1, 1), (19, 4)]).offset_table, "another level's is kept");
         assert_eq!((content.data_version.counter, content.data_version.changed_at_ms), (1, 7));
         progress.written(content);
         assert_eq!(progress.durable(PhysicalOffset(299), 8), None);
-        assert_eq!(progress.durable(PhysicalOffset(300), 9).unwrap().offset_table[&1], 3);
+        assert_eq!(progress.ahead_from(), Some(PhysicalOffset(30)));
+        let content = progress.durable(PhysicalOffset(300), 9).unwrap();
+        assert_eq!(content.offset_table[&1], 3);
+        assert_eq!((progress.is_ahead(), progress.ahead_from()), (true, None), "the file says 1");
+        progress.written(content);
         assert!(!progress.is_ahead());
     }
 
@@ -138,9 +168,10 @@ mod tests {
     fn what_is_pending_has_a_bound() {
         let mut progress = Progress::new(file(&[]), bounds(0, 1 << 20));
         for number in 1..=2 * MOST_PENDING as u64 {
-            progress.advance(0, QueueOffset(number), PhysicalOffset(number * 100));
+            progress.advance(0, QueueOffset(number), PhysicalOffset(number), PhysicalOffset(number * 100));
         }
-        assert_eq!(progress.levels[0].pending.len(), MOST_PENDING);
+        let pending = &progress.levels[0].pending;
+        assert_eq!((pending.len(), pending.back().unwrap().from.get()), (MOST_PENDING, MOST_PENDING as u64));
         let end = 2 * MOST_PENDING as u64;
         assert_eq!(progress.durable(PhysicalOffset(end * 100), 1).unwrap().offset_table[&1], end as i64);
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rocketpy_env::now_ms;
 use tokio::runtime::Handle;
 
+use super::HOLDER;
 use super::deliver::deliver;
 use crate::call::aside;
 use crate::service::{Service, Work};
@@ -35,6 +36,17 @@ impl DelayDelivery {
     }
 }
 
+/// Delivers what is due at a time, and writes how far that is when it is time to. Blocks; puts wait on the runtime.
+fn round(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) {
+    deliver(shared, at_ms, runtime);
+    let write_at = shared.delays.state.lock().write_at;
+    if Instant::now() >= write_at {
+        shared.delays.write(shared.store.flushed_offset(), at_ms);
+    }
+    // Before the flush a power cut may take the copies: the originals are kept until then.
+    shared.store.set_waiting_from(HOLDER, shared.delays.state.lock().waiting_from());
+}
+
 impl Service for DelayDelivery {
     fn name(&self) -> &str {
         "delay delivery"
@@ -54,11 +66,7 @@ impl Service for DelayDelivery {
     fn round(&self) -> Work<'_> {
         let (shared, runtime) = (self.0.clone(), Handle::current());
         Box::pin(aside(move || {
-            deliver(&shared, now_ms(), &runtime);
-            let write_at = shared.delays.state.lock().write_at;
-            if Instant::now() >= write_at {
-                shared.delays.write(shared.store.flushed_offset(), now_ms());
-            }
+            round(&shared, now_ms(), &runtime);
         }))
     }
 }

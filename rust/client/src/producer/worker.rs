@@ -152,7 +152,7 @@ impl SharedWorker {
     }
 }
 
-/// The lane goes on with another worker. If this one has not come as far as a request, another would not either: what waits fails.
+/// The lane goes on with another worker. Where this one did not reach its first request, another would not either: what waits fails.
 impl Drop for SharedWorker {
     fn drop(&mut self) {
         if self.has_ended {

@@ -2,7 +2,7 @@
 
 mod queues;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,8 +63,8 @@ struct State {
     is_asked: bool,
     /// Somebody has asked since the last round.
     is_called: bool,
-    /// Where the first message lies that waits to be stored again; `None`: there is none.
-    waiting_from: Option<PhysicalOffset>,
+    /// By who stores messages again: where the first message lies that waits for that.
+    waiting_from: BTreeMap<&'static str, PhysicalOffset>,
     /// How long messages of a topic stay readable.
     topics: HashMap<Arc<str>, Duration>,
     /// The first file that stayed at the last round, for the log.
@@ -143,9 +143,13 @@ impl<D: Disk> Retention<D> {
         self.wake.wake();
     }
 
-    /// Notes where the first message lies that waits to be stored again.
-    pub(crate) fn set_waiting_from(&self, from: Option<PhysicalOffset>) {
-        self.state.lock().waiting_from = from;
+    /// Notes where the first message lies that waits to be stored again by `holder`.
+    pub(crate) fn set_waiting_from(&self, holder: &'static str, from: Option<PhysicalOffset>) {
+        let waiting_from = &mut self.state.lock().waiting_from;
+        match from {
+            Some(from) => drop(waiting_from.insert(holder, from)),
+            None => drop(waiting_from.remove(holder)),
+        }
     }
 
     /// Checks the space of the file systems, and refuses or admits appends.
@@ -200,7 +204,7 @@ impl<D: Disk> Retention<D> {
         };
         let log_folders = self.log.files().writable().iter().map(|dir| space(dir));
         let state = self.state.lock();
-        let waiting_from = state.waiting_from.unwrap_or(PhysicalOffset(u64::MAX));
+        let waiting_from = state.waiting_from.values().copied().min().unwrap_or(PhysicalOffset(u64::MAX));
         let is_asked = state.is_asked;
         drop(state);
         Ok(Situation {

@@ -334,10 +334,10 @@ impl<D: Disk> Store<D> {
         self.core.retention.ask();
     }
 
-    /// Notes where the first message lies that waits to be stored again, as delayed ones do; `None`: none waits. A log file that holds
-    /// one is not removed because of its age, only for want of space. This is not stored.
-    pub fn set_waiting_from(&self, from: Option<PhysicalOffset>) {
-        self.core.retention.set_waiting_from(from);
+    /// Notes where the first message lies that waits to be stored again by `holder`, as delayed ones do; `None`: none waits. A log
+    /// file that holds one is not removed because of its age, only for want of space. This is not stored.
+    pub fn set_waiting_from(&self, holder: &'static str, from: Option<PhysicalOffset>) {
+        self.core.retention.set_waiting_from(holder, from);
     }
 
     /// Sets how long messages of each topic stay readable, and replaces what was set before. The minimum offsets of its
