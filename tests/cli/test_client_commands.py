@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,22 @@ from waiting import wait_until
 
 def lines_of(text: str) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+@contextlib.contextmanager
+def consuming(executable: list[str], server, *arguments: str, options: Sequence[str] = ()):
+    """`rocketpy [options] consume arguments` as a process with pipes, which is gone at the end."""
+    process = subprocess.Popen(
+        [*executable, *options, "consume", *arguments, "--name-server", server.name_server],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_peer_that_hangs_up_on_a_question_leaves_nothing_in_doubt(command):
@@ -172,20 +189,12 @@ def test_a_group_goes_on_where_it_stopped(rocketpy, topic: str):
 
 
 def test_follow_prints_what_arrives_until_ctrl_c(rocketpy, executable, server, topic: str):
-    process = subprocess.Popen(
-        [*executable, "consume", topic, "--follow", "--name-server", server.name_server],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with consuming(executable, server, topic, "--follow") as process:
         for line in ("first", "second"):
             rocketpy("produce", topic, stdin=line)
             assert process.stdout.readline() == f"{line}\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    finally:
-        process.kill()
-        process.stdout.close()
 
 
 def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_gone(
@@ -196,13 +205,7 @@ def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_go
     server = start(*arguments)
     address = server.name_server
     command("topic", "create", "orders", "--queues", "4", name_server=address)
-    process = subprocess.Popen(
-        [*executable, "consume", "orders", "--follow", "--tags", "A", "--name-server", address],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with consuming(executable, server, "orders", "--follow", "--tags", "A") as process:
         for number in range(2):
             command("produce", "orders", "--tag", "A", stdin=f"{number}", name_server=address)
             command("produce", "orders", "--tag", "B", stdin="other", name_server=address)
@@ -217,11 +220,6 @@ def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_go
         assert process.stderr.readline() == "it is back\n"
         assert process.stderr.readline() == "no route for topic: orders; continuing when it is back\n"
         assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
 
 
 def test_a_member_that_follows_goes_on_when_the_server_comes_back(command, executable, start, tmp_path: Path):
@@ -230,13 +228,7 @@ def test_a_member_that_follows_goes_on_when_the_server_comes_back(command, execu
     server = start(*arguments)
     address = server.name_server
     command("produce", "orders", stdin="1", name_server=address)
-    process = subprocess.Popen(
-        [*executable, "consume", "orders", "--follow", "--group", "g", "--name-server", address],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    with consuming(executable, server, "orders", "--follow", "--group", "g") as process:
         assert process.stdout.readline() == "1\n"
         assert server.stop() == 0
         assert "continuing when it is back" in process.stderr.readline()
@@ -245,11 +237,6 @@ def test_a_member_that_follows_goes_on_when_the_server_comes_back(command, execu
         command("produce", "orders", stdin="2", name_server=address)
         assert process.stdout.readline() == "2\n"
         assert process.poll() is None
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
 
 
 def test_a_member_does_not_end_as_if_it_had_read_all_when_the_server_is_gone(
@@ -257,18 +244,13 @@ def test_a_member_does_not_end_as_if_it_had_read_all_when_the_server_is_gone(
 ):
     server = start("server", str(tmp_path / "store"), "--port", "0", "--name-server-port", "0")
     command("produce", "orders", stdin="1", name_server=server.name_server)
-    process = subprocess.Popen(
-        [*executable, "--timeout", "1", "consume", "orders", "--group", "g", "--name-server", server.name_server],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "1\n"
-    with Admin(server.name_server) as admin:
-        queues = admin.queues("orders")
-        wait_until(lambda: sum(admin.committed_offset("g", queue) or 0 for queue in queues) == 1)
-    server.process.send_signal(signal.SIGSTOP)
-    error = process.communicate()[1]
+    with consuming(executable, server, "orders", "--group", "g", options=["--timeout", "1"]) as process:
+        assert process.stdout.readline() == "1\n"
+        with Admin(server.name_server) as admin:
+            queues = admin.queues("orders")
+            wait_until(lambda: sum(admin.committed_offset("g", queue) or 0 for queue in queues) == 1)
+        server.process.send_signal(signal.SIGSTOP)
+        error = process.communicate()[1]
     assert process.returncode == 4, error
     assert "timed out" in error
 
@@ -345,16 +327,11 @@ def test_an_interrupted_produce_says_how_many_lines_were_sent(executable, server
 
 def test_a_reader_that_goes_away_is_no_error_message(rocketpy, executable, server, topic: str):
     rocketpy("produce", topic, stdin="\n".join("x" * 1000 for _ in range(2000)))
-    process = subprocess.Popen(
-        [*executable, "consume", topic, "--name-server", server.name_server],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    process.stdout.read(10)
-    process.stdout.close()
-    assert process.wait(30) == 141
-    with process.stderr as errors:
-        assert errors.read() == b""
+    with consuming(executable, server, topic) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait(30) == 141
+        assert process.stderr.read() == ""
 
 
 def test_consuming_without_a_group_leaves_no_trace(rocketpy, topic: str):

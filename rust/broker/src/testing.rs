@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::MessageFilter;
+use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageRequestHeaderV2};
@@ -15,6 +16,7 @@ use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
 
 use crate::BrokerConfig;
+use crate::put::{Delay, NewMessage, Template};
 use crate::registration::Identity;
 use crate::shared::Shared;
 
@@ -147,7 +149,35 @@ impl Drop for Closed {
     }
 }
 
-/// A message of a client for queue 0.
+/// Where [`message`] comes from.
+pub(crate) const PRODUCER: &str = "10.0.0.7:50123";
+
+/// A message with the body `body` for queue 0 of a topic that may be made.
+pub(crate) fn message<'a>(topic: &'a str, properties: &'a str) -> NewMessage<'a> {
+    NewMessage {
+        topic,
+        template: Some(Template { topic: system::TEMPLATE_TOPIC, queues: 4 }),
+        queue_id: 0,
+        flag: 7,
+        sys_flag: 0,
+        born_at_ms: 1_700_000_000_000,
+        born_host: PRODUCER.parse().unwrap(),
+        reconsume_times: 0,
+        max_reconsume_times: None,
+        prepared_transaction_offset: None,
+        delay: Delay::Asked,
+        is_batch: false,
+        body: b"body",
+        properties: properties.as_bytes(),
+    }
+}
+
+pub(crate) async fn add_topic(shared: &Shared, topic: TopicConfig) {
+    let created = shared.topics.create(vec![topic]).unwrap();
+    created.written.unwrap().done().await.unwrap();
+}
+
+/// A message of a client for queue 0, as a request.
 pub(crate) fn send(topic: &str, body: impl AsRef<[u8]>) -> Command {
     let header = SendMessageRequestHeader {
         producer_group: "producers",

@@ -28,10 +28,15 @@ pub fn encode(properties: &Properties, out: &mut Vec<u8>) {
 /// When name or value is empty or has a separator: such a text could not be read back.
 pub fn push(out: &mut Vec<u8>, name: &str, value: &str) {
     assert!(is_storable(name) && is_storable(value), "a property the stored text cannot hold: {name:?}");
+    push_bytes(out, name.as_bytes(), value.as_bytes());
+}
+
+/// As [`push`], for a pair that was read from a text: nothing is checked.
+pub fn push_bytes(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     separate(out);
-    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(name);
     out.push(NAME_VALUE_SEPARATOR);
-    out.extend_from_slice(value.as_bytes());
+    out.extend_from_slice(value);
     out.push(PROPERTY_SEPARATOR);
 }
 

@@ -9,37 +9,13 @@ use tokio::runtime::Handle;
 use super::deliver::deliver;
 use super::*;
 use crate::call::aside;
-use crate::put::{Delay, NewMessage, Origin, StoredAgain, put, put_and_make};
-use crate::testing::{TestShared, until};
-
-fn delayed<'a>(topic: &'a str, properties: &'a str) -> NewMessage<'a> {
-    NewMessage {
-        topic,
-        template: None,
-        queue_id: 0,
-        flag: 7,
-        sys_flag: 0,
-        born_at_ms: 1_700_000_000_000,
-        born_host: "10.0.0.7:50123".parse().unwrap(),
-        reconsume_times: 0,
-        max_reconsume_times: None,
-        prepared_transaction_offset: None,
-        delay: Delay::Asked,
-        is_batch: false,
-        body: b"body",
-        properties: properties.as_bytes(),
-    }
-}
+use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
+use crate::testing::{TestShared, add_topic, message, until};
 
 async fn open() -> TestShared {
     let shared = TestShared::open(|_| {});
-    add_topic(&shared, "orders", 2).await;
+    add_topic(&shared, TopicConfig::new("orders", 2)).await;
     shared
-}
-
-async fn add_topic(shared: &TestShared, name: &str, queues: u32) {
-    let created = shared.topics.create(vec![TopicConfig::new(name, queues)]).unwrap();
-    created.written.unwrap().done().await.unwrap();
 }
 
 /// Puts a message of a client, waits until it can be read, and returns when it was stored.
@@ -71,7 +47,7 @@ fn count(shared: &TestShared, topic: &str, queue_id: u32) -> u64 {
 async fn a_message_comes_when_its_time_is_there_and_once() {
     let shared = open().await;
     let message =
-        NewMessage { queue_id: 1, ..delayed("orders", "TAGS\u{1}a\u{2}DELAY\u{1}3\u{2}K\u{1}v\u{2}") };
+        NewMessage { queue_id: 1, ..message("orders", "TAGS\u{1}a\u{2}DELAY\u{1}3\u{2}K\u{1}v\u{2}") };
     let stored_at_ms = wait_with(&shared, message).await;
     assert_eq!(count(&shared, system::SCHEDULE_TOPIC, 2), 1);
     let due_at_ms = stored_at_ms + 10_000;
@@ -99,8 +75,8 @@ async fn a_message_comes_when_its_time_is_there_and_once() {
 #[tokio::test]
 async fn levels_above_the_last_one_wait_as_long_as_it_and_the_shorter_one_comes_first() {
     let shared = open().await;
-    let long = wait_with(&shared, delayed("orders", "DELAY\u{1}99\u{2}")).await;
-    let short = wait_with(&shared, delayed("orders", "TIMER_DELAY_MS\u{1}5\u{2}DELAY\u{1}1\u{2}")).await;
+    let long = wait_with(&shared, message("orders", "DELAY\u{1}99\u{2}")).await;
+    let short = wait_with(&shared, message("orders", "TIMER_DELAY_MS\u{1}5\u{2}DELAY\u{1}1\u{2}")).await;
     assert_eq!(at(&shared, short).await, Some(short + 1000));
     at(&shared, short + 1000).await;
     assert_eq!(at(&shared, short + 1000).await, Some(long + 7_200_000));
@@ -113,7 +89,7 @@ async fn levels_above_the_last_one_wait_as_long_as_it_and_the_shorter_one_comes_
 #[tokio::test]
 async fn progress_is_written_once_the_copies_are_durable_and_the_next_start_continues_there() {
     let shared = open().await;
-    let stored_at_ms = wait_with(&shared, delayed("orders", "DELAY\u{1}1\u{2}")).await;
+    let stored_at_ms = wait_with(&shared, message("orders", "DELAY\u{1}1\u{2}")).await;
     let before = shared.store.max_physical_offset();
     at(&shared, stored_at_ms + 1000).await;
     let next = || Delays::open(&shared.store).unwrap().state.lock().progress.next(0).get();
@@ -130,9 +106,9 @@ async fn progress_is_written_once_the_copies_are_durable_and_the_next_start_cont
 #[tokio::test]
 async fn a_message_without_a_topic_is_counted_and_keeps_nothing_back() {
     let shared = open().await;
-    add_topic(&shared, "gone", 1).await;
-    wait_with(&shared, delayed("gone", "DELAY\u{1}1\u{2}")).await;
-    let lost_queue = NewMessage { queue_id: 1, ..delayed("orders", "DELAY\u{1}1\u{2}") };
+    add_topic(&shared, TopicConfig::new("gone", 1)).await;
+    wait_with(&shared, message("gone", "DELAY\u{1}1\u{2}")).await;
+    let lost_queue = NewMessage { queue_id: 1, ..message("orders", "DELAY\u{1}1\u{2}") };
     let stored_at_ms = wait_with(&shared, lost_queue).await;
     if let Some(written) = shared.topics.remove("gone").unwrap() {
         written.done().await.unwrap();
@@ -152,7 +128,7 @@ async fn a_batch_is_not_delayed() {
     let item = rocketpy_protocol::batch::BatchItem { flag: 0, body: b"x", properties: b"DELAY\x013\x02" };
     item.encode(&mut body).unwrap();
     for properties in ["", "DELAY\u{1}3\u{2}"] {
-        let batch = NewMessage { is_batch: true, body: &body, ..delayed("orders", properties) };
+        let batch = NewMessage { is_batch: true, body: &body, ..message("orders", properties) };
         let refused = put_and_make(&shared, Origin::Client, &batch).await.unwrap_err();
         assert!(matches!(refused, crate::refusal::Refusal::DelayedBatch), "{refused}");
     }
@@ -161,7 +137,7 @@ async fn a_batch_is_not_delayed() {
 #[tokio::test]
 async fn a_retry_waits_and_then_comes_to_the_topic_of_its_group() {
     let shared = open().await;
-    put(&shared, Origin::Client, &delayed("orders", "DELAY\u{1}0\u{2}")).unwrap();
+    put(&shared, Origin::Client, &message("orders", "DELAY\u{1}0\u{2}")).unwrap();
     let bytes = shared.only_record("orders", 0);
     let record = RecordView::parse(&bytes).unwrap();
     let again = StoredAgain::of(&record).to("%RETRY%group", -1).delayed(4).unwrap();

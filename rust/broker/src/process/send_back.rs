@@ -109,8 +109,8 @@ fn again<'a>(
 mod tests {
     use super::*;
     use crate::FlushMode;
-    use crate::put::{Delay, NewMessage, Origin, put};
-    use crate::testing::TestShared;
+    use crate::put::{Origin, put};
+    use crate::testing::{TestShared, message};
 
     fn request(delay_level: i32) -> Command {
         let header = ConsumerSendMsgBackRequestHeader {
@@ -129,22 +129,7 @@ mod tests {
     /// A broker whose log begins with a message that does not want to wait for the flush.
     fn with_a_message() -> TestShared {
         let shared = TestShared::open(|config| config.store.flush = FlushMode::Async);
-        let message = NewMessage {
-            topic: "SELF_TEST_TOPIC",
-            template: None,
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_at_ms: 1,
-            born_host: "127.0.0.1:1".parse().unwrap(),
-            reconsume_times: 0,
-            max_reconsume_times: None,
-            prepared_transaction_offset: None,
-            delay: Delay::Asked,
-            is_batch: false,
-            body: b"x",
-            properties: b"WAIT\x01false\x02",
-        };
+        let message = message("SELF_TEST_TOPIC", "WAIT\u{1}false\u{2}");
         put(&shared, Origin::Broker, &message).unwrap();
         shared
     }

@@ -143,7 +143,7 @@ pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Re
                 | b"TIMER_DELIVER_MS"
         );
         if !is_replaced {
-            push(name, value, &mut out);
+            properties_text::push_bytes(&mut out, name, value);
         }
     }
     properties_text::push(&mut out, property::DELAY, &level.to_string());
@@ -151,13 +151,6 @@ pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Re
     properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
     check_length(&out)?;
     Ok(out)
-}
-
-fn push(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(name);
-    out.push(property::NAME_VALUE_SEPARATOR);
-    out.extend_from_slice(value);
-    out.push(property::PROPERTY_SEPARATOR);
 }
 
 fn check_length(text: &[u8]) -> Result<(), Refusal> {
@@ -203,7 +196,7 @@ fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<
             _ => false,
         };
         if !is_dropped {
-            push(name, value, out);
+            properties_text::push_bytes(out, name, value);
         }
     }
 }

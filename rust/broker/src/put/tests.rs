@@ -5,33 +5,7 @@ use rocketpy_protocol::record::{RecordView, ends_in_its_crc};
 
 use super::stored_again::StoredAgain;
 use super::*;
-use crate::testing::TestShared;
-
-const PRODUCER: &str = "10.0.0.7:50123";
-
-fn message<'a>(topic: &'a str, properties: &'a str) -> NewMessage<'a> {
-    NewMessage {
-        topic,
-        template: Some(Template { topic: system::TEMPLATE_TOPIC, queues: 4 }),
-        queue_id: 0,
-        flag: 7,
-        sys_flag: 0,
-        born_at_ms: 1_700_000_000_000,
-        born_host: PRODUCER.parse().unwrap(),
-        reconsume_times: 0,
-        max_reconsume_times: None,
-        prepared_transaction_offset: None,
-        delay: Delay::Asked,
-        is_batch: false,
-        body: b"body",
-        properties: properties.as_bytes(),
-    }
-}
-
-async fn add_topic(shared: &Shared, topic: TopicConfig) {
-    let created = shared.topics.create(vec![topic]).unwrap();
-    created.written.unwrap().done().await.unwrap();
-}
+use crate::testing::{PRODUCER, TestShared, add_topic, message};
 
 /// Where the rules lead, in words: topic and queue, or the refusal.
 async fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> String {

@@ -10,22 +10,8 @@ use rocketpy_client::{
 use rocketpy_model::Message;
 use rocketpy_protocol::code::{request, response};
 
-use crate::peer::{Act, PATIENCE, Peer, client, sent, single, status};
-
-async fn producer(peer: &Peer, config: ProducerConfig) -> Producer {
-    Producer::new(&client(&[peer]), "ingest", config).await.unwrap()
-}
-
-fn hold_sends(peer: &Peer) {
-    peer.script(|command| match command.code {
-        request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => Act::Hold,
-        _ => Act::Default,
-    });
-}
-
-fn keyed() -> SendOptions {
-    SendOptions { order_key: Some("k".into()), ..SendOptions::default() }
-}
+use crate::peer::{PATIENCE, sent, single, status};
+use crate::submitting::{hold_sends, keyed, producer};
 
 /// Panics in whoever tells an outcome.
 struct Panicking;

@@ -15,3 +15,4 @@ mod range;
 mod send;
 mod shared;
 mod submit;
+mod submitting;

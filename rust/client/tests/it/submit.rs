@@ -4,27 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rocketpy_client::{ClientError, OutcomeSink, Outcomes, Producer, ProducerConfig, SendOptions};
+use rocketpy_client::{ClientError, OutcomeSink, Outcomes, ProducerConfig, SendOptions};
 use rocketpy_model::Message;
 use rocketpy_protocol::batch;
 use rocketpy_protocol::code::{request, response};
 
-use crate::peer::{Act, PATIENCE, Peer, client, header_of, sent, single, status};
-
-async fn producer(peer: &Peer, config: ProducerConfig) -> Producer {
-    Producer::new(&client(&[peer]), "ingest", config).await.unwrap()
-}
-
-fn hold_sends(peer: &Peer) {
-    peer.script(|command| match command.code {
-        request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => Act::Hold,
-        _ => Act::Default,
-    });
-}
-
-fn keyed() -> SendOptions {
-    SendOptions { order_key: Some("k".into()), ..SendOptions::default() }
-}
+use crate::peer::{Act, PATIENCE, header_of, sent, single, status};
+use crate::submitting::{hold_sends, keyed, producer};
 
 #[tokio::test]
 async fn messages_that_gather_during_a_request_are_sent_together_in_order() {
