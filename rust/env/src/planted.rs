@@ -66,11 +66,17 @@ pub enum Bug {
     HeldShownLate,
     /// Topics and groups count as on disk before the new name of their file is durable.
     TableFolderNotFlushed,
+    /// The progress of the delay levels is written before the copies are durable.
+    DelayAheadOfLog,
+    /// Delayed messages are stored again half a second early.
+    DelayTooShort,
+    /// A message that a consumer sends back keeps its count.
+    RetryNotCounted,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -98,6 +104,9 @@ impl Bug {
         Self::DispatchToldEarly,
         Self::HeldShownLate,
         Self::TableFolderNotFlushed,
+        Self::DelayAheadOfLog,
+        Self::DelayTooShort,
+        Self::RetryNotCounted,
     ];
 
     /// What it is, in words.
@@ -130,6 +139,9 @@ impl Bug {
             Self::DispatchToldEarly => "dispatch told before it is published",
             Self::HeldShownLate => "held request shown after the look",
             Self::TableFolderNotFlushed => "table answered before its name is durable",
+            Self::DelayAheadOfLog => "delay progress ahead of the log",
+            Self::DelayTooShort => "delayed messages early",
+            Self::RetryNotCounted => "count lost at send-back",
         }
     }
 }

@@ -118,8 +118,6 @@ pub enum Event {
     Rebuilt,
     /// The queues of a group were assigned to its members anew.
     Rebalance { group: String },
-    /// A transaction was decided. Without a decision the message stays a half message.
-    Decided { message: u64, committed: bool },
     /// An orderly member begins and ends the work on a message.
     Handling { group: String, member: u32, queue: QueueName, message: u64 },
     /// The member is done with it.
@@ -163,6 +161,10 @@ pub enum Call {
     Find { by: Look },
     /// Deletes a topic with its messages and the groups' offsets in it. Messages that are sent later belong to a new topic.
     Delete { topic: String },
+    /// Decides a transaction. Without a decision the message stays a half message.
+    Decide { message: u64, committed: bool },
+    /// Everything that came of messages that had to wait, read from the start of every queue of their topics.
+    ReadLater,
 }
 
 /// One attempt to send a message.
@@ -188,6 +190,14 @@ pub struct Send {
     /// A half message: delivered only once its transaction is committed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transaction: bool,
+    /// Earlier deliveries that it must show when it comes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub times: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How a message is looked up.
@@ -228,6 +238,10 @@ pub enum Reply {
     Found { messages: Vec<u64> },
     /// The topic is gone.
     Deleted,
+    /// The transaction is over.
+    Decided,
+    /// What came, each with the time when it was stored, in milliseconds.
+    Came { arrivals: Vec<(i64, Delivery)> },
 }
 
 /// Where a record lies in the commit log.

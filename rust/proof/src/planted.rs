@@ -222,6 +222,13 @@ pub const PROOFS: &[Proof] = &[
         layer: KILL,
         findings: &[(Rule::C1, "retention may have removed it up to")],
     },
+    Proof {
+        bug: Bug::DelayAheadOfLog,
+        layer: POWER_CUT,
+        findings: &[(Rule::C1, "was acknowledged and never came")],
+    },
+    Proof { bug: Bug::DelayTooShort, layer: KILL, findings: &[(Rule::C9, "ms early")] },
+    Proof { bug: Bug::RetryNotCounted, layer: KILL, findings: &[(Rule::C10, "with delivery count")] },
 ];
 
 /// The kind of store that can show a bug; everything else is drawn.
@@ -231,6 +238,10 @@ fn options_for(bug: Bug, options: &Options) -> Options {
         Bug::TopicFlushIgnored => {
             Options { flush: Some(Flush::Async), own_flush: Some(true), cycles_a_store: 6, ..options }
         }
+        Bug::DelayAheadOfLog => {
+            Options { flush: Some(Flush::Async), retention: Some(false), cycles_a_store: 4, ..options }
+        }
+        Bug::DelayTooShort | Bug::RetryNotCounted => Options { retention: Some(false), ..options },
         Bug::RetentionTooEarly => Options { retention: Some(true), cycles_a_store: 4, ..options },
         _ => options,
     }

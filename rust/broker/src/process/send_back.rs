@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, property, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{ConsumerSendMsgBackRequestHeader, Header};
@@ -87,8 +88,9 @@ fn again<'a>(
     let place = OffsetMessageId { host: record.store_host, physical_offset: record.physical_offset };
     let own_id = place.to_string();
     let origin_id = record.property(property::ORIGIN_MESSAGE_ID).unwrap_or(&own_id);
+    let counted = if planted::has(Bug::RetryNotCounted) { 0 } else { 1 };
     let again = StoredAgain::of(record)
-        .with_reconsume_times(record.reconsume_times.saturating_add(1))
+        .with_reconsume_times(record.reconsume_times.saturating_add(counted))
         .with_property(property::RETRY_TOPIC, origin_topic)?
         .with_property(property::ORIGIN_MESSAGE_ID, origin_id)?;
     if is_dead {

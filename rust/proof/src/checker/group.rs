@@ -185,7 +185,7 @@ impl Members {
             return;
         }
         let name = &self.group.name;
-        for (number, message) in
+        for (number, _) in
             ledger.owed().filter(|(number, message)| self.wants(message) && !self.dead.contains(number))
         {
             if self.group.broadcasting {
@@ -199,11 +199,7 @@ impl Members {
                     );
                 }
             } else if !self.got.contains_key(&(number, 0)) {
-                let rule = match (message.send.transaction, self.group.tags.is_empty()) {
-                    (true, _) => Rule::C8,
-                    (_, false) => Rule::C13,
-                    _ => Rule::C1,
-                };
+                let rule = if self.group.tags.is_empty() { Rule::C1 } else { Rule::C13 };
                 wrong(wrongs, rule, format!("message {number} did not come to {name}"));
             }
         }

@@ -34,8 +34,6 @@ pub(super) struct Message {
     /// Attempts that certainly had no effect.
     refused: u32,
     pub acknowledged: bool,
-    /// The outcome of its transaction.
-    pub decided: Option<bool>,
     /// When it was first sent, and when the last attempt ended, counted in lines of the history.
     pub invoked_at: u64,
     ended_at: Option<u64>,
@@ -112,6 +110,7 @@ impl Ledger {
             acknowledged,
             lost_as_allowed: self.lost_as_allowed,
             crashes: self.crashes,
+            stored_again: 0,
         }
     }
 
@@ -129,10 +128,7 @@ impl Ledger {
 
     /// Messages that must be there for everybody.
     pub(super) fn owed(&self) -> impl Iterator<Item = (u64, &Message)> {
-        let is_owed = |message: &Message| {
-            let is_whole = !message.send.transaction || message.decided == Some(true);
-            message.acknowledged && !message.lost && is_whole && !self.is_removed(message)
-        };
+        let is_owed = |message: &Message| message.acknowledged && !message.lost && !self.is_removed(message);
         self.messages
             .iter()
             .filter(move |(_, message)| is_owed(message))
@@ -156,6 +152,16 @@ impl Ledger {
             || bounds.any(|((topic, queue_id), &before)| log.start < before && is_its(topic, *queue_id))
     }
 
+    /// When sends to a topic are acknowledged.
+    pub(super) fn acknowledges(&self, topic: &str) -> Acknowledged {
+        self.acknowledged_of.get(topic).copied().unwrap_or(self.acknowledged)
+    }
+
+    /// The log is known to be durable before this.
+    pub(super) const fn flushed_to(&self) -> u64 {
+        self.flushed
+    }
+
     pub(super) fn audited_end(&self, queue: &QueueName) -> Option<u64> {
         self.ends.as_ref().map(|ends| ends.get(queue).copied().unwrap_or(0))
     }
@@ -177,7 +183,6 @@ impl Ledger {
             attempts: 0,
             refused: 0,
             acknowledged: false,
-            decided: None,
             invoked_at: now,
             ended_at: None,
             place: None,
@@ -199,12 +204,6 @@ impl Ledger {
         if let Some(message) = self.messages.get_mut(&number) {
             message.refused += u32::from(is_certain);
             message.ended_at = Some(now);
-        }
-    }
-
-    pub(super) fn decided(&mut self, number: u64, committed: bool) {
-        if let Some(message) = self.messages.get_mut(&number) {
-            message.decided = Some(committed);
         }
     }
 
@@ -269,9 +268,7 @@ impl Ledger {
         log: Option<LogRange>,
     ) {
         let now = self.tick();
-        if self.flush_failed {
-            wrong(wrongs, Rule::R1, format!("message {number} was acknowledged after a failed flush"));
-        }
+        self.check_acknowledged(wrongs, number);
         self.put(wrongs, number, place);
         if let Some(message) = self.messages.get_mut(&number) {
             message.acknowledged = true;
@@ -279,6 +276,13 @@ impl Ledger {
             message.lost = false;
             message.ended_at = Some(now);
             message.log = log.or(message.log);
+        }
+    }
+
+    /// Checks that something may be acknowledged now.
+    pub(super) fn check_acknowledged(&self, wrongs: &mut Wrong, number: u64) {
+        if self.flush_failed {
+            wrong(wrongs, Rule::R1, format!("message {number} was acknowledged after a failed flush"));
         }
     }
 
@@ -348,7 +352,7 @@ impl Ledger {
     }
 
     /// A delivery to a group.
-    pub(super) fn delivered(&mut self, wrongs: &mut Wrong, delivery: &Delivery, at_ms: i64) {
+    pub(super) fn delivered(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
         self.tick();
         self.got(wrongs, delivery);
         let keeps = self.acknowledged == Acknowledged::AfterFlush;
@@ -356,14 +360,6 @@ impl Ledger {
         message.kept |= keeps;
         message.stored = true;
         message.log = delivery.log.or(message.log);
-        if message.send.transaction && message.decided != Some(true) {
-            let state = if message.decided.is_some() { "rolled back" } else { "half" };
-            wrong(wrongs, Rule::C8, format!("message {} was delivered, and is {state}", delivery.message));
-        }
-        if let Some(not_before) = message.send.not_before_ms.filter(|&not_before| at_ms < not_before) {
-            let early = not_before - at_ms;
-            wrong(wrongs, Rule::C9, format!("message {} was delivered {early} ms early", delivery.message));
-        }
     }
 
     /// Checks that no message lies behind one that the same producer sent after it.

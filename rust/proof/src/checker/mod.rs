@@ -4,6 +4,7 @@
 //! docs/durability.md 1 and 3.
 
 mod group;
+mod later;
 mod ledger;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use group::Members;
+use later::Later;
 use ledger::{Ledger, Place};
 
 use crate::history::{Call, Contract, CrashKind, Event, Group, Look, Reply};
@@ -93,6 +95,8 @@ pub struct Counts {
     pub lost_as_allowed: u64,
     /// How often the process ended, in any way.
     pub crashes: u64,
+    /// Messages that had to wait, and came.
+    pub stored_again: u64,
 }
 
 /// Reads a history.
@@ -100,6 +104,7 @@ pub struct Counts {
 pub struct Checker {
     violations: Vec<Violation>,
     ledger: Ledger,
+    later: Later,
     groups: BTreeMap<String, Members>,
     pending: HashMap<u64, Call>,
     healed: bool,
@@ -132,7 +137,12 @@ impl Checker {
 
     /// Counts so far.
     pub fn counts(&self) -> Counts {
-        self.ledger.counts()
+        Counts { stored_again: self.later.came(), ..self.ledger.counts() }
+    }
+
+    /// Messages that had to wait, must come, and have not been seen.
+    pub fn missing(&self) -> usize {
+        self.later.missing()
     }
 
     /// Reads the next line.
@@ -156,7 +166,6 @@ impl Checker {
                 self.ledger.expired(topic.as_deref(), *queue_id, *before);
             }
             Event::Rebuilt => self.ledger.rebuilt(),
-            Event::Decided { message, committed } => self.ledger.decided(*message, *committed),
             Event::Healed => self.healed = true,
             Event::End => self.end(),
             Event::Rebalance { group } => group_of(&mut self.groups, group).rebalance(),
@@ -184,7 +193,11 @@ impl Checker {
     /// A call came back with an error. `is_certain` says that it had no effect.
     fn failed(&mut self, op: u64, is_certain: bool, reason: &str) {
         let Some(Call::Send(send)) = self.pending.remove(&op) else { return };
-        self.ledger.ended(send.message, is_certain);
+        if !Later::takes(&send) {
+            self.ledger.ended(send.message, is_certain);
+        } else if is_certain {
+            self.later.refused(&send);
+        }
         if self.healed {
             let text = format!("message {} was not sent after healing: {reason}", send.message);
             wrong(&mut self.violations, Rule::C15, text);
@@ -193,6 +206,7 @@ impl Checker {
 
     fn crash(&mut self, kind: CrashKind) {
         self.ledger.crash(kind);
+        self.later.crash(kind);
         if kind != CrashKind::Stop {
             self.groups.values_mut().for_each(Members::crash);
         }
@@ -200,10 +214,12 @@ impl Checker {
 
     fn invoke(&mut self, op: u64, call: &Call) {
         match call {
+            Call::Send(send) if Later::takes(send) => self.later.invoked(send),
             Call::Send(send) => self.ledger.invoked(send),
+            Call::Decide { message, committed } => self.later.decided(*message, *committed, false),
             Call::Commit { group, queue, offset } => group_of(&mut self.groups, group).commit(queue, *offset),
             Call::Delete { topic } => self.ledger.delete(topic),
-            Call::Receive { .. } | Call::Audit | Call::Find { .. } => {}
+            Call::Receive { .. } | Call::Audit | Call::ReadLater | Call::Find { .. } => {}
         }
         self.pending.insert(op, call.clone());
     }
@@ -211,18 +227,22 @@ impl Checker {
     fn ok(&mut self, call: &Call, reply: &Reply) {
         let wrongs = &mut self.violations;
         match (call, reply) {
+            (Call::Send(send), Reply::Sent { log, .. }) if Later::takes(send) => {
+                self.ledger.check_acknowledged(wrongs, send.message);
+                self.later.acknowledged(send, log.map(|log| log.start));
+            }
             (Call::Send(send), Reply::Sent { queue, offset, log }) => {
                 let place = Place { queue: queue.clone(), offset: *offset };
                 self.ledger.acknowledged(wrongs, send.message, &place, *log);
             }
-            (Call::Receive { group, member }, Reply::Received { at_ms, deliveries }) => {
+            (Call::Receive { group, member }, Reply::Received { deliveries, .. }) => {
                 let group = group_of(&mut self.groups, group);
                 for delivery in deliveries {
                     let gone_at = self.ledger.gone_at(delivery.message);
                     if gone_at.is_some_and(|gone_at| group.may_hold(&delivery.queue, gone_at)) {
                         continue; // it came before the power cut
                     }
-                    self.ledger.delivered(wrongs, delivery, *at_ms);
+                    self.ledger.delivered(wrongs, delivery);
                     group.received(wrongs, *member, delivery, self.ledger.message(delivery.message));
                 }
             }
@@ -231,10 +251,25 @@ impl Checker {
                     let sends = self.pending.values();
                     sends.into_iter().any(|call| matches!(call, Call::Send(send) if send.message == message))
                 };
+                let end = later::end_of(deliveries).max(self.ledger.flushed_to());
+                self.later.audited(end, |topic| self.ledger.acknowledges(topic));
                 self.ledger.audited(wrongs, deliveries, ends, in_flight);
             }
             (Call::Find { by }, Reply::Found { messages }) => self.found(by, messages),
+            (Call::ReadLater, Reply::Came { arrivals }) => {
+                for (stored_at_ms, delivery) in arrivals {
+                    if self.later.has(delivery.message, &delivery.queue.topic) {
+                        self.later.received(wrongs, delivery, *stored_at_ms);
+                    } else {
+                        let (number, queue) = (delivery.message, &delivery.queue);
+                        wrong(wrongs, Rule::C2, format!("message {number} in {queue} was never sent there"));
+                    }
+                }
+            }
             (Call::Commit { .. }, Reply::Committed) => {}
+            (Call::Decide { message, committed }, Reply::Decided) => {
+                self.later.decided(*message, *committed, true);
+            }
             (Call::Delete { topic }, Reply::Deleted) => {
                 self.ledger.deleted(topic);
                 self.groups.values_mut().for_each(|group| group.forget_topic(topic));
@@ -269,6 +304,7 @@ impl Checker {
     fn end(&mut self) {
         let wrongs = &mut self.violations;
         self.ledger.check_order(wrongs);
+        self.later.end(wrongs);
         for group in self.groups.values() {
             group.end(wrongs, &self.ledger);
         }

@@ -89,6 +89,11 @@ impl History {
         self.call(Call::Receive { group: group.into(), member }).ok(Reply::Received { at_ms, deliveries })
     }
 
+    fn came(self, stored_at_ms: i64, deliveries: Vec<Delivery>) -> Self {
+        let arrivals = deliveries.into_iter().map(|delivery| (stored_at_ms, delivery)).collect();
+        self.call(Call::ReadLater).ok(Reply::Came { arrivals })
+    }
+
     fn audited(self, deliveries: Vec<Delivery>) -> Self {
         self.call(Call::Audit).ok(Reply::Audited { deliveries, ends: vec![] })
     }
@@ -342,22 +347,38 @@ fn c7_a_duplicate_needs_a_crash_a_retry_or_a_rebalance() {
 #[test]
 fn c8_transactions_are_seen_when_they_are_committed_and_only_then() {
     let half = || History::sync().sent_as(Send { transaction: true, ..send(1) }, 0);
-    half().received(vec![at(1, 0)]).breaks(Rule::C8);
-    half().then(Event::Decided { message: 1, committed: false }).received(vec![at(1, 0)]).breaks(Rule::C8);
-    half().then(Event::Decided { message: 1, committed: true }).then(Event::End).breaks(Rule::C8);
+    let deciding = |committed| half().call(Call::Decide { message: 1, committed });
+    half().came(0, vec![at(1, 0)]).breaks(Rule::C8);
+    deciding(false).ok(Reply::Decided).came(0, vec![at(1, 0)]).breaks(Rule::C8);
+    deciding(true).ok(Reply::Decided).then(Event::End).breaks(Rule::C8);
     half().then(Event::End).holds();
-    half()
-        .then(Event::Decided { message: 1, committed: true })
-        .received(vec![at(1, 0)])
-        .then(Event::End)
-        .holds();
+    deciding(true).came(0, vec![at(1, 0)]).then(Event::End).holds();
+    deciding(true).ok(Reply::Decided).came(0, vec![at(1, 0)]).then(Event::End).holds();
 }
 
 #[test]
 fn c9_nothing_comes_before_its_time() {
     let delayed = || History::sync().sent_as(Send { not_before_ms: Some(1_000), ..send(1) }, 0);
-    delayed().received_by("g", 0, 999, vec![at(1, 0)]).breaks(Rule::C9);
-    delayed().received_by("g", 0, 1_000, vec![at(1, 0)]).holds();
+    delayed().came(999, vec![at(1, 0)]).breaks(Rule::C9);
+    delayed().came(1_000, vec![at(1, 0)]).then(Event::End).holds();
+}
+
+#[test]
+fn what_waits_comes_and_comes_once_unless_a_crash_explains_it() {
+    let waiting = |history: History| history.sent_as(Send { not_before_ms: Some(0), ..send(1) }, 0);
+    let sync = || waiting(History::sync());
+    let cut = |history: History| history.crash(CrashKind::Power).audited(vec![]);
+    sync().then(Event::End).breaks(Rule::C1);
+    cut(sync()).then(Event::End).breaks(Rule::C1);
+    cut(sync().came(0, vec![at(1, 0)])).then(Event::End).breaks(Rule::C1);
+    cut(waiting(History::asynchronous())).then(Event::End).holds();
+    cut(waiting(History::asynchronous()).then(Event::Flushed { end: 1 })).then(Event::End).breaks(Rule::C1);
+    sync().came(0, vec![at(1, 0), at(1, 1)]).breaks(Rule::C7);
+    sync().crash(CrashKind::Stop).came(0, vec![at(1, 0), at(1, 1)]).breaks(Rule::C7);
+    sync().crash(CrashKind::Kill).came(0, vec![at(1, 0), at(1, 1)]).then(Event::End).holds();
+    sync().came(0, vec![at(2, 0)]).breaks(Rule::C2);
+    sync().came(0, vec![Delivery { digest: 0, ..at(1, 0) }]).breaks(Rule::C3);
+    sync().came(0, vec![Delivery { times: 1, ..at(1, 0) }]).breaks(Rule::C10);
 }
 
 #[test]

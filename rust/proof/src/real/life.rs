@@ -22,7 +22,7 @@ use super::plan::{Drawn, Ending, How, Lives};
 use super::server::{Death, Launch, Server, Started};
 use super::shape::Shape;
 use super::survey::Survey;
-use super::{Harness, Options, Totals, is_interrupted};
+use super::{Harness, Options, Totals, is_interrupted, later};
 use crate::checker::{Rule, Violation};
 use crate::history::{Contract, CrashKind, Event, Group};
 
@@ -417,7 +417,13 @@ impl<'a> Life<'a> {
             self.retain(&server.broker);
         }
         let survey = Survey { load: &self.load, client, broker: &server.broker, shape: &self.shape };
-        if let Err(error) = self.runtime.block_on(survey.run(&mut drawn.survey)) {
+        let seen = self.runtime.block_on(async {
+            if self.shape.has_later {
+                later::read_all(&self.load, client).await?;
+            }
+            survey.run(&mut drawn.survey).await
+        });
+        if let Err(error) = seen {
             self.wrong(Rule::C15, format!("the server does not answer: {error}"));
         }
         self.runtime.block_on(client.close());
@@ -454,7 +460,7 @@ fn contract(shape: &Shape) -> Contract {
     let groups = GROUPS.into_iter().chain([(LASTING, "*")]).filter(|_| shape.has_consumers);
     Contract {
         acknowledged: shape.flush.acknowledged(),
-        topics: shape.own_flushes(),
+        topics: shape.own_flushes().into_iter().chain(later::topics_of_their_own()).collect(),
         groups: groups.map(group).collect(),
     }
 }

@@ -21,6 +21,7 @@ use rocketpy_remoting as remoting;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
+use super::later::Came;
 use super::message::{self, queue_name};
 use super::shape::{BATCH_BODY_BYTES, BATCH_MESSAGES, Shape, topic_name};
 use crate::history::{Call, Event, LogRange, Reply, Send};
@@ -32,7 +33,7 @@ pub(super) const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
 /// The group whose consumer outlives the server.
 pub(super) const LASTING: &str = "lasting";
 /// Pause after a refused call.
-const RETRY_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for this long has everything.
 const DRAINED_AFTER: Duration = Duration::from_millis(600);
 const DRAIN_WITHIN: Duration = Duration::from_secs(20);
@@ -51,6 +52,15 @@ pub(super) struct Metadata {
     made: u64,
 }
 
+/// Messages that had to wait.
+#[derive(Debug, Default)]
+pub(super) struct Waited {
+    /// What had come at the last start and may be given back.
+    pub came: Vec<Came>,
+    /// What was given back, each once: number, and whether as a retry.
+    pub given_back: BTreeSet<(u64, bool)>,
+}
+
 /// What all tasks share, over all lives of the server.
 #[derive(Debug, Clone)]
 pub(super) struct Load {
@@ -62,6 +72,9 @@ pub(super) struct Load {
     /// Whether retention is asked to remove what it may.
     asks_retention: bool,
     pub metadata: Arc<Mutex<Metadata>>,
+    pub later: Arc<Mutex<Waited>>,
+    /// Whether messages are sent that have to wait.
+    has_later: bool,
     /// When sends were acknowledged, and where their records begin.
     pub acknowledged: Arc<Mutex<VecDeque<(Instant, u64)>>>,
     /// Sends that the server refused.
@@ -80,6 +93,8 @@ impl Load {
             has_consumers: shape.has_consumers,
             asks_retention: shape.retention.is_asked(),
             metadata: Arc::default(),
+            later: Arc::default(),
+            has_later: shape.has_later,
             acknowledged: Arc::default(),
             refused: Arc::default(),
             numbers: Arc::new(AtomicU64::new(1)),
@@ -106,6 +121,9 @@ impl Load {
         }
         for (group, tags) in GROUPS.into_iter().filter(|_| self.has_consumers) {
             tasks.spawn_on(self.clone().consume(client.clone(), group, tags, rng.fork(), false), runtime);
+        }
+        if self.has_later {
+            tasks.spawn_on(self.clone().send_later(broker.to_owned(), rng.fork()), runtime);
         }
         if has_administration {
             let task = self.clone().administrate(client.clone(), broker.to_owned(), rng.fork());
@@ -141,7 +159,11 @@ impl Load {
         self.stop.load(Ordering::SeqCst)
     }
 
-    fn sends_no_more(&self) -> bool {
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::SeqCst)
+    }
+
+    pub(super) fn sends_no_more(&self) -> bool {
         self.is_over() || self.draining.load(Ordering::SeqCst)
     }
 
@@ -165,10 +187,7 @@ impl Load {
             let count = if is_batch { rng.usize(2..=BATCH_MESSAGES) } else { 1 };
             let longest = if is_batch { longest.min(BATCH_BODY_BYTES) } else { longest };
             let built: Vec<_> = (0..count)
-                .map(|_| {
-                    let next = self.numbers.fetch_add(1, Ordering::SeqCst);
-                    message::build(next, number, topic, rng.usize(shortest..=longest))
-                })
+                .map(|_| message::build(self.next_number(), number, topic, rng.usize(shortest..=longest)))
                 .collect();
             let all_well = self.send(&producer, built, queue).await;
             let pause = if all_well { Duration::from_millis(rng.u64(0..3)) } else { RETRY_PAUSE };

@@ -6,6 +6,7 @@
 //! cache or writes sectors out of order; the simulated disk does.
 
 mod journal;
+mod later;
 mod life;
 mod load;
 mod message;
@@ -121,6 +122,8 @@ pub struct Totals {
     pub oldest_lost: Duration,
     /// Log files that retention removed.
     pub removed_files: u64,
+    /// Messages that had to wait, and came.
+    pub stored_again: u64,
 }
 
 impl Totals {
@@ -133,6 +136,7 @@ impl Totals {
         self.messages += counts.sent;
         self.acknowledged += counts.acknowledged;
         self.lost_as_allowed += counts.lost_as_allowed;
+        self.stored_again += counts.stored_again;
     }
 }
 

@@ -150,6 +150,8 @@ pub(super) struct Shape {
     pub body_min: usize,
     pub body_max: usize,
     pub has_consumers: bool,
+    /// Messages are sent that have to wait. What they become must not be removed before it was read.
+    pub has_later: bool,
     pub log_file: u64,
     pub retention: Retention,
     /// An acknowledged message that is older than this is durable.
@@ -203,6 +205,7 @@ impl Shape {
             queues,
             body_min: 8,
             has_consumers: true,
+            has_later: matches!(retention, Retention::Never | Retention::Young),
             body_max: *rng.choice(&[100, 1000, 6000]).unwrap_or(&100),
             log_file,
             retention,
@@ -230,6 +233,7 @@ impl Shape {
             body_min: 1 << 20,
             body_max: 1 << 20,
             has_consumers: false,
+            has_later: false,
             log_file,
             retention: Retention::Never,
             durable_after: Duration::from_millis(day_ms),

@@ -9,6 +9,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::{RecordView, records};
 use rocketpy_remoting as remoting;
 
+use super::later;
 use super::load::{GROUPS, LASTING, Load};
 use super::message::{delivery, key_of, queue_name};
 use super::shape::Shape;
@@ -48,6 +49,9 @@ impl Survey<'_> {
         self.check_topics().await?;
         for _ in 0..LOOK_UPS.min(present.len()) {
             self.look_up(&present[rng.usize(..present.len())]).await?;
+        }
+        if self.shape.has_later {
+            later::read(self.load, self.client).await?;
         }
         let admin = Admin::new(self.client);
         for (topic, attributes) in self.load.topics.iter().zip(&self.shape.topics) {

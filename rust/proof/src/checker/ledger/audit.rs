@@ -141,9 +141,9 @@ impl Ledger {
     fn must_survive(&self, message: &Message) -> bool {
         let is_cut = self.cut_at.is_some_and(|at| message.log.is_some_and(|log| log.start >= at));
         let is_flushed = message.log.is_some_and(|log| log.end <= self.flushed);
-        let acknowledged = self.acknowledged_of.get(&message.send.topic).unwrap_or(&self.acknowledged);
+        let acknowledged = self.acknowledges(&message.send.topic);
         let is_promised =
-            is_flushed || message.kept || message.acknowledged && *acknowledged == Acknowledged::AfterFlush;
+            is_flushed || message.kept || message.acknowledged && acknowledged == Acknowledged::AfterFlush;
         !is_cut && (is_promised || !self.power_cut)
     }
 }
