@@ -52,6 +52,31 @@ def test_java_consumers_read_what_python_sent_by_tag(java: Java, rocketpy_addres
     assert in_order(lines) == in_order(by_python)
 
 
+def test_transactions_of_java_come_when_they_are_committed_at_once_or_when_the_broker_asks(
+    java: Java, rocketpy_address: str, home
+):
+    topic = fresh("java-transaction")
+    results = java.drive(home, "transaction", rocketpy_address, topic, "8", "pay")
+    assert [result["status"] for result in results] == ["SEND_OK"] * 8
+    assert all(result["transaction_id"] == result["msg_id"] for result in results)
+    by_python = read(rocketpy_address, topic, 4)
+    assert sorted(one["keys"] for one in by_python) == ["pay-0", "pay-2", "pay-4", "pay-6"]
+    assert {one["msg_id"] for one in by_python} == {results[number]["msg_id"] for number in (0, 2, 4, 6)}
+
+
+def test_what_a_java_consumer_fails_at_comes_again_and_then_lies_with_the_dead_letters(
+    java: Java, rocketpy_address: str, home
+):
+    topic, group = fresh("java-fails"), fresh("java-failing")
+    send(rocketpy_address, messages(topic, 3, "hard", "TagA"))
+    lines = java.drive(home, "fail", rocketpy_address, topic, "3", group)
+    assert sorted(one["keys"] for one in lines) == sorted(["hard-0", "hard-1", "hard-2"] * 2)
+    dead = read(rocketpy_address, f"%DLQ%{group}", 3)
+    assert sorted((one["keys"], one["tag"], one["origin"]) for one in dead) == [
+        (f"hard-{number}", "TagA", "python") for number in range(3)
+    ]
+
+
 @pytest.mark.parametrize("mode", ["push", "lite"])
 def test_java_consumers_choose_by_sql(java: Java, rocketpy_address: str, home, mode: str):
     topic = fresh(f"sql-{mode}")

@@ -21,6 +21,7 @@ use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
 use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
+use crate::transaction::{TransactionCheck, settle_at_stop};
 use crate::{BrokerConfig, BrokerError};
 
 /// Most sends that wait for the disk or for dispatch at a time, each on a thread. Tokio has 512 threads for work that blocks and for
@@ -111,7 +112,7 @@ impl Broker {
 
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
     ///
-    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `registration at ADDRESS`
+    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `transaction check`, `registration at ADDRESS`
     /// for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
@@ -160,6 +161,8 @@ impl Broker {
         drop(self.shared.held.all());
         self.shared.tasks.join(TASKS_END).await;
         self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
+        let shared = self.shared.clone();
+        aside(move || settle_at_stop(&shared)).await;
         write_tables(&self.shared).await;
         let shared = self.shared.clone();
         aside(move || delay::write_at_stop(&shared)).await;
@@ -293,6 +296,7 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(Sampling::new(shared.clone())));
     services.start(Arc::new(OffsetPersistence::new(shared.clone())));
     services.start(Arc::new(DelayDelivery(shared.clone())));
+    services.start(Arc::new(TransactionCheck(shared.clone())));
     services
 }
 
@@ -345,6 +349,7 @@ impl StoreListener for Listener {
     fn arrived(&self, arrivals: &[Arrival]) {
         process::held::arrived(&self.shared, arrivals);
         self.shared.delays.arrived(arrivals);
+        self.shared.transactions.arrived(arrivals);
     }
 
     fn dispatched(&self, offset: PhysicalOffset) {

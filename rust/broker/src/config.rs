@@ -129,6 +129,14 @@ pub struct BrokerConfig {
     pub announce_wait: Duration,
     /// `flushConsumerOffsetInterval`, default 5 s.
     pub persist_offsets_every: Duration,
+    /// `rejectTransactionMessage`, default false.
+    pub reject_transactions: bool,
+    /// `transactionTimeOut`, default 6 s: how old a half message gets before its producer is asked for the first time.
+    pub transaction_timeout: Duration,
+    /// `transactionCheckInterval`, default 30 s: time between two questions for the same half message.
+    pub transaction_check_interval: Duration,
+    /// `transactionCheckMax`, default 15: questions for a half message; then it is given up.
+    pub transaction_check_max: u32,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
     pub client_expiry: Duration,
     /// Interval of the checks for clients that went silent; default 10 s.
@@ -193,6 +201,10 @@ impl Default for BrokerConfig {
             register_timeout: Duration::from_secs(24),
             announce_wait: Duration::from_secs(2),
             persist_offsets_every: Duration::from_secs(5),
+            reject_transactions: false,
+            transaction_timeout: Duration::from_secs(6),
+            transaction_check_interval: Duration::from_secs(30),
+            transaction_check_max: 15,
             client_expiry: Duration::from_secs(120),
             expire_clients_every: Duration::from_secs(10),
             max_transfer_bytes: 1 << 20,

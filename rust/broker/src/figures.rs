@@ -11,6 +11,7 @@ use rocketpy_store::Store;
 
 use crate::shared::Shared;
 use crate::stats::{Rates, Totals};
+use crate::transaction::End;
 
 /// One figure.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,6 +120,14 @@ impl Figures {
         self.add("puts_failed_total", Requests, Value::Count(totals.put_failures));
         self.add("delayed_delivered_total", Messages, Value::Count(shared.delays.delivered()));
         self.add("delayed_dropped_total", Messages, Value::Count(shared.delays.dropped()));
+        for (name, end) in [
+            ("transactions_committed_total", End::Commit),
+            ("transactions_rolled_back_total", End::Rollback),
+            ("transactions_given_up_total", End::GivenUp),
+        ] {
+            self.add(name, Messages, Value::Count(shared.transactions.ended(end)));
+        }
+        self.add("transactions_checked_total", Requests, Value::Count(shared.transactions.checked()));
         let (yesterday, today) = stats.mornings();
         for (day, morning) in [("today", today), ("yesterday", yesterday)] {
             let labels = vec![("day", day.to_owned())];

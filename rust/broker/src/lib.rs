@@ -37,6 +37,7 @@ mod tasks;
 #[cfg(test)]
 mod testing;
 mod topic_attribute;
+mod transaction;
 mod waiting;
 
 pub use broker::Broker;

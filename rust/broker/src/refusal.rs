@@ -64,8 +64,22 @@ pub(crate) enum Refusal {
     Delay { property: &'static str },
     #[error("a batch cannot be delayed (property DELAY); send the messages one by one")]
     DelayedBatch,
-    #[error("transaction messages are not supported by this broker ({marked_by}); send a plain message")]
-    Transaction { marked_by: &'static str },
+    #[error("a batch cannot be sent in a transaction (property TRAN_MSG); send the messages one by one")]
+    TransactionalBatch,
+    #[error("sysFlag {sys_flag:#x} marks a transaction, and property TRAN_MSG is not true; set both or none")]
+    TransactionFlag { sys_flag: i32 },
+    #[error("broker {broker} takes no transactions (rejectTransactionMessage)")]
+    TransactionsOff { broker: String },
+    #[error("the record at {offset} is no half message of producer group {group}: {reason}")]
+    NoHalf { offset: i64, group: String, reason: &'static str },
+    #[error(
+        "the half message at {offset} is older than its CHECK_IMMUNITY_TIME_IN_SECONDS; the check-back decides"
+    )]
+    LateEnd { offset: i64 },
+    #[error(
+        "another END_TRANSACTION of the half message at {offset} is at work; the check-back asks if it fails"
+    )]
+    EndAtWork { offset: i64 },
     #[error(
         "inner batches are not supported by this broker (sysFlag {sys_flag:#x}); send a batch with code 320"
     )]
@@ -173,11 +187,14 @@ impl Refusal {
             | Self::PropertiesTooLong { .. }
             | Self::Delay { .. }
             | Self::DelayedBatch
+            | Self::TransactionalBatch
+            | Self::TransactionFlag { .. }
             | Self::InnerBatch { .. }
             | Self::BatchToRetryTopic { .. }
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
+            Self::LateEnd { .. } => response::ILLEGAL_OPERATION,
             Self::SendDenied { .. }
-            | Self::Transaction { .. }
+            | Self::TransactionsOff { .. }
             | Self::TopicNotReadable { .. }
             | Self::BrokerNotWritable { .. }
             | Self::BrokerNotReadable { .. }
@@ -207,7 +224,9 @@ impl Refusal {
             | Self::ClassFilter { .. }
             | Self::ProducerOffline { .. }
             | Self::NobodyInGroup { .. }
-            | Self::NoMessageAt { .. } => response::SYSTEM_ERROR,
+            | Self::NoMessageAt { .. }
+            | Self::NoHalf { .. }
+            | Self::EndAtWork { .. } => response::SYSTEM_ERROR,
         }
     }
 

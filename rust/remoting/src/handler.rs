@@ -92,6 +92,11 @@ impl Reply {
         self.answer(response.into());
     }
 
+    /// Leaves the request without an answer, as the protocol wants of a few.
+    pub fn send_nothing(mut self) {
+        self.answered = true;
+    }
+
     /// Whether the peer asked for no answer; building one can then be spared.
     pub fn is_oneway(&self) -> bool {
         self.oneway

@@ -1,12 +1,4 @@
 import com.alibaba.fastjson2.JSON;
-import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.LinkedHashMap;
-import java.util.List;
-import java.util.Map;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -14,12 +6,26 @@ import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 
 /**
  * Drives Apache's Java client from the interoperability tests: one command a run, one JSON object a line on
@@ -28,6 +34,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * <pre>
  *   Driver send|async|oneway|batch NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
  *   Driver push|lite NAMESRV TOPIC COUNT GROUP [EXPRESSION]
+ *   Driver transaction NAMESRV TOPIC COUNT PREFIX
+ *   Driver fail NAMESRV TOPIC COUNT GROUP
  *   Driver key|unique|view NAMESRV TOPIC KEY_OR_ID
  * </pre>
  *
@@ -42,7 +50,9 @@ public final class Driver {
         try {
             switch (args[0]) {
                 case "send", "async", "oneway", "batch" -> produce(args);
+                case "transaction" -> transactions(args);
                 case "push" -> push(args);
+                case "fail" -> fail(args);
                 case "lite" -> lite(args);
                 case "key", "unique", "view" -> query(args);
                 default -> throw new IllegalArgumentException("unknown command: " + args[0]);
@@ -119,6 +129,66 @@ public final class Driver {
         if (!done.await(TIMEOUT_SECONDS, TimeUnit.SECONDS) || failed.get() > 0) {
             throw new IllegalStateException("asynchronous sends failed: " + failed.get() + ", missing: " + done.getCount());
         }
+    }
+
+    /** Message i is committed (i % 4 = 0), rolled back (1), or left open and then committed (2) or rolled back (3) when the broker asks. */
+    private static void transactions(String[] args) throws Exception {
+        int count = Integer.parseInt(args[3]);
+        CountDownLatch open = new CountDownLatch(count / 4 * 2);
+        Set<String> asked = ConcurrentHashMap.newKeySet();
+        TransactionMQProducer producer = new TransactionMQProducer("interop-java-payer");
+        producer.setNamesrvAddr(args[1]);
+        producer.setSendMsgTimeout(10_000);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object number) {
+                return switch ((int) number % 4) {
+                    case 0 -> LocalTransactionState.COMMIT_MESSAGE;
+                    case 1 -> LocalTransactionState.ROLLBACK_MESSAGE;
+                    default -> LocalTransactionState.UNKNOW;
+                };
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                if (asked.add(message.getKeys())) {
+                    open.countDown();
+                }
+                int number = Integer.parseInt(message.getKeys().substring(message.getKeys().lastIndexOf('-') + 1));
+                return number % 4 == 2 ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.ROLLBACK_MESSAGE;
+            }
+        });
+        producer.start();
+        for (int i = 0; i < count; i++) {
+            print(producer.sendMessageInTransaction(message(args[2], null, args[4] + "-" + i, 0), i));
+        }
+        if (!open.await(TIMEOUT_SECONDS, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("not asked for: " + open.getCount());
+        }
+        producer.shutdown();
+    }
+
+    /** Handles no message, and prints each that comes; after its one retry it is dead. */
+    private static void fail(String[] args) throws Exception {
+        CountDownLatch left = new CountDownLatch(2 * Integer.parseInt(args[3]));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setMaxReconsumeTimes(1);
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                print(message);
+                left.countDown();
+            }
+            context.setDelayLevelWhenNextConsume(1);
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        });
+        consumer.start();
+        if (!left.await(TIMEOUT_SECONDS, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("still missing: " + left.getCount());
+        }
+        consumer.shutdown();
     }
 
     /** Tags, or after "sql:" an expression over properties. */

@@ -146,15 +146,8 @@ fn store_again(shared: &Arc<Shared>, entry: &QueueEntry, runtime: &Handle) -> Re
     if topic == system::HALF_TOPIC {
         return dropped("it is the half of a transaction");
     }
-    let put = |queue_id| {
-        let again = StoredAgain::of(&record).to(topic, queue_id);
-        runtime.block_on(async { again.put(shared).await.map(drop) })
-    };
-    let stored = match put(queue_id.unwrap_or(-1)) {
-        // The topic has fewer queues by now.
-        Err(Refusal::QueueId { .. }) => put(-1),
-        other => other,
-    };
+    let again = StoredAgain::of(&record).to(topic, queue_id.unwrap_or(-1));
+    let stored = runtime.block_on(again.put_or_beside(shared)).map(drop);
     match stored {
         Ok(()) => Ok(Outcome::Delivered),
         Err(refusal) if is_lasting(&refusal) => Ok(Outcome::Dropped(refusal.to_string())),

@@ -1,6 +1,7 @@
 //! Requests: [`route`] leads from a code to its function, the other files hold the functions.
 
 mod client;
+pub(crate) mod end_transaction;
 mod group;
 pub(crate) mod held;
 #[cfg(test)]

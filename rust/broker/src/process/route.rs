@@ -6,7 +6,7 @@ use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
-use super::{client, group, held, message, offset, send, send_back, state, topic};
+use super::{client, end_transaction, group, held, message, offset, send, send_back, state, topic};
 use crate::call::{Call, Function, Serve, answer_later, aside};
 
 /// What is done with a request.
@@ -75,7 +75,7 @@ request_table! {
     VIEW_MESSAGE_BY_ID => looks_up(message::view);
     QUERY_MESSAGE => looks_up_once_dispatched(message::query);
     CONSUMER_SEND_MSG_BACK => Route::Replies(send_back::send_back);
-    END_TRANSACTION => refused("transactions are not there yet; send plain messages");
+    END_TRANSACTION => Route::Replies(end_transaction::end);
     SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => refused("request-reply is not there yet");
 
     // Offsets.

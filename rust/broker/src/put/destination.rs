@@ -20,10 +20,19 @@ use crate::shared::Shared;
 pub(super) struct Destination {
     pub(super) topic: Arc<TopicConfig>,
     pub(super) queue_id: u32,
-    /// It waits for this delay level first, in `SCHEDULE_TOPIC_XXXX`.
-    pub(super) level: Option<u32>,
+    /// Where it waits first.
+    pub(super) wait: Option<Wait>,
     /// What the message's own says, or [`Delay::Dropped`] for a dead letter.
     pub(super) delay: Delay,
+}
+
+/// What a message waits for before it comes to its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// A delay level, in `SCHEDULE_TOPIC_XXXX`.
+    Level(u32),
+    /// The end of its transaction, in `RMQ_SYS_TRANS_HALF_TOPIC`.
+    Transaction,
 }
 
 impl Destination {
@@ -34,7 +43,7 @@ impl Destination {
     pub(super) fn of(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> Result<Self, NotPut> {
         let topic = find_topic(shared, origin, message.topic, message.template)?;
         let queue_id = choose_queue(&topic, message.queue_id)?;
-        let destination = Self { topic, queue_id, level: None, delay: message.delay };
+        let destination = Self { topic, queue_id, wait: None, delay: message.delay };
         match system::group_of_retry_topic(message.topic) {
             Some(group) if origin == Origin::Client => destination.or_dead_letters(shared, message, group),
             _ => Ok(destination),
@@ -44,7 +53,7 @@ impl Destination {
     /// Where a message goes that asks for more than to be stored.
     ///
     /// This is the place of the features: a delay level leads to `SCHEDULE_TOPIC_XXXX`, a timer to `rmq_sys_wheel_timer`, a
-    /// transaction to `RMQ_SYS_TRANS_HALF_TOPIC`. Timers and transactions are not there yet.
+    /// transaction to `RMQ_SYS_TRANS_HALF_TOPIC`. Timers are not there yet.
     ///
     /// # Errors
     /// For what is not there yet, by the name of what the message asks for.
@@ -53,9 +62,9 @@ impl Destination {
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
     pub(super) fn for_feature(self, feature: Feature) -> Result<Self, Refusal> {
         match feature {
-            Feature::Level(level) => Ok(Self { level: Some(level), ..self }),
+            Feature::Level(level) => Ok(Self { wait: Some(Wait::Level(level)), ..self }),
             Feature::Delay { property } => Err(Refusal::Delay { property }),
-            Feature::Transaction { marked_by } => Err(Refusal::Transaction { marked_by }),
+            Feature::Transaction => Ok(Self { wait: Some(Wait::Transaction), ..self }),
         }
     }
 
@@ -79,7 +88,7 @@ impl Destination {
         let Some(topic) = shared.topics.get(&dead_letters) else {
             return Err(Missing::Topic(TopicConfig::new(dead_letters, 1)).into());
         };
-        Ok(Self { topic, queue_id: 0, level: None, delay: Delay::Dropped })
+        Ok(Self { topic, queue_id: 0, wait: None, delay: Delay::Dropped })
     }
 }
 
@@ -117,7 +126,8 @@ fn missing_topic(
         Some(TopicConfig::new(name, queues.max(1)).with_perm(topic.perm.without(perm::INHERIT)))
     });
     let is_for_retries = name.starts_with(system::RETRY_PREFIX)
-        || origin == Origin::Broker && name.starts_with(system::DLQ_PREFIX);
+        || origin == Origin::Broker
+            && (name.starts_with(system::DLQ_PREFIX) || name == system::TRANSACTION_CHECK_MAX_TIME_TOPIC);
     match inherited {
         Some(topic) => Ok(topic),
         None if is_for_retries => Ok(TopicConfig::new(name, retry_queues(shared, name))),

@@ -18,10 +18,10 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 pub(crate) use ack::{AckCondition, acknowledge};
-use destination::Destination;
+use destination::{Destination, Wait};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
-use properties::{PropertyFacts, check_sys_flag, inspect};
+use properties::{Feature, PropertyFacts, check_sys_flag, inspect};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
 use rocketpy_protocol::batch;
@@ -102,12 +102,12 @@ fn check_and_append<'a>(
         check_writable(shared)?;
     }
     let mut destination = Destination::of(shared, origin, message)?;
-    if origin == Origin::Client {
-        check_sys_flag(message.sys_flag)?;
-    }
     check_body(shared, origin, message.body)?;
     let facts = inspect(message.properties, origin, destination.delay);
-    if let Some(feature) = facts.feature {
+    if origin == Origin::Client {
+        check_sys_flag(message.sys_flag, facts.feature)?;
+    }
+    if let Some(feature) = feature_of(shared, message, &facts)? {
         destination = destination.for_feature(feature)?;
     }
     let stored = if message.is_batch {
@@ -116,6 +116,30 @@ fn check_and_append<'a>(
         append(shared, origin, message, destination, &facts)
     };
     Ok(stored?)
+}
+
+/// What a message asks for that counts: a retry that asks for a delay level begins no transaction, whatever an old client left in it.
+///
+/// # Errors
+/// Transactions are off, or the transaction asks for a time that is no delay level: it would be refused at its commit.
+///
+/// # Source
+/// docs/reference/store-format.md 9.2.
+fn feature_of(
+    shared: &Shared,
+    message: &NewMessage<'_>,
+    facts: &PropertyFacts<'_>,
+) -> Result<Option<Feature>, Refusal> {
+    match (facts.feature, facts.wait) {
+        (Some(Feature::Transaction), Some(level @ Feature::Level(_))) if message.reconsume_times > 0 => {
+            Ok(Some(level))
+        }
+        (Some(Feature::Transaction), _) if shared.config.reject_transactions => {
+            Err(Refusal::TransactionsOff { broker: shared.config.broker_name.clone() })
+        }
+        (Some(Feature::Transaction), Some(Feature::Delay { property })) => Err(Refusal::Delay { property }),
+        (feature, _) => Ok(feature),
+    }
 }
 
 /// # Errors
@@ -169,10 +193,10 @@ fn append<'a>(
     })
 }
 
-/// Appends one record to its queue, or to that of the delay level that it waits for.
+/// Appends one record to its queue, or to the one in which it waits.
 ///
 /// # Source
-/// docs/reference/store-format.md 8.2.
+/// docs/reference/store-format.md 8.2 and 9.2.
 fn place(
     shared: &Shared,
     origin: Origin,
@@ -180,14 +204,22 @@ fn place(
     destination: &Destination,
     properties: &[u8],
 ) -> Result<Appended, Refusal> {
-    let Some(level) = destination.level else {
-        return Ok(shared.store.append(&record(origin, message, destination, properties))?);
-    };
     let (topic, queue_id) = (&destination.topic.name, destination.queue_id);
-    let properties = properties::waiting(properties, level, topic, queue_id)?;
-    let record = record(origin, message, destination, &properties);
-    let waiting = NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record };
-    Ok(shared.store.append(&waiting)?)
+    let appended = match destination.wait {
+        None => shared.store.append(&record(origin, message, destination, properties)),
+        Some(Wait::Level(level)) => {
+            let properties = properties::waiting(properties, level, topic, queue_id)?;
+            let record = record(origin, message, destination, &properties);
+            shared.store.append(&NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record })
+        }
+        Some(Wait::Transaction) => {
+            let properties = properties::half(properties, topic, queue_id)?;
+            let record = record(origin, message, destination, &properties);
+            let sys_flag = record.sys_flag & !sys_flag::TRANSACTION_MASK;
+            shared.store.append(&NewRecord { topic: system::HALF_TOPIC, queue_id: 0, sys_flag, ..record })
+        }
+    };
+    Ok(appended?)
 }
 
 /// Items of a batch get no properties but their own.
@@ -208,8 +240,10 @@ fn append_batch<'a>(
             destination = destination.for_feature(feature)?;
         }
     }
-    if destination.level.is_some() {
-        return Err(Refusal::DelayedBatch);
+    match destination.wait {
+        None => {}
+        Some(Wait::Level(_)) => return Err(Refusal::DelayedBatch),
+        Some(Wait::Transaction) => return Err(Refusal::TransactionalBatch),
     }
     let appended = shared.store.append_batch(&record(origin, message, &destination, &[]))?;
     Ok(Stored {

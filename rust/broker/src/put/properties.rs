@@ -18,6 +18,8 @@ pub(super) struct PropertyFacts<'a> {
     pub(super) answer_before_flush: bool,
     /// What the properties ask for beyond being stored; of several wishes the greatest.
     pub(super) feature: Option<Feature>,
+    /// Of those wishes the greatest that is about time.
+    pub(super) wait: Option<Feature>,
     /// The text has a property that only the broker may set.
     has_broker_property: bool,
     /// The delay level is taken out.
@@ -39,11 +41,8 @@ pub(super) enum Feature {
     },
     /// Delivery after a delay level, from 1 on.
     Level(u32),
-    /// Delivery after a commit.
-    Transaction {
-        /// What marks it.
-        marked_by: &'static str,
-    },
+    /// Delivery after a commit (`TRAN_MSG`).
+    Transaction,
 }
 
 /// Reads the properties text.
@@ -77,17 +76,18 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
             b"TIMER_DELAY_SEC" => Feature::Delay { property: property::TIMER_DELAY_SEC },
             b"TIMER_DELAY_MS" => Feature::Delay { property: property::TIMER_DELAY_MS },
             b"TIMER_DELIVER_MS" => Feature::Delay { property: property::TIMER_DELIVER_MS },
-            b"TRAN_MSG" if value.eq_ignore_ascii_case(b"true") => {
-                Feature::Transaction { marked_by: "property TRAN_MSG" }
-            }
+            b"TRAN_MSG" if value.eq_ignore_ascii_case(b"true") => Feature::Transaction,
             _ => continue,
         };
         let counts = match feature {
             Feature::Delay { .. } | Feature::Level(_) => delay != Delay::Over,
-            Feature::Transaction { .. } => origin == Origin::Client,
+            Feature::Transaction => origin == Origin::Client,
         };
         if counts {
             facts.feature = facts.feature.max(Some(feature));
+            if feature != Feature::Transaction {
+                facts.wait = facts.wait.max(Some(feature));
+            }
         }
     }
     facts
@@ -100,10 +100,10 @@ fn level(value: &[u8]) -> Option<u32> {
 }
 
 /// # Errors
-/// The flags of a client's message ask for a transaction or an inner batch.
-pub(super) fn check_sys_flag(flags: i32) -> Result<(), Refusal> {
-    if sys_flag::transaction(flags) != 0 {
-        return Err(Refusal::Transaction { marked_by: "transaction bits of sysFlag" });
+/// The flags of a client's message ask for an inner batch, or mark a transaction that its properties do not ask for.
+pub(super) fn check_sys_flag(flags: i32, feature: Option<Feature>) -> Result<(), Refusal> {
+    if sys_flag::transaction(flags) != 0 && feature != Some(Feature::Transaction) {
+        return Err(Refusal::TransactionFlag { sys_flag: flags });
     }
     if flags & (sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP) != 0 {
         return Err(Refusal::InnerBatch { sys_flag: flags });
@@ -147,6 +147,33 @@ pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Re
         }
     }
     properties_text::push(&mut out, property::DELAY, &level.to_string());
+    properties_text::push(&mut out, property::REAL_TOPIC, topic);
+    properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
+    check_length(&out)?;
+    Ok(out)
+}
+
+/// Writes the properties of a half message, from those that its message is delivered with.
+///
+/// # Errors
+/// The text does not fit a record.
+///
+/// # Source
+/// docs/reference/store-format.md 9.2.
+pub(super) fn half(text: &[u8], topic: &str, queue_id: u32) -> Result<Vec<u8>, Refusal> {
+    let mut out = Vec::with_capacity(text.len() + topic.len() + 64);
+    let mut unique_key = None;
+    for (name, value) in properties_text::iter_bytes(text) {
+        match name {
+            b"REAL_TOPIC" | b"REAL_QID" | b"__transactionId__" => continue,
+            b"UNIQ_KEY" => unique_key = Some(value),
+            _ => {}
+        }
+        properties_text::push_bytes(&mut out, name, value);
+    }
+    if let Some(key) = unique_key {
+        properties_text::push_bytes(&mut out, property::TRANSACTION_ID.as_bytes(), key);
+    }
     properties_text::push(&mut out, property::REAL_TOPIC, topic);
     properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
     check_length(&out)?;
@@ -214,7 +241,7 @@ mod tests {
     fn the_greatest_feature_counts_and_only_while_it_is_asked_for() {
         let delay = |property| Some(Feature::Delay { property });
         let level = |level| Some(Feature::Level(level));
-        let transaction = Some(Feature::Transaction { marked_by: "property TRAN_MSG" });
+        let transaction = Some(Feature::Transaction);
         for (text, feature, after_the_delay, of_the_broker) in [
             ("DELAY\u{1}3\u{2}", level(3), None, level(3)),
             ("DELAY\u{1}99\u{2}", level(18), None, level(18)),
@@ -239,9 +266,10 @@ mod tests {
     #[test]
     fn flags_of_a_transaction_or_an_inner_batch_are_refused() {
         for flags in [0x4, 0x8, 0xC, 0x40, 0x80] {
-            assert!(check_sys_flag(flags).is_err(), "{flags:#x}");
+            assert!(check_sys_flag(flags, None).is_err(), "{flags:#x}");
         }
-        assert!(check_sys_flag(0x301).is_ok());
+        assert!(check_sys_flag(0x301, None).is_ok());
+        assert!(check_sys_flag(0x4, Some(Feature::Transaction)).is_ok());
     }
 
     #[test]

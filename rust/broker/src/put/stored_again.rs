@@ -1,13 +1,13 @@
 //! A stored record that becomes a new message.
 //!
 //! Whoever stores a message again uses it: send-back (docs/reference/protocol.md 2.3.8), the delivery of a delayed message
-//! (docs/reference/store-format.md 8.3), the commit of a transaction (9.3) and timers (8.4). The last two are not there yet.
+//! (docs/reference/store-format.md 8.3) and the commit of a transaction (9.3).
 
 use rocketpy_model::{PhysicalOffset, Properties, property, sys_flag};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
 
-use super::{Delay, NewMessage, Origin, Stored, put_and_make};
+use super::{AckCondition, Delay, NewMessage, Origin, Stored, put_and_make};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -84,12 +84,12 @@ impl<'a> StoredAgain<'a> {
         Ok(Self { delay: Delay::Asked, ..delayed })
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "the commit of a transaction will use it"))]
-    /// Is the message of a committed transaction, whose half message is this record.
+    /// Is the message of a committed transaction, whose half message is this record. It may have to wait yet.
     pub(crate) fn committed(self) -> Self {
         Self {
             sys_flag: self.sys_flag & !sys_flag::TRANSACTION_MASK | sys_flag::TRANSACTION_COMMIT,
             prepared_transaction_offset: Some(self.record.physical_offset),
+            delay: Delay::Asked,
             ..self
         }
     }
@@ -100,6 +100,18 @@ impl<'a> StoredAgain<'a> {
     /// As [`put_and_make`].
     pub(crate) async fn put(&self, shared: &Shared) -> Result<Stored<'_>, Refusal> {
         put_and_make(shared, Origin::Broker, &self.message()).await
+    }
+
+    /// Puts it, into another queue of its topic where that has fewer by now. Returns what an answer to it waits for.
+    ///
+    /// # Errors
+    /// As [`put_and_make`].
+    pub(crate) async fn put_or_beside(self, shared: &Shared) -> Result<AckCondition, Refusal> {
+        match self.put(shared).await {
+            Ok(stored) => Ok(stored.ack),
+            Err(Refusal::QueueId { .. }) => Ok(Self { queue_id: -1, ..self }.put(shared).await?.ack),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     fn message(&self) -> NewMessage<'_> {

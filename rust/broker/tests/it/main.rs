@@ -20,3 +20,4 @@ mod state;
 mod support;
 mod sync_flush;
 mod topics;
+mod transactions;

@@ -60,7 +60,6 @@ async fn what_is_not_there_yet_is_refused_by_name_and_never_stored_as_plain() {
         ("TIMER_DELAY_SEC\u{1}3\u{2}", 13, "TIMER_DELAY_SEC"),
         ("TIMER_DELAY_MS\u{1}3\u{2}", 13, "TIMER_DELAY_MS"),
         ("TIMER_DELIVER_MS\u{1}3\u{2}", 13, "TIMER_DELIVER_MS"),
-        ("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}", 16, "transaction"),
     ] {
         is_refused(&fixture, Send { properties, ..Send::new("orders", "x") }, code, named).await;
         let body = batch_body(&[("plain", ""), ("not plain", properties)]);
@@ -68,7 +67,7 @@ async fn what_is_not_there_yet_is_refused_by_name_and_never_stored_as_plain() {
         is_refused(&fixture, batch, code, named).await;
     }
     for sys_flag in [0x4, 0x8, 0xC] {
-        is_refused(&fixture, Send { sys_flag, ..Send::new("orders", "x") }, 16, "transaction").await;
+        is_refused(&fixture, Send { sys_flag, ..Send::new("orders", "x") }, 13, "transaction").await;
     }
     is_refused(&fixture, Send { sys_flag: 0xC0, ..Send::new("orders", "x") }, 13, "inner batch").await;
 }
@@ -128,8 +127,7 @@ async fn too_many_topics_are_refused() {
 async fn unknown_and_missing_request_codes_are_named() {
     let fixture = Fixture::start().await;
     for (code, named) in [
-        (request::END_TRANSACTION, "END_TRANSACTION"),
-        (request::END_TRANSACTION, "END_TRANSACTION"),
+        (request::RECALL_MESSAGE, "RECALL_MESSAGE"),
         (request::SEND_REPLY_MESSAGE_V2, "SEND_REPLY_MESSAGE_V2"),
         (request::QUERY_ASSIGNMENT, "QUERY_ASSIGNMENT"),
         (200_050, "200050"),

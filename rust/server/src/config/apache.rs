@@ -83,7 +83,7 @@ pub const MEANINGLESS: &[&str] = &[
     "ackMessageThreadPoolNums", "processReplyMessageThreadPoolNums", "queryMessageThreadPoolNums",
     "adminBrokerThreadPoolNums", "clientManageThreadPoolNums", "consumerManageThreadPoolNums",
     "loadBalanceProcessorThreadPoolNums", "heartbeatThreadPoolNums", "recoverThreadPoolNums",
-    "endTransactionThreadPoolNums", "flushConsumerOffsetHistoryInterval", "rejectTransactionMessage",
+    "endTransactionThreadPoolNums", "flushConsumerOffsetHistoryInterval",
     "sendThreadPoolQueueCapacity", "putThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity",
     "litePullThreadPoolQueueCapacity", "ackThreadPoolQueueCapacity", "replyThreadPoolQueueCapacity",
     "queryThreadPoolQueueCapacity", "clientManagerThreadPoolQueueCapacity",
@@ -112,7 +112,7 @@ pub const MEANINGLESS: &[&str] = &[
     "realTimeNotifyConsumerChange", "useMessageFilterForNotification", "maxMessageFilterNumForNotification",
     "syncBrokerMemberGroupPeriod", "loadBalancePollNameServerInterval", "cleanOfflineBrokerInterval",
     "serverLoadBalancerEnable", "defaultMessageRequestMode", "defaultPopShareQueueNum",
-    "transactionTimeOut", "transactionCheckMax", "transactionCheckInterval",
+
     "transactionMetricFlushInterval", "transactionCheckRocksdbCoreThreads",
     "transactionCheckRocksdbMaxThreads", "transactionCheckRocksdbQueueCapacity", "transactionOpMsgMaxSize",
     "transactionOpBatchInterval", "storeReplyMessageEnable", "enableDetailStat", "autoDeleteUnusedStats",

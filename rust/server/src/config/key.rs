@@ -56,6 +56,8 @@ pub enum Section {
     Network,
     /// Topics, consumer groups and their offsets.
     Topics,
+    /// Half messages and the questions for their end.
+    Transactions,
     /// What a pull gets.
     Reading,
     /// Files, flushes and the index.
@@ -70,9 +72,10 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Network,
         Self::Topics,
+        Self::Transactions,
         Self::Reading,
         Self::Store,
         Self::Retention,
@@ -85,6 +88,7 @@ impl Section {
         match self {
             Self::Network => "Identity and network",
             Self::Topics => "Topics and groups",
+            Self::Transactions => "Transactions",
             Self::Reading => "Reading",
             Self::Store => "Store",
             Self::Retention => "Retention",

@@ -120,6 +120,16 @@ pub const KEYS: &[Key] = keys! {
         /// Time between two writes of `consumerOffset.json`, when offsets changed.
         "flushConsumerOffsetInterval" = millis(100, DAY_MS) => [broker.persist_offsets_every];
     }
+    Transactions {
+        /// Whether half messages are refused.
+        "rejectTransactionMessage" = Switch => [broker.reject_transactions];
+        /// How old a half message gets before its producer is asked for the first time.
+        "transactionTimeOut" = millis(0, DAY_MS) => [broker.transaction_timeout];
+        /// Time between two questions for the same half message.
+        "transactionCheckInterval" = millis(100, DAY_MS) => [broker.transaction_check_interval];
+        /// Questions for a half message; after these it goes to `TRANS_CHECK_MAX_TIME_TOPIC`. They count since the start.
+        "transactionCheckMax" = Whole(1, 1_000_000, "questions") => [broker.transaction_check_max];
+    }
     Reading {
         /// Whether a pull that finds nothing is held for as long as its client asks.
         "longPollingEnable" = Switch => [broker.long_polling];

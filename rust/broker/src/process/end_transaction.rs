@@ -1,0 +1,162 @@
+//! END_TRANSACTION: a producer says what becomes of its half message.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.3.12, docs/reference/store-format.md 9.3. Other than Apache's, a second one for the same half message
+//! stores nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rocketpy_env::now_ms;
+use rocketpy_model::{PhysicalOffset, property, sys_flag, system};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::header::{EndTransactionRequestHeader, Header};
+use rocketpy_protocol::record::RecordView;
+use rocketpy_remoting::{Reply, Response};
+use rocketpy_store::{KeyKind, ReadLimits, StoreError};
+use tracing::debug;
+
+use crate::call::{Call, aside, read_aside, without_body};
+use crate::put::{AckCondition, StoredAgain, acknowledge, check_writable};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::transaction::{Claim, End, immunity_ms, millis, real};
+use crate::waiting::header_bytes;
+
+/// Most records that may share the unique key of a message.
+const MOST_OF_A_KEY: u32 = 64;
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Ends a transaction. A state that is neither commit nor rollback gets no answer.
+pub(super) fn end(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let request = without_body(request.clone());
+    let (bytes, owner) = (header_bytes(&request), shared.clone());
+    match EndTransactionRequestHeader::read(&request.ext).map(|header| header.commit_or_rollback) {
+        Ok(sys_flag::TRANSACTION_COMMIT | sys_flag::TRANSACTION_ROLLBACK) => {}
+        Ok(_) => return reply.send_nothing(),
+        Err(error) => return reply.send(Refusal::from(error).response()),
+    }
+    let read = move || (half_of(&owner, &request), owner, request);
+    read_aside(shared, &shared.look_ups, reply, bytes, read, |(half, shared, request), reply| {
+        let owner = shared.clone();
+        shared.tasks.spawn(async move {
+            let ended = match half {
+                Ok(half) => end_half(&owner, &request, &half).await,
+                Err(refusal) => Err(refusal),
+            };
+            match ended {
+                Ok(ack) => acknowledge(&owner, ack, reply, Response::success()),
+                Err(refusal) => {
+                    debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");
+                    reply.send(refusal.response());
+                }
+            }
+        });
+    });
+}
+
+/// The half message that the request names.
+pub(crate) fn half_of(shared: &Shared, request: &Command) -> Result<Bytes, Refusal> {
+    let header = EndTransactionRequestHeader::read(&request.ext)?;
+    let offset = header.commit_log_offset;
+    let missing = || Refusal::NoMessageAt { offset };
+    let at = u64::try_from(offset).map_err(|_| missing())?;
+    let bytes = shared.store.record_at(PhysicalOffset(at))?.ok_or_else(missing)?;
+    let record = RecordView::parse(&bytes).map_err(|_| missing())?;
+    let group = record.property(property::PRODUCER_GROUP);
+    let reason = if record.topic != system::HALF_TOPIC {
+        "it is in another topic"
+    } else if group != Some(header.producer_group) {
+        "it is of another group"
+    } else if record.queue_offset.to_wire() != header.tran_state_table_offset {
+        "its offset in the half queue is another one"
+    } else {
+        return Ok(bytes);
+    };
+    Err(Refusal::NoHalf { offset, group: header.producer_group.to_owned(), reason })
+}
+
+pub(crate) async fn end_half(
+    shared: &Arc<Shared>,
+    request: &Command,
+    bytes: &Bytes,
+) -> Result<AckCondition, Refusal> {
+    let header = EndTransactionRequestHeader::read(&request.ext)?;
+    check_writable(shared)?;
+    let offset = header.commit_log_offset;
+    let record = RecordView::parse(bytes).map_err(|_| Refusal::NoMessageAt { offset })?;
+    let timeout_ms = millis(shared.config.transaction_timeout);
+    let is_late = || {
+        let immune = immunity_ms(&record, timeout_ms);
+        immune.is_some_and(|immune_ms| now_ms().saturating_sub(record.stored_at_ms) > immune_ms)
+    };
+    if header.from_transaction_check != Some(true) && is_late() {
+        return Err(Refusal::LateEnd { offset });
+    }
+    let half = record.queue_offset;
+    match shared.transactions.claim(half) {
+        Claim::Over => {
+            debug!(%half, "transaction is over already");
+            return Ok(AckCondition::default());
+        }
+        Claim::AtWork => return Err(Refusal::EndAtWork { offset }),
+        Claim::Taken => {}
+    }
+    let end = match header.commit_or_rollback {
+        sys_flag::TRANSACTION_COMMIT => End::Commit,
+        _ => End::Rollback,
+    };
+    let ended = match end {
+        End::Commit => commit(shared, &record, bytes).await,
+        _ => Ok(AckCondition::default()),
+    };
+    match ended {
+        Ok(ack) => {
+            shared.transactions.end(shared, half, end);
+            Ok(ack)
+        }
+        Err(refusal) => {
+            shared.transactions.release(half);
+            Err(refusal)
+        }
+    }
+}
+
+async fn commit(
+    shared: &Arc<Shared>,
+    record: &RecordView<'_>,
+    bytes: &Bytes,
+) -> Result<AckCondition, Refusal> {
+    let named = Refusal::NoHalf {
+        offset: record.physical_offset.to_wire(),
+        group: String::new(),
+        reason: "it names no topic",
+    };
+    let (topic, queue_id) = real(record).ok_or(named)?;
+    if shared.transactions.may_be_committed(record.queue_offset) {
+        let (owner, bytes) = (shared.clone(), bytes.clone());
+        if aside(move || is_committed(&owner, &bytes)).await? {
+            return Ok(AckCondition::default());
+        }
+    }
+    StoredAgain::of(record).to(topic, queue_id).committed().put_or_beside(shared).await
+}
+
+/// Whether a process that was killed before its mark has committed the message: then the index knows it. Without an index it may come
+/// twice.
+fn is_committed(shared: &Shared, bytes: &Bytes) -> Result<bool, Refusal> {
+    let Ok(record) = RecordView::parse(bytes) else { return Ok(false) };
+    let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(false) };
+    let limits = ReadLimits { max_messages: MOST_OF_A_KEY, max_bytes: MOST_BYTES };
+    let (from, to) = (record.stored_at_ms, i64::MAX);
+    match shared.store.query_by_key(topic, key, KeyKind::Unique, &limits, from, to) {
+        Ok(found) => Ok(found.records.iter().any(|found| {
+            RecordView::parse(found).is_ok_and(|found| {
+                found.prepared_transaction_offset == record.physical_offset
+                    && sys_flag::transaction(found.sys_flag) == sys_flag::TRANSACTION_COMMIT
+            })
+        })),
+        Err(StoreError::NoIndex) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,227 @@
+//! Asks producers what became of half messages that they left open.
+//!
+//! # Source
+//! docs/reference/store-format.md 9.5, docs/reference/protocol.md 2.4.2. Apache writes a half message again before each question;
+//! here it stays where it is, so that a late answer to an early question still names it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rocketpy_model::{QueueOffset, property, system};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::CheckTransactionStateRequestHeader;
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::record::{RecordFields, RecordView};
+use rocketpy_store::{QueueEntry, StoreError};
+use tokio::runtime::Handle;
+use tracing::{debug, error, warn};
+
+use super::{Checked, Claim, End, QUEUE};
+use crate::put::StoredAgain;
+use crate::shared::Shared;
+
+/// Most half messages that one round looks at closely; then others get their turn.
+const MOST: usize = 1000;
+/// Entries that are read at once.
+const PAGE: usize = 64;
+
+/// What a look at a half message leaves.
+enum Look {
+    /// It is over, or somebody ends it.
+    Nothing,
+    /// Nothing to do before this time.
+    Due(i64),
+    /// All behind it are younger: nothing to do for them before this time either.
+    Young(i64),
+    /// Something was done; again after an interval.
+    Done,
+}
+
+/// Looks at the open half messages. Returns when to look again; `None` when a half message arrives. Blocks; puts wait on the runtime.
+///
+/// # Errors
+/// The half queue cannot be read.
+pub(super) fn round(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Result<Option<i64>, StoreError> {
+    let transactions = &shared.transactions;
+    let interval_ms = millis(shared.config.transaction_check_interval);
+    let (mut at, mut due_at_ms, mut looks) = (transactions.state.lock().next, None::<i64>, 0);
+    loop {
+        at = transactions.state.lock().over_from(at);
+        let entries = shared.store.entries(system::HALF_TOPIC, QUEUE, at, PAGE)?;
+        let Some(last) = entries.last() else { return Ok(due_at_ms) };
+        if at < entries[0].queue_offset {
+            lose(shared, at, entries[0].queue_offset);
+        }
+        at = last.queue_offset + 1;
+        for entry in &entries {
+            let next_ms = match look(shared, entry, at_ms, runtime)? {
+                Look::Nothing => continue,
+                Look::Due(next_ms) => next_ms,
+                Look::Young(next_ms) => return Ok(Some(due_at_ms.map_or(next_ms, |due| due.min(next_ms)))),
+                Look::Done => {
+                    looks += 1;
+                    at_ms.saturating_add(interval_ms)
+                }
+            };
+            due_at_ms = Some(due_at_ms.map_or(next_ms, |due| due.min(next_ms)));
+            if looks >= MOST {
+                return Ok(Some(at_ms));
+            }
+        }
+    }
+}
+
+/// Half messages were removed before they were over.
+fn lose(shared: &Shared, from: QueueOffset, to: QueueOffset) {
+    error!(lost = to - from, "half messages were removed before their transactions ended");
+    for half in from.get()..to.get() {
+        shared.transactions.end(shared, QueueOffset(half), End::GivenUp);
+    }
+}
+
+fn look(shared: &Arc<Shared>, entry: &QueueEntry, at_ms: i64, runtime: &Handle) -> Result<Look, StoreError> {
+    let half = entry.queue_offset;
+    let interval_ms = millis(shared.config.transaction_check_interval);
+    let checked = {
+        let state = shared.transactions.state.lock();
+        if state.is_over(half) {
+            return Ok(Look::Nothing);
+        }
+        state.checks.get(&half).copied()
+    };
+    // A clock that was set back makes nobody wait longer than an interval.
+    if let Some(checked) = checked
+        && (checked.at_ms..checked.at_ms.saturating_add(interval_ms)).contains(&at_ms)
+    {
+        return Ok(Look::Due(checked.at_ms.saturating_add(interval_ms)));
+    }
+    let Some(bytes) = shared.store.record_at(entry.physical_offset)? else {
+        lose(shared, half, half + 1);
+        return Ok(Look::Nothing);
+    };
+    let Ok(record) = RecordView::parse(&bytes) else {
+        lose(shared, half, half + 1);
+        return Ok(Look::Nothing);
+    };
+    let timeout_ms = millis(shared.config.transaction_timeout);
+    let own_ms = immunity_ms(&record, timeout_ms);
+    let wait_ms = own_ms.unwrap_or(timeout_ms);
+    let age_ms = at_ms.saturating_sub(record.stored_at_ms);
+    if checked.is_none() && (0..wait_ms).contains(&age_ms) {
+        let next_ms = record.stored_at_ms.saturating_add(wait_ms);
+        return Ok(if own_ms.is_some() { Look::Due(next_ms) } else { Look::Young(next_ms) });
+    }
+    let times = checked.map_or_else(|| stored_times(&record), |checked| checked.times);
+    let kept_ms = millis(shared.config.store.retention.reserved_time);
+    if times >= shared.config.transaction_check_max || age_ms > kept_ms.max(wait_ms) {
+        give_up(shared, &record, half, runtime);
+    } else {
+        let times = times + u32::from(ask(shared, &record));
+        let mut state = shared.transactions.state.lock();
+        if !state.is_over(half) {
+            state.checks.insert(half, Checked { times, at_ms });
+        }
+    }
+    Ok(Look::Done)
+}
+
+/// Sends the question to one live producer of the group. Without one nothing is sent, and nothing counts.
+fn ask(shared: &Shared, record: &RecordView<'_>) -> bool {
+    let Some(group) = record.property(property::PRODUCER_GROUP) else { return true };
+    let mut members = shared.clients.producer_group(group);
+    if members.is_empty() {
+        return false;
+    }
+    let turn = shared.transactions.checked.load(Ordering::Relaxed) as usize % members.len();
+    members.rotate_left(turn);
+    let Some(question) = question(shared, record) else { return true };
+    for member in members.iter().filter(|member| member.connection.is_open()) {
+        match member.connection.send_oneway(question.clone()) {
+            Ok(()) => {
+                shared.transactions.checked.fetch_add(1, Ordering::Relaxed);
+                return true;
+            }
+            Err(error) => debug!(group, %error, "producer not asked for the end of a transaction"),
+        }
+    }
+    false
+}
+
+/// CHECK_TRANSACTION_STATE: the body is the half message in the form of its topic.
+fn question(shared: &Shared, record: &RecordView<'_>) -> Option<Command> {
+    let (topic, queue_id) = real(record)?;
+    let fields = RecordFields {
+        topic,
+        queue_id: u32::try_from(queue_id).unwrap_or(0),
+        flag: record.flag,
+        sys_flag: record.sys_flag,
+        born_at_ms: record.born_at_ms,
+        born_host: record.born_host,
+        store_host: record.store_host,
+        reconsume_times: record.reconsume_times,
+        prepared_transaction_offset: record.prepared_transaction_offset,
+        body: record.body,
+        properties: record.properties,
+        more_properties: &[],
+    };
+    let mut body = Vec::new();
+    let plan = fields.encode(false, &mut body).ok()?;
+    plan.finish(&mut body, record.queue_offset, record.physical_offset, record.stored_at_ms);
+    let mut offset_msg_id = String::new();
+    let host = shared.store_host();
+    OffsetMessageId { host, physical_offset: record.physical_offset }.write(&mut offset_msg_id);
+    let header = CheckTransactionStateRequestHeader {
+        topic: Some(topic),
+        tran_state_table_offset: record.queue_offset.to_wire(),
+        commit_log_offset: record.physical_offset.to_wire(),
+        msg_id: record.unique_key(),
+        transaction_id: record.property(property::TRANSACTION_ID).or_else(|| record.unique_key()),
+        offset_msg_id: Some(&offset_msg_id),
+        broker_name: Some(&shared.config.broker_name),
+    };
+    Some(Command::request(request::CHECK_TRANSACTION_STATE, &header).with_body(body))
+}
+
+/// Stores a half message that nobody ends where an operator finds it.
+fn give_up(shared: &Arc<Shared>, record: &RecordView<'_>, half: QueueOffset, runtime: &Handle) {
+    if shared.transactions.claim(half) != Claim::Taken {
+        return;
+    }
+    let kept = StoredAgain::of(record).to(system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0);
+    match runtime.block_on(kept.put_or_beside(shared)) {
+        Ok(_) => {
+            let topic = record.property(property::REAL_TOPIC).unwrap_or_default();
+            let kept_in = system::TRANSACTION_CHECK_MAX_TIME_TOPIC;
+            warn!(%half, topic, kept_in, "nobody ended a transaction, given up");
+            shared.transactions.end(shared, half, End::GivenUp);
+        }
+        Err(refusal) => {
+            warn!(%half, %refusal, "half message not given up yet, trying again");
+            shared.transactions.release(half);
+        }
+    }
+}
+
+/// Topic and queue of the message.
+pub(crate) fn real<'a>(record: &RecordView<'a>) -> Option<(&'a str, i32)> {
+    let queue_id = record.property(property::REAL_QUEUE_ID).and_then(|id| id.parse().ok()).unwrap_or(-1);
+    Some((record.property(property::REAL_TOPIC)?, queue_id))
+}
+
+/// How long a message wants nobody to be asked; `None` where it does not say.
+pub(crate) fn immunity_ms(record: &RecordView<'_>, timeout_ms: i64) -> Option<i64> {
+    let text = record.property(property::CHECK_IMMUNITY_TIME_IN_SECONDS)?;
+    let seconds = text.trim().parse::<i64>().ok().filter(|seconds| *seconds >= 0);
+    Some(seconds.map_or(timeout_ms, |seconds| seconds.saturating_mul(1000)))
+}
+
+/// How often another broker has asked.
+fn stored_times(record: &RecordView<'_>) -> u32 {
+    record.property(property::TRANSACTION_CHECK_TIMES).and_then(|times| times.parse().ok()).unwrap_or(0)
+}
+
+pub(crate) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

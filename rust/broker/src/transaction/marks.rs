@@ -1,0 +1,86 @@
+//! The marks of half messages that are over: records in `RMQ_SYS_TRANS_OP_HALF_TOPIC`.
+//!
+//! # Source
+//! docs/reference/store-format.md 9.4.
+
+use std::fmt::Write;
+
+use rocketpy_env::now_ms;
+use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
+use rocketpy_protocol::properties_text;
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::{NewRecord, Store, StoreError};
+use tracing::warn;
+
+use super::QUEUE;
+use crate::shared::Shared;
+
+/// The tag of a mark.
+const TAG: &str = "d";
+/// Half messages of one mark: its text stays below the 4 KiB of Apache's.
+const MOST: usize = 128;
+/// Entries that are read at once.
+const PAGE: usize = 1024;
+
+/// Marks half messages as over. Returns whether that was written; otherwise some of them may be.
+///
+/// A mark of one message has no comma: readers of Apache's 4.x take no other.
+pub(super) fn write(shared: &Shared, halves: &[QueueOffset]) -> bool {
+    halves.chunks(MOST).all(|halves| {
+        let mut body = halves[0].to_string();
+        for half in &halves[1..] {
+            let _ = write!(body, ",{half}");
+        }
+        let mut properties = Vec::new();
+        properties_text::push(&mut properties, property::TAGS, TAG);
+        properties_text::push(&mut properties, property::UNIQUE_KEY, &shared.next_unique_key());
+        let mark = NewRecord {
+            topic: system::OP_HALF_TOPIC,
+            queue_id: QUEUE,
+            flag: 0,
+            sys_flag: 0,
+            born_at_ms: now_ms(),
+            born_host: shared.store_host(),
+            reconsume_times: 0,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
+            body: body.as_bytes(),
+            properties: &properties,
+        };
+        let written = shared.store.append(&mark);
+        if let Err(error) = &written {
+            warn!(%error, "end of a transaction not marked, trying again");
+        }
+        written.is_ok()
+    })
+}
+
+/// Reads all marks from an offset on.
+///
+/// # Errors
+/// The queue or the log cannot be read.
+pub(super) fn read(
+    store: &Store,
+    from: QueueOffset,
+    mut note: impl FnMut(QueueOffset),
+) -> Result<(), StoreError> {
+    let mut from = from;
+    let end = store.queue_bounds(system::OP_HALF_TOPIC, QUEUE).max;
+    while from < end {
+        let entries = store.entries(system::OP_HALF_TOPIC, QUEUE, from, PAGE)?;
+        let Some(last) = entries.last() else { break };
+        from = last.queue_offset + 1;
+        for entry in &entries {
+            let Some(bytes) = store.record_at(entry.physical_offset)? else { continue };
+            if let Ok(record) = RecordView::parse(&bytes)
+                && record.tag() == Some(TAG)
+            {
+                let text = str::from_utf8(record.body).unwrap_or_default();
+                text.split(',')
+                    .filter_map(|number| number.trim().parse().ok())
+                    .map(QueueOffset)
+                    .for_each(&mut note);
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,308 @@
+//! Transactions: half messages wait in `RMQ_SYS_TRANS_HALF_TOPIC` until their producer ends them.
+//!
+//! The end of a transaction leaves a mark in `RMQ_SYS_TRANS_OP_HALF_TOPIC`, behind the committed message in the log: where the mark
+//! survives, the message does. From the marks a start learns what is over ([`marks`]). A half message stays where it is until it is
+//! ended or given up; what waits costs memory only where ended and open ones alternate ([`ranges`]).
+//!
+//! # Source
+//! docs/reference/store-format.md 9.
+
+mod check;
+mod marks;
+mod ranges;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) use check::{immunity_ms, millis, real};
+use parking_lot::Mutex;
+use ranges::Ranges;
+use rocketpy_model::{PhysicalOffset, QueueOffset, system};
+use rocketpy_store::{Arrival, Store};
+pub(crate) use service::{TransactionCheck, settle_at_stop};
+use tokio::sync::Notify;
+use tracing::debug;
+
+use crate::BrokerError;
+use crate::shared::Shared;
+use crate::table::offset::{OffsetTable, Place, Readable};
+
+/// Half messages and marks have one queue each.
+const QUEUE: u32 = 0;
+/// Under this name the store keeps the log files that hold open half messages.
+const HOLDER: &str = "transactions";
+/// Most notes of where the marks of later half messages begin; with more, every other one goes.
+const MOST_NOTES: usize = 4096;
+
+/// The half messages of a broker.
+#[derive(Debug)]
+#[doc(alias("TransactionalMessageBridge", "TransactionalMessageService"))]
+pub(crate) struct Transactions {
+    state: Mutex<State>,
+    /// Rung when a half message begins to wait.
+    arrived: Notify,
+    committed: AtomicU64,
+    rolled_back: AtomicU64,
+    given_up: AtomicU64,
+    checked: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The first half message that is not over.
+    next: QueueOffset,
+    /// Those behind it that are over.
+    over: Ranges,
+    /// Where the half queue ended at the start: what lies before may have been committed by a process that was killed before its mark.
+    found_to: QueueOffset,
+    /// Those that are being ended.
+    at_work: HashSet<QueueOffset>,
+    /// Those that were asked for: how often, and when the latest time was.
+    checks: BTreeMap<QueueOffset, Checked>,
+    /// Those that are over and have no mark yet: it could not be written.
+    unmarked: Vec<QueueOffset>,
+    /// For a half message, and all behind it: where their marks begin.
+    notes: VecDeque<(QueueOffset, QueueOffset)>,
+    /// Progress that may be written once the log is flushed up to an offset.
+    pending: Option<(Progress, PhysicalOffset)>,
+    written: Progress,
+    /// When there may be something to ask for; `None`: when a half message arrives.
+    due_at_ms: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Checked {
+    times: u32,
+    at_ms: i64,
+}
+
+/// What the offset table holds of the system's group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Progress {
+    /// The first half message that is not over.
+    half: QueueOffset,
+    /// The first mark that a start has to read.
+    op: QueueOffset,
+}
+
+/// Whether a transaction may be ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Nobody else ends it until [`Transactions::release`] or [`Transactions::end`].
+    Taken,
+    /// Somebody else is at it.
+    AtWork,
+    /// It is over.
+    Over,
+}
+
+/// How a transaction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Commit,
+    Rollback,
+    /// Its producer was asked too often.
+    GivenUp,
+}
+
+impl Transactions {
+    /// Reads what is over. Offsets are clamped to their queues already.
+    ///
+    /// # Errors
+    /// The marks cannot be read.
+    pub(crate) fn open(store: &Store, offsets: &OffsetTable) -> Result<Self, BrokerError> {
+        let bounds = |topic: &str| store.queue_bounds(topic, QUEUE);
+        let start = |topic: &str| {
+            let stored = offsets.get(system::TRANSACTION_GROUP, topic, QUEUE).unwrap_or(0);
+            let bounds = bounds(topic);
+            QueueOffset(u64::try_from(stored).unwrap_or(0)).clamp(bounds.min, bounds.max)
+        };
+        let progress = Progress { half: start(system::HALF_TOPIC), op: start(system::OP_HALF_TOPIC) };
+        let mut over = Ranges::default();
+        marks::read(store, progress.op, |half| {
+            if half >= progress.half {
+                over.insert(half.get());
+            }
+        })?;
+        let next = QueueOffset(over.take_from(progress.half.get()));
+        let state = State {
+            next,
+            over,
+            found_to: bounds(system::HALF_TOPIC).max,
+            at_work: HashSet::new(),
+            checks: BTreeMap::new(),
+            unmarked: Vec::new(),
+            notes: VecDeque::from([(next, progress.op)]),
+            pending: None,
+            written: progress,
+            due_at_ms: Some(0),
+        };
+        store.set_waiting_from(HOLDER, Some(PhysicalOffset::ZERO)); // until the first round
+        Ok(Self {
+            state: Mutex::new(state),
+            arrived: Notify::new(),
+            committed: AtomicU64::new(0),
+            rolled_back: AtomicU64::new(0),
+            given_up: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
+        })
+    }
+
+    /// Wakes the checks where a half message begins to wait. Called by the store's threads.
+    pub(crate) fn arrived(&self, arrivals: &[Arrival]) {
+        if arrivals.iter().any(|arrival| &*arrival.topic == system::HALF_TOPIC) {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Asks for the right to end a transaction.
+    pub(crate) fn claim(&self, half: QueueOffset) -> Claim {
+        let mut state = self.state.lock();
+        if state.is_over(half) {
+            Claim::Over
+        } else if state.at_work.insert(half) {
+            Claim::Taken
+        } else {
+            Claim::AtWork
+        }
+    }
+
+    /// Gives a claim back: the transaction is not over.
+    pub(crate) fn release(&self, half: QueueOffset) {
+        self.state.lock().at_work.remove(&half);
+    }
+
+    /// Notes the end of a claimed transaction, and marks it. A mark that cannot be written is tried again; without it the next
+    /// start would ask the producer.
+    pub(crate) fn end(&self, shared: &Shared, half: QueueOffset, end: End) {
+        let is_marked = marks::write(shared, &[half]);
+        let mut state = self.state.lock();
+        state.at_work.remove(&half);
+        state.checks.remove(&half);
+        state.set_over(half);
+        if !is_marked {
+            state.unmarked.push(half);
+        }
+        self.counter(end).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether a process before this one may have committed it without a mark.
+    pub(crate) fn may_be_committed(&self, half: QueueOffset) -> bool {
+        half < self.state.lock().found_to
+    }
+
+    /// Transactions that ended since the start, in this way.
+    pub(crate) fn ended(&self, end: End) -> u64 {
+        self.counter(end).load(Ordering::Relaxed)
+    }
+
+    fn counter(&self, end: End) -> &AtomicU64 {
+        match end {
+            End::Commit => &self.committed,
+            End::Rollback => &self.rolled_back,
+            End::GivenUp => &self.given_up,
+        }
+    }
+
+    /// Questions that were sent to producers since the start.
+    pub(crate) fn checked(&self) -> u64 {
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    /// Notes where marks begin, and writes how far it is as far as the log is flushed. Keeps the files from there on.
+    fn settle(&self, shared: &Shared) {
+        let store = &shared.store;
+        let mut state = self.state.lock();
+        let is_marked = marks::write(shared, &state.unmarked);
+        if is_marked {
+            state.unmarked.clear();
+        }
+        state.note(store);
+        if state.pending.is_none() && is_marked && state.progress() != state.written {
+            state.pending = Some((state.progress(), store.max_physical_offset()));
+        }
+        if let Some((progress, end)) = state.pending
+            && store.flushed_offset() >= end
+            && commit(shared, system::HALF_TOPIC, progress.half)
+            && commit(shared, system::OP_HALF_TOPIC, progress.op)
+        {
+            (state.written, state.pending) = (progress, None);
+        }
+        let from = state.written.half;
+        drop(state);
+        store.set_waiting_from(HOLDER, first_at(store, from));
+    }
+
+    /// Whether progress waits for a flush, or for a mark.
+    fn is_behind(&self) -> bool {
+        let state = self.state.lock();
+        state.pending.is_some() || !state.unmarked.is_empty() || state.progress() != state.written
+    }
+}
+
+impl State {
+    fn is_over(&self, half: QueueOffset) -> bool {
+        half < self.next || self.over.contains(half.get())
+    }
+
+    /// The first half message from `half` on that is not over.
+    fn over_from(&self, half: QueueOffset) -> QueueOffset {
+        QueueOffset(self.over.end_of(half.max(self.next).get()))
+    }
+
+    fn set_over(&mut self, half: QueueOffset) {
+        if half < self.next {
+            return;
+        }
+        self.over.insert(half.get());
+        self.next = QueueOffset(self.over.take_from(self.next.get()));
+    }
+
+    /// Notes for all half messages that come from now on where their marks begin.
+    fn note(&mut self, store: &Store) {
+        // In this order: a half message that comes in between has its mark behind.
+        let op = store.next_queue_offset(system::OP_HALF_TOPIC, QUEUE);
+        let half = store.next_queue_offset(system::HALF_TOPIC, QUEUE);
+        match self.notes.back_mut() {
+            Some((last, noted)) if *last == half => *noted = op,
+            _ => self.notes.push_back((half, op)),
+        }
+        while self.notes.get(1).is_some_and(|(half, _)| *half <= self.next) {
+            self.notes.pop_front();
+        }
+        if self.notes.len() > MOST_NOTES {
+            let mut number = 0_usize;
+            self.notes.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let op = self.notes.front().filter(|(half, _)| *half <= self.next).map(|(_, op)| *op);
+        Progress { half: self.next, op: op.unwrap_or(self.written.op) }
+    }
+}
+
+/// Notes an offset of the system's group. Returns false where that has to be tried again.
+fn commit(shared: &Shared, topic: &str, offset: QueueOffset) -> bool {
+    let bounds = shared.store.queue_bounds(topic, QUEUE);
+    let place = Place { group: system::TRANSACTION_GROUP, topic, queue_id: QUEUE };
+    let readable = Readable { min: bounds.min.to_wire(), max: bounds.max.to_wire() };
+    let noted = shared.offsets.reset(place, offset.to_wire(), readable);
+    if let Err(error) = &noted {
+        debug!(%error, topic, "progress of transactions not noted yet");
+    }
+    noted.is_ok()
+}
+
+fn first_at(store: &Store, from: QueueOffset) -> Option<PhysicalOffset> {
+    match store.entries(system::HALF_TOPIC, QUEUE, from, 1) {
+        Ok(entries) => entries.first().map(|entry| entry.physical_offset),
+        Err(_) => Some(PhysicalOffset::ZERO),
+    }
+}

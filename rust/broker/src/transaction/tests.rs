@@ -1,0 +1,288 @@
+//! Transactions against a real store, with the time as an argument.
+
+use std::sync::Arc;
+
+use rocketpy_model::{TopicConfig, sys_flag};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::EndTransactionRequestHeader;
+use rocketpy_protocol::record::RecordView;
+use tokio::runtime::Handle;
+
+use super::service::round;
+use super::*;
+use crate::call::aside;
+use crate::process::end_transaction::{end_half, half_of};
+use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
+use crate::refusal::Refusal;
+use crate::testing::{TestShared, add_topic, message, until};
+
+const COMMIT: i32 = sys_flag::TRANSACTION_COMMIT;
+const ROLLBACK: i32 = sys_flag::TRANSACTION_ROLLBACK;
+
+/// Where a half message lies.
+#[derive(Debug, Clone, Copy)]
+struct Half {
+    queue_offset: QueueOffset,
+    physical_offset: PhysicalOffset,
+    stored_at_ms: i64,
+}
+
+async fn open() -> TestShared {
+    let shared = TestShared::open(|_| {});
+    add_topic(&shared, TopicConfig::new("orders", 2)).await;
+    shared
+}
+
+async fn dispatched(shared: &TestShared) {
+    let end = shared.store.max_physical_offset();
+    until("it can be read", || shared.store.dispatched_offset() >= end).await;
+}
+
+/// Sends a half message of group `g` for queue 1 of `orders`, with more properties.
+async fn prepare(shared: &TestShared, more: &str) -> Half {
+    let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}{more}");
+    let half = NewMessage { queue_id: 1, sys_flag: 0x4, ..message("orders", &properties) };
+    let stored = put(shared, Origin::Client, &half).unwrap();
+    assert_eq!(stored.queue_id, 1, "as it was asked for");
+    let physical_offset = stored.places.as_slice()[0];
+    let bytes = shared.store.record_at(physical_offset).unwrap().unwrap();
+    let record = RecordView::parse(&bytes).unwrap();
+    assert_eq!((record.topic, record.queue_id, record.sys_flag), (system::HALF_TOPIC, 0, 0));
+    let half = Half { queue_offset: stored.queue_offset, physical_offset, stored_at_ms: record.stored_at_ms };
+    dispatched(shared).await;
+    half
+}
+
+fn end_request(group: &str, half: Half, state: i32) -> Command {
+    let header = EndTransactionRequestHeader {
+        topic: Some("orders"),
+        producer_group: group,
+        tran_state_table_offset: half.queue_offset.to_wire(),
+        commit_log_offset: half.physical_offset.to_wire(),
+        commit_or_rollback: state,
+        from_transaction_check: None,
+        msg_id: "",
+        transaction_id: None,
+        broker_name: None,
+    };
+    Command::request(request::END_TRANSACTION, &header)
+}
+
+async fn end(shared: &TestShared, half: Half, state: i32) -> Result<(), Refusal> {
+    let request = end_request("g", half, state);
+    let bytes = half_of(shared, &request)?;
+    end_half(shared, &request, &bytes).await?;
+    dispatched(shared).await;
+    Ok(())
+}
+
+async fn at(shared: &TestShared, at_ms: i64) -> Option<i64> {
+    let (owner, runtime) = (Arc::clone(shared), Handle::current());
+    aside(move || round(&owner, at_ms, &runtime)).await;
+    dispatched(shared).await;
+    shared.transactions.state.lock().due_at_ms
+}
+
+fn count(shared: &TestShared, topic: &str, queue_id: u32) -> u64 {
+    shared.store.queue_bounds(topic, queue_id).max.get()
+}
+
+/// What a start of the broker finds.
+fn reopen(shared: &TestShared) -> Transactions {
+    Transactions::open(&shared.store, &shared.offsets).unwrap()
+}
+
+#[tokio::test]
+async fn a_half_message_comes_once_it_is_committed_and_once() {
+    let shared = open().await;
+    let half = prepare(&shared, "UNIQ_KEY\u{1}U\u{2}TAGS\u{1}a\u{2}").await;
+    assert_eq!(count(&shared, "orders", 1), 0);
+    for _ in 0..2 {
+        end(&shared, half, COMMIT).await.unwrap();
+    }
+    end(&shared, half, ROLLBACK).await.unwrap();
+    let bytes = shared.only_record("orders", 1);
+    let record = RecordView::parse(&bytes).unwrap();
+    assert_eq!((record.body, record.flag, record.tag()), (b"body".as_slice(), 7, Some("a")));
+    assert_eq!(record.sys_flag, COMMIT);
+    assert_eq!(record.prepared_transaction_offset, half.physical_offset);
+    assert_eq!(record.property("__transactionId__"), Some("U"));
+    let mark = shared.only_record(system::OP_HALF_TOPIC, 0);
+    let mark = RecordView::parse(&mark).unwrap();
+    assert_eq!((mark.body, mark.tag()), (b"0".as_slice(), Some("d")));
+    assert_eq!(shared.transactions.ended(End::Commit), 1);
+}
+
+#[tokio::test]
+async fn a_half_message_that_is_rolled_back_never_comes() {
+    let shared = open().await;
+    let half = prepare(&shared, "").await;
+    end(&shared, half, ROLLBACK).await.unwrap();
+    end(&shared, half, COMMIT).await.unwrap();
+    assert_eq!(count(&shared, "orders", 1), 0);
+    assert_eq!((shared.transactions.ended(End::Rollback), shared.transactions.ended(End::Commit)), (1, 0));
+}
+
+#[tokio::test]
+async fn an_end_that_names_another_message_is_refused() {
+    let shared = open().await;
+    let half = prepare(&shared, "").await;
+    put(&shared, Origin::Client, &message("orders", "PGROUP\u{1}g\u{2}")).unwrap();
+    let plain = PhysicalOffset(shared.only_record("orders", 0).len() as u64);
+    let no_half = Half { physical_offset: half.physical_offset + plain.get(), ..half };
+    let other_number = Half { queue_offset: half.queue_offset + 1, ..half };
+    for (request, reason) in [
+        (end_request("other", half, COMMIT), "another group"),
+        (end_request("g", other_number, COMMIT), "offset in the half queue"),
+        (end_request("g", no_half, COMMIT), "no message"),
+    ] {
+        let refused = half_of(&shared, &request).unwrap_err().to_string();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    assert_eq!(count(&shared, "orders", 1), 0);
+    end(&shared, half, COMMIT).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_start_knows_what_is_over_from_marks_or_from_what_it_had_written() {
+    let shared = open().await;
+    let mut halves = Vec::new();
+    for _ in 0..5 {
+        halves.push(prepare(&shared, "").await);
+    }
+    for number in [0, 1, 3] {
+        end(&shared, halves[number], ROLLBACK).await.unwrap();
+    }
+    for _ in 0..2 {
+        let found = reopen(&shared);
+        let over: Vec<bool> =
+            halves.iter().map(|half| found.claim(half.queue_offset) == Claim::Over).collect();
+        assert_eq!(over, [true, true, false, true, false]);
+        assert_eq!(found.state.lock().next, QueueOffset(2));
+        shared
+            .store
+            .wait_flushed(shared.store.max_physical_offset(), std::time::Duration::from_secs(60))
+            .unwrap();
+        settle_at_stop(&shared);
+        assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), Some(2));
+        assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::OP_HALF_TOPIC, 0), Some(0));
+    }
+    for number in [2, 4] {
+        end(&shared, halves[number], COMMIT).await.unwrap();
+    }
+    settle_at_stop(&shared);
+    let written = reopen(&shared).state.lock().written;
+    assert_eq!((written.half, written.op), (QueueOffset(5), QueueOffset(5)), "no mark has to be read again");
+}
+
+#[tokio::test]
+async fn progress_waits_for_the_flush_of_the_marks() {
+    let shared =
+        TestShared::open(|config| config.store.flush_interval = std::time::Duration::from_secs(3600));
+    add_topic(&shared, TopicConfig::new("orders", 2)).await;
+    let half = prepare(&shared, "").await;
+    end(&shared, half, COMMIT).await.unwrap();
+    shared.transactions.settle(&shared);
+    assert!(shared.store.flushed_offset() < shared.store.max_physical_offset(), "nobody flushes");
+    assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), None);
+    let owner = Arc::clone(&shared);
+    aside(move || settle_at_stop(&owner)).await;
+    assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), Some(1));
+}
+
+#[tokio::test]
+async fn a_commit_whose_mark_a_kill_has_prevented_does_not_come_twice() {
+    let shared = open().await;
+    let half = prepare(&shared, "").await;
+    let bytes = half_of(&shared, &end_request("g", half, COMMIT)).unwrap();
+    let record = RecordView::parse(&bytes).unwrap();
+    let committed = StoredAgain::of(&record).to("orders", 1).committed();
+    drop(committed.put(&shared).await.unwrap());
+    dispatched(&shared).await;
+    let found = reopen(&shared);
+    assert!(found.may_be_committed(half.queue_offset), "it was there at the start");
+    *shared.transactions.state.lock() = found.state.into_inner();
+    end(&shared, half, COMMIT).await.unwrap();
+    assert_eq!(count(&shared, "orders", 1), 1);
+    assert_eq!(count(&shared, system::OP_HALF_TOPIC, 0), 1, "it is marked now");
+}
+
+#[tokio::test]
+async fn a_committed_message_waits_for_its_delay_level() {
+    let shared = open().await;
+    let half = prepare(&shared, "DELAY\u{1}3\u{2}").await;
+    assert_eq!(count(&shared, system::SCHEDULE_TOPIC, 2), 0);
+    end(&shared, half, COMMIT).await.unwrap();
+    assert_eq!((count(&shared, system::SCHEDULE_TOPIC, 2), count(&shared, "orders", 1)), (1, 0));
+}
+
+#[tokio::test]
+async fn what_a_transaction_cannot_be_is_refused_before_it_is_stored() {
+    let shared = open().await;
+    let transaction = |more| format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}{more}");
+    let timed = transaction("TIMER_DELAY_MS\u{1}5\u{2}");
+    let refused = put_and_make(&shared, Origin::Client, &message("orders", &timed)).await.unwrap_err();
+    assert!(matches!(refused, Refusal::Delay { .. }), "{refused}");
+    let mut body = Vec::new();
+    let item =
+        rocketpy_protocol::batch::BatchItem { flag: 0, body: b"x", properties: b"TRAN_MSG\x01true\x02" };
+    item.encode(&mut body).unwrap();
+    let batch = NewMessage { is_batch: true, body: &body, ..message("orders", "") };
+    let refused = put_and_make(&shared, Origin::Client, &batch).await.unwrap_err();
+    assert!(matches!(refused, Refusal::TransactionalBatch), "{refused}");
+    let retried = transaction("DELAY\u{1}3\u{2}");
+    let retry = NewMessage { reconsume_times: 1, ..message("orders", &retried) };
+    put(&shared, Origin::Client, &retry).unwrap();
+    dispatched(&shared).await;
+    assert_eq!((count(&shared, system::HALF_TOPIC, 0), count(&shared, system::SCHEDULE_TOPIC, 2)), (0, 1));
+}
+
+#[tokio::test]
+async fn a_half_message_without_a_producer_waits_and_one_that_was_asked_for_too_often_is_given_up() {
+    let shared = open().await;
+    let waiting = prepare(&shared, "").await;
+    let asked = prepare(&shared, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
+    let first_ms = waiting.stored_at_ms + 6_000;
+    assert_eq!(at(&shared, first_ms - 1).await, Some(first_ms + 19), "not before its time");
+    assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 0);
+    let later_ms = asked.stored_at_ms + 6_000;
+    let next_ms = at(&shared, later_ms).await.unwrap();
+    assert_eq!(next_ms, later_ms + 30_000, "again after the interval");
+    assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 1);
+    assert_eq!(shared.transactions.claim(asked.queue_offset), Claim::Over);
+    for number in 1..=20 {
+        at(&shared, later_ms + number * 30_000).await;
+    }
+    assert_eq!(shared.transactions.claim(waiting.queue_offset), Claim::Taken, "nobody could be asked");
+    assert_eq!((shared.transactions.checked(), shared.transactions.ended(End::GivenUp)), (0, 1));
+}
+
+#[tokio::test]
+async fn a_message_may_want_to_be_left_alone_for_longer() {
+    let shared = open().await;
+    let immune = prepare(&shared, "CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}60\u{2}").await;
+    let plain = prepare(&shared, "").await;
+    at(&shared, plain.stored_at_ms + 6_000).await;
+    let checks = |half: Half| shared.transactions.state.lock().checks.contains_key(&half.queue_offset);
+    assert_eq!((checks(immune), checks(plain)), (false, true));
+    at(&shared, immune.stored_at_ms + 60_000).await;
+    assert!(checks(immune));
+}
+
+#[tokio::test]
+async fn the_log_is_kept_from_the_first_open_half_message_on() {
+    let shared = open().await;
+    let (first, second) = (prepare(&shared, "").await, prepare(&shared, "").await);
+    let from = || first_at(&shared.store, shared.transactions.state.lock().written.half);
+    assert_eq!(from(), Some(first.physical_offset));
+    end(&shared, first, COMMIT).await.unwrap();
+    assert_eq!(from(), Some(first.physical_offset), "a power cut may take its copy and its mark");
+    let owner = Arc::clone(&shared);
+    aside(move || settle_at_stop(&owner)).await;
+    assert_eq!(from(), Some(second.physical_offset));
+    end(&shared, second, COMMIT).await.unwrap();
+    let owner = Arc::clone(&shared);
+    aside(move || settle_at_stop(&owner)).await;
+    assert_eq!(from(), None);
+}

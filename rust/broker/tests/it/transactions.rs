@@ -1,0 +1,157 @@
+//! Half messages over real connections: ends, questions of the broker, restarts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_model::system;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{HeartbeatData, ProducerData};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{
+    CheckTransactionStateRequestHeader, EndTransactionRequestHeader, Header, SendMessageResponseHeader,
+};
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::record::RecordView;
+use rocketpy_remoting::{Client, Connection, Handler, Reply};
+use tokio::sync::mpsc;
+
+use crate::support::{Fixture, Pull, Send, TIMEOUT};
+
+const GROUP: &str = "payers";
+const COMMIT: i32 = 8;
+const ROLLBACK: i32 = 12;
+
+/// Hands on every question for the end of a transaction.
+struct Questions(mpsc::UnboundedSender<Command>);
+
+impl Handler for Questions {
+    fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+        assert_eq!(request.code, request::CHECK_TRANSACTION_STATE);
+        assert!(reply.is_oneway());
+        let _ = self.0.send(request);
+    }
+}
+
+/// A live producer of the group.
+async fn producer(fixture: &Fixture) -> (Client, mpsc::UnboundedReceiver<Command>) {
+    let client = fixture.other_client();
+    let (sender, receiver) = mpsc::unbounded_channel();
+    client.set_request_handler(Arc::new(Questions(sender)));
+    let producers = vec![ProducerData { group_name: GROUP.to_owned() }];
+    let data = HeartbeatData {
+        client_id: "payer".to_owned(),
+        producer_data_set: producers,
+        ..HeartbeatData::default()
+    };
+    fixture.heartbeat(&client, &data).await;
+    (client, receiver)
+}
+
+/// Sends a half message; returns where it lies: in the half queue, and in the log.
+async fn prepare(fixture: &Fixture, body: &str) -> (i64, i64) {
+    let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}{GROUP}\u{2}UNIQ_KEY\u{1}{body}\u{2}");
+    let answer =
+        fixture.send(Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", body) }).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    let header = SendMessageResponseHeader::read(&answer.ext).unwrap();
+    assert_eq!(header.transaction_id, Some(body));
+    let place: OffsetMessageId = header.msg_id.parse().unwrap();
+    (header.queue_offset, place.physical_offset.to_wire())
+}
+
+fn end((queue_offset, physical_offset): (i64, i64), state: i32, is_answer: bool) -> Command {
+    let header = EndTransactionRequestHeader {
+        topic: Some("orders"),
+        producer_group: GROUP,
+        tran_state_table_offset: queue_offset,
+        commit_log_offset: physical_offset,
+        commit_or_rollback: state,
+        from_transaction_check: Some(is_answer),
+        msg_id: "",
+        transaction_id: None,
+        broker_name: None,
+    };
+    Command::request(request::END_TRANSACTION, &header)
+}
+
+async fn next(questions: &mut mpsc::UnboundedReceiver<Command>) -> Command {
+    tokio::time::timeout(TIMEOUT, questions.recv()).await.expect("no question came").unwrap()
+}
+
+async fn start() -> Fixture {
+    let fixture = Fixture::start_with(|config| {
+        config.transaction_timeout = Duration::from_millis(10);
+        config.transaction_check_interval = Duration::from_millis(100);
+    });
+    let fixture = fixture.await;
+    fixture.create_topic("orders", 1).await;
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_is_asked_until_it_answers_and_the_answer_counts_once() {
+    let fixture = start().await;
+    let place = prepare(&fixture, "order").await;
+    let (_client, mut questions) = producer(&fixture).await;
+    next(&mut questions).await;
+    let question = next(&mut questions).await;
+    let header = CheckTransactionStateRequestHeader::read(&question.ext).unwrap();
+    assert_eq!((header.tran_state_table_offset, header.commit_log_offset), place, "it stays where it is");
+    assert_eq!(
+        (header.topic, header.msg_id, header.transaction_id),
+        (Some("orders"), Some("order"), Some("order"))
+    );
+    let half = RecordView::parse(&question.body).unwrap();
+    assert_eq!((half.topic, half.queue_id, half.body), ("orders", 0, b"order".as_slice()));
+    assert_eq!(half.property("PGROUP"), Some(GROUP));
+    for _ in 0..3 {
+        assert_eq!(fixture.call(end(place, COMMIT, true)).await.code, 0);
+    }
+    fixture.put("orders", 0, "after").await;
+    fixture.wait_for_end("orders", 0, 2).await;
+    assert_eq!(fixture.pull(Pull::new("orders", 0)).await.bodies(), ["order", "after"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_open_is_asked_for_after_a_restart_and_what_is_over_is_not() {
+    let fixture = start().await;
+    let places = [
+        prepare(&fixture, "committed").await,
+        prepare(&fixture, "gone").await,
+        prepare(&fixture, "open").await,
+    ];
+    assert_eq!(fixture.call(end(places[0], COMMIT, false)).await.code, 0);
+    assert_eq!(fixture.call(end(places[1], ROLLBACK, false)).await.code, 0);
+    let fixture = fixture.restart().await;
+    let (_client, mut questions) = producer(&fixture).await;
+    for _ in 0..3 {
+        let question = next(&mut questions).await;
+        let header = CheckTransactionStateRequestHeader::read(&question.ext).unwrap();
+        assert_eq!(header.msg_id, Some("open"));
+    }
+    for place in places {
+        assert_eq!(fixture.call(end(place, COMMIT, true)).await.code, 0);
+    }
+    fixture.wait_for_end("orders", 0, 2).await;
+    assert_eq!(fixture.pull(Pull::new("orders", 0)).await.bodies(), ["committed", "open"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_state_has_no_answer_and_what_names_no_half_message_is_refused() {
+    let fixture = start().await;
+    let place = prepare(&fixture, "order").await;
+    let unanswered =
+        fixture.client.call(&fixture.address, end(place, 0, false), Duration::from_millis(200)).await;
+    assert!(unanswered.is_err(), "{unanswered:?}");
+    let answer = fixture.call(end((place.0 + 1, place.1), COMMIT, false)).await;
+    assert_eq!(answer.code, 1, "{:?}", answer.remark);
+    assert!(answer.remark.unwrap().contains("half queue"));
+    assert_eq!(fixture.max_offset(system::HALF_TOPIC, 0).await, 1);
+    assert_eq!(fixture.next_offset("orders", 0).await, 0);
+    let fixture = fixture.restart_with(|config| config.reject_transactions = true).await;
+    let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}{GROUP}\u{2}");
+    let answer =
+        fixture.send(Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", "x") }).await;
+    assert_eq!(answer.code, 16, "{:?}", answer.remark);
+    assert_eq!(fixture.call(end(place, COMMIT, false)).await.code, 0, "what was begun may be ended");
+}
