@@ -72,11 +72,15 @@ pub enum Bug {
     DelayTooShort,
     /// A message that a consumer sends back keeps its count.
     RetryNotCounted,
+    /// The end of a transaction is marked before its message is stored.
+    MarkBeforeCommit,
+    /// A second commit of the same half message stores it again.
+    CommittedAgain,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -107,6 +111,8 @@ impl Bug {
         Self::DelayAheadOfLog,
         Self::DelayTooShort,
         Self::RetryNotCounted,
+        Self::MarkBeforeCommit,
+        Self::CommittedAgain,
     ];
 
     /// What it is, in words.
@@ -142,6 +148,8 @@ impl Bug {
             Self::DelayAheadOfLog => "delay progress ahead of the log",
             Self::DelayTooShort => "delayed messages early",
             Self::RetryNotCounted => "count lost at send-back",
+            Self::MarkBeforeCommit => "mark before commit",
+            Self::CommittedAgain => "second commit stores again",
         }
     }
 }

@@ -229,6 +229,12 @@ pub const PROOFS: &[Proof] = &[
     },
     Proof { bug: Bug::DelayTooShort, layer: KILL, findings: &[(Rule::C9, "ms early")] },
     Proof { bug: Bug::RetryNotCounted, layer: KILL, findings: &[(Rule::C10, "with delivery count")] },
+    Proof {
+        bug: Bug::MarkBeforeCommit,
+        layer: KILL,
+        findings: &[(Rule::C8, "was acknowledged and never came")],
+    },
+    Proof { bug: Bug::CommittedAgain, layer: KILL, findings: &[(Rule::C8, "was delivered twice")] },
 ];
 
 /// The kind of store that can show a bug; everything else is drawn.
@@ -241,7 +247,10 @@ fn options_for(bug: Bug, options: &Options) -> Options {
         Bug::DelayAheadOfLog => {
             Options { flush: Some(Flush::Async), retention: Some(false), cycles_a_store: 4, ..options }
         }
-        Bug::DelayTooShort | Bug::RetryNotCounted => Options { retention: Some(false), ..options },
+        Bug::MarkBeforeCommit => Options { retention: Some(false), cycles_a_store: 8, ..options },
+        Bug::DelayTooShort | Bug::RetryNotCounted | Bug::CommittedAgain => {
+            Options { retention: Some(false), ..options }
+        }
         Bug::RetentionTooEarly => Options { retention: Some(true), cycles_a_store: 4, ..options },
         _ => options,
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rocketpy_env::now_ms;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, property, sys_flag, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{EndTransactionRequestHeader, Header};
@@ -106,6 +107,10 @@ pub(crate) async fn end_half(
         sys_flag::TRANSACTION_COMMIT => End::Commit,
         _ => End::Rollback,
     };
+    if planted::has(Bug::MarkBeforeCommit) {
+        shared.transactions.end(shared, half, end);
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await; // else the window is too short to be hit
+    }
     let ended = match end {
         End::Commit => commit(shared, &record, bytes).await,
         _ => Ok(AckCondition::default()),

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use check::{immunity_ms, millis, real};
 use parking_lot::Mutex;
 use ranges::Ranges;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TransactionCheck, settle_at_stop};
@@ -161,7 +162,7 @@ impl Transactions {
     /// Asks for the right to end a transaction.
     pub(crate) fn claim(&self, half: QueueOffset) -> Claim {
         let mut state = self.state.lock();
-        if state.is_over(half) {
+        if state.is_over(half) && !planted::has(Bug::CommittedAgain) {
             Claim::Over
         } else if state.at_work.insert(half) {
             Claim::Taken

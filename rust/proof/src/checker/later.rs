@@ -121,7 +121,10 @@ impl Later {
         }
         for promise in self.promises.values_mut() {
             let is_behind = promise.start.is_none_or(|start| start >= end);
-            promise.may_be_lost |= is_behind && of(&promise.send.topic) == Acknowledged::BeforeFlush;
+            if of(&promise.send.topic) == Acknowledged::BeforeFlush {
+                promise.may_be_lost |= is_behind;
+                promise.decided = None; // the end of its transaction may be lost too
+            }
         }
     }
 
@@ -156,8 +159,13 @@ impl Later {
         let is_dead_letter = queue.topic.starts_with(system::DLQ_PREFIX);
         promise.has_come = true;
         promise.came.insert((queue.clone(), delivery.offset));
-        if promise.came.len() > 1 && promise.crashes == self.crashes {
-            let rule = if is_dead_letter { Rule::C10 } else { Rule::C7 };
+        // The end of a transaction counts once whatever happens.
+        if promise.came.len() > 1 && (promise.send.transaction || promise.crashes == self.crashes) {
+            let rule = match (promise.send.transaction, is_dead_letter) {
+                (true, _) => Rule::C8,
+                (_, true) => Rule::C10,
+                _ => Rule::C7,
+            };
             wrong(wrongs, rule, format!("{what} was delivered twice, and nothing explains it"));
         }
     }

@@ -354,6 +354,11 @@ fn c8_transactions_are_seen_when_they_are_committed_and_only_then() {
     half().then(Event::End).holds();
     deciding(true).came(0, vec![at(1, 0)]).then(Event::End).holds();
     deciding(true).ok(Reply::Decided).came(0, vec![at(1, 0)]).then(Event::End).holds();
+    deciding(true)
+        .ok(Reply::Decided)
+        .crash(CrashKind::Kill)
+        .came(0, vec![at(1, 0), at(1, 1)])
+        .breaks(Rule::C8);
 }
 
 #[test]

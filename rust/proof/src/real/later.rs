@@ -1,4 +1,4 @@
-//! Messages that have to wait, and what comes of them: delayed ones, retries, dead letters.
+//! Messages that have to wait, and what comes of them: delayed ones, transactions, retries, dead letters.
 //!
 //! Their topics are read as a whole at every start, and at the end until nothing is missing. The clients that send them speak the
 //! protocol themselves: a consumer of this client gives nothing back.
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use rocketpy_client::{Admin, Client, ClientError, RangeReader, TopicSpec};
 use rocketpy_env::now_ms;
-use rocketpy_model::{property, system};
+use rocketpy_model::{Message, property, sys_flag, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
-    ConsumerSendMsgBackRequestHeader, Header, SendMessageRequestHeader, SendMessageRequestHeaderV2,
-    SendMessageResponseHeader,
+    ConsumerSendMsgBackRequestHeader, EndTransactionRequestHeader, Header, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, SendMessageResponseHeader,
 };
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
@@ -24,8 +24,9 @@ use super::load::{Load, RETRY_PAUSE};
 use super::message;
 use crate::history::{Acknowledged, Call, Delivery, Event, LogRange, QueueName, Reply, Send};
 
-/// Delayed messages come here.
+/// Delayed messages and those of transactions come here.
 const TOPIC: &str = "later";
+const PRODUCERS: &str = "payers";
 /// The group that gives messages back: once as a retry, then as a dead letter.
 const GROUP: &str = "back";
 const MOST_RETRIES: i32 = 1;
@@ -44,6 +45,15 @@ pub(super) struct Came {
     call: Send,
     start: u64,
     is_retry: bool,
+}
+
+/// A half message whose place is known, and what is asked to become of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Half {
+    message: u64,
+    queue_offset: i64,
+    physical_offset: i64,
+    is_committed: bool,
 }
 
 fn retry_topic() -> String {
@@ -115,6 +125,12 @@ impl Load {
         later.came = came.into_values().collect();
     }
 
+    /// A half message whose end had no answer, else any.
+    fn draw_half(&self, rng: &mut Rng) -> Option<Half> {
+        let mut later = self.later.lock();
+        later.in_doubt.pop().or_else(|| rng.choice(&later.halves).copied())
+    }
+
     fn take_came(&self) -> Option<Came> {
         let mut later = self.later.lock();
         let came = later.came.pop()?;
@@ -126,10 +142,16 @@ impl Load {
     pub(super) async fn send_later(self, broker: String, mut rng: Rng) {
         let caller = remoting::Client::new(remoting::ClientConfig::default());
         while !self.sends_no_more() {
-            let came = if rng.bool() { self.take_came() } else { None };
-            let all_well = match came {
-                Some(came) => self.send_back(&caller, &broker, came).await,
-                None => self.send_delayed(&caller, &broker).await,
+            let (came, half) = match rng.u8(0..4) {
+                0 | 1 => (self.take_came(), None),
+                2 => (None, self.draw_half(&mut rng)),
+                _ => (None, None),
+            };
+            let all_well = match (came, half) {
+                (Some(came), _) => self.send_back(&caller, &broker, came).await,
+                (None, Some(half)) => self.decide(&caller, &broker, half).await,
+                (None, None) if rng.bool() => self.prepare(&caller, &broker, rng.bool()).await,
+                (None, None) => self.send_delayed(&caller, &broker).await,
             };
             let pause = if all_well { Duration::from_millis(rng.u64(2..20)) } else { RETRY_PAUSE };
             tokio::time::sleep(pause).await;
@@ -139,28 +161,53 @@ impl Load {
     async fn send_delayed(&self, caller: &remoting::Client, broker: &str) -> bool {
         let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
         let call = Send { not_before_ms: Some(now_ms() + LEVEL_MS), ..call };
-        let mut properties = Vec::new();
-        properties_text::encode(&message.properties, &mut properties);
-        properties_text::push(&mut properties, property::DELAY, &LEVEL.to_string());
-        let header = SendMessageRequestHeader {
-            producer_group: "later",
-            topic: TOPIC,
-            default_topic: system::TEMPLATE_TOPIC,
-            default_topic_queue_nums: 1,
-            queue_id: 0,
-            sys_flag: 0,
-            born_timestamp: now_ms(),
-            flag: 0,
-            properties: std::str::from_utf8(&properties).ok(),
-            reconsume_times: None,
-            unit_mode: None,
-            max_reconsume_times: None,
-            batch: None,
+        let command = send_command(&message, 0, &[(property::DELAY, &LEVEL.to_string())]);
+        self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
+    }
+
+    /// Sends a half message, and notes where it lies.
+    async fn prepare(&self, caller: &remoting::Client, broker: &str, is_committed: bool) -> bool {
+        let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
+        let number = call.message;
+        let wishes = [(property::TRANSACTION_PREPARED, "true"), (property::PRODUCER_GROUP, PRODUCERS)];
+        let command = send_command(&message, sys_flag::TRANSACTION_PREPARED, &wishes);
+        let call = Call::Send(Send { transaction: true, ..call });
+        let Some(answer) = self.call_later(caller, broker, command, call).await else { return false };
+        if let Ok(header) = SendMessageResponseHeader::read(&answer.ext)
+            && let Some(start) = start_of(&answer)
+        {
+            self.later.lock().halves.push(Half {
+                message: number,
+                queue_offset: header.queue_offset,
+                physical_offset: start.cast_signed(),
+                is_committed,
+            });
+        }
+        true
+    }
+
+    /// Ends a transaction, perhaps once more.
+    async fn decide(&self, caller: &remoting::Client, broker: &str, half: Half) -> bool {
+        let state =
+            if half.is_committed { sys_flag::TRANSACTION_COMMIT } else { sys_flag::TRANSACTION_ROLLBACK };
+        let header = EndTransactionRequestHeader {
+            topic: Some(TOPIC),
+            producer_group: PRODUCERS,
+            tran_state_table_offset: half.queue_offset,
+            commit_log_offset: half.physical_offset,
+            commit_or_rollback: state,
+            from_transaction_check: None,
+            msg_id: "",
+            transaction_id: None,
             broker_name: None,
         };
-        let command = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header));
-        let command = command.with_body(message.body.to_vec());
-        self.call_later(caller, broker, command, call).await
+        let command = Command::request(request::END_TRANSACTION, &header);
+        let call = Call::Decide { message: half.message, committed: half.is_committed };
+        let is_answered = self.call_later(caller, broker, command, call).await.is_some();
+        if !is_answered {
+            self.later.lock().in_doubt.push(half);
+        }
+        is_answered
     }
 
     /// Gives a message back: one that came gets a retry, a retry becomes a dead letter.
@@ -180,38 +227,65 @@ impl Load {
             broker_name: None,
         };
         let command = Command::request(request::CONSUMER_SEND_MSG_BACK, &header);
-        self.call_later(caller, broker, command, call).await
+        self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
     }
 
-    /// Makes a call and notes it. Whatever is no success is in doubt.
+    /// Makes a call and notes it. Returns the answer of a success; whatever is none is in doubt.
     async fn call_later(
         &self,
         caller: &remoting::Client,
         broker: &str,
         command: Command,
-        call: Send,
-    ) -> bool {
-        let queue = QueueName { topic: call.topic.clone(), queue_id: 0 };
-        let op = self.journal.lock().invoke(Call::Send(call));
+        call: Call,
+    ) -> Option<Command> {
+        let topic = if let Call::Send(send) = &call { Some(send.topic.clone()) } else { None };
+        let op = self.journal.lock().invoke(call);
         let answer = caller.call(broker, command, ANSWERED_WITHIN).await;
         let mut journal = self.journal.lock();
         match answer {
             Ok(answer) if answer.code == response::SUCCESS => {
                 let log = start_of(&answer).map(|start| LogRange { start, end: start + 1 });
-                journal.ok(op, Reply::Sent { queue, offset: 0, log });
-                true
+                let sent = |topic| Reply::Sent { queue: QueueName { topic, queue_id: 0 }, offset: 0, log };
+                journal.ok(op, topic.map_or(Reply::Decided, sent));
+                Some(answer)
             }
             Ok(answer) => {
                 let reason = format!("{}: {}", answer.code, answer.remark.unwrap_or_default());
                 journal.push(Event::Unknown { op, reason });
-                false
+                None
             }
             Err(error) => {
                 journal.push(Event::Unknown { op, reason: error.to_string() });
-                false
+                None
             }
         }
     }
+}
+
+fn send_command(message: &Message, flags: i32, wishes: &[(&str, &str)]) -> Command {
+    let mut properties = Vec::new();
+    properties_text::encode(&message.properties, &mut properties);
+    for (name, value) in wishes {
+        properties_text::push(&mut properties, name, value);
+    }
+    let header = SendMessageRequestHeader {
+        producer_group: PRODUCERS,
+        topic: TOPIC,
+        default_topic: system::TEMPLATE_TOPIC,
+        default_topic_queue_nums: 1,
+        queue_id: 0,
+        sys_flag: flags,
+        born_timestamp: now_ms(),
+        flag: 0,
+        properties: std::str::from_utf8(&properties).ok(),
+        reconsume_times: None,
+        unit_mode: None,
+        max_reconsume_times: None,
+        batch: None,
+        broker_name: None,
+    };
+    let command = Command::request(request::SEND_MESSAGE_V2, &SendMessageRequestHeaderV2(header));
+    command.with_body(message.body.to_vec())
 }
 
 /// Where the record lies that an answer to a send names; an answer to a send-back names none.

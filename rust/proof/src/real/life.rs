@@ -237,6 +237,7 @@ impl<'a> Life<'a> {
                 server.freeze()?;
                 self.disk.as_ref().map_or(Ok(()), Mounted::cut)?;
                 self.cut_at = Some(Instant::now());
+                self.load.later.lock().forget_halves();
                 server.kill()
             }
         };

@@ -21,7 +21,7 @@ use rocketpy_remoting as remoting;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::later::Came;
+use super::later::{Came, Half};
 use super::message::{self, queue_name};
 use super::shape::{BATCH_BODY_BYTES, BATCH_MESSAGES, Shape, topic_name};
 use crate::history::{Call, Event, LogRange, Reply, Send};
@@ -59,6 +59,18 @@ pub(super) struct Waited {
     pub came: Vec<Came>,
     /// What was given back, each once: number, and whether as a retry.
     pub given_back: BTreeSet<(u64, bool)>,
+    /// Half messages; each may be ended again and again.
+    pub halves: Vec<Half>,
+    /// Of those, the ones whose last end had no answer.
+    pub in_doubt: Vec<Half>,
+}
+
+impl Waited {
+    /// A power cut may take half messages, and what comes later then lies in their places.
+    pub(super) fn forget_halves(&mut self) {
+        self.halves.clear();
+        self.in_doubt.clear();
+    }
 }
 
 /// What all tasks share, over all lives of the server.
