@@ -111,7 +111,7 @@ class Producer(Closing):
             ConnectionLostError: The connection ended before the answer. The message may be stored, as above.
             ConnectionFailedError: No name server, or no broker, can be reached; a retry is safe.
             InvalidArgumentError: A message, a tag or an id breaks its rules; it was not sent.
-            NotSupportedError: The message asks for a delay, a timer or a transaction; it was not sent.
+            NotSupportedError: The message asks for a transaction; it was not sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
         return self._native.send(message, queue, timeout, msg_id)

@@ -111,12 +111,12 @@ def test_json_lines_make_the_round_trip(rocketpy, topic: str):
 
 
 def test_a_property_that_asks_for_what_is_not_there_is_refused_by_name(rocketpy, topic: str):
-    line = json.dumps({"body": "later", "properties": {"DELAY": "3"}})
+    line = json.dumps({"body": "later", "properties": {"TRAN_MSG": "true"}})
     result = rocketpy("produce", topic, "--format", "json", stdin=line, code=5)
     sent, error, hint = result.stderr.splitlines()
     assert sent.startswith("0 messages sent before")
-    assert error == "error: delayed messages are not supported yet, property: DELAY=3"
-    assert hint == "hint: send the message without DELAY=3"
+    assert error == "error: transaction messages are not supported yet, property: TRAN_MSG=true"
+    assert hint == "hint: send the message without TRAN_MSG=true"
     assert rocketpy("consume", topic).stdout == ""
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -149,12 +150,40 @@ def test_reserved_properties_are_refused_by_name(name, value):
         {"properties": {1: "a"}},
         {"flag": "1"},
         {"flag": True},
-        {"delay": 3},
+        {"delay": "3"},
+        {"delay_level": "3"},
+        {"deliver_at": True},
     ],
 )
 def test_a_wrong_type_is_a_type_error(arguments):
     with pytest.raises(TypeError):
         Message(**{"topic": "flights", "body": b"body", **arguments})
+
+
+def test_a_message_is_delivered_at_one_time():
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    for arguments, kept in [
+        ({"delay_level": 3}, (3, None, None)),
+        ({"deliver_at": at}, (None, at.timestamp(), None)),
+        ({"deliver_at": 1700000000.123}, (None, 1700000000.123, None)),
+        ({"delay": timedelta(minutes=5)}, (None, None, 300.0)),
+        ({"delay": 0.25}, (None, None, 0.25)),
+        ({}, (None, None, None)),
+    ]:
+        message = Message("flights", b"body", **arguments)
+        assert (message.delay_level, message.deliver_at, message.delay) == kept
+        assert message.properties == {}
+        assert pickle.loads(pickle.dumps(message)) == message
+    for arguments, says in [
+        ({"delay_level": 3, "delay": 1}, "at most one"),
+        ({"delay_level": 3, "deliver_at": at, "delay": 1}, "at most one"),
+        ({"delay_level": 0}, "between 1 and 18"),
+        ({"delay_level": 19}, "between 1 and 18"),
+        ({"delay": -1}, "-1"),
+        ({"deliver_at": -1.0}, "1970"),
+    ]:
+        with pytest.raises(InvalidArgumentError, match=says):
+            Message("flights", b"body", **arguments)
 
 
 def test_an_unknown_argument_names_the_one_most_like_it():

@@ -279,11 +279,8 @@ def test_a_topic_is_made_by_the_first_message(rocketpy_server, producer):
 @pytest.mark.parametrize(
     ("name", "value", "feature"),
     [
-        ("DELAY", "3", "delay"),
-        ("TIMER_DELAY_SEC", "10", "timer"),
-        ("TIMER_DELAY_MS", "10000", "timer"),
-        ("TIMER_DELIVER_MS", "1700000000000", "timer"),
         ("TRAN_MSG", "true", "transaction"),
+        ("INNER_MULTI_DISPATCH", "%LMQ%a", "multi-queue"),
     ],
 )
 def test_a_message_that_asks_for_what_is_not_there_is_refused_by_name(
@@ -305,6 +302,17 @@ def test_a_message_that_asks_for_what_is_not_there_is_refused_by_name(
         assert f"without {name}" in refused.value.hint
     receipt = producer.send(plain)
     assert [one.msg_id for one in read_all(rocketpy_server, rocketpy_topic, 1)] == [receipt.msg_id], "none was sent"
+
+
+def test_delayed_messages_come_after_their_level(rocketpy_server, producer, rocketpy_topic):
+    later = Message(rocketpy_topic, b"later", delay_level=1)
+    now = Message(rocketpy_topic, b"now")
+    producer.send(later)
+    producer.send_many([now, later, now])
+    producer.submit(later).result(10)
+    received = read_all(rocketpy_server, rocketpy_topic, 5)
+    assert sorted(message.body for message in received) == [b"later"] * 3 + [b"now"] * 2
+    assert all(one.stored_at_ms - one.born_at_ms >= 1000 for one in received if one.body == b"later")
 
 
 def test_system_topics_take_no_messages_of_clients(producer):

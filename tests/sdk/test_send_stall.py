@@ -56,7 +56,7 @@ def test_other_threads_run_while_a_body_is_compressed(rocketpy_server, rocketpy_
 
 def test_other_threads_run_while_many_messages_are_checked(producer, rocketpy_topic):
     messages = [Message(rocketpy_topic, b"text", tag="UA") for _ in range(MANY)]
-    messages.append(Message(rocketpy_topic, b"text", properties={"DELAY": "3"}))
+    messages.append(Message(rocketpy_topic, b"text", properties={"TRAN_MSG": "true"}))
 
     producer.send(messages[0])  # from now on the route is known: nothing waits for it
 

@@ -17,7 +17,7 @@ import typer
 from rocketpy import Admin, Message, Producer, RocketPyError, TopicNotFoundError
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer, moment
 
 if TYPE_CHECKING:
     from rocketpy.config import ProducerOptions
@@ -31,7 +31,11 @@ RENEWED = {
     "TAGS", "KEYS", "__SHARDINGKEY", "UNIQ_KEY", "WAIT", "TRACE_ON", "MSG_REGION", "CLUSTER", "INSTANCE_ID", "__CRC32#",
 }  # fmt: skip
 """Properties that `consume` prints as fields of their own, or that client and broker set again."""
-FIELDS = {"tag", "keys", "order_key", "properties"}
+LATER = {"delay_level", "deliver_at", "delay"}
+"""Fields of which a message has at most one."""
+WAITED = {"REAL_TOPIC", "REAL_QID", "DELAY", "TRAN_MSG", "PGROUP", "__transactionId__"}
+"""Properties of a message whose delay or transaction is over; the first one marks it. A copy is sent at once."""
+FIELDS = {"tag", "keys", "order_key", "properties"} | LATER
 
 
 @dataclass
@@ -72,6 +76,18 @@ def produce(
             "they go to the queues in runs, in order only within each queue.",
         ),
     ] = None,
+    delay_level: Annotated[
+        int | None,
+        typer.Option("--delay-level", min=1, max=18, help="Consumers get the messages after the delay of this level."),
+    ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option("--delay", min=0, metavar="SECONDS", help="Consumers get them this much later (timer messages)."),
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option("--deliver-at", metavar="TIME", help="Consumers get them at this time (timer messages)."),
+    ] = None,
     max_message_size: Annotated[int, typer.Option("--max-message-size", min=1, help="Largest body in bytes.")] = 4
     << 20,
     name_server: NameServer = LOCAL,
@@ -79,7 +95,13 @@ def produce(
     as_json: Json = False,
 ) -> None:
     """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
-    defaults = {"tag": tag, "keys": key or [], "order_key": order_key}
+    at = None if deliver_at is None else moment(deliver_at)
+    later = {"delay_level": delay_level, "delay": delay, "deliver_at": at}
+    given = {name: value for name, value in later.items() if value is not None}
+    if len(given) > 1:
+        hint = "without one, consumers get the messages at once"
+        raise CommandError("give at most one of --delay-level, --delay and --deliver-at", ExitCode.USAGE, hint)
+    defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key, **given}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
     began, empty = time.monotonic(), Empty()
     with ExitStack() as stack:
@@ -216,7 +238,7 @@ def file_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
 
 
 def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
-    """The line is an object with `body` or `body_base64`, and may have `tag`, `keys`, `order_key` and `properties`."""
+    """The line is an object with `body` or `body_base64`, and may have further arguments of a `Message`."""
     fields = json_object(json.loads(line), "the line")
     body, encoded = fields.get("body"), fields.get("body_base64")
     if body is not None:
@@ -227,7 +249,10 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
         raise ValueError('"body" and "body_base64" are both missing')
     given = {name: fields[name] for name in FIELDS & fields.keys() if fields[name]}
     properties = json_object(given.pop("properties", {}), '"properties"')
-    given["properties"] = {name: value for name, value in properties.items() if name not in RENEWED}
+    dropped = RENEWED | WAITED if "REAL_TOPIC" in properties else RENEWED
+    given["properties"] = {name: value for name, value in properties.items() if name not in dropped}
+    if LATER & given.keys():
+        defaults = {name: value for name, value in defaults.items() if name not in LATER}
     return Message(topic, content, **(defaults | given))
 
 

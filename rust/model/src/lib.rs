@@ -17,7 +17,7 @@ pub use config::{
     CustomizedRetry, DataVersion, ExponentialRetry, GroupConfig, GroupSubscription, RetryPolicy,
     RetryPolicyKind, TopicConfig, TopicFilterType,
 };
-pub use message::Message;
+pub use message::{Later, Message};
 pub use name::NameError;
 pub use offset::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, QueueOffset};
 pub use perm::Permission;

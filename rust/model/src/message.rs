@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::property::{KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS};
+use crate::property::{
+    DELAY, KEY_SEPARATOR, KEYS, SHARDING_KEY, TAGS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS,
+};
 use crate::{Properties, PropertyError};
 
 /// A message as a user makes it, before it has a queue, an offset or a record.
@@ -16,6 +18,17 @@ pub struct Message {
     pub flag: i32,
     /// Its properties.
     pub properties: Properties,
+}
+
+/// When consumers get a message that is not for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Later {
+    /// After the delay of a level of the broker's table, from 1 on; brokers take a number above the table for its last level.
+    Level(u8),
+    /// At a time, in milliseconds since 1970.
+    AtMs(i64),
+    /// After so many milliseconds.
+    AfterMs(u64),
 }
 
 impl Message {
@@ -52,6 +65,47 @@ impl Message {
         self.properties.set(KEYS, joined)
     }
 
+    /// When it is delivered; `None` for now, or where the property is not a number.
+    ///
+    /// # Source
+    /// docs/reference/protocol.md 2.3.13: a delay level counts before a timer.
+    #[must_use]
+    pub fn later(&self) -> Option<Later> {
+        let number = |name| self.properties.get(name)?.trim().parse::<u64>().ok();
+        if let Some(level) = number(DELAY).filter(|level| *level != 0) {
+            return Some(Later::Level(u8::try_from(level).unwrap_or(u8::MAX)));
+        }
+        let after = number(TIMER_DELAY_SEC).map(|seconds| seconds.saturating_mul(1000));
+        if let Some(after_ms) = after.or_else(|| number(TIMER_DELAY_MS)) {
+            return Some(Later::AfterMs(after_ms));
+        }
+        number(TIMER_DELIVER_MS).and_then(|at_ms| i64::try_from(at_ms).ok()).map(Later::AtMs)
+    }
+
+    /// Sets when it is delivered, instead of what was set before.
+    pub fn set_later(&mut self, later: Later) {
+        for name in [DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS] {
+            self.properties.remove(name);
+        }
+        let (name, value) = match later {
+            Later::Level(level) => (DELAY, level.to_string()),
+            Later::AtMs(at_ms) => (TIMER_DELIVER_MS, at_ms.to_string()),
+            Later::AfterMs(after_ms) => (TIMER_DELAY_MS, after_ms.to_string()),
+        };
+        self.properties.set(name, value).expect("a number has no separator");
+    }
+
+    /// Whether a property asks for a later delivery, with a number or not.
+    #[must_use]
+    pub fn asks_for_later(&self) -> bool {
+        let asks = |(name, value): (&str, &str)| match name {
+            DELAY => value.trim() != "0",
+            TIMER_DELAY_SEC | TIMER_DELAY_MS | TIMER_DELIVER_MS => true,
+            _ => false,
+        };
+        self.properties.iter().any(asks)
+    }
+
     /// The key whose messages keep their order.
     #[must_use]
     pub fn order_key(&self) -> Option<&str> {
@@ -80,5 +134,25 @@ mod tests {
         assert_eq!(message.keys().collect::<Vec<_>>(), ["N14228", "UA1545"]);
         assert_eq!(message.properties.get("KEYS"), Some("N14228 UA1545"));
         assert!(message.set_keys([]).is_err());
+    }
+
+    #[test]
+    fn a_message_has_one_time_of_delivery() {
+        let mut message = Message::new("flights", "body");
+        assert!(!message.asks_for_later() && message.later().is_none());
+        for (later, name, value) in [
+            (Later::Level(3), "DELAY", "3"),
+            (Later::AtMs(1_700_000_000_000), "TIMER_DELIVER_MS", "1700000000000"),
+            (Later::AfterMs(1500), "TIMER_DELAY_MS", "1500"),
+        ] {
+            message.set_later(later);
+            assert_eq!(message.properties.iter().collect::<Vec<_>>(), [(name, value)]);
+            assert!(message.asks_for_later());
+            assert_eq!(message.later(), Some(later));
+        }
+        message.properties.set("DELAY", "soon").unwrap();
+        assert_eq!(message.later(), Some(Later::AfterMs(1500)));
+        message.set_later(Later::Level(0));
+        assert!(!message.asks_for_later() && message.later().is_none());
     }
 }

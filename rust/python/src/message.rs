@@ -9,8 +9,9 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMapping, PyString, PyTuple};
-use rocketpy_model::{Message, Properties, property};
+use rocketpy_model::{Later, Message, Properties, property};
 
+use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::number::within;
 use crate::options::did_you_mean;
@@ -24,11 +25,16 @@ use crate::{buffer, untracked};
 ///     tag: One word by which consumers choose messages.
 ///     keys: One word, or several, by which tools find the message.
 ///     order_key: Messages with the same order key go to one queue, in order.
-///     properties: Further properties. Names reserved for the system are refused. The send refuses a delay, a timer or a
-///         transaction with `NotSupportedError`.
+///     properties: Further properties. Names reserved for the system are refused. The send refuses a transaction with
+///         `NotSupportedError`.
 ///     flag: A 32-bit number for the user; default 0.
 ///     wait_store_ok: Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it
 ///         acknowledges (SYNC_FLUSH). False: it comes earlier, and a power loss right after it may take the message.
+///     delay_level: Consumers get it after the delay of this level of the broker, from 1 (1 s) to 18 (2 h). At most one of
+///         `delay_level`, `deliver_at` and `delay` may be given; such a message is sent in a request of its own.
+///     deliver_at: Consumers get it at this time: a datetime (local where it names no zone) or seconds since 1970. Needs a
+///         broker with timer messages; a broker without them refuses the send.
+///     delay: Consumers get it after this time: seconds or a timedelta. As `deliver_at`, it needs timer messages.
 ///
 /// Raises:
 ///     InvalidArgumentError: A name or a value breaks its rules.
@@ -103,10 +109,10 @@ impl PyMessage {
     #[pyo3(
         signature = (
             topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None, wait_store_ok=true,
-            **unknown
+            delay_level=None, deliver_at=None, delay=None, **unknown
         ),
         text_signature = "(topic, body, *, tag=None, keys=None, order_key=None, properties=None, flag=None, \
-                          wait_store_ok=True)"
+                          wait_store_ok=True, delay_level=None, deliver_at=None, delay=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "named by the caller")]
     fn new(
@@ -118,6 +124,9 @@ impl PyMessage {
         properties: Option<&Bound<'_, PyMapping>>,
         flag: Option<&Bound<'_, PyAny>>,
         wait_store_ok: bool,
+        delay_level: Option<&Bound<'_, PyAny>>,
+        deliver_at: Option<&Bound<'_, PyAny>>,
+        delay: Option<&Bound<'_, PyAny>>,
         unknown: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<Self>> {
         if let Some(unknown) = unknown {
@@ -147,6 +156,9 @@ impl PyMessage {
         }
         if !wait_store_ok {
             message.properties.set(property::WAIT, "false").map_err(raise)?;
+        }
+        if let Some(later) = later(delay_level, deliver_at, delay)? {
+            message.set_later(later);
         }
         untracked::new(body.py(), Self { message: Arc::new(message) }).map(Bound::unbind)
     }
@@ -209,6 +221,33 @@ impl PyMessage {
         self.message.properties.get(property::WAIT) != Some("false")
     }
 
+    /// The delay level that it waits for; None without one.
+    #[getter]
+    fn delay_level(&self) -> Option<u8> {
+        match self.message.later()? {
+            Later::Level(level) => Some(level),
+            _ => None,
+        }
+    }
+
+    /// When it is delivered, in seconds since 1970 UTC; None without such a time.
+    #[getter]
+    fn deliver_at(&self) -> Option<f64> {
+        match self.message.later()? {
+            Later::AtMs(at_ms) => Some(at_ms as f64 / 1000.0),
+            _ => None,
+        }
+    }
+
+    /// How long it waits, in seconds; None without a delay.
+    #[getter]
+    fn delay(&self) -> Option<f64> {
+        match self.message.later()? {
+            Later::AfterMs(after_ms) => Some(after_ms as f64 / 1000.0),
+            _ => None,
+        }
+    }
+
     fn __len__(&self) -> usize {
         self.message.body.len()
     }
@@ -234,12 +273,43 @@ impl PyMessage {
         named.set_item("properties", self.properties(py)?)?;
         named.set_item("flag", self.flag())?;
         named.set_item("wait_store_ok", self.wait_store_ok())?;
+        named.set_item("delay_level", self.delay_level())?;
+        named.set_item("deliver_at", self.deliver_at())?;
+        named.set_item("delay", self.delay())?;
         Ok(((self.topic(), self.body(py)), named))
     }
 }
 
 /// The arguments of a message that are named.
-const NAMED: [&str; 6] = ["tag", "keys", "order_key", "properties", "flag", "wait_store_ok"];
+const NAMED: [&str; 9] =
+    ["tag", "keys", "order_key", "properties", "flag", "wait_store_ok", "delay_level", "deliver_at", "delay"];
+
+/// The highest delay level of a broker's table.
+const LEVELS: i64 = 18;
+
+/// When a message is delivered.
+///
+/// # Errors
+/// More than one is given, or one is out of its range.
+fn later(
+    level: Option<&Bound<'_, PyAny>>,
+    at: Option<&Bound<'_, PyAny>>,
+    after: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Later>> {
+    Ok(Some(match (level, at, after) {
+        (None, None, None) => return Ok(None),
+        (Some(level), None, None) => Later::Level(within("delay_level", level, 1..=LEVELS)? as u8),
+        (None, Some(at), None) => {
+            let instant_ms = at.py().import("rocketpy.instant")?.getattr("instant_ms")?;
+            match instant_ms.call1((at,))?.extract()? {
+                at_ms @ 0.. => Later::AtMs(at_ms),
+                _ => return Err(error::invalid(format!("deliver_at must not be before 1970: {at}"))),
+            }
+        }
+        (None, None, Some(after)) => Later::AfterMs(after.extract::<Seconds>()?.0.as_millis() as u64),
+        _ => return Err(error::invalid("give at most one of delay_level, deliver_at and delay")),
+    }))
+}
 
 /// The error for arguments that a message does not have; it suggests the one most like the first of them.
 fn unknown_argument(unknown: &Bound<'_, PyDict>) -> PyResult<PyErr> {
@@ -252,7 +322,16 @@ fn unknown_argument(unknown: &Bound<'_, PyDict>) -> PyResult<PyErr> {
 
 /// True for the properties that are arguments of their own.
 fn is_argument(name: &str) -> bool {
-    matches!(name, property::TAGS | property::KEYS | property::SHARDING_KEY | property::WAIT)
+    matches!(
+        name,
+        property::TAGS
+            | property::KEYS
+            | property::SHARDING_KEY
+            | property::WAIT
+            | property::DELAY
+            | property::TIMER_DELAY_MS
+            | property::TIMER_DELIVER_MS
+    )
 }
 
 /// Copies the body out of any bytes-like object.
@@ -282,7 +361,7 @@ fn set_properties(message: &mut Message, properties: &Bound<'_, PyMapping>) -> P
         let value =
             value.cast::<PyString>().map_err(|_not| error::wrong_type("a property value", "str", &value))?;
         let (name, value) = (name.to_str()?, value.to_str()?);
-        // The send refuses these by the name of what they ask for: delay, timer, transaction.
+        // The send refuses these by the name of what they ask for.
         let set = if rocketpy_client::unsupported_feature(name, value).is_some() {
             message.properties.set(name, value)
         } else {

@@ -135,7 +135,7 @@ impl Producer {
         Ok(receipt_of(&stored, &outgoing.keys, 0))
     }
 
-    /// Sends many messages in few requests. Messages of one queue keep their order.
+    /// Sends many messages in few requests; a delayed one has a request of its own. Messages of one queue keep their order.
     ///
     /// `M` is anything that borrows as a [`Message`]: a `Message`, an `Arc<Message>`, a binding's own handle. The messages are
     /// dropped before the call returns, unless the caller keeps a clone of the `Arc`. The timeout applies to each request.

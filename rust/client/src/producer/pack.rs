@@ -141,6 +141,8 @@ pub(crate) struct Packer {
     keys: KeyList,
     /// Value of `WAIT` that all messages share.
     wait: Option<bool>,
+    /// Its message goes alone: brokers refuse a batch with a delayed one.
+    is_alone: bool,
     scratch: Vec<u8>,
 }
 
@@ -160,6 +162,7 @@ impl Packer {
             body: Vec::new(),
             keys: KeyList::default(),
             wait: None,
+            is_alone: false,
             scratch: Vec::new(),
         }
     }
@@ -180,6 +183,10 @@ impl Packer {
         if self.len() >= self.limit_messages || self.wait.is_some_and(|shared| shared != wait) {
             return Packed::Full;
         }
+        let is_alone = message.asks_for_later();
+        if self.is_alone || (is_alone && self.len() > 0) {
+            return Packed::Full;
+        }
         self.scratch.clear();
         let keys_before = (self.keys.text.len(), self.keys.ends.len());
         complete(message, given, ids, moment, &mut self.scratch, &mut self.keys);
@@ -191,12 +198,14 @@ impl Packer {
         }
         item.encode(&mut self.body).expect("body and properties were checked against tighter limits");
         self.wait = Some(wait);
+        self.is_alone = is_alone;
         Packed::Added
     }
 
     /// Takes the batch and starts an empty one. The request has its own unique key.
     pub(crate) fn finish(&mut self, topic: &str, ids: &UniqueIds, moment: Moment) -> Outgoing {
         let wait = self.wait.take().unwrap_or(true);
+        self.is_alone = false;
         let mut text = Vec::with_capacity(64);
         properties_text::push(&mut text, property::WAIT, if wait { "true" } else { "false" });
         properties_text::push(&mut text, property::UNIQUE_KEY, &ids.next(moment).to_string());
@@ -218,5 +227,6 @@ impl Packer {
         self.body.clear();
         self.keys = KeyList::default();
         self.wait = None;
+        self.is_alone = false;
     }
 }

@@ -21,7 +21,7 @@ impl Producer {
     ///
     /// Messages of one order key, or of one given queue, keep their order: when one of them fails, those that wait behind it for
     /// the same queue fail with [`ClientError::NotSent`]. Messages that gather while a request is under way are sent together as a
-    /// batch, uncompressed; those to a topic that takes no batches, such as a retry topic, one by one. The timeout begins when the
+    /// batch, uncompressed; delayed ones, and those to a topic that takes no batches, such as a retry topic, one by one. The timeout begins when the
     /// message's request is made; a batch has the longest one of its messages.
     ///
     /// # Errors

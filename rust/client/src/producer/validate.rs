@@ -12,14 +12,8 @@ use crate::error::ClientError;
 pub(crate) const MAX_PROPERTIES_BYTES: usize = properties_text::MAX_BYTES - 512;
 
 /// Properties that ask for a feature that does not exist yet, and the feature's name.
-const UNSUPPORTED: [(&str, &str); 6] = [
-    (property::TRANSACTION_PREPARED, "transaction"),
-    (property::DELAY, "delayed"),
-    (property::TIMER_DELAY_SEC, "timer"),
-    (property::TIMER_DELAY_MS, "timer"),
-    (property::TIMER_DELIVER_MS, "timer"),
-    (property::INNER_MULTI_DISPATCH, "multi-queue"),
-];
+const UNSUPPORTED: [(&str, &str); 2] =
+    [(property::TRANSACTION_PREPARED, "transaction"), (property::INNER_MULTI_DISPATCH, "multi-queue")];
 
 /// The missing feature that a property asks for; `None` for every other property. A send refuses such a message by name.
 #[must_use]
@@ -141,13 +135,9 @@ pub(crate) fn check_batch_topic(topic: &str) -> Result<(), ClientError> {
     Err(ClientError::InvalidTopic { topic: topic.to_owned(), reason: "takes no batches".to_owned() })
 }
 
-/// `DELAY=0` and `TRAN_MSG=false` ask for nothing.
+/// `TRAN_MSG=false` asks for nothing.
 fn asks_for_it(property: &str, value: &str) -> bool {
-    match property {
-        property::DELAY => value.trim() != "0",
-        property::TRANSACTION_PREPARED => value.eq_ignore_ascii_case("true"),
-        _ => true,
-    }
+    property != property::TRANSACTION_PREPARED || value.eq_ignore_ascii_case("true")
 }
 
 /// Whether a batch may go to the topic. Brokers refuse batches to retry topics and to topics with the longest names.
@@ -172,14 +162,9 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
-        for (name, value, feature) in [
-            ("TRAN_MSG", "true", "transaction"),
-            ("DELAY", "3", "delayed"),
-            ("TIMER_DELAY_SEC", "1", "timer"),
-            ("TIMER_DELAY_MS", "1", "timer"),
-            ("TIMER_DELIVER_MS", "1", "timer"),
-            ("INNER_MULTI_DISPATCH", "%LMQ%a", "multi-queue"),
-        ] {
+        for (name, value, feature) in
+            [("TRAN_MSG", "true", "transaction"), ("INNER_MULTI_DISPATCH", "%LMQ%a", "multi-queue")]
+        {
             let error = check_message(&with(name, value), Given::default(), LIMIT).unwrap_err();
             assert_eq!(error, ClientError::Unsupported { feature, property: format!("{name}={value}") });
             assert!(!error.retryable());
@@ -187,8 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn a_property_that_asks_for_nothing_is_no_reason_to_refuse() {
-        assert_eq!(check_message(&with("DELAY", "0"), Given::default(), LIMIT), Ok(()));
+    fn other_properties_are_no_reason_to_refuse() {
+        assert_eq!(check_message(&with("DELAY", "3"), Given::default(), LIMIT), Ok(()));
+        assert_eq!(check_message(&with("TIMER_DELIVER_MS", "1"), Given::default(), LIMIT), Ok(()));
         assert_eq!(check_message(&with("TRAN_MSG", "false"), Given::default(), LIMIT), Ok(()));
         assert_eq!(check_message(&with("colour", "red"), Given::default(), LIMIT), Ok(()));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rocketpy_client::{
     Admin, Client, ClientConfig, ClientError, Producer, ProducerConfig, SendOptions, SendStatus,
 };
-use rocketpy_model::{Message, MessageQueue};
+use rocketpy_model::{Later, Message, MessageQueue};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::{Command, properties_text};
 use tokio::runtime::Handle;
@@ -341,7 +341,7 @@ async fn a_oneway_send_asks_for_no_answer() {
 async fn an_unsupported_message_never_reaches_the_broker() {
     let peer = single(1);
     let producer = producer(&client(&[&peer])).await;
-    for (name, value) in [("DELAY", "3"), ("TRAN_MSG", "true"), ("TIMER_DELAY_SEC", "5")] {
+    for (name, value) in [("TRAN_MSG", "true"), ("INNER_MULTI_DISPATCH", "%LMQ%a")] {
         let mut message = Message::new("t", "x");
         message.properties.set(name, value).unwrap();
         let one = producer.send(&message, SendOptions::default()).await.unwrap_err();
@@ -353,6 +353,33 @@ async fn an_unsupported_message_never_reaches_the_broker() {
         }
     }
     assert!(peer.seen(request::SEND_MESSAGE_V2).is_empty());
+}
+
+#[tokio::test]
+async fn a_delayed_message_is_in_no_batch_however_it_is_sent() {
+    let peer = single(1);
+    let producer = producer(&client(&[&peer])).await;
+    let mut later = Message::new("t", "later");
+    later.set_later(Later::AtMs(1_700_000_000_000));
+    let now = Message::new("t", "now");
+    let messages = vec![now.clone(), now.clone(), later.clone(), later.clone(), now.clone(), now.clone()];
+    let sent = producer.send_many(messages.clone(), SendOptions::default()).await.unwrap();
+    assert_eq!((sent.acknowledged(), sent.requests()), (6, 4));
+    let sends = || peer.seen(request::SEND_BATCH_MESSAGE).len();
+    assert_eq!((sends(), peer.seen(request::SEND_MESSAGE_V2).len()), (2, 2));
+    for request in peer.seen(request::SEND_MESSAGE_V2) {
+        assert!(request.ext.get("i").unwrap().contains("TIMER_DELIVER_MS\u{1}1700000000000\u{2}"));
+    }
+    let hold = SendOptions::default;
+    let mut pending = Vec::new();
+    for message in [later.clone(), later.clone(), later.clone()] {
+        pending.push(producer.submit(message, hold()).await.unwrap());
+    }
+    for one in pending {
+        one.await.unwrap();
+    }
+    producer.send(&later, SendOptions::default()).await.unwrap();
+    assert_eq!((sends(), peer.seen(request::SEND_MESSAGE_V2).len()), (2, 6));
 }
 
 #[tokio::test]
