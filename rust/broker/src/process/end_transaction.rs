@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocketpy_env::now_ms;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_model::{PhysicalOffset, property, sys_flag, system};
+use rocketpy_model::{PhysicalOffset, perm, property, sys_flag, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{EndTransactionRequestHeader, Header};
 use rocketpy_protocol::record::RecordView;
@@ -18,7 +18,7 @@ use rocketpy_store::{KeyKind, ReadLimits, StoreError};
 use tracing::debug;
 
 use crate::call::{Call, aside, read_aside, without_body};
-use crate::put::{AckCondition, StoredAgain, acknowledge, check_writable};
+use crate::put::{AckCondition, StoredAgain, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::transaction::{Claim, End, immunity_ms, millis, real};
@@ -83,7 +83,10 @@ pub(crate) async fn end_half(
     bytes: &Bytes,
 ) -> Result<AckCondition, Refusal> {
     let header = EndTransactionRequestHeader::read(&request.ext)?;
-    check_writable(shared)?;
+    let permission = shared.role.get().permission(); // what was begun may be ended where new messages are refused
+    if permission & perm::WRITE == 0 {
+        return Err(Refusal::BrokerNotWritable { broker: shared.config.broker_name.clone(), permission });
+    }
     let offset = header.commit_log_offset;
     let record = RecordView::parse(bytes).map_err(|_| Refusal::NoMessageAt { offset })?;
     let timeout_ms = millis(shared.config.transaction_timeout);

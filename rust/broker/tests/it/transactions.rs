@@ -153,5 +153,8 @@ async fn an_unknown_state_has_no_answer_and_what_names_no_half_message_is_refuse
     let answer =
         fixture.send(Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", "x") }).await;
     assert_eq!(answer.code, 16, "{:?}", answer.remark);
+    assert!(answer.remark.unwrap().contains("rejectTransactionMessage"));
+    let fixture = fixture.restart_with(|config| config.broker_permission = 4).await;
     assert_eq!(fixture.call(end(place, COMMIT, false)).await.code, 0, "what was begun may be ended");
+    fixture.wait_for_end("orders", 0, 1).await;
 }
