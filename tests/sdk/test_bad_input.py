@@ -103,14 +103,13 @@ def test_a_queue_id_out_of_range_is_never_stored(broker, rocketpy_server, rocket
 
 
 @pytest.mark.parametrize(
-    ("properties", "feature"),
+    ("properties", "sys_flag", "feature"),
     [
-        ("TRAN_MSG\x01true\x02", "(?i)transaction"),
-        ("TIMER_DELAY_SEC\x0110\x02", "(?i)timer|delay"),
+        ("a\x01b\x02", "4", "(?i)transaction"),  # no property asks for one
+        ("TIMER_DELAY_SEC\x0110\x02", "0", "(?i)timer|delay"),
     ],
 )
-def test_what_is_not_there_yet_is_refused_by_name(broker, properties, feature):
-    sys_flag = "4" if "TRAN" in properties else "0"
+def test_what_is_not_there_yet_or_only_half_asked_for_is_refused_by_name(broker, properties, sys_flag, feature):
     answer = broker.answer(
         request(SEND_MESSAGE, {**SEND, "topic": fresh_name(), "properties": properties, "sysFlag": sys_flag}, b"text")
     )
