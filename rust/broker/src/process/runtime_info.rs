@@ -39,6 +39,12 @@ const ONE_FIGURE: &[(&str, &str, Option<Label>)] = &[
     ("peerMemoryBytes", "peer_memory", None),
     ("peerMemoryLimitBytes", "peer_memory_limit", None),
     ("peersClosedForMemory", "peers_closed_for_memory_total", None),
+    ("delayedDelivered", "delayed_delivered_total", None),
+    ("delayedDropped", "delayed_dropped_total", None),
+    ("transactionsCommitted", "transactions_committed_total", None),
+    ("transactionsRolledBack", "transactions_rolled_back_total", None),
+    ("transactionsGivenUp", "transactions_given_up_total", None),
+    ("transactionsChecked", "transactions_checked_total", None),
 ];
 
 /// Keys whose text is the rates of three windows.

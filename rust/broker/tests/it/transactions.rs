@@ -110,6 +110,7 @@ async fn a_producer_is_asked_until_it_answers_and_the_answer_counts_once() {
     fixture.put("orders", 0, "after").await;
     fixture.wait_for_end("orders", 0, 2).await;
     assert_eq!(fixture.pull(Pull::new("orders", 0)).await.bodies(), ["order", "after"]);
+    assert_eq!(crate::state::runtime_value(&fixture, "transactionsCommitted").await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]

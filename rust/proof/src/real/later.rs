@@ -54,6 +54,7 @@ pub(super) struct Half {
     queue_offset: i64,
     physical_offset: i64,
     is_committed: bool,
+    was_ended: bool,
 }
 
 fn retry_topic() -> String {
@@ -125,10 +126,10 @@ impl Load {
         later.came = came.into_values().collect();
     }
 
-    /// A half message whose end had no answer, else any.
+    /// A half message whose end had no answer, or only one; else any.
     fn draw_half(&self, rng: &mut Rng) -> Option<Half> {
         let mut later = self.later.lock();
-        later.in_doubt.pop().or_else(|| rng.choice(&later.halves).copied())
+        later.to_end.pop().or_else(|| rng.choice(&later.halves).copied())
     }
 
     fn take_came(&self) -> Option<Came> {
@@ -181,6 +182,7 @@ impl Load {
                 queue_offset: header.queue_offset,
                 physical_offset: start.cast_signed(),
                 is_committed,
+                was_ended: false,
             });
         }
         true
@@ -204,8 +206,8 @@ impl Load {
         let command = Command::request(request::END_TRANSACTION, &header);
         let call = Call::Decide { message: half.message, committed: half.is_committed };
         let is_answered = self.call_later(caller, broker, command, call).await.is_some();
-        if !is_answered {
-            self.later.lock().in_doubt.push(half);
+        if !is_answered || !half.was_ended {
+            self.later.lock().to_end.push(Half { was_ended: is_answered, ..half });
         }
         is_answered
     }

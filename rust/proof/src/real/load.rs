@@ -61,15 +61,15 @@ pub(super) struct Waited {
     pub given_back: BTreeSet<(u64, bool)>,
     /// Half messages; each may be ended again and again.
     pub halves: Vec<Half>,
-    /// Of those, the ones whose last end had no answer.
-    pub in_doubt: Vec<Half>,
+    /// Of those, the ones that are to be ended next: the last end had no answer, or was the first.
+    pub to_end: Vec<Half>,
 }
 
 impl Waited {
     /// A power cut may take half messages, and what comes later then lies in their places.
     pub(super) fn forget_halves(&mut self) {
         self.halves.clear();
-        self.in_doubt.clear();
+        self.to_end.clear();
     }
 }
 

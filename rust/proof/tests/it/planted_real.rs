@@ -9,7 +9,7 @@ use crate::power::can_cut;
 /// Lives of the server for each bug.
 const fn cycles(harness: Harness) -> u64 {
     match harness {
-        Harness::Kill => 40,
+        Harness::Kill => 120,
         Harness::Power => 96,
     }
 }
