@@ -126,7 +126,7 @@ impl Load {
         later.came = came.into_values().collect();
     }
 
-    /// A half message whose end had no answer, or only one; else any.
+    /// A half message that is to be ended next; else any.
     fn draw_half(&self, rng: &mut Rng) -> Option<Half> {
         let mut later = self.later.lock();
         later.to_end.pop().or_else(|| rng.choice(&later.halves).copied())
@@ -177,13 +177,18 @@ impl Load {
         if let Ok(header) = SendMessageResponseHeader::read(&answer.ext)
             && let Some(start) = start_of(&answer)
         {
-            self.later.lock().halves.push(Half {
+            let half = Half {
                 message: number,
                 queue_offset: header.queue_offset,
                 physical_offset: start.cast_signed(),
                 is_committed,
                 was_ended: false,
-            });
+            };
+            let mut later = self.later.lock();
+            later.halves.push(half);
+            if number.is_multiple_of(2) {
+                later.to_end.push(half); // the others are ended later, or never
+            }
         }
         true
     }

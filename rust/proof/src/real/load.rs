@@ -61,7 +61,7 @@ pub(super) struct Waited {
     pub given_back: BTreeSet<(u64, bool)>,
     /// Half messages; each may be ended again and again.
     pub halves: Vec<Half>,
-    /// Of those, the ones that are to be ended next: the last end had no answer, or was the first.
+    /// Of those, the ones that are to be ended next: they are new, or the last end had no answer, or was the first.
     pub to_end: Vec<Half>,
 }
 
