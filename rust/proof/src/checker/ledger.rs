@@ -63,8 +63,9 @@ pub(super) struct Ledger {
     messages: BTreeMap<u64, Message>,
     /// The message of each entry that was ever seen.
     places: HashMap<QueueName, BTreeMap<u64, u64>>,
-    /// Ends of the queues at the last audit.
+    /// Ends of the queues at the last audit, and where those begin that had messages.
     ends: Option<HashMap<QueueName, u64>>,
+    starts: HashMap<QueueName, u64>,
     flushed: u64,
     /// Retention may have removed the log before this, for all topics and for single ones or queues of them. Queue offsets stay used.
     expired: u64,
@@ -88,6 +89,7 @@ impl Default for Ledger {
             messages: BTreeMap::new(),
             places: HashMap::new(),
             ends: None,
+            starts: HashMap::new(),
             flushed: 0,
             expired: 0,
             expired_of: BTreeMap::new(),
@@ -160,6 +162,11 @@ impl Ledger {
     /// The log is known to be durable before this.
     pub(super) const fn flushed_to(&self) -> u64 {
         self.flushed
+    }
+
+    /// The first message of a queue, or its end where it has none.
+    pub(super) fn audited_start(&self, queue: &QueueName) -> u64 {
+        self.starts.get(queue).copied().or_else(|| self.audited_end(queue)).unwrap_or(0)
     }
 
     pub(super) fn audited_end(&self, queue: &QueueName) -> Option<u64> {

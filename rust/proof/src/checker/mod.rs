@@ -177,8 +177,11 @@ impl Checker {
                 group_of(&mut self.groups, group).dead_letter(wrongs, *message);
             }
             Event::Positioned { group, queue, offset } => {
-                let end = self.ledger.audited_end(queue);
-                group_of(&mut self.groups, group).positioned(wrongs, queue, *offset, end);
+                // Where retention has removed the first messages, a group begins behind them.
+                if *offset > self.ledger.audited_start(queue) {
+                    let end = self.ledger.audited_end(queue);
+                    group_of(&mut self.groups, group).positioned(wrongs, queue, *offset, end);
+                }
             }
         }
     }

@@ -268,6 +268,15 @@ fn a_deleted_topic_takes_its_messages_numbers_and_positions_along() {
 }
 
 #[test]
+fn c12_a_group_that_committed_nothing_begins_at_the_first_message_that_is_left() {
+    let positioned = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset };
+    let left =
+        || History::sync().sent(1, 0).sent(2, 1).sent(3, 2).expired(100).audited(vec![at(2, 1), at(3, 2)]);
+    left().then(positioned(1)).holds();
+    left().then(positioned(2)).breaks(Rule::C12);
+}
+
+#[test]
 fn a_deletion_that_did_not_return_happened_or_did_not() {
     let asked = || History::sync().sent(1, 0).asked_to_delete().crash(CrashKind::Kill);
     asked().audited(vec![]).sent(2, 0).received(vec![at(2, 0)]).then(Event::End).holds();

@@ -23,6 +23,11 @@ impl Ledger {
         }
         let ends = last_ends.into_iter().chain(ends.iter().cloned()).collect();
         self.check_ends(wrongs, &ends);
+        self.starts.clear();
+        for delivery in deliveries {
+            let start = self.starts.entry(delivery.queue.clone()).or_insert(delivery.offset);
+            *start = delivery.offset.min(*start);
+        }
         self.ends = Some(ends);
         self.power_cut = false;
         self.cut_at = None;
