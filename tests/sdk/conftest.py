@@ -24,13 +24,26 @@ CHILD_SECONDS = 300
 
 @pytest.fixture
 def child(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs Python source in a process of its own, with warnings as errors, and gives what it wrote and how it ended."""
+    """Runs Python source in a process of its own, with warnings as errors, and gives what it wrote and how it ended.
+
+    One that does not end is aborted, with its children, and so writes where each thread stood.
+    """
 
     def run(source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(source))
         command = [sys.executable, "-W", "error", "-X", "faulthandler", str(script), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+            try:
+                output = process.communicate(timeout=CHILD_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGABRT)
+                pytest.fail(f"it did not end within {CHILD_SECONDS} s:\n" + "\n".join(process.communicate()))
+            except BaseException:  # Ctrl-C reaches only this process
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, *output)
 
     return run
 

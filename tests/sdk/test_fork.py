@@ -182,8 +182,9 @@ running = threading.Barrier(3)  # a fork in the middle of another thread's impor
 def send():
     producer.submit(Message("busy", b"text"))
     running.wait()
-    while not stop.is_set():
-        producer.submit(Message("busy", b"text"))
+    while not stop.is_set():  # a hundred at a time: a slow disk is not to decide how long a child waits for its send
+        for outcome in [producer.submit(Message("busy", b"text")) for _ in range(100)]:
+            outcome.result()
 
 def wait():
     with server.consumer("busy", "topic") as reader:
