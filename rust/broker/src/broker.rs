@@ -21,6 +21,7 @@ use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
 use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
+use crate::timer::{self, TimerDelivery, TimerProgress};
 use crate::transaction::{TransactionCheck, settle_at_stop};
 use crate::{BrokerConfig, BrokerError};
 
@@ -112,8 +113,8 @@ impl Broker {
 
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
     ///
-    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, and `transaction check`, `registration at ADDRESS`
-    /// for each name server.
+    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, `timer delivery`,
+    /// `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
     }
@@ -165,7 +166,11 @@ impl Broker {
         aside(move || settle_at_stop(&shared)).await;
         write_tables(&self.shared).await;
         let shared = self.shared.clone();
-        aside(move || delay::write_at_stop(&shared)).await;
+        aside(move || {
+            delay::write_at_stop(&shared);
+            timer::settle_at_stop(&shared);
+        })
+        .await;
         let shared = self.shared.clone();
         aside(move || close_store(&shared)).await;
         info!(local_addr = %self.local_addr, "broker stopped");
@@ -296,6 +301,8 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(Sampling::new(shared.clone())));
     services.start(Arc::new(OffsetPersistence::new(shared.clone())));
     services.start(Arc::new(DelayDelivery(shared.clone())));
+    services.start(Arc::new(TimerDelivery(shared.clone())));
+    services.start(Arc::new(TimerProgress::new(shared.clone())));
     services.start(Arc::new(TransactionCheck(shared.clone())));
     services
 }
@@ -349,6 +356,7 @@ impl StoreListener for Listener {
     fn arrived(&self, arrivals: &[Arrival]) {
         process::held::arrived(&self.shared, arrivals);
         self.shared.delays.arrived(arrivals);
+        self.shared.timers.arrived(arrivals);
         self.shared.transactions.arrived(arrivals);
     }
 

@@ -137,6 +137,10 @@ pub struct BrokerConfig {
     pub transaction_check_interval: Duration,
     /// `transactionCheckMax`, default 15: questions for a half message; then it is given up.
     pub transaction_check_max: u32,
+    /// `timerMaxDelaySec`, default 3 days: how far ahead the time of a timer message may be.
+    pub max_timer_delay: Duration,
+    /// `recallMessageEnable`, default true (Apache: false): whether a message that waits for its time may be recalled.
+    pub recalls: bool,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
     pub client_expiry: Duration,
     /// Interval of the checks for clients that went silent; default 10 s.
@@ -205,6 +209,8 @@ impl Default for BrokerConfig {
             transaction_timeout: Duration::from_secs(6),
             transaction_check_interval: Duration::from_secs(30),
             transaction_check_max: 15,
+            max_timer_delay: Duration::from_secs(259_200),
+            recalls: true,
             client_expiry: Duration::from_secs(120),
             expire_clients_every: Duration::from_secs(10),
             max_transfer_bytes: 1 << 20,

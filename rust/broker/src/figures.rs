@@ -120,6 +120,11 @@ impl Figures {
         self.add("puts_failed_total", Requests, Value::Count(totals.put_failures));
         self.add("delayed_delivered_total", Messages, Value::Count(shared.delays.delivered()));
         self.add("delayed_dropped_total", Messages, Value::Count(shared.delays.dropped()));
+        let timers = &shared.timers;
+        self.add("timers_waiting", Messages, Value::Count(timers.waiting()));
+        self.add("timers_delivered_total", Messages, Value::Count(timers.delivered()));
+        self.add("timers_recalled_total", Messages, Value::Count(timers.recalled()));
+        self.add("timers_dropped_total", Messages, Value::Count(timers.dropped()));
         for (name, end) in [
             ("transactions_committed_total", End::Commit),
             ("transactions_rolled_back_total", End::Rollback),

@@ -36,6 +36,7 @@ mod table;
 mod tasks;
 #[cfg(test)]
 mod testing;
+mod timer;
 mod topic_attribute;
 mod transaction;
 mod waiting;

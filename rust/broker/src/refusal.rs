@@ -59,10 +59,22 @@ pub(crate) enum Refusal {
     #[error("the message properties have {size_bytes} bytes, at most {limit_bytes} are possible")]
     PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
     #[error(
-        "timer messages are not supported by this broker (property {property}); delay by a level, DELAY from 1 to 18"
+        "property {property} says no time; give a level from 1 to 18 in DELAY, or a whole number of TIMER_DELAY_SEC, TIMER_DELAY_MS, or \
+         TIMER_DELIVER_MS in Unix milliseconds"
     )]
-    Delay { property: &'static str },
-    #[error("a batch cannot be delayed (property DELAY); send the messages one by one")]
+    NoTime { property: &'static str },
+    #[error(
+        "property {property} asks for a delivery in {wait_ms} ms, more than timerMaxDelaySec {limit_seconds}; send it later, or raise the \
+         limit"
+    )]
+    TooFar { property: &'static str, wait_ms: u64, limit_seconds: u64 },
+    #[error("messages cannot be recalled on broker {broker} (recallMessageEnable)")]
+    RecallsOff { broker: String },
+    #[error("recall handle {handle} cannot be used: {reason}")]
+    RecallHandle { handle: String, reason: String },
+    #[error("the time of the message is over, it cannot be recalled")]
+    LateRecall,
+    #[error("a batch cannot be delayed (DELAY or a timer property); send the messages one by one")]
     DelayedBatch,
     #[error("a batch cannot be sent in a transaction (property TRAN_MSG); send the messages one by one")]
     TransactionalBatch,
@@ -185,16 +197,19 @@ impl Refusal {
             Self::NoBody
             | Self::BodyTooLong { .. }
             | Self::PropertiesTooLong { .. }
-            | Self::Delay { .. }
+            | Self::NoTime { .. }
+            | Self::TooFar { .. }
+            | Self::LateRecall
             | Self::DelayedBatch
             | Self::TransactionalBatch
             | Self::TransactionFlag { .. }
             | Self::InnerBatch { .. }
             | Self::BatchToRetryTopic { .. }
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
-            Self::LateEnd { .. } => response::ILLEGAL_OPERATION,
+            Self::LateEnd { .. } | Self::RecallHandle { .. } => response::ILLEGAL_OPERATION,
             Self::SendDenied { .. }
             | Self::TransactionsOff { .. }
+            | Self::RecallsOff { .. }
             | Self::TopicNotReadable { .. }
             | Self::BrokerNotWritable { .. }
             | Self::BrokerNotReadable { .. }

@@ -31,6 +31,7 @@ use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
 use crate::table::topic::{TopicChange, TopicTable};
 use crate::tasks::Tasks;
+use crate::timer::Timers;
 use crate::transaction::Transactions;
 use crate::waiting::Waiting;
 use crate::{BrokerConfig, BrokerError, FlushMode, topic_attribute};
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) held_sends: HeldSends,
     /// Messages that wait for a delay level.
     pub(crate) delays: Delays,
+    /// Messages that wait for their time.
+    pub(crate) timers: Timers,
     /// Messages that wait for the end of their transaction.
     pub(crate) transactions: Transactions,
     /// Pulls of what is not in memory.
@@ -126,6 +129,7 @@ impl Shared {
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         missing.warn(&store, &topics);
         let delays = Delays::open(&store)?;
+        let timers = Timers::open(&store)?;
         let transactions = Transactions::open(&store, &offsets)?;
         let started_at_ms = now_ms();
         let shared = Self {
@@ -141,6 +145,7 @@ impl Shared {
             }),
             held_sends: HeldSends::default(),
             delays,
+            timers,
             transactions,
             cold_pulls: DiskReads::new(),
             look_ups: DiskReads::new(),

@@ -76,11 +76,17 @@ pub enum Bug {
     MarkBeforeCommit,
     /// A second commit of the same half message stores it again.
     CommittedAgain,
+    /// The progress of the timers is written before the copies are durable.
+    TimerAheadOfLog,
+    /// Timer messages are stored again half a second early.
+    TimerTooEarly,
+    /// Some slots of the wheel are passed over.
+    WheelSlotLost,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 35] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -113,6 +119,9 @@ impl Bug {
         Self::RetryNotCounted,
         Self::MarkBeforeCommit,
         Self::CommittedAgain,
+        Self::TimerAheadOfLog,
+        Self::TimerTooEarly,
+        Self::WheelSlotLost,
     ];
 
     /// What it is, in words.
@@ -150,6 +159,9 @@ impl Bug {
             Self::RetryNotCounted => "count lost at send-back",
             Self::MarkBeforeCommit => "mark before commit",
             Self::CommittedAgain => "second commit stores again",
+            Self::TimerAheadOfLog => "timer progress ahead of the log",
+            Self::TimerTooEarly => "timer messages early",
+            Self::WheelSlotLost => "lost wheel slot",
         }
     }
 }

@@ -30,6 +30,7 @@ mod recovery;
 mod retention;
 mod store;
 mod sync;
+pub mod timer;
 pub mod tools;
 mod wake;
 

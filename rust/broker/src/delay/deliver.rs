@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
-use rocketpy_protocol::code::response;
+use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::{QueueEntry, StoreError};
+use rocketpy_store::QueueEntry;
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
 use super::{LEVELS, State};
-use crate::put::StoredAgain;
+use crate::put::{Late, deliver_late, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -20,13 +19,6 @@ use crate::shared::Shared;
 const TURN: usize = 64;
 /// Pause after a message could not be stored for now.
 const RETRY_MS: i64 = 1000;
-
-/// What became of a message that is due.
-enum Outcome {
-    Delivered,
-    /// It can never be delivered; the reason.
-    Dropped(String),
-}
 
 /// Stores again what is due at a time, a bounded number of messages. Blocks; puts wait on the runtime.
 ///
@@ -119,49 +111,22 @@ fn advance(
 /// # Errors
 /// The message could not be stored for now.
 fn deliver_one(shared: &Arc<Shared>, entry: &QueueEntry, runtime: &Handle) -> Result<(), Refusal> {
-    match store_again(shared, entry, runtime)? {
-        Outcome::Delivered => {
+    let outcome = match due_record(shared, entry.physical_offset)? {
+        Ok(bytes) => match RecordView::parse(&bytes) {
+            Ok(record) => deliver_late(shared, runtime, &record, Ok)?,
+            Err(_) => Late::Dropped("its record is damaged".to_owned()),
+        },
+        Err(reason) => Late::Dropped(reason),
+    };
+    match outcome {
+        Late::Delivered => {
             shared.delays.delivered.fetch_add(1, Ordering::Relaxed);
         }
-        Outcome::Dropped(reason) => {
+        Late::Dropped(reason) => {
             shared.delays.dropped.fetch_add(1, Ordering::Relaxed);
             let (queue_offset, physical_offset) = (entry.queue_offset, entry.physical_offset);
             error!(%queue_offset, %physical_offset, reason, "delayed message dropped");
         }
     }
     Ok(())
-}
-
-fn store_again(shared: &Arc<Shared>, entry: &QueueEntry, runtime: &Handle) -> Result<Outcome, Refusal> {
-    let dropped = |reason: &str| Ok(Outcome::Dropped(reason.to_owned()));
-    let bytes = match shared.store.record_at(entry.physical_offset) {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => return dropped("its record is gone"),
-        Err(error @ StoreError::Env(_)) => return Err(error.into()),
-        Err(error) => return dropped(&error.to_string()),
-    };
-    let Ok(record) = RecordView::parse(&bytes) else { return dropped("its record is damaged") };
-    let Some(topic) = record.property(property::REAL_TOPIC) else { return dropped("it names no topic") };
-    let queue_id = record.property(property::REAL_QUEUE_ID).and_then(|id| id.parse::<i32>().ok());
-    if topic == system::HALF_TOPIC {
-        return dropped("it is the half of a transaction");
-    }
-    let again = StoredAgain::of(&record).to(topic, queue_id.unwrap_or(-1));
-    let stored = runtime.block_on(again.put_or_beside(shared)).map(drop);
-    match stored {
-        Ok(()) => Ok(Outcome::Delivered),
-        Err(refusal) if is_lasting(&refusal) => Ok(Outcome::Dropped(refusal.to_string())),
-        Err(refusal) => Err(refusal),
-    }
-}
-
-/// Whether the same put is refused for ever, and would keep back all that wait behind it.
-fn is_lasting(refusal: &Refusal) -> bool {
-    matches!(
-        refusal.code(),
-        response::INVALID_PARAMETER
-            | response::MESSAGE_ILLEGAL
-            | response::TOPIC_NOT_EXIST
-            | response::NO_PERMISSION
-    )
 }

@@ -11,6 +11,7 @@ mod new_topic;
 mod offset;
 mod page;
 mod pull;
+mod recall;
 pub(crate) mod route;
 mod runtime_info;
 mod send;

@@ -6,7 +6,7 @@ use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
-use super::{client, end_transaction, group, held, message, offset, send, send_back, state, topic};
+use super::{client, end_transaction, group, held, message, offset, recall, send, send_back, state, topic};
 use crate::call::{Call, Function, Serve, answer_later, aside};
 
 /// What is done with a request.
@@ -76,6 +76,7 @@ request_table! {
     QUERY_MESSAGE => looks_up_once_dispatched(message::query);
     CONSUMER_SEND_MSG_BACK => Route::Replies(send_back::send_back);
     END_TRANSACTION => Route::Replies(end_transaction::end);
+    RECALL_MESSAGE => Route::Replies(recall::recall);
     SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => refused("request-reply is not there yet");
 
     // Offsets.
@@ -133,6 +134,8 @@ request_table! {
         });
     });
 
+    GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.shared));
+
     // What is not there yet.
     UPDATE_BROKER_CONFIG
         => refused("the configuration is read at start; change it there and restart");
@@ -144,7 +147,6 @@ request_table! {
     | GET_ALL_CONSUMER_OFFSET
     | GET_ALL_DELAY_OFFSET
     | GET_CLIENT_CONFIG
-    | GET_TIMER_CHECK_POINT
     | GET_TIMER_METRICS
     | RESET_CONSUMER_OFFSET_IN_BROKER
     | WHO_CONSUME_THE_MESSAGE
@@ -170,7 +172,6 @@ request_table! {
     | UPDATE_AND_GET_GROUP_FORBIDDEN
     | CHECK_ROCKSDB_CQ_WRITE_PROGRESS
     | EXPORT_ROCKSDB_CONFIG_TO_JSON
-    | RECALL_MESSAGE
     | QUERY_ASSIGNMENT
     | SET_MESSAGE_REQUEST_MODE
     | GET_ALL_MESSAGE_REQUEST_MODE

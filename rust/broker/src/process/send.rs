@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use rocketpy_protocol::code::response;
+use rocketpy_protocol::handle::RecallHandle;
 use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageResponseHeader};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::{Command, Header};
@@ -33,7 +34,7 @@ pub(super) fn send(Call { shared, connection, request }: Call<'_>, reply: Reply)
         return new_topic::wait(shared, header.topic, request, reply);
     }
     match put(shared, Origin::Client, &message(&header, connection, request)) {
-        Ok(stored) => acknowledge_stored(shared, stored, reply),
+        Ok(stored) => acknowledge_stored(shared, header.topic, stored, reply),
         Err(NotPut::Refused(refusal)) => reply.send(refusal.response()),
         Err(NotPut::Missing(_)) => new_topic::wait(shared, header.topic, request, reply),
     }
@@ -47,13 +48,13 @@ pub(super) async fn put_and_answer(shared: &Arc<Shared>, request: &Command, repl
     };
     let connection = reply.connection().clone();
     match put_and_make(shared, Origin::Client, &message(&header, &connection, request)).await {
-        Ok(stored) => acknowledge_stored(shared, stored, reply),
+        Ok(stored) => acknowledge_stored(shared, header.topic, stored, reply),
         Err(refusal) => reply.send(refusal.response()),
     }
 }
 
-fn acknowledge_stored(shared: &Arc<Shared>, stored: Stored<'_>, reply: Reply) {
-    let response = answer(shared, &stored);
+fn acknowledge_stored(shared: &Arc<Shared>, topic: &str, stored: Stored<'_>, reply: Reply) {
+    let response = answer(shared, topic, &stored);
     acknowledge(shared, stored.ack, reply, response);
 }
 
@@ -80,7 +81,7 @@ fn message<'a>(
     }
 }
 
-fn answer(shared: &Shared, stored: &Stored<'_>) -> Response {
+fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Response {
     let places = stored.places.as_slice();
     let mut message_ids = String::with_capacity(MESSAGE_ID_CHARS.max(places.len() * 33));
     for place in places {
@@ -90,17 +91,33 @@ fn answer(shared: &Shared, stored: &Stored<'_>) -> Response {
         OffsetMessageId { host: shared.store_host(), physical_offset: *place }.write(&mut message_ids);
     }
     let unique_key = stored.unique_key.as_deref();
+    let recall_handle = recall_handle(shared, topic, stored).map(|handle| handle.to_string());
     let header = SendMessageResponseHeader {
         msg_id: &message_ids,
         queue_id: stored.queue_id as i32,
         queue_offset: super::offset::signed(stored.queue_offset.get()),
         transaction_id: unique_key,
         batch_uniq_id: None, // of inner-batch queues: with it, Java reports one id for a whole batch
-        recall_handle: None,
+        recall_handle: recall_handle.as_deref(),
         region: Some(&shared.config.region_id),
         trace_on: Some(if shared.config.trace_on { "true" } else { "false" }),
     };
     let mut command = respond(response::SUCCESS);
     header.write(&mut command.ext);
     command.into()
+}
+
+/// What recalls a message that waits for its time.
+fn recall_handle(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Option<RecallHandle> {
+    let unique_key = stored.unique_key.as_deref()?;
+    // The names stand in it with spaces between.
+    if !shared.config.recalls || unique_key.contains(' ') {
+        return None;
+    }
+    Some(RecallHandle {
+        topic: topic.to_owned(),
+        broker_name: shared.config.broker_name.clone(),
+        deliver_at_ms: stored.due_at_ms?,
+        unique_key: unique_key.to_owned(),
+    })
 }

@@ -10,6 +10,7 @@ use rocketpy_protocol::body::KvTable;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetBrokerConfigResponseHeader;
 use rocketpy_protocol::json;
+use rocketpy_remoting::Response;
 
 use super::runtime_info;
 use crate::Endpoint;
@@ -45,4 +46,9 @@ pub(super) fn config(shared: &Shared) -> Answer {
 pub(super) fn runtime_info(shared: &Shared) -> Answer {
     let figures = Figures::of(shared, Instant::now());
     Ok(success_json(&KvTable { table: runtime_info::render(&figures) }))
+}
+
+/// GET_TIMER_CHECK_POINT.
+pub(super) fn timer_checkpoint(shared: &Shared) -> Answer {
+    Ok(Response::success().with_body(shared.timers.checkpoint().encode().to_vec().into()))
 }

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rocketpy_env::random_u64;
-use rocketpy_model::{TopicConfig, name, perm, system};
+use rocketpy_env::{now_ms, random_u64};
+use rocketpy_model::{TopicConfig, name, perm, property, system};
 
 use super::message::{Delay, NewMessage, Origin, Template};
 use super::missing::{Missing, NotPut};
-use super::properties::Feature;
+use super::properties::{Feature, Timer};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -31,8 +31,27 @@ pub(super) struct Destination {
 pub(super) enum Wait {
     /// A delay level, in `SCHEDULE_TOPIC_XXXX`.
     Level(u32),
+    /// Its time in Unix milliseconds, in `rmq_sys_wheel_timer`.
+    Time(i64),
     /// The end of its transaction, in `RMQ_SYS_TRANS_HALF_TOPIC`.
     Transaction,
+}
+
+/// When a timer message is due; `None` when that is now.
+///
+/// # Errors
+/// It says no time, or one that is too far away.
+pub(super) fn due_later(shared: &Shared, timer: Timer) -> Result<Option<i64>, Refusal> {
+    let now_ms = now_ms();
+    let due_at_ms = timer.due_at_ms(now_ms)?;
+    let limit = shared.config.max_timer_delay;
+    match u64::try_from(due_at_ms.saturating_sub(now_ms)) {
+        Ok(0) | Err(_) => Ok(None),
+        Ok(wait_ms) if u128::from(wait_ms) > limit.as_millis() => {
+            Err(Refusal::TooFar { property: timer.property(), wait_ms, limit_seconds: limit.as_secs() })
+        }
+        Ok(_) => Ok(Some(due_at_ms)),
+    }
 }
 
 impl Destination {
@@ -50,22 +69,22 @@ impl Destination {
         }
     }
 
-    /// Where a message goes that asks for more than to be stored.
-    ///
-    /// This is the place of the features: a delay level leads to `SCHEDULE_TOPIC_XXXX`, a timer to `rmq_sys_wheel_timer`, a
-    /// transaction to `RMQ_SYS_TRANS_HALF_TOPIC`. Timers are not there yet.
+    /// Where a message goes that asks for more than to be stored: a delay level leads to `SCHEDULE_TOPIC_XXXX`, a time that is to come
+    /// to `rmq_sys_wheel_timer`, a transaction to `RMQ_SYS_TRANS_HALF_TOPIC`.
     ///
     /// # Errors
-    /// For what is not there yet, by the name of what the message asks for.
+    /// It asks for a time or a level that there is not.
     ///
     /// # Source
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
-    pub(super) fn for_feature(self, feature: Feature) -> Result<Self, Refusal> {
-        match feature {
-            Feature::Level(level) => Ok(Self { wait: Some(Wait::Level(level)), ..self }),
-            Feature::Delay { property } => Err(Refusal::Delay { property }),
-            Feature::Transaction => Ok(Self { wait: Some(Wait::Transaction), ..self }),
-        }
+    pub(super) fn for_feature(self, shared: &Shared, feature: Feature) -> Result<Self, Refusal> {
+        let wait = match feature {
+            Feature::Level(Some(level)) => Some(Wait::Level(level)),
+            Feature::Level(None) => return Err(Refusal::NoTime { property: property::DELAY }),
+            Feature::Timer(timer) => due_later(shared, timer)?.map(Wait::Time),
+            Feature::Transaction => Some(Wait::Transaction),
+        };
+        Ok(Self { wait, ..self })
     }
 
     /// A client's retry that was tried too often, or whose group consumes in order, goes to the dead letters.

@@ -7,6 +7,7 @@
 
 mod ack;
 mod destination;
+mod late;
 mod message;
 mod missing;
 pub(crate) mod properties;
@@ -18,7 +19,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 
 pub(crate) use ack::{AckCondition, acknowledge};
-use destination::{Destination, Wait};
+use destination::{Destination, Wait, due_later};
+pub(crate) use late::{Late, deliver_late, due_record};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
 use properties::{Feature, PropertyFacts, check_sys_flag, inspect};
@@ -44,6 +46,8 @@ pub(crate) struct Stored<'a> {
     size_bytes: u32,
     /// The message's own, or the one that the broker gave it; for a batch, the key of the batch itself.
     pub(crate) unique_key: Option<Cow<'a, str>>,
+    /// When it is due, of a message that waits for its time.
+    pub(crate) due_at_ms: Option<i64>,
     pub(crate) ack: AckCondition,
 }
 
@@ -108,7 +112,10 @@ fn check_and_append<'a>(
         check_sys_flag(message.sys_flag, facts.feature)?;
     }
     if let Some(feature) = feature_of(shared, message, &facts)? {
-        destination = destination.for_feature(feature)?;
+        destination = destination.for_feature(shared, feature)?;
+        if facts.recalls && matches!((feature, destination.wait), (Feature::Timer(_), None)) {
+            return Err(Refusal::LateRecall.into()); // else it would be a message of the topic
+        }
     }
     let stored = if message.is_batch {
         append_batch(shared, origin, message, destination, &facts)
@@ -121,7 +128,7 @@ fn check_and_append<'a>(
 /// What a message asks for that counts: a retry that asks for a delay level begins no transaction, whatever an old client left in it.
 ///
 /// # Errors
-/// Transactions are off, or the transaction asks for a time that is no delay level: it would be refused at its commit.
+/// Transactions are off, or the transaction asks for a time that would be refused at its commit.
 ///
 /// # Source
 /// docs/reference/store-format.md 9.2.
@@ -137,7 +144,10 @@ fn feature_of(
         (Some(Feature::Transaction), _) if shared.config.reject_transactions => {
             Err(Refusal::TransactionsOff { broker: shared.config.broker_name.clone() })
         }
-        (Some(Feature::Transaction), Some(Feature::Delay { property })) => Err(Refusal::Delay { property }),
+        (Some(Feature::Transaction), Some(Feature::Timer(timer))) => {
+            due_later(shared, timer)?; // else its commit would be refused
+            Ok(Some(Feature::Transaction))
+        }
         (feature, _) => Ok(feature),
     }
 }
@@ -189,6 +199,10 @@ fn append<'a>(
         places: Places::One(appended.physical_offset),
         size_bytes: appended.size_bytes,
         unique_key: facts.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
+        due_at_ms: match destination.wait {
+            Some(Wait::Time(due_at_ms)) => Some(due_at_ms),
+            _ => None,
+        },
         ack: condition(shared, &destination.topic, facts, appended.end),
     })
 }
@@ -196,7 +210,7 @@ fn append<'a>(
 /// Appends one record to its queue, or to the one in which it waits.
 ///
 /// # Source
-/// docs/reference/store-format.md 8.2 and 9.2.
+/// docs/reference/store-format.md 8.2, 8.4 and 9.2.
 fn place(
     shared: &Shared,
     origin: Origin,
@@ -211,6 +225,11 @@ fn place(
             let properties = properties::waiting(properties, level, topic, queue_id)?;
             let record = record(origin, message, destination, &properties);
             shared.store.append(&NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record })
+        }
+        Some(Wait::Time(due_at_ms)) => {
+            let properties = properties::timed(properties, due_at_ms, topic, queue_id)?;
+            let record = record(origin, message, destination, &properties);
+            shared.store.append(&NewRecord { topic: system::TIMER_TOPIC, queue_id: 0, ..record })
         }
         Some(Wait::Transaction) => {
             let properties = properties::half(properties, topic, queue_id)?;
@@ -227,23 +246,17 @@ fn append_batch<'a>(
     shared: &Shared,
     origin: Origin,
     message: &NewMessage<'a>,
-    mut destination: Destination,
+    destination: Destination,
     facts: &PropertyFacts<'a>,
 ) -> Result<Stored<'a>, Refusal> {
     let topic = &destination.topic.name;
     if topic.starts_with(system::RETRY_PREFIX) || topic.starts_with(system::DLQ_PREFIX) {
         return Err(Refusal::BatchToRetryTopic { topic: topic.clone() });
     }
+    check_batched(facts.feature)?;
     for item in batch::items(message.body) {
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
-        if let Some(feature) = inspect(item.properties, origin, message.delay).feature {
-            destination = destination.for_feature(feature)?;
-        }
-    }
-    match destination.wait {
-        None => {}
-        Some(Wait::Level(_)) => return Err(Refusal::DelayedBatch),
-        Some(Wait::Transaction) => return Err(Refusal::TransactionalBatch),
+        check_batched(inspect(item.properties, origin, message.delay).feature)?;
     }
     let appended = shared.store.append_batch(&record(origin, message, &destination, &[]))?;
     Ok(Stored {
@@ -252,8 +265,19 @@ fn append_batch<'a>(
         places: Places::Many(appended.physical_offsets),
         size_bytes: appended.size_bytes,
         unique_key: facts.unique_key.map(Cow::Borrowed),
+        due_at_ms: None,
         ack: condition(shared, &destination.topic, facts, appended.end),
     })
+}
+
+/// # Errors
+/// No batch can have what its message asks for.
+fn check_batched(feature: Option<Feature>) -> Result<(), Refusal> {
+    match feature {
+        None => Ok(()),
+        Some(Feature::Level(_) | Feature::Timer(_)) => Err(Refusal::DelayedBatch),
+        Some(Feature::Transaction) => Err(Refusal::TransactionalBatch),
+    }
 }
 
 fn record<'a>(

@@ -9,6 +9,7 @@ use rocketpy_protocol::properties_text::{self, MAX_BYTES};
 use super::message::{Delay, Origin};
 use crate::delay::LEVELS;
 use crate::refusal::Refusal;
+use crate::timer::slot_of;
 
 /// What the broker has to know about the properties of a message, found in one walk.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,10 @@ pub(super) struct PropertyFacts<'a> {
     has_broker_property: bool,
     /// The delay level is taken out.
     drops_delay: bool,
+    /// It has waited for its time already.
+    has_waited: bool,
+    /// It takes back another message.
+    pub(super) recalls: bool,
 }
 
 /// What a message asks for beyond being stored: it must not be stored as a plain message.
@@ -34,15 +39,56 @@ pub(super) struct PropertyFacts<'a> {
 /// docs/reference/protocol.md 2.3.13.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Feature {
-    /// Delivery at a later time that is not a delay level.
-    Delay {
-        /// The property that asks for it.
-        property: &'static str,
-    },
-    /// Delivery after a delay level, from 1 on.
-    Level(u32),
+    /// Delivery at a time that is not a delay level's.
+    Timer(Timer),
+    /// Delivery after a delay level, from 1 on; `None`: the property holds no number.
+    Level(Option<u32>),
     /// Delivery after a commit (`TRAN_MSG`).
     Transaction,
+}
+
+/// The time that a message is to be delivered at. Of several the greatest kind counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Timer {
+    kind: TimerKind,
+    /// `None`: the property holds no number, or one below 0.
+    number: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum TimerKind {
+    /// At a time in Unix milliseconds.
+    AtMs,
+    AfterMs,
+    AfterSeconds,
+}
+
+impl Timer {
+    fn new(kind: TimerKind, value: &[u8]) -> Self {
+        let number = str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok());
+        Self { kind, number: number.filter(|number| *number >= 0) }
+    }
+
+    /// When the message is due, in Unix milliseconds.
+    ///
+    /// # Errors
+    /// The property holds no time.
+    pub(super) fn due_at_ms(self, now_ms: i64) -> Result<i64, Refusal> {
+        let due_at_ms = self.number.and_then(|number| match self.kind {
+            TimerKind::AtMs => Some(number),
+            TimerKind::AfterMs => now_ms.checked_add(number),
+            TimerKind::AfterSeconds => number.checked_mul(1000).and_then(|after| now_ms.checked_add(after)),
+        });
+        due_at_ms.ok_or(Refusal::NoTime { property: self.property() })
+    }
+
+    pub(super) fn property(self) -> &'static str {
+        match self.kind {
+            TimerKind::AtMs => property::TIMER_DELIVER_MS,
+            TimerKind::AfterMs => property::TIMER_DELAY_MS,
+            TimerKind::AfterSeconds => property::TIMER_DELAY_SEC,
+        }
+    }
 }
 
 /// Reads the properties text.
@@ -70,17 +116,24 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
             }
             b"DELAY" => match level(value) {
                 Some(0) => continue,
-                Some(level) => Feature::Level(level),
-                None => Feature::Delay { property: property::DELAY },
+                level => Feature::Level(level),
             },
-            b"TIMER_DELAY_SEC" => Feature::Delay { property: property::TIMER_DELAY_SEC },
-            b"TIMER_DELAY_MS" => Feature::Delay { property: property::TIMER_DELAY_MS },
-            b"TIMER_DELIVER_MS" => Feature::Delay { property: property::TIMER_DELIVER_MS },
+            b"TIMER_DELAY_SEC" => Feature::Timer(Timer::new(TimerKind::AfterSeconds, value)),
+            b"TIMER_DELAY_MS" => Feature::Timer(Timer::new(TimerKind::AfterMs, value)),
+            b"TIMER_DELIVER_MS" => Feature::Timer(Timer::new(TimerKind::AtMs, value)),
+            b"TIMER_OUT_MS" => {
+                facts.has_waited = true;
+                continue;
+            }
+            b"TIMER_DEL_UNIQKEY" => {
+                facts.recalls = true;
+                continue;
+            }
             b"TRAN_MSG" if value.eq_ignore_ascii_case(b"true") => Feature::Transaction,
             _ => continue,
         };
         let counts = match feature {
-            Feature::Delay { .. } | Feature::Level(_) => delay != Delay::Over,
+            Feature::Timer(_) | Feature::Level(_) => delay != Delay::Over,
             Feature::Transaction => origin == Origin::Client,
         };
         if counts {
@@ -89,6 +142,11 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
                 facts.wait = facts.wait.max(Some(feature));
             }
         }
+    }
+    if facts.has_waited {
+        let is_timer = |feature: &Feature| matches!(feature, Feature::Timer(_));
+        facts.feature = facts.feature.filter(|feature| !is_timer(feature));
+        facts.wait = facts.wait.filter(|feature| !is_timer(feature));
     }
     facts
 }
@@ -147,6 +205,30 @@ pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Re
         }
     }
     properties_text::push(&mut out, property::DELAY, &level.to_string());
+    properties_text::push(&mut out, property::REAL_TOPIC, topic);
+    properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
+    check_length(&out)?;
+    Ok(out)
+}
+
+/// Writes the properties of a message that waits for its time, from those that it is delivered with.
+///
+/// The time stands in it as `TIMER_DELIVER_MS`, whatever the message asked by: it is the same after each further storing.
+///
+/// # Errors
+/// The text does not fit a record.
+///
+/// # Source
+/// docs/reference/store-format.md 8.4.
+pub(super) fn timed(text: &[u8], due_at_ms: i64, topic: &str, queue_id: u32) -> Result<Vec<u8>, Refusal> {
+    let mut out = Vec::with_capacity(text.len() + topic.len() + 96);
+    for (name, value) in properties_text::iter_bytes(text) {
+        if !matches!(name, b"REAL_TOPIC" | b"REAL_QID" | b"TIMER_OUT_MS" | b"TIMER_DELIVER_MS") {
+            properties_text::push_bytes(&mut out, name, value);
+        }
+    }
+    properties_text::push(&mut out, property::TIMER_DELIVER_MS, &due_at_ms.to_string());
+    properties_text::push(&mut out, property::TIMER_OUT_MS, &slot_of(due_at_ms).to_string());
     properties_text::push(&mut out, property::REAL_TOPIC, topic);
     properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
     check_length(&out)?;
@@ -230,6 +312,7 @@ fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<
 
 #[cfg(test)]
 mod tests {
+    use super::TimerKind::{AfterMs, AfterSeconds, AtMs};
     use super::*;
 
     /// The facts of a message that a client sends.
@@ -238,19 +321,43 @@ mod tests {
     }
 
     #[test]
+    fn a_time_is_counted_from_now_or_absolute() {
+        let due = |kind, text: &[u8]| Timer::new(kind, text).due_at_ms(1000).ok();
+        assert_eq!(due(AtMs, b"5"), Some(5));
+        assert_eq!(due(AfterMs, b" 5 "), Some(1005));
+        assert_eq!(due(AfterSeconds, b"5"), Some(6000));
+        for (kind, text) in [
+            (AtMs, "-5"),
+            (AfterMs, "soon"),
+            (AfterMs, &i64::MAX.to_string()),
+            (AfterSeconds, &(i64::MAX / 2).to_string()),
+        ] {
+            assert_eq!(due(kind, text.as_bytes()), None, "{kind:?} {text}");
+        }
+    }
+
+    #[test]
     fn the_greatest_feature_counts_and_only_while_it_is_asked_for() {
-        let delay = |property| Some(Feature::Delay { property });
-        let level = |level| Some(Feature::Level(level));
+        let timer = |kind, number| Some(Feature::Timer(Timer { kind, number }));
+        let level = |level| Some(Feature::Level(Some(level)));
+        let no_level = Some(Feature::Level(None));
         let transaction = Some(Feature::Transaction);
         for (text, feature, after_the_delay, of_the_broker) in [
             ("DELAY\u{1}3\u{2}", level(3), None, level(3)),
             ("DELAY\u{1}99\u{2}", level(18), None, level(18)),
             ("TIMER_DELAY_MS\u{1}1\u{2}DELAY\u{1}3\u{2}", level(3), None, level(3)),
             ("DELAY\u{1}-1\u{2}", None, None, None),
-            ("a\u{1}b\u{2}DELAY\u{1}soon", delay("DELAY"), None, delay("DELAY")),
-            ("TIMER_DELAY_SEC\u{1}1\u{2}", delay("TIMER_DELAY_SEC"), None, delay("TIMER_DELAY_SEC")),
-            ("TIMER_DELAY_MS\u{1}1\u{2}", delay("TIMER_DELAY_MS"), None, delay("TIMER_DELAY_MS")),
-            ("TIMER_DELIVER_MS\u{1}1\u{2}", delay("TIMER_DELIVER_MS"), None, delay("TIMER_DELIVER_MS")),
+            ("a\u{1}b\u{2}DELAY\u{1}soon", no_level, None, no_level),
+            ("TIMER_DELAY_SEC\u{1}1\u{2}", timer(AfterSeconds, Some(1)), None, timer(AfterSeconds, Some(1))),
+            ("TIMER_DELAY_MS\u{1}-1\u{2}", timer(AfterMs, None), None, timer(AfterMs, None)),
+            (
+                "TIMER_DELIVER_MS\u{1}x\u{2}TIMER_DELAY_MS\u{1}7\u{2}",
+                timer(AfterMs, Some(7)),
+                None,
+                timer(AfterMs, Some(7)),
+            ),
+            ("TIMER_DELIVER_MS\u{1}1\u{2}TIMER_OUT_MS\u{1}0\u{2}", None, None, None),
+            ("TIMER_OUT_MS\u{1}0\u{2}DELAY\u{1}3\u{2}", level(3), None, level(3)),
             ("TRAN_MSG\u{1}True\u{2}", transaction, transaction, None),
             ("TRAN_MSG\u{1}true\u{2}DELAY\u{1}3\u{2}", transaction, transaction, level(3)),
             ("DELAY\u{1}3\u{2}TRAN_MSG\u{1}true\u{2}", transaction, transaction, level(3)),

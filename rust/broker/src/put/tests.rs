@@ -15,7 +15,7 @@ async fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> S
             let place = stored.places.as_slice()[0];
             let bytes = shared.store.record_at(place).unwrap().expect("it was stored");
             let record = RecordView::parse(&bytes).unwrap();
-            if ![system::SCHEDULE_TOPIC, system::HALF_TOPIC].contains(&record.topic) {
+            if ![system::SCHEDULE_TOPIC, system::TIMER_TOPIC, system::HALF_TOPIC].contains(&record.topic) {
                 assert_eq!(stored.queue_id, record.queue_id);
             }
             format!("{} {}", record.topic, record.queue_id)
@@ -60,7 +60,12 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         (Broker, transaction, "known 0"),
         (Client, delayed, "SCHEDULE_TOPIC_XXXX 2"),
         (Broker, delayed, "SCHEDULE_TOPIC_XXXX 2"),
-        (Client, message("known", "DELAY\u{1}soon\u{2}"), "(property DELAY)"),
+        (Client, message("known", "DELAY\u{1}soon\u{2}"), "property DELAY says no time"),
+        (Client, message("known", "TIMER_DELAY_SEC\u{1}60\u{2}"), "rmq_sys_wheel_timer 0"),
+        (Broker, message("known", "TIMER_DELAY_MS\u{1}60000\u{2}"), "rmq_sys_wheel_timer 0"),
+        (Client, message("known", "TIMER_DELIVER_MS\u{1}5\u{2}"), "known 0"),
+        (Client, message("known", "TIMER_DELAY_SEC\u{1}259201\u{2}"), "more than timerMaxDelaySec 259200"),
+        (Client, message("known", "TIMER_DELAY_MS\u{1}1.5\u{2}"), "property TIMER_DELAY_MS says no time"),
         (Broker, waited, "known 0"),
         (Client, NewMessage { body: b"", ..plain }, "no body"),
         (Client, NewMessage { is_batch: true, ..plain }, "the batch cannot be decoded"),
@@ -69,7 +74,7 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
     let totals = shared.stats.totals();
-    assert_eq!((totals.put_messages, totals.put_failures), (12, 13));
+    assert_eq!((totals.put_messages, totals.put_failures), (15, 15));
 }
 
 #[tokio::test]

@@ -218,12 +218,21 @@ async fn a_committed_message_waits_for_its_delay_level() {
 }
 
 #[tokio::test]
+async fn a_committed_message_waits_for_its_time() {
+    let shared = open().await;
+    let half = prepare(&shared, "TIMER_DELAY_SEC\u{1}60\u{2}").await;
+    assert_eq!(count(&shared, system::TIMER_TOPIC, 0), 0);
+    end(&shared, half, COMMIT).await.unwrap();
+    assert_eq!((count(&shared, system::TIMER_TOPIC, 0), count(&shared, "orders", 1)), (1, 0));
+}
+
+#[tokio::test]
 async fn what_a_transaction_cannot_be_is_refused_before_it_is_stored() {
     let shared = open().await;
     let transaction = |more| format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}{more}");
-    let timed = transaction("TIMER_DELAY_MS\u{1}5\u{2}");
+    let timed = transaction("TIMER_DELAY_SEC\u{1}999999\u{2}");
     let refused = put_and_make(&shared, Origin::Client, &message("orders", &timed)).await.unwrap_err();
-    assert!(matches!(refused, Refusal::Delay { .. }), "{refused}");
+    assert!(matches!(refused, Refusal::TooFar { .. }), "{refused}");
     let mut body = Vec::new();
     let item =
         rocketpy_protocol::batch::BatchItem { flag: 0, body: b"x", properties: b"TRAN_MSG\x01true\x02" };

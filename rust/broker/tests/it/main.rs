@@ -19,5 +19,6 @@ mod sends;
 mod state;
 mod support;
 mod sync_flush;
+mod timers;
 mod topics;
 mod transactions;

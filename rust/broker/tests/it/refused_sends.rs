@@ -53,18 +53,18 @@ async fn a_body_over_four_mebibytes_is_refused_by_default() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_yet_is_refused_by_name_and_never_stored_as_plain() {
+async fn what_no_message_can_be_is_refused_by_name_and_never_stored_as_plain() {
     let fixture = Fixture::start().await;
-    for (properties, code, named) in [
-        ("DELAY\u{1}soon\u{2}", 13, "DELAY"),
-        ("TIMER_DELAY_SEC\u{1}3\u{2}", 13, "TIMER_DELAY_SEC"),
-        ("TIMER_DELAY_MS\u{1}3\u{2}", 13, "TIMER_DELAY_MS"),
-        ("TIMER_DELIVER_MS\u{1}3\u{2}", 13, "TIMER_DELIVER_MS"),
+    for (properties, named) in [
+        ("DELAY\u{1}soon\u{2}", "property DELAY says no time"),
+        ("TIMER_DELAY_SEC\u{1}three\u{2}", "property TIMER_DELAY_SEC says no time"),
+        ("TIMER_DELAY_MS\u{1}-3\u{2}", "property TIMER_DELAY_MS says no time"),
+        ("TIMER_DELIVER_MS\u{1}4102444800000\u{2}", "timerMaxDelaySec"),
     ] {
-        is_refused(&fixture, Send { properties, ..Send::new("orders", "x") }, code, named).await;
+        is_refused(&fixture, Send { properties, ..Send::new("orders", "x") }, 13, named).await;
         let body = batch_body(&[("plain", ""), ("not plain", properties)]);
         let batch = Send { batch: true, body: &body, ..Send::new("orders", "") };
-        is_refused(&fixture, batch, code, named).await;
+        is_refused(&fixture, batch, 13, "a batch cannot be delayed").await;
     }
     for sys_flag in [0x4, 0x8, 0xC] {
         is_refused(&fixture, Send { sys_flag, ..Send::new("orders", "x") }, 13, "transaction").await;
@@ -127,7 +127,7 @@ async fn too_many_topics_are_refused() {
 async fn unknown_and_missing_request_codes_are_named() {
     let fixture = Fixture::start().await;
     for (code, named) in [
-        (request::RECALL_MESSAGE, "RECALL_MESSAGE"),
+        (request::GET_TIMER_METRICS, "GET_TIMER_METRICS"),
         (request::SEND_REPLY_MESSAGE_V2, "SEND_REPLY_MESSAGE_V2"),
         (request::QUERY_ASSIGNMENT, "QUERY_ASSIGNMENT"),
         (200_050, "200050"),

@@ -1,14 +1,16 @@
 //! Fixed layouts of the files beside the commit log: what is bytes only, without the files.
 //!
 //! # Source
-//! docs/reference/store-format.md 3.1, 3.5, 4.1 and 5.1.
+//! docs/reference/store-format.md 3.1, 3.5, 4.1, 5.1 and 8.4 to 8.6.
 
 mod extension;
 pub mod index;
+mod timer;
 
 pub use extension::{ExtensionUnit, extension_address, extension_offset};
 pub use index::{IndexEntry, IndexHeader};
 use rocketpy_model::PhysicalOffset;
+pub use timer::{TimerCheckpoint, TimerSlot, TimerUnit};
 
 /// One consume queue entry.
 ///

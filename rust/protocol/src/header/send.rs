@@ -170,3 +170,22 @@ header! {
         store_timestamp: i64 = "storeTimestamp",
     }
 }
+
+header! {
+    /// Takes back a message that waits for its time (code 370).
+    RecallMessageRequestHeader<'a> {
+        producer_group: Option<&'a str> = "producerGroup",
+        topic: &'a str = "topic",
+        /// What the answer to the send said.
+        recall_handle: &'a str = "recallHandle",
+        broker_name: Option<&'a str> = "bname",
+    }
+}
+
+header! {
+    /// The answer: the message is delivered no more, unless it was already.
+    RecallMessageResponseHeader<'a> {
+        /// The message's unique key.
+        msg_id: &'a str = "msgId",
+    }
+}

@@ -58,6 +58,8 @@ pub enum Section {
     Topics,
     /// Half messages and the questions for their end.
     Transactions,
+    /// Messages that wait for their time.
+    Timers,
     /// What a pull gets.
     Reading,
     /// Files, flushes and the index.
@@ -72,10 +74,11 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Network,
         Self::Topics,
         Self::Transactions,
+        Self::Timers,
         Self::Reading,
         Self::Store,
         Self::Retention,
@@ -89,6 +92,7 @@ impl Section {
             Self::Network => "Identity and network",
             Self::Topics => "Topics and groups",
             Self::Transactions => "Transactions",
+            Self::Timers => "Timers",
             Self::Reading => "Reading",
             Self::Store => "Store",
             Self::Retention => "Retention",

@@ -130,6 +130,12 @@ pub const KEYS: &[Key] = keys! {
         /// Questions for a half message; after these it goes to `TRANS_CHECK_MAX_TIME_TOPIC`. They count since the start.
         "transactionCheckMax" = Whole(1, 1_000_000, "questions") => [broker.transaction_check_max];
     }
+    Timers {
+        /// How far ahead the time of a message may be, in TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
+        "timerMaxDelaySec" = seconds(1, 100 * 365 * DAY_MS / 1000) => [broker.max_timer_delay];
+        /// Whether a message that waits for its time may be recalled.
+        "recallMessageEnable" = Switch => [broker.recalls], apache "false";
+    }
     Reading {
         /// Whether a pull that finds nothing is held for as long as its client asks.
         "longPollingEnable" = Switch => [broker.long_polling];

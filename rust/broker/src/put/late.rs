@@ -1,0 +1,72 @@
+//! Delivery of a message that has waited: its record is stored again where the message belongs.
+
+use std::sync::Arc;
+
+use rocketpy_model::{PhysicalOffset, property, system};
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::StoreError;
+use tokio::runtime::Handle;
+
+use super::StoredAgain;
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// What became of a message that is due.
+#[derive(Debug)]
+pub(crate) enum Late {
+    Delivered,
+    /// It can never be delivered; the reason.
+    Dropped(String),
+}
+
+/// Reads the record of a message that is due. `Err` of the inner result: it can never be delivered.
+///
+/// # Errors
+/// The record cannot be read for now.
+pub(crate) fn due_record(
+    shared: &Shared,
+    at: PhysicalOffset,
+) -> Result<Result<bytes::Bytes, String>, Refusal> {
+    match shared.store.record_at(at) {
+        Ok(Some(bytes)) => Ok(Ok(bytes)),
+        Ok(None) => Ok(Err("its record is gone".to_owned())),
+        Err(error @ StoreError::Env(_)) => Err(error.into()),
+        Err(error) => Ok(Err(error.to_string())),
+    }
+}
+
+/// Stores the message of a record in the topic that it names. Blocks; the put waits on the runtime.
+///
+/// # Errors
+/// The message could not be stored for now.
+pub(crate) fn deliver_late<'a>(
+    shared: &Arc<Shared>,
+    runtime: &Handle,
+    record: &RecordView<'a>,
+    change: impl FnOnce(StoredAgain<'a>) -> Result<StoredAgain<'a>, Refusal>,
+) -> Result<Late, Refusal> {
+    let dropped = |reason: &str| Ok(Late::Dropped(reason.to_owned()));
+    let Some(topic) = record.property(property::REAL_TOPIC) else { return dropped("it names no topic") };
+    let queue_id = record.property(property::REAL_QUEUE_ID).and_then(|id| id.parse::<i32>().ok());
+    if topic == system::HALF_TOPIC {
+        return dropped("it is the half of a transaction");
+    }
+    let again = change(StoredAgain::of(record).to(topic, queue_id.unwrap_or(-1)));
+    match again.and_then(|again| runtime.block_on(again.put_or_beside(shared))) {
+        Ok(_) => Ok(Late::Delivered),
+        Err(refusal) if is_lasting(&refusal) => Ok(Late::Dropped(refusal.to_string())),
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Whether the same put is refused for ever, and would keep back all that wait behind it.
+fn is_lasting(refusal: &Refusal) -> bool {
+    matches!(
+        refusal.code(),
+        response::INVALID_PARAMETER
+            | response::MESSAGE_ILLEGAL
+            | response::TOPIC_NOT_EXIST
+            | response::NO_PERMISSION
+    )
+}

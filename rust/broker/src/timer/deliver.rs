@@ -1,0 +1,194 @@
+//! Delivers what is due, and reads the slots that come next.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_model::{property, system};
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::StoreError;
+use rocketpy_store::timer::{SLOT_MS, TimerUnit};
+use tokio::runtime::Handle;
+use tracing::{error, warn};
+
+use super::enroll::{enroll, note};
+use super::kept::Progress;
+use super::soon::Due;
+use super::{MOST_SOON, State, Wish, recall_name};
+use crate::put::{Late, StoredAgain, deliver_late, due_record};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// Most messages that are delivered in one turn, and units that are read in one.
+const TURN: usize = 256;
+/// How long before it begins a slot is read.
+const AHEAD_MS: i64 = 2000;
+/// With so many messages in memory no further slot is read.
+const ENOUGH_SOON: usize = 1 << 16;
+/// Pause after something could not be stored or read for now.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// One turn at a time of the clock: delivers, takes new messages, reads slots, each a bounded number. Blocks; puts wait on the
+/// runtime. Whether there is more to do at once.
+pub(super) fn turn(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> bool {
+    let mut state = shared.timers.state.lock();
+    let state = &mut *state;
+    if state.pause_until.is_some_and(|until| Instant::now() < until) {
+        return false;
+    }
+    let before = progress(state);
+    let worked = work(shared, state, at_ms, runtime);
+    state.pause_until = worked.as_ref().is_err().then(|| Instant::now() + RETRY);
+    state.has_more = worked.unwrap_or_else(|refusal| {
+        warn!(%refusal, "timer messages not delivered yet, trying again");
+        false
+    });
+    let after = progress(state);
+    if after != before {
+        state.recalled.retain(|_, slot_ms| *slot_ms >= after.read_ms);
+        let end = shared.store.max_physical_offset();
+        state.kept.step(after, end);
+        if shared.sync_flush {
+            shared.store.request_flush(end);
+        }
+        shared.timers.moved.notify_one();
+    }
+    state.has_more
+}
+
+fn work(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle) -> Result<bool, Refusal> {
+    state.files.write().map_err(StoreError::Env)?;
+    let delivers = deliver(shared, state, at_ms, runtime)?;
+    let takes = enroll(shared, state, at_ms);
+    state.files.write().map_err(StoreError::Env)?;
+    let takes = takes?;
+    let reads = read_slots(shared, state, at_ms)?;
+    Ok(delivers || takes || reads)
+}
+
+fn progress(state: &State) -> Progress {
+    Progress { read_ms: state.read_ms(), next: state.next, units_end: state.files.end() }
+}
+
+/// Delivers up to [`TURN`] messages that are due; whether there may be more.
+fn deliver(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle) -> Result<bool, Refusal> {
+    let early_ms = if planted::has(Bug::TimerTooEarly) { 500 } else { 0 };
+    for _ in 0..TURN {
+        let Some(due) = state.soon.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
+            return Ok(false);
+        };
+        deliver_one(shared, state, &due, at_ms, runtime)?;
+        state.soon.pop();
+        state.kept.is_done(due.unit.physical_offset);
+    }
+    Ok(true)
+}
+
+/// # Errors
+/// The message could not be stored for now.
+fn deliver_one(
+    shared: &Arc<Shared>,
+    state: &State,
+    due: &Due,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<(), Refusal> {
+    let outcome = match due_record(shared, due.unit.physical_offset)? {
+        Err(reason) => Late::Dropped(reason),
+        Ok(bytes) => match RecordView::parse(&bytes) {
+            Err(_) => Late::Dropped("its record is damaged".to_owned()),
+            Ok(record) if due.unit.flags & TimerUnit::ROLL != 0 => return roll(shared, &record, runtime),
+            Ok(record) if is_recalled(state, &record) => {
+                shared.timers.recalled.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            Ok(record) => deliver_late(shared, runtime, &record, |again| {
+                again
+                    .with_property(property::TIMER_ENQUEUE_MS, &due.unit.written_at_ms.to_string())?
+                    .with_property(property::TIMER_DEQUEUE_MS, &at_ms.to_string())
+            })?,
+        },
+    };
+    match outcome {
+        Late::Delivered => {
+            shared.timers.delivered.fetch_add(1, Ordering::Relaxed);
+        }
+        Late::Dropped(reason) => {
+            shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+            let physical_offset = due.unit.physical_offset;
+            error!(%physical_offset, reason, "timer message dropped");
+        }
+    }
+    Ok(())
+}
+
+fn is_recalled(state: &State, record: &RecordView<'_>) -> bool {
+    if state.recalled.is_empty() {
+        return false;
+    }
+    let topic = record.property(property::REAL_TOPIC);
+    let key = record.property(property::UNIQUE_KEY);
+    topic.zip(key).is_some_and(|(topic, key)| state.recalled.contains_key(&recall_name(topic, key)))
+}
+
+/// Stores a message again whose time is still far away.
+fn roll(shared: &Arc<Shared>, record: &RecordView<'_>, runtime: &Handle) -> Result<(), Refusal> {
+    let rolled = record.property(property::TIMER_ROLL_TIMES).and_then(|times| times.parse::<u32>().ok());
+    let times = rolled.unwrap_or(0).saturating_add(1).to_string();
+    let again = StoredAgain::of(record)
+        .to(system::TIMER_TOPIC, super::QUEUE_ID as i32)
+        .with_property(property::TIMER_ROLL_TIMES, &times)?;
+    let again = match Wish::of(record) {
+        // Counted from the time of storing it would move.
+        Some(wish) => again.with_property(property::TIMER_DELIVER_MS, &wish.due_at_ms.to_string())?,
+        None => again,
+    };
+    runtime.block_on(again.put(shared)).map(drop)
+}
+
+/// Reads units of the slots that come next; whether there may be more.
+fn read_slots(shared: &Shared, state: &mut State, at_ms: i64) -> Result<bool, Refusal> {
+    let until_ms = at_ms.saturating_add(AHEAD_MS).div_euclid(SLOT_MS) * SLOT_MS;
+    let Some(reading) = state.soon.reading() else {
+        let from_ms = state.soon.until_ms();
+        if from_ms >= until_ms || state.soon.len() > ENOUGH_SOON {
+            return Ok(false);
+        }
+        match state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {
+            Some(slot_ms) if !planted::has(Bug::WheelSlotLost) || slot_ms % (7 * SLOT_MS) != 0 => {
+                let last = state.files.last_of(slot_ms).map_err(StoreError::Env)?;
+                state.soon.begin(slot_ms, last);
+            }
+            Some(slot_ms) => state.soon.skip_to(slot_ms + SLOT_MS),
+            None => state.soon.skip_to(until_ms),
+        }
+        return Ok(true);
+    };
+    if state.soon.len() > MOST_SOON {
+        return Ok(false);
+    }
+    let mut position = reading.position;
+    for _ in 0..TURN {
+        let Some(unit) = state.files.unit(position).map_err(StoreError::Env)? else {
+            state.soon.end();
+            return Ok(true);
+        };
+        read_unit(shared, state, unit)?;
+        position = unit.previous;
+        state.soon.read(position);
+    }
+    Ok(true)
+}
+
+/// Takes a unit of the wheel into memory, with the exact time of its record.
+fn read_unit(shared: &Shared, state: &mut State, unit: TimerUnit) -> Result<(), Refusal> {
+    let bytes = due_record(shared, unit.physical_offset)?;
+    let record = bytes.as_ref().ok().and_then(|bytes| RecordView::parse(bytes).ok());
+    match record.as_ref().and_then(Wish::of) {
+        Some(wish) => note(state, &wish, unit),
+        // The delivery says what is wrong.
+        None => state.soon.push(Due { due_at_ms: unit.slot_ms, unit }),
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Takes new messages of the timer topic into the wheel.
+
+use rocketpy_filter::hash_code;
+use rocketpy_model::system;
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::timer::{SLOT_MS, TimerUnit, WHEEL_MS};
+use rocketpy_store::{QueueEntry, StoreError};
+use tracing::error;
+
+use super::soon::Due;
+use super::{Earlier, MOST_SOON, QUEUE_ID, ROLL_MS, State, Wish};
+use crate::put::due_record;
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+
+/// Most messages of one turn.
+const TURN: usize = 256;
+/// How much later than it was stored another broker may have taken a message.
+const MOST_LAG_MS: i64 = 3_600_000;
+
+/// Takes up to [`TURN`] messages; whether there may be more.
+///
+/// # Errors
+/// A record or a file cannot be read, or not be written, for now. What was taken before stays taken.
+pub(super) fn enroll(shared: &Shared, state: &mut State, now_ms: i64) -> Result<bool, Refusal> {
+    let store = &shared.store;
+    let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
+    if state.next < bounds.min {
+        let lost = bounds.min - state.next;
+        shared.timers.dropped.fetch_add(lost, std::sync::atomic::Ordering::Relaxed);
+        error!(lost, "timer messages were removed before they were taken into the wheel");
+        state.next = bounds.min;
+    }
+    if state.next >= bounds.max || state.soon.len() > MOST_SOON {
+        return Ok(false);
+    }
+    let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, state.next, TURN)?;
+    if entries.is_empty() {
+        state.next += 1; // nothing but fillers, as far as one read looks
+    }
+    for entry in &entries {
+        if !enroll_one(shared, state, entry, now_ms)? {
+            return Ok(false);
+        }
+        state.next = entry.queue_offset + 1;
+    }
+    Ok(true)
+}
+
+/// Takes one message; false when its slot is not free yet.
+fn enroll_one(shared: &Shared, state: &mut State, entry: &QueueEntry, now_ms: i64) -> Result<bool, Refusal> {
+    let bytes = match due_record(shared, entry.physical_offset)? {
+        Ok(bytes) => bytes,
+        Err(reason) => {
+            drop_entry(shared, entry, &reason);
+            return Ok(true);
+        }
+    };
+    let record = RecordView::parse(&bytes).ok();
+    let Some((record, wish)) = record.and_then(|record| Some((record, Wish::of(&record)?))) else {
+        drop_entry(shared, entry, "its record says no time or no topic");
+        return Ok(true);
+    };
+    let (slot_ms, flags) = place(&wish, record.stored_at_ms);
+    if is_of_earlier(state.earlier, entry, slot_ms, flags) {
+        return Ok(true);
+    }
+    let slot_ms = state.free_slot(slot_ms, now_ms);
+    if slot_ms - state.read_ms() >= WHEEL_MS {
+        return Ok(false);
+    }
+    let unit = TimerUnit {
+        previous: -1,
+        flags,
+        written_at_ms: now_ms.div_euclid(SLOT_MS) * SLOT_MS,
+        slot_ms,
+        physical_offset: entry.physical_offset,
+        size_bytes: i32::try_from(entry.size_bytes).unwrap_or(i32::MAX),
+        topic_hash: hash_code(wish.topic),
+    };
+    state.files.add(unit).map_err(StoreError::Env)?;
+    state.kept.waits(entry.physical_offset);
+    if slot_ms < state.soon.until_ms() {
+        note(state, &wish, unit);
+    }
+    Ok(true)
+}
+
+/// Takes a message of a slot that is in memory: it waits there for its exact time, or recalls another.
+pub(super) fn note(state: &mut State, wish: &Wish<'_>, unit: TimerUnit) {
+    let is_rolled = unit.flags & TimerUnit::ROLL != 0;
+    match wish.recalls {
+        Some(name) if !is_rolled => {
+            state.recalled.insert(name.to_owned(), unit.slot_ms.max(wish.slot_ms));
+            state.kept.is_done(unit.physical_offset);
+        }
+        _ => {
+            let due_at_ms = if is_rolled { unit.slot_ms } else { wish.due_at_ms };
+            state.soon.push(Due { due_at_ms, unit });
+        }
+    }
+}
+
+/// Its slot, or that in which it is stored again; and its flags.
+///
+/// # Source
+/// docs/reference/store-format.md 8.5. Here the time of storing counts, not that of taking: then it is the same whenever the wheel is
+/// made anew.
+fn place(wish: &Wish<'_>, stored_at_ms: i64) -> (i64, i32) {
+    let mut flags = TimerUnit::DEFAULT;
+    if wish.recalls.is_some() {
+        flags |= TimerUnit::RECALL;
+    }
+    let stored_ms = stored_at_ms.div_euclid(SLOT_MS) * SLOT_MS;
+    let excess_ms = wish.slot_ms.saturating_sub(stored_ms).saturating_sub(ROLL_MS);
+    if excess_ms < 0 {
+        return (wish.slot_ms, flags);
+    }
+    // Not just before its time: a last hour in memory and a further storing would come for one message.
+    let after_ms = if excess_ms < ROLL_MS / 3 { ROLL_MS / 2 } else { ROLL_MS };
+    (stored_ms + after_ms, flags | TimerUnit::ROLL)
+}
+
+/// Whether the last run has delivered it, or stored it again.
+fn is_of_earlier(earlier: Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32) -> bool {
+    // Another broker counts from the time of taking, which is later: twice is better than never.
+    let slot_ms = if flags & TimerUnit::ROLL == 0 { slot_ms } else { slot_ms + MOST_LAG_MS };
+    entry.queue_offset < earlier.until && slot_ms < earlier.read_ms
+}
+
+fn drop_entry(shared: &Shared, entry: &QueueEntry, reason: &str) {
+    shared.timers.dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let (queue_offset, physical_offset) = (entry.queue_offset, entry.physical_offset);
+    error!(%queue_offset, %physical_offset, reason, "timer message dropped");
+}

@@ -1,0 +1,196 @@
+//! Timer messages: they wait in `rmq_sys_wheel_timer` until their time, to the millisecond, and are then stored again in their own topic.
+//!
+//! Which of them waits for which second stands in a file, the wheel ([`rocketpy_store::timer`]): what is years ahead costs no memory. The
+//! seconds that come next are in memory, ordered by the exact time ([`soon`]). One service takes new messages into the wheel ([`enroll`])
+//! and delivers what is due ([`deliver`]); another one writes how far that is, no further than the copies are durable ([`settle`]).
+//!
+//! # Source
+//! docs/reference/store-format.md 8.4 to 8.6.
+
+mod deliver;
+mod enroll;
+mod kept;
+mod open;
+mod service;
+mod settle;
+mod soon;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use kept::Kept;
+use parking_lot::Mutex;
+use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerFiles};
+use rocketpy_store::{Arrival, Store};
+pub(crate) use service::{TimerDelivery, TimerProgress};
+pub(crate) use settle::settle_at_stop;
+use soon::Soon;
+use tokio::sync::Notify;
+
+/// Under this name the store keeps the log files that hold waiting messages.
+const HOLDER: &str = "timers";
+/// A message whose time is further ahead than this is stored again after it, so that the log before it can be removed
+/// (`timerRollWindowSlot`).
+const ROLL_MS: i64 = 172_800 * SLOT_MS;
+/// With so many messages in memory no others are taken in.
+const MOST_SOON: usize = 1 << 20;
+/// With the clock set back by more, messages keep no slot before those that are done.
+const FURTHEST_BACK_MS: i64 = 7 * 24 * 3_600_000;
+/// The queue of the timer topic.
+const QUEUE_ID: u32 = 0;
+
+/// The messages that wait for their time.
+#[derive(Debug)]
+#[doc(alias = "TimerMessageStore")]
+pub(crate) struct Timers {
+    /// Locked for one turn of deliveries.
+    state: Mutex<State>,
+    /// Rung when a message begins to wait.
+    arrived: Notify,
+    /// Rung when there is progress to write.
+    moved: Notify,
+    delivered: AtomicU64,
+    dropped: AtomicU64,
+    recalled: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    files: TimerFiles,
+    soon: Soon,
+    /// The first message of the timer topic that is not in the wheel.
+    next: QueueOffset,
+    /// Messages that are recalled, by topic and unique key, with the slot after which that is over.
+    recalled: HashMap<String, i64>,
+    earlier: Earlier,
+    kept: Kept,
+    /// What the checkpoint file holds.
+    written: TimerCheckpoint,
+    /// Nothing is tried before, after an error.
+    pause_until: Option<Instant>,
+    /// The last turn left something to do.
+    has_more: bool,
+}
+
+/// What the last run had done where the files no longer say so.
+#[derive(Debug, Clone, Copy)]
+struct Earlier {
+    /// It had taken the messages before this one,
+    until: QueueOffset,
+    /// and delivered those whose slot lies before.
+    read_ms: i64,
+}
+
+impl State {
+    /// Everything in slots before this time is delivered.
+    fn read_ms(&self) -> i64 {
+        self.soon.first_slot_ms()
+    }
+
+    /// The slot for a message whose own one may be done.
+    ///
+    /// One that begins later keeps it: the clock was set back, and everything from that slot on is read again after a start. What is due
+    /// already goes to the last slot in memory, so that this is not read again.
+    fn free_slot(&self, slot_ms: i64, now_ms: i64) -> i64 {
+        let last_ms = self.read_ms().min(self.soon.until_ms() - SLOT_MS);
+        let is_far = last_ms.saturating_sub(slot_ms) > FURTHEST_BACK_MS; // else places of the wheel are wanted twice
+        if is_far || slot_ms + SLOT_MS <= now_ms { slot_ms.max(last_ms) } else { slot_ms }
+    }
+
+    /// Where the first message lies that has no durable copy.
+    fn waiting_from(&self, store: &Store) -> Option<PhysicalOffset> {
+        let next = store.entries(system::TIMER_TOPIC, QUEUE_ID, self.next, 1);
+        let next = match next.as_deref() {
+            Ok([entry, ..]) => Some(entry.physical_offset),
+            Ok([]) => None,
+            Err(_) => Some(PhysicalOffset::ZERO), // not known
+        };
+        self.kept.from().into_iter().chain(next).min()
+    }
+}
+
+impl Timers {
+    /// Wakes the service when a message begins to wait. Called by the store's threads.
+    pub(crate) fn arrived(&self, arrivals: &[Arrival]) {
+        if arrivals.iter().any(|arrival| &*arrival.topic == system::TIMER_TOPIC) {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Messages that wait in the wheel, those included whose delivery is not durable.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.state.lock().kept.count()
+    }
+
+    /// Messages that were delivered, since the start.
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Messages that could not be delivered at all, since the start: their topic is gone, or their record is.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Messages that were recalled before their time, since the start.
+    pub(crate) fn recalled(&self) -> u64 {
+        self.recalled.load(Ordering::Relaxed)
+    }
+
+    /// The checkpoint, as it stands in its file.
+    pub(crate) fn checkpoint(&self) -> TimerCheckpoint {
+        self.state.lock().written
+    }
+}
+
+/// The slot of a time: the last whole second before it.
+///
+/// # Source
+/// docs/reference/store-format.md 8.4 rule 3.
+pub(crate) fn slot_of(due_at_ms: i64) -> i64 {
+    due_at_ms.saturating_sub(1).div_euclid(SLOT_MS).saturating_mul(SLOT_MS)
+}
+
+/// What a record of the timer topic asks for.
+#[derive(Debug, Clone, Copy)]
+struct Wish<'a> {
+    /// `TIMER_OUT_MS`, rounded down to a slot.
+    slot_ms: i64,
+    /// The exact time, within a second behind the slot.
+    due_at_ms: i64,
+    /// The topic that it goes to.
+    topic: &'a str,
+    /// The message that it recalls.
+    recalls: Option<&'a str>,
+}
+
+impl<'a> Wish<'a> {
+    /// `None` for a record that the timer topic should not have.
+    fn of(record: &RecordView<'a>) -> Option<Self> {
+        let number = |name| record.property(name).and_then(|value| value.trim().parse::<i64>().ok());
+        let out_ms = number(property::TIMER_OUT_MS)?;
+        let slot_ms = out_ms.div_euclid(SLOT_MS).checked_mul(SLOT_MS)?;
+        let after_ms = || {
+            let seconds = number(property::TIMER_DELAY_SEC).and_then(|seconds| seconds.checked_mul(1000));
+            record.stored_at_ms.checked_add(seconds.or_else(|| number(property::TIMER_DELAY_MS))?)
+        };
+        // Another broker rounds to other slots, and stores a message several times before its time.
+        let due_at_ms = number(property::TIMER_DELIVER_MS).or_else(after_ms);
+        let due_at_ms = due_at_ms.unwrap_or(out_ms).clamp(out_ms, out_ms.checked_add(SLOT_MS)?);
+        let topic = record.property(property::REAL_TOPIC)?;
+        Some(Self { slot_ms, due_at_ms, topic, recalls: record.property(property::TIMER_DEL_UNIQUE_KEY) })
+    }
+}
+
+/// How a message is named by what recalls it.
+///
+/// # Source
+/// docs/reference/store-format.md 8.5.
+pub(crate) fn recall_name(topic: &str, unique_key: &str) -> String {
+    format!("{topic}+{unique_key}")
+}

@@ -1,0 +1,130 @@
+//! What the last run left.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use rocketpy_env::{RealDisk, now_ms};
+use rocketpy_model::{PhysicalOffset, QueueOffset, system};
+use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerFiles, TimerUnit, read_checkpoint};
+use rocketpy_store::{Store, StoreError};
+use tokio::sync::Notify;
+use tracing::{info, warn};
+
+use super::kept::Kept;
+use super::soon::Soon;
+use super::{Earlier, HOLDER, QUEUE_ID, State, Timers};
+use crate::BrokerError;
+
+/// After so long the slots of the last run may be those of messages to come.
+const LONGEST_STOP_MS: i64 = 10 * 24 * 3_600_000;
+
+impl Timers {
+    /// Makes the wheel anew, from the log of timers as far as that is whole. What is missing is taken from the timer topic again.
+    ///
+    /// # Errors
+    /// A file cannot be read, or not be written.
+    pub(crate) fn open(store: &Store) -> Result<Self, BrokerError> {
+        let root = &store.config().root;
+        let checkpoint = read_checkpoint(&RealDisk, root)?;
+        let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
+        let this_slot_ms = now_ms().div_euclid(SLOT_MS) * SLOT_MS;
+        let written = checkpoint.unwrap_or_else(|| {
+            let is_new = bounds.max == QueueOffset::ZERO;
+            if !is_new {
+                warn!("config/timercheck says nothing: timer messages that were delivered may come again");
+            }
+            TimerCheckpoint { read_ms: if is_new { this_slot_ms } else { 0 }, ..TimerCheckpoint::default() }
+        });
+        let until = QueueOffset(written.queue_offset.unsigned_abs()).clamp(bounds.min, bounds.max);
+        let is_stale = this_slot_ms.saturating_sub(written.read_ms) > LONGEST_STOP_MS;
+        let read_ms = if is_stale { this_slot_ms } else { written.read_ms.div_euclid(SLOT_MS) * SLOT_MS };
+        let taken = if is_stale { None } else { last_before(store, until)? };
+        let opened = Opened::of(store, read_ms, taken)?;
+        let opened = match opened.next(store, bounds.min, until)? {
+            Some(next) => (opened, next),
+            None => (Opened::of(store, read_ms, None)?, bounds.min),
+        };
+        let (Opened { files, kept, .. }, next) = opened;
+        let mut soon = Soon::new(read_ms);
+        // What was due when it was taken waits there, whatever the clock says.
+        soon.begin(read_ms, files.last_of(read_ms).map_err(StoreError::Env)?);
+        info!(waiting = kept.count(), next = %next, end = %bounds.max, "timers are open");
+        let state = State {
+            files,
+            soon,
+            next,
+            recalled: HashMap::new(),
+            earlier: Earlier { until, read_ms: written.read_ms },
+            kept,
+            written,
+            pause_until: None,
+            has_more: true,
+        };
+        store.set_waiting_from(HOLDER, state.waiting_from(store));
+        Ok(Self {
+            state: Mutex::new(state),
+            arrived: Notify::new(),
+            moved: Notify::new(),
+            delivered: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            recalled: AtomicU64::new(0),
+        })
+    }
+}
+
+/// The files, and what their units say.
+struct Opened {
+    files: TimerFiles,
+    kept: Kept,
+    /// The record of the last unit.
+    last: Option<PhysicalOffset>,
+}
+
+impl Opened {
+    /// Opens the files, with units for records up to `taken`.
+    fn of(store: &Store, read_ms: i64, taken: Option<PhysicalOffset>) -> Result<Self, BrokerError> {
+        let config = store.config();
+        let (mut kept, mut last) = (Kept::new(config.commit_log_file_size), None);
+        let is_kept = |unit: &TimerUnit| {
+            if taken.is_none_or(|taken| unit.physical_offset > taken) {
+                return false;
+            }
+            last = Some(unit.physical_offset);
+            if unit.slot_ms >= read_ms {
+                kept.waits(unit.physical_offset);
+            }
+            true
+        };
+        let files = TimerFiles::open(Arc::new(RealDisk), &config.root, read_ms, is_kept)?;
+        Ok(Self { files, kept, last })
+    }
+
+    /// The first message that has no unit; `None` when the last unit names no message of the timer topic.
+    fn next(
+        &self,
+        store: &Store,
+        min: QueueOffset,
+        until: QueueOffset,
+    ) -> Result<Option<QueueOffset>, StoreError> {
+        let Some(last) = self.last else { return Ok(Some(min)) };
+        let (mut from, mut to) = (min.get(), until.get());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match store.entries(system::TIMER_TOPIC, QUEUE_ID, QueueOffset(middle), 1)?.first() {
+                Some(entry) if entry.physical_offset == last => return Ok(Some(entry.queue_offset + 1)),
+                Some(entry) if entry.physical_offset < last => from = entry.queue_offset.get() + 1,
+                _ => to = middle,
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Where the record of the last message before a queue offset lies.
+fn last_before(store: &Store, until: QueueOffset) -> Result<Option<PhysicalOffset>, StoreError> {
+    let Some(last) = until.checked_sub(QueueOffset(1)) else { return Ok(None) };
+    let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, QueueOffset(last), 1)?;
+    Ok(entries.first().filter(|entry| entry.queue_offset < until).map(|entry| entry.physical_offset))
+}

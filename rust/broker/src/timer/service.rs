@@ -1,0 +1,105 @@
+//! The background work of timer messages.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rocketpy_env::now_ms;
+use tokio::runtime::Handle;
+
+use super::deliver::turn;
+use super::settle::{settle, settled_end};
+use crate::call::aside;
+use crate::service::{Service, Work};
+use crate::shared::Shared;
+
+/// Longest wait while a message waits: the clock may have been set meanwhile, and the next slots are to be read.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Most turns of a round: a stop waits for one.
+const TURNS: usize = 16;
+/// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// Delivers timer messages when they are due.
+pub(crate) struct TimerDelivery(pub(crate) Arc<Shared>);
+
+impl TimerDelivery {
+    /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
+    fn rest(&self) -> Option<Duration> {
+        let state = self.0.timers.state.lock();
+        if let Some(until) = state.pause_until {
+            return Some(until.saturating_duration_since(Instant::now()));
+        }
+        if state.has_more {
+            return Some(Duration::ZERO);
+        }
+        let now_ms = now_ms();
+        let due = state.soon.first().map(|due| {
+            let rest_ms = u64::try_from(due.due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
+            Duration::from_millis(rest_ms).min(LONGEST_WAIT)
+        });
+        due.or_else(|| (state.kept.count() > 0).then_some(LONGEST_WAIT))
+    }
+}
+
+impl Service for TimerDelivery {
+    fn name(&self) -> &str {
+        "timer delivery"
+    }
+
+    fn due(&self) -> Work<'_> {
+        Box::pin(async {
+            let arrived = self.0.timers.arrived.notified();
+            match self.rest() {
+                Some(Duration::ZERO) => {}
+                Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
+                None => arrived.await,
+            }
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        let (shared, runtime) = (self.0.clone(), Handle::current());
+        Box::pin(aside(move || {
+            let mut turns = 0;
+            while turn(&shared, now_ms(), &runtime) && turns < TURNS {
+                turns += 1;
+            }
+        }))
+    }
+}
+
+/// Writes how far the timers are. A service of its own: a delivery does not wait for a flush.
+pub(crate) struct TimerProgress {
+    shared: Arc<Shared>,
+    write_at: Mutex<Instant>,
+}
+
+impl TimerProgress {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, write_at: Mutex::new(Instant::now()) }
+    }
+}
+
+impl Service for TimerProgress {
+    fn name(&self) -> &str {
+        "timer progress"
+    }
+
+    fn due(&self) -> Work<'_> {
+        Box::pin(async {
+            let moved = self.shared.timers.moved.notified();
+            if !self.shared.timers.state.lock().kept.is_ahead() {
+                moved.await;
+            }
+            let write_at = *self.write_at.lock();
+            tokio::time::sleep_until(write_at.into()).await;
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        *self.write_at.lock() = Instant::now() + WRITE_EVERY;
+        let shared = self.shared.clone();
+        Box::pin(aside(move || settle(&shared, settled_end(&shared))))
+    }
+}

@@ -1,0 +1,82 @@
+//! Writes how far the timers are, as far as the copies of their messages are durable.
+
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_env::{EnvError, RealDisk, now_ms};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_store::timer::{TimerCheckpoint, Unflushed, write_checkpoint};
+use tracing::error;
+
+use super::HOLDER;
+use super::kept::Progress;
+use crate::shared::Shared;
+
+/// Writes the checkpoint if there is progress that holds. Blocks; deliveries go on meanwhile.
+pub(super) fn settle(shared: &Shared, flushed: PhysicalOffset) {
+    let store = &shared.store;
+    let (durable, checkpoint, unflushed) = {
+        let mut state = shared.timers.state.lock();
+        let Some(durable) = state.kept.durable(flushed) else { return };
+        let checkpoint = after(&state.written, &durable.progress);
+        (durable, checkpoint, state.files.unflushed())
+    };
+    let written = flush_and_write(shared, &unflushed, &checkpoint);
+    let mut state = shared.timers.state.lock();
+    let state = &mut *state;
+    match written {
+        Ok(()) => {
+            state.written = checkpoint;
+            state.kept.written(durable);
+            let removed = state.files.remove_before(checkpoint.read_ms, store.min_physical_offset());
+            if let Err(error) = removed {
+                error!(%error, "files of delivered timers not removed, trying again");
+            }
+        }
+        Err(error) => {
+            error!(%error, "progress of the timers not written, trying again");
+            state.kept.not_written(durable);
+            state.files.not_flushed(unflushed);
+        }
+    }
+    store.set_waiting_from(HOLDER, state.waiting_from(store));
+}
+
+fn after(written: &TimerCheckpoint, progress: &Progress) -> TimerCheckpoint {
+    let [state, _, counter] = written.data_version;
+    let queue_offset = progress.next.to_wire();
+    TimerCheckpoint {
+        read_ms: progress.read_ms,
+        log_flushed: i64::try_from(progress.units_end).unwrap_or(i64::MAX),
+        queue_offset,
+        master_queue_offset: queue_offset,
+        data_version: [state, now_ms(), counter.wrapping_add(1)],
+    }
+}
+
+/// The wheel is not flushed: a start makes it anew.
+fn flush_and_write(
+    shared: &Shared,
+    unflushed: &Unflushed,
+    checkpoint: &TimerCheckpoint,
+) -> Result<(), EnvError> {
+    unflushed.flush()?;
+    write_checkpoint(&RealDisk, &shared.store.config().root, checkpoint)
+}
+
+/// Up to where progress may be written.
+pub(super) fn settled_end(shared: &Shared) -> PhysicalOffset {
+    if planted::has(Bug::TimerAheadOfLog) {
+        return shared.store.max_physical_offset();
+    }
+    shared.store.flushed_offset()
+}
+
+/// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
+pub(crate) fn settle_at_stop(shared: &Shared) {
+    let store = &shared.store;
+    if shared.timers.state.lock().kept.is_ahead()
+        && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
+    {
+        error!(%error, "copies of timer messages are not durable at the stop, they may be delivered again");
+    }
+    settle(shared, store.flushed_offset());
+}

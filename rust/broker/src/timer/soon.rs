@@ -1,0 +1,120 @@
+//! The messages of the next seconds, ordered by their time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use rocketpy_store::timer::{SLOT_MS, TimerUnit};
+
+/// A message of one of the slots that are in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Due {
+    pub(super) due_at_ms: i64,
+    pub(super) unit: TimerUnit,
+}
+
+impl Due {
+    /// Messages of the same time are delivered in the order of the log.
+    fn order(&self) -> (i64, u64) {
+        (self.due_at_ms, self.unit.physical_offset.get())
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// A slot whose units are being read, from its last one back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading {
+    pub(super) slot_ms: i64,
+    /// Position of the next unit.
+    pub(super) position: i64,
+}
+
+#[derive(Debug)]
+pub(super) struct Soon {
+    due: BinaryHeap<Reverse<Due>>,
+    /// How many of them each slot has.
+    open: BTreeMap<i64, usize>,
+    /// Slots before this time are in memory, but for what is left of the one that is read.
+    until_ms: i64,
+    reading: Option<Reading>,
+}
+
+impl Soon {
+    pub(super) fn new(read_ms: i64) -> Self {
+        Self { due: BinaryHeap::new(), open: BTreeMap::new(), until_ms: read_ms, reading: None }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.due.len()
+    }
+
+    pub(super) fn until_ms(&self) -> i64 {
+        self.until_ms
+    }
+
+    pub(super) fn reading(&self) -> Option<Reading> {
+        self.reading
+    }
+
+    /// Everything in slots before this time is done.
+    pub(super) fn first_slot_ms(&self) -> i64 {
+        let open = self.open.first_key_value().map(|(slot_ms, _)| *slot_ms);
+        let reading = self.reading.map(|reading| reading.slot_ms);
+        open.into_iter().chain(reading).min().unwrap_or(self.until_ms).min(self.until_ms)
+    }
+
+    /// Takes in a message of a slot that is in memory.
+    pub(super) fn push(&mut self, due: Due) {
+        *self.open.entry(due.unit.slot_ms).or_default() += 1;
+        self.due.push(Reverse(due));
+    }
+
+    /// The message that is due first.
+    pub(super) fn first(&self) -> Option<Due> {
+        self.due.peek().map(|due| due.0)
+    }
+
+    /// The first message is done.
+    pub(super) fn pop(&mut self) {
+        let Some(Reverse(due)) = self.due.pop() else { return };
+        if let Some(count) = self.open.get_mut(&due.unit.slot_ms) {
+            *count -= 1;
+            if *count == 0 {
+                self.open.remove(&due.unit.slot_ms);
+            }
+        }
+    }
+
+    /// Begins to read the next slot that has a unit, whose last one is at a position.
+    pub(super) fn begin(&mut self, slot_ms: i64, position: i64) {
+        self.reading = Some(Reading { slot_ms, position });
+        self.until_ms = slot_ms + SLOT_MS;
+    }
+
+    /// Goes on reading before this unit.
+    pub(super) fn read(&mut self, position: i64) {
+        if let Some(reading) = &mut self.reading {
+            reading.position = position;
+        }
+    }
+
+    /// All of the slot is read.
+    pub(super) fn end(&mut self) {
+        self.reading = None;
+    }
+
+    /// No slot before this time has a unit.
+    pub(super) fn skip_to(&mut self, until_ms: i64) {
+        self.until_ms = self.until_ms.max(until_ms);
+    }
+}

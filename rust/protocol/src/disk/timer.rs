@@ -1,0 +1,284 @@
+//! The files of timer messages: the wheel of seconds, the log of its units, and how far both are.
+//!
+//! # Source
+//! docs/reference/store-format.md 8.4 to 8.6.
+
+use rocketpy_model::PhysicalOffset;
+
+use crate::wire::Reader;
+
+/// A slot of the wheel: the messages that are due in one second, as the ends of a chain in the log.
+///
+/// # Layout
+/// 32 bytes, big-endian.
+///
+/// | bytes | field | meaning |
+/// |---|---|---|
+/// | 0..8 | `second` | Unix time in slots; a slot that says another one is empty |
+/// | 8..16 | `first` | position of the first unit, -1 for none |
+/// | 16..24 | `last` | position of the last unit |
+/// | 24..28 | `messages` | units without the recalls |
+/// | 28..32 | | 0 |
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[doc(alias = "Slot")]
+pub struct TimerSlot {
+    /// The time of the slot, in slots since 1970.
+    pub second: i64,
+    /// Where the chain begins.
+    pub first: i64,
+    /// Where the chain ends; each unit names the one before.
+    pub last: i64,
+    /// Units of the chain; a recall takes one off.
+    pub messages: i32,
+}
+
+impl TimerSlot {
+    /// Bytes of a slot.
+    pub const BYTES: usize = 32;
+    /// Slots of a wheel.
+    pub const COUNT: u64 = 2 * 7 * 24 * 3600;
+    /// Bytes of the wheel's file.
+    pub const FILE_BYTES: u64 = Self::COUNT * Self::BYTES as u64;
+
+    /// The slot as it stands in the wheel.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        for (place, number) in bytes.chunks_exact_mut(8).zip([self.second, self.first, self.last]) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes[24..28].copy_from_slice(&self.messages.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a slot. Any bytes give one.
+    #[must_use]
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let mut reader = Reader::new(bytes);
+        let mut number = || reader.i64().unwrap_or_default();
+        let (second, first, last) = (number(), number(), number());
+        Self { second, first, last, messages: reader.i32().unwrap_or_default() }
+    }
+}
+
+/// A message that waits, or that recalls one, in the log of timers.
+///
+/// # Layout
+/// 52 bytes, big-endian, never split across files.
+///
+/// | bytes | field | meaning |
+/// |---|---|---|
+/// | 0..4 | | 52 |
+/// | 4..12 | `previous` | position of the unit before in the slot, -1 for none |
+/// | 12..16 | `flags` | 1, with 2 to be rolled, with 4 for a recall |
+/// | 16..24 | `written_at_ms` | time of writing, a multiple of the slot's length |
+/// | 24..28 | | slot time less time of writing |
+/// | 28..36 | `physical_offset` | record in the commit log |
+/// | 36..40 | `size_bytes` | its length |
+/// | 40..44 | `topic_hash` | of the topic that the message goes to |
+/// | 44..52 | | 0 |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "TimerRequest")]
+pub struct TimerUnit {
+    /// Position of the unit before in the same slot, -1 for none.
+    pub previous: i64,
+    /// [`Self::DEFAULT`], with [`Self::ROLL`] and [`Self::RECALL`].
+    pub flags: i32,
+    /// When it was written, rounded down.
+    pub written_at_ms: i64,
+    /// The slot that it is in.
+    pub slot_ms: i64,
+    /// Its record.
+    pub physical_offset: PhysicalOffset,
+    /// Length of the record.
+    pub size_bytes: i32,
+    /// Java's hash of the topic that it goes to.
+    pub topic_hash: i32,
+}
+
+impl TimerUnit {
+    /// Bytes of a unit.
+    pub const BYTES: usize = 52;
+    /// Every unit has this flag.
+    pub const DEFAULT: i32 = 1;
+    /// The slot is not that of its time yet: it is stored again then.
+    pub const ROLL: i32 = 2;
+    /// It recalls another message.
+    pub const RECALL: i32 = 4;
+    /// A file has no unit behind its last one with less room than a unit and these bytes.
+    pub const BLANK_BYTES: usize = 16;
+
+    /// The unit as it stands in the log.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let delay_ms = self.slot_ms.saturating_sub(self.written_at_ms) as i32;
+        bytes[..4].copy_from_slice(&(Self::BYTES as u32).to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.previous.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.written_at_ms.to_be_bytes());
+        bytes[24..28].copy_from_slice(&delay_ms.to_be_bytes());
+        bytes[28..36].copy_from_slice(&self.physical_offset.get().to_be_bytes());
+        bytes[36..40].copy_from_slice(&self.size_bytes.to_be_bytes());
+        bytes[40..44].copy_from_slice(&self.topic_hash.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a unit; `None` where there is none.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes.get(..Self::BYTES)?);
+        if reader.u32()? != Self::BYTES as u32 {
+            return None;
+        }
+        let previous = reader.i64()?;
+        let flags = reader.i32()?;
+        let written_at_ms = reader.i64()?;
+        let delay_ms = reader.i32()?;
+        let unit = Self {
+            previous,
+            flags,
+            written_at_ms,
+            slot_ms: written_at_ms.checked_add(delay_ms.into())?,
+            physical_offset: PhysicalOffset(reader.u64()?),
+            size_bytes: reader.i32()?,
+            topic_hash: reader.i32()?,
+        };
+        let is_known = flags & !(Self::ROLL | Self::RECALL) == Self::DEFAULT;
+        (is_known && unit.size_bytes > 0).then_some(unit)
+    }
+
+    /// What stands behind the last unit of a file that has room for no other.
+    #[must_use]
+    pub fn blank(room_bytes: u32) -> [u8; Self::BLANK_BYTES] {
+        let mut bytes = [0; Self::BLANK_BYTES];
+        bytes[..4].copy_from_slice(&room_bytes.to_be_bytes());
+        bytes[12..].copy_from_slice(&0xCBD4_3194_u32.to_be_bytes());
+        bytes
+    }
+}
+
+/// How far the timers are: the file `timercheck`.
+///
+/// # Layout
+/// Seven big-endian numbers of 8 bytes in the order of the fields, then zeros up to 4096 bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TimerCheckpoint {
+    /// Everything in slots before this time is delivered.
+    pub read_ms: i64,
+    /// The log of timers is durable before this position.
+    pub log_flushed: i64,
+    /// Everything of the timer topic before this queue offset is in the log.
+    pub queue_offset: i64,
+    /// The same of the master.
+    pub master_queue_offset: i64,
+    /// Moves with each change: state version, time in Unix milliseconds, counter.
+    pub data_version: [i64; 3],
+}
+
+impl TimerCheckpoint {
+    /// Size of the file.
+    pub const FILE_BYTES: usize = 4096;
+    /// Bytes that the numbers take.
+    pub const BYTES: usize = 56;
+
+    /// The numbers, as they stand in the file and go over the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let [state, at_ms, counter] = self.data_version;
+        let numbers = [
+            self.read_ms,
+            self.log_flushed,
+            self.queue_offset,
+            self.master_queue_offset,
+            state,
+            at_ms,
+            counter,
+        ];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// Reads the numbers; `None` when there are fewer than four, or one of the first four is negative. Of older versions the last three
+    /// are missing, and 0.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let mut number = || reader.i64();
+        let checkpoint = Self {
+            read_ms: number()?,
+            log_flushed: number()?,
+            queue_offset: number()?,
+            master_queue_offset: number()?,
+            data_version: [number(), number(), number()].map(Option::unwrap_or_default),
+        };
+        let Self { read_ms, log_flushed, queue_offset, master_queue_offset, .. } = checkpoint;
+        [read_ms, log_flushed, queue_offset, master_queue_offset]
+            .iter()
+            .all(|number| *number >= 0)
+            .then_some(checkpoint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_stands_as_in_the_wheel() {
+        let slot = TimerSlot { second: 1_700_000_000, first: -1, last: 52, messages: 3 };
+        let bytes = slot.encode();
+        assert_eq!(bytes[..8], [0, 0, 0, 0, 0x65, 0x53, 0xF1, 0x00]);
+        assert_eq!(bytes[8..16], [0xFF; 8]);
+        assert_eq!(bytes[16..], [0, 0, 0, 0, 0, 0, 0, 52, 0, 0, 0, 3, 0, 0, 0, 0]);
+        assert_eq!(TimerSlot::decode(&bytes), slot);
+        assert_eq!(TimerSlot::FILE_BYTES, 38_707_200);
+    }
+
+    #[test]
+    fn a_unit_stands_as_in_the_log_and_other_bytes_are_none() {
+        let unit = TimerUnit {
+            previous: -1,
+            flags: TimerUnit::DEFAULT | TimerUnit::ROLL,
+            written_at_ms: 1_700_000_000_000,
+            slot_ms: 1_700_000_005_000,
+            physical_offset: PhysicalOffset(1 << 40),
+            size_bytes: 200,
+            topic_hash: -7,
+        };
+        let bytes = unit.encode();
+        assert_eq!(bytes[..4], [0, 0, 0, 52]);
+        assert_eq!(bytes[12..16], [0, 0, 0, 3]);
+        assert_eq!(bytes[24..28], 5000_u32.to_be_bytes());
+        assert_eq!(bytes[36..44], [0, 0, 0, 200, 0xFF, 0xFF, 0xFF, 0xF9]);
+        assert_eq!(TimerUnit::decode(&bytes), Some(unit));
+        assert_eq!(TimerUnit::decode(&TimerUnit::blank(60)), None);
+        assert_eq!(TimerUnit::decode(&[0; 52]), None);
+        for (place, byte) in [(3, 51), (15, 8), (15, 0), (36, 0x80)] {
+            let mut damaged = bytes;
+            damaged[place] = byte;
+            assert_eq!(TimerUnit::decode(&damaged), None, "byte {place}");
+        }
+        assert_eq!(TimerUnit::decode(&bytes[..51]), None);
+    }
+
+    #[test]
+    fn the_checkpoint_of_an_older_version_has_four_numbers() {
+        let checkpoint = TimerCheckpoint {
+            read_ms: 1_700_000_000_000,
+            log_flushed: 520,
+            queue_offset: 10,
+            master_queue_offset: 10,
+            data_version: [0, 5, 6],
+        };
+        let bytes = checkpoint.encode();
+        assert_eq!(TimerCheckpoint::decode(&bytes), Some(checkpoint));
+        let older = TimerCheckpoint { data_version: [0; 3], ..checkpoint };
+        assert_eq!(TimerCheckpoint::decode(&bytes[..32]), Some(older));
+        assert_eq!(TimerCheckpoint::decode(&bytes[..31]), None);
+        assert_eq!(TimerCheckpoint::decode(&[0xFF; 56]), None);
+    }
+}

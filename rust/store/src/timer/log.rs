@@ -1,0 +1,238 @@
+//! The log of timers: units one behind the other, in files of one length.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rocketpy_env::{Disk, DiskFile, EntryKind, EnvError, OpenMode};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::disk::TimerUnit;
+
+use super::Unflushed;
+use crate::folder::file_name;
+
+/// Length of a file.
+const FILE_BYTES: u64 = 100 << 20;
+const UNIT_BYTES: u64 = TimerUnit::BYTES as u64;
+/// A unit needs this much room in its file.
+const ROOM_BYTES: u64 = UNIT_BYTES + TimerUnit::BLANK_BYTES as u64;
+/// Units that a scan reads at a time.
+const SCAN_UNITS: usize = 16_384;
+
+/// The folder `timerlog`.
+pub(super) struct TimerLog<D: Disk> {
+    disk: Arc<D>,
+    dir: PathBuf,
+    files: Vec<LogFile<D>>,
+    /// Behind the last unit.
+    end: u64,
+    /// The last bytes before `end`, which are not written yet; all of one file.
+    unwritten: Vec<u8>,
+    /// Written since the last flush.
+    dirty: Vec<Arc<D::File>>,
+}
+
+struct LogFile<D: Disk> {
+    start: u64,
+    file: Arc<D::File>,
+    /// The latest slot of its units.
+    last_slot_ms: i64,
+    last_record: PhysicalOffset,
+}
+
+impl<D: Disk> TimerLog<D> {
+    /// Opens the files that follow each other without a gap, and removes the others.
+    pub(super) fn open(disk: Arc<D>, root: &Path) -> Result<Self, EnvError> {
+        let dir = root.join("timerlog");
+        disk.create_dir_all(&dir)?;
+        disk.sync_dir(root)?;
+        let mut log = Self { disk, dir, files: Vec::new(), end: 0, unwritten: Vec::new(), dirty: Vec::new() };
+        for entry in log.disk.list(&log.dir)? {
+            let path = log.dir.join(&entry.name);
+            let start = entry.name.to_str().and_then(|name| name.parse::<u64>().ok());
+            let next = log.files.last().map(|last| last.start + FILE_BYTES);
+            match start {
+                Some(start)
+                    if entry.kind == EntryKind::File
+                        && entry.size_bytes == FILE_BYTES
+                        && start.is_multiple_of(FILE_BYTES)
+                        && next.is_none_or(|next| next == start) =>
+                {
+                    let file = Arc::new(log.disk.open_file(&path, OpenMode::Write)?);
+                    let last_record = PhysicalOffset::ZERO;
+                    log.files.push(LogFile { start, file, last_slot_ms: 0, last_record });
+                }
+                _ if entry.kind == EntryKind::File => log.disk.remove_file(&path)?,
+                _ => {}
+            }
+        }
+        log.end = log.start();
+        Ok(log)
+    }
+
+    /// Position of the first unit that there may be.
+    pub(super) fn start(&self) -> u64 {
+        self.files.first().map_or(0, |file| file.start)
+    }
+
+    /// Position behind the last unit.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Gives the units in order, up to the first place without one and to the first unit that `is_wanted` refuses. What is behind is
+    /// removed.
+    ///
+    /// The records of units lie one behind the other; where that ends, the units end.
+    pub(super) fn recover(
+        &mut self,
+        mut is_wanted: impl FnMut(u64, &TimerUnit) -> bool,
+    ) -> Result<(), EnvError> {
+        let mut last_record = None;
+        for file in &mut self.files {
+            self.end = file.start;
+            let is_full = file.scan(|position, unit| {
+                let goes_on = last_record.is_none_or(|last| unit.physical_offset > last);
+                if !goes_on || !is_wanted(position, unit) {
+                    return false;
+                }
+                last_record = Some(unit.physical_offset);
+                self.end = position + UNIT_BYTES;
+                true
+            })?;
+            if !is_full {
+                break;
+            }
+        }
+        self.cut()
+    }
+
+    /// Removes what is behind the end.
+    fn cut(&mut self) -> Result<(), EnvError> {
+        let kept = self.files.partition_point(|file| file.start <= self.end);
+        for file in self.files.drain(kept..) {
+            self.disk.remove_file(&self.dir.join(file_name(file.start)))?;
+        }
+        if let Some(file) = self.files.last().filter(|file| self.end < file.start + FILE_BYTES) {
+            file.file.zero_range(self.end - file.start..FILE_BYTES, false)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a unit, which is not written before [`Self::write`]; returns its position.
+    ///
+    /// # Errors
+    /// It is not added.
+    pub(super) fn append(&mut self, unit: &TimerUnit) -> Result<u64, EnvError> {
+        let room = self.files.last().map_or(0, |file| file.start + FILE_BYTES - self.end);
+        if room < ROOM_BYTES {
+            self.begin_file(room as u32)?;
+        }
+        let position = self.end;
+        self.unwritten.extend_from_slice(&unit.encode());
+        self.end += UNIT_BYTES;
+        if let Some(file) = self.files.last_mut() {
+            file.last_slot_ms = file.last_slot_ms.max(unit.slot_ms);
+            file.last_record = unit.physical_offset;
+        }
+        Ok(position)
+    }
+
+    /// Takes the last unit off again, which is not written yet.
+    pub(super) fn take_back(&mut self) {
+        self.end -= UNIT_BYTES;
+        self.unwritten.truncate(self.unwritten.len() - TimerUnit::BYTES);
+    }
+
+    fn begin_file(&mut self, room: u32) -> Result<(), EnvError> {
+        self.write()?;
+        let start = match self.files.last() {
+            Some(last) => {
+                if room > 0 {
+                    last.file.write_all_at(self.end - last.start, &TimerUnit::blank(room))?;
+                }
+                last.start + FILE_BYTES
+            }
+            None => 0,
+        };
+        let file = self.disk.open_file(&self.dir.join(file_name(start)), OpenMode::CreateOrWrite)?;
+        file.set_len(FILE_BYTES)?;
+        let file = Arc::new(file);
+        self.files.push(LogFile { start, file, last_slot_ms: 0, last_record: PhysicalOffset::ZERO });
+        self.end = start;
+        Ok(())
+    }
+
+    /// Writes what was added.
+    ///
+    /// # Errors
+    /// It is written by a later call.
+    pub(super) fn write(&mut self) -> Result<(), EnvError> {
+        let Some(file) = self.files.last().filter(|_| !self.unwritten.is_empty()) else { return Ok(()) };
+        let from = self.end - self.unwritten.len() as u64;
+        file.file.write_all_at(from - file.start, &self.unwritten)?;
+        self.unwritten.clear();
+        if !self.dirty.iter().any(|dirty| Arc::ptr_eq(dirty, &file.file)) {
+            self.dirty.push(Arc::clone(&file.file));
+        }
+        Ok(())
+    }
+
+    /// Takes the files that were written since the last call.
+    pub(super) fn take_unflushed(&mut self) -> Unflushed<D> {
+        let files = std::mem::take(&mut self.dirty);
+        Unflushed { disk: Arc::clone(&self.disk), dir: self.dir.clone(), files }
+    }
+
+    pub(super) fn add_dirty(&mut self, files: Vec<Arc<D::File>>) {
+        self.dirty.extend(files);
+    }
+
+    /// The unit at a position; `None` where there is none, or no more.
+    pub(super) fn unit(&self, position: i64) -> Result<Option<TimerUnit>, EnvError> {
+        let Ok(position) = u64::try_from(position) else { return Ok(None) };
+        if position < self.start() || position + UNIT_BYTES > self.end {
+            return Ok(None);
+        }
+        let file = &self.files[((position - self.start()) / FILE_BYTES) as usize];
+        let mut bytes = [0; TimerUnit::BYTES];
+        file.file.read_exact_at(position - file.start, &mut bytes)?;
+        Ok(TimerUnit::decode(&bytes))
+    }
+
+    /// Removes the first files while all their units are in slots before `read_ms`, and their records before `from`.
+    pub(super) fn remove_before(&mut self, read_ms: i64, from: PhysicalOffset) -> Result<(), EnvError> {
+        while let [first, _, ..] = &self.files[..]
+            && first.last_slot_ms < read_ms
+            && first.last_record < from
+        {
+            self.disk.remove_file(&self.dir.join(file_name(first.start)))?;
+            self.files.remove(0);
+        }
+        Ok(())
+    }
+}
+
+impl<D: Disk> LogFile<D> {
+    /// Gives each unit with its position until `next` says no or there is none; whether the file is full of them.
+    fn scan(&mut self, mut next: impl FnMut(u64, &TimerUnit) -> bool) -> Result<bool, EnvError> {
+        let mut bytes = vec![0; SCAN_UNITS * TimerUnit::BYTES];
+        let mut at = 0;
+        while at + ROOM_BYTES <= FILE_BYTES {
+            let read = self.file.read_at(at, &mut bytes)?;
+            let (units, _) = bytes[..read].as_chunks::<{ TimerUnit::BYTES }>();
+            for bytes in units {
+                if at + ROOM_BYTES > FILE_BYTES {
+                    return Ok(true);
+                }
+                let Some(unit) = TimerUnit::decode(bytes) else { return Ok(false) };
+                if !next(self.start + at, &unit) {
+                    return Ok(false);
+                }
+                self.last_slot_ms = self.last_slot_ms.max(unit.slot_ms);
+                self.last_record = unit.physical_offset;
+                at += UNIT_BYTES;
+            }
+        }
+        Ok(true)
+    }
+}

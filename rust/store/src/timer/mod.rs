@@ -1,0 +1,196 @@
+//! The files of timer messages: which waits for which second.
+//!
+//! Wheel and log hold nothing that the timer topic does not: what of them is missing or damaged is made again from it, by whoever
+//! reads that topic. The checkpoint alone says what was delivered.
+//!
+//! # Source
+//! docs/reference/store-format.md 8.4 to 8.6.
+
+mod log;
+#[cfg(test)]
+mod tests;
+mod wheel;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use log::TimerLog;
+use rocketpy_env::{Disk, DiskFile, EnvError, RealDisk};
+use rocketpy_model::PhysicalOffset;
+pub use rocketpy_protocol::disk::{TimerCheckpoint, TimerSlot, TimerUnit};
+use wheel::Wheel;
+
+/// Length of a slot in milliseconds (`timerPrecisionMs`).
+pub const SLOT_MS: i64 = 1000;
+/// Slots that may be in use at a time, as a time in milliseconds: a message further ahead has no slot of its own.
+pub const WHEEL_MS: i64 = (TimerSlot::COUNT as i64 - 60) * SLOT_MS;
+
+/// Wheel and log of one store.
+pub struct TimerFiles<D: Disk = RealDisk> {
+    wheel: Wheel<D>,
+    log: TimerLog<D>,
+}
+
+/// What is to be flushed before a checkpoint may say so.
+pub struct Unflushed<D: Disk = RealDisk> {
+    disk: Arc<D>,
+    dir: PathBuf,
+    files: Vec<Arc<D::File>>,
+}
+
+impl<D: Disk> TimerFiles<D> {
+    /// Opens the files of a store, made where they are missing. The log is kept as far as its units are whole, name records one
+    /// behind the other and `is_kept` wants them; the wheel is made anew of those in slots from `read_ms` on.
+    ///
+    /// # Errors
+    /// A file cannot be read, or not be written.
+    pub fn open(
+        disk: Arc<D>,
+        root: &Path,
+        read_ms: i64,
+        mut is_kept: impl FnMut(&TimerUnit) -> bool,
+    ) -> Result<Self, EnvError> {
+        let mut log = TimerLog::open(Arc::clone(&disk), root)?;
+        let mut slots: BTreeMap<i64, TimerSlot> = BTreeMap::new();
+        log.recover(|position, unit| {
+            let is_kept = is_kept(unit);
+            if is_kept && unit.slot_ms >= read_ms {
+                let second = unit.slot_ms / SLOT_MS;
+                let slot = slots.entry(second).or_insert(empty(second));
+                *slot = with(slot, position, unit);
+            }
+            is_kept
+        })?;
+        Ok(Self { wheel: Wheel::with(&*disk, root, &slots)?, log })
+    }
+
+    /// Adds a unit to its slot; its `previous` is set here. It is read by [`Self::unit`] after [`Self::write`].
+    ///
+    /// # Errors
+    /// It is not added.
+    pub fn add(&mut self, unit: TimerUnit) -> Result<(), EnvError> {
+        let slot = self.wheel.slot(unit.slot_ms)?.unwrap_or(empty(unit.slot_ms / SLOT_MS));
+        let unit = TimerUnit { previous: slot.last, ..unit };
+        let position = self.log.append(&unit)?;
+        self.wheel.set(&with(&slot, position, &unit)).inspect_err(|_| self.log.take_back())
+    }
+
+    /// Writes the units that were added.
+    ///
+    /// # Errors
+    /// A later call writes them.
+    pub fn write(&mut self) -> Result<(), EnvError> {
+        self.log.write()
+    }
+
+    /// Position behind the last unit.
+    pub fn end(&self) -> u64 {
+        self.log.end()
+    }
+
+    /// Position of the last unit of a slot; -1 where it has none.
+    pub fn last_of(&self, slot_ms: i64) -> Result<i64, EnvError> {
+        Ok(self.wheel.slot(slot_ms)?.map_or(-1, |slot| slot.last))
+    }
+
+    /// The unit at a position; `None` where a chain ends.
+    pub fn unit(&self, position: i64) -> Result<Option<TimerUnit>, EnvError> {
+        self.log.unit(position)
+    }
+
+    /// The first slot with a unit, from one time up to and without another.
+    pub fn next_used(&self, from_ms: i64, until_ms: i64) -> Result<Option<i64>, EnvError> {
+        self.wheel.next_used(from_ms, until_ms)
+    }
+
+    /// Takes what has to be flushed, so that all units written so far are durable.
+    pub fn unflushed(&mut self) -> Unflushed<D> {
+        self.log.take_unflushed()
+    }
+
+    /// Takes back what could not be flushed.
+    pub fn not_flushed(&mut self, unflushed: Unflushed<D>) {
+        self.log.add_dirty(unflushed.files);
+    }
+
+    /// Removes log files whose slots all lie before `read_ms`, and whose records before `from`.
+    pub fn remove_before(&mut self, read_ms: i64, from: PhysicalOffset) -> Result<(), EnvError> {
+        self.log.remove_before(read_ms, from)
+    }
+}
+
+impl<D: Disk> fmt::Debug for TimerFiles<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerFiles").field("end", &self.end()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> fmt::Debug for Unflushed<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unflushed").field("files", &self.files.len()).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> Unflushed<D> {
+    /// Flushes.
+    ///
+    /// # Errors
+    /// The checkpoint must not be written: it is not known what is durable.
+    pub fn flush(&self) -> Result<(), EnvError> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        self.files.iter().try_for_each(|file| file.sync())?;
+        self.disk.sync_dir(&self.dir)
+    }
+}
+
+fn empty(second: i64) -> TimerSlot {
+    TimerSlot { second, first: -1, last: -1, messages: 0 }
+}
+
+/// The slot with one unit more.
+fn with(slot: &TimerSlot, position: u64, unit: &TimerUnit) -> TimerSlot {
+    let position = position as i64;
+    let first = if slot.first < 0 { position } else { slot.first };
+    let counts = if unit.flags & TimerUnit::RECALL == 0 { 1 } else { -1 };
+    TimerSlot { first, last: position, messages: slot.messages.saturating_add(counts), ..*slot }
+}
+
+/// Reads the checkpoint, or its backup; `None` when neither says anything.
+///
+/// # Errors
+/// A file cannot be read.
+pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerCheckpoint>, EnvError> {
+    let path = checkpoint_path(root);
+    for path in [&path, &path.with_extension("bak")] {
+        match disk.read(path, 1 << 20) {
+            Ok(bytes) => match TimerCheckpoint::decode(&bytes) {
+                Some(checkpoint) if checkpoint != TimerCheckpoint::default() => return Ok(Some(checkpoint)),
+                _ => {}
+            },
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Replaces the checkpoint; the former one stays as backup.
+///
+/// # Errors
+/// The file holds the old or the new one.
+///
+/// # Durability
+/// On return the checkpoint survives a power loss.
+pub fn write_checkpoint(disk: &impl Disk, root: &Path, checkpoint: &TimerCheckpoint) -> Result<(), EnvError> {
+    let mut page = vec![0; TimerCheckpoint::FILE_BYTES];
+    page[..TimerCheckpoint::BYTES].copy_from_slice(&checkpoint.encode());
+    disk.replace_keeping_backup(&checkpoint_path(root), &page)
+}
+
+fn checkpoint_path(root: &Path) -> PathBuf {
+    root.join("config").join("timercheck")
+}

@@ -1,0 +1,129 @@
+//! Wheel and log on real files.
+
+use super::*;
+
+const NOW: i64 = 1_700_000_000_000;
+
+fn unit(slot_ms: i64, record: u64) -> TimerUnit {
+    TimerUnit {
+        previous: -1,
+        flags: TimerUnit::DEFAULT,
+        written_at_ms: NOW,
+        slot_ms,
+        physical_offset: PhysicalOffset(record),
+        size_bytes: 100,
+        topic_hash: 7,
+    }
+}
+
+fn open(root: &Path, read_ms: i64) -> TimerFiles {
+    TimerFiles::open(Arc::new(RealDisk), root, read_ms, |_| true).unwrap()
+}
+
+/// The records of a slot, the last one first.
+fn chain(files: &TimerFiles, slot_ms: i64) -> Vec<u64> {
+    let mut position = files.last_of(slot_ms).unwrap();
+    let mut records = Vec::new();
+    while let Some(unit) = files.unit(position).unwrap() {
+        records.push(unit.physical_offset.get());
+        position = unit.previous;
+    }
+    records
+}
+
+#[test]
+fn units_are_found_by_their_slot_and_after_a_start() {
+    let root = tempfile::tempdir().unwrap();
+    let mut files = open(root.path(), NOW);
+    let two_weeks = TimerSlot::COUNT as i64 * SLOT_MS;
+    for (slot_ms, record) in [(NOW, 0), (NOW + 5000, 100), (NOW, 200), (NOW + 5000, 300)] {
+        files.add(unit(slot_ms, record)).unwrap();
+    }
+    files.write().unwrap();
+    let check = |files: &TimerFiles| {
+        assert_eq!(chain(files, NOW), [200, 0]);
+        assert_eq!(chain(files, NOW + 5000), [300, 100]);
+        assert!(chain(files, NOW + 1000).is_empty());
+        assert!(chain(files, NOW + two_weeks).is_empty(), "the same place of the wheel");
+        assert_eq!(files.next_used(NOW, NOW + two_weeks).unwrap(), Some(NOW));
+        assert_eq!(files.next_used(NOW + 1000, NOW + two_weeks).unwrap(), Some(NOW + 5000));
+        assert_eq!(files.next_used(NOW + 1000, NOW + 5000).unwrap(), None);
+        assert_eq!(files.next_used(NOW + 6000, NOW + two_weeks).unwrap(), None);
+    };
+    check(&files);
+    RealDisk.replace(&root.path().join("timerwheel"), b"damaged").unwrap();
+    check(&open(root.path(), NOW));
+    let later = open(root.path(), NOW + 1000);
+    assert_eq!((chain(&later, NOW), chain(&later, NOW + 5000)), (vec![], vec![300, 100]), "delivered");
+}
+
+#[test]
+fn the_log_ends_at_the_first_unit_that_is_damaged_or_not_wanted() {
+    let root = tempfile::tempdir().unwrap();
+    let write = || {
+        let mut files = open(root.path(), NOW);
+        for record in [0, 100, 200] {
+            files.add(unit(NOW, record)).unwrap();
+        }
+        files.write().unwrap();
+    };
+    write();
+    let kept =
+        TimerFiles::open(Arc::new(RealDisk), root.path(), NOW, |unit| unit.physical_offset.get() < 200);
+    let kept = kept.unwrap();
+    assert_eq!((chain(&kept, NOW), kept.end()), (vec![100, 0], 104));
+    assert_eq!(chain(&open(root.path(), NOW), NOW), [100, 0], "the third one is gone");
+
+    let path = root.path().join("timerlog").join(crate::folder::file_name(0));
+    let mut bytes = RealDisk.read(&path, 1 << 30).unwrap();
+    bytes[52 + 15] = 0xFF;
+    RealDisk.replace(&path, &bytes).unwrap();
+    assert_eq!(chain(&open(root.path(), NOW), NOW), [0]);
+
+    write(); // record 0 again: it does not lie behind the one before
+    assert_eq!(chain(&open(root.path(), NOW), NOW), [0]);
+    RealDisk.remove_dir_all(&root.path().join("timerlog")).unwrap();
+    assert!(chain(&open(root.path(), NOW), NOW).is_empty());
+}
+
+#[test]
+fn a_full_file_is_followed_by_the_next_and_removed_when_nothing_of_it_waits() {
+    let root = tempfile::tempdir().unwrap();
+    let mut files = open(root.path(), NOW);
+    let a_file = 104_857_532 / 52 + 1;
+    for record in 0..a_file + 2 {
+        files.add(unit(NOW, record)).unwrap();
+        if record % 10_000 == 0 {
+            files.write().unwrap();
+        }
+    }
+    files.write().unwrap();
+    assert_eq!(files.end(), (100 << 20) + 104);
+    let again = open(root.path(), NOW);
+    assert_eq!(again.end(), files.end());
+    assert_eq!(again.unit(104_857_532).unwrap().unwrap().physical_offset.get(), a_file - 1);
+    let last = again.unit(again.last_of(NOW).unwrap()).unwrap().unwrap();
+    assert_eq!((last.physical_offset.get(), last.previous), (a_file + 1, 100 << 20));
+    assert_eq!(again.unit(100 << 20).unwrap().unwrap().previous, 104_857_532);
+
+    files.remove_before(NOW, PhysicalOffset(a_file)).unwrap();
+    files.remove_before(NOW + 1000, PhysicalOffset(a_file - 1)).unwrap();
+    assert!(files.unit(0).unwrap().is_some(), "one of its messages waits, one has its record");
+    files.remove_before(NOW + 1000, PhysicalOffset(a_file)).unwrap();
+    assert!(files.unit(0).unwrap().is_none());
+    assert_eq!(open(root.path(), NOW).end(), files.end());
+}
+
+#[test]
+fn the_checkpoint_has_a_backup() {
+    let root = tempfile::tempdir().unwrap();
+    RealDisk.create_dir_all(&root.path().join("config")).unwrap();
+    assert_eq!(read_checkpoint(&RealDisk, root.path()).unwrap(), None);
+    let at = |read_ms| TimerCheckpoint { read_ms, ..TimerCheckpoint::default() };
+    for read_ms in [1000, 2000] {
+        write_checkpoint(&RealDisk, root.path(), &at(read_ms)).unwrap();
+        assert_eq!(read_checkpoint(&RealDisk, root.path()).unwrap(), Some(at(read_ms)));
+    }
+    RealDisk.replace(&root.path().join("config/timercheck"), b"").unwrap();
+    assert_eq!(read_checkpoint(&RealDisk, root.path()).unwrap(), Some(at(1000)));
+}

@@ -1,0 +1,67 @@
+//! The wheel: a file of slots, one for each second of two weeks.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
+use rocketpy_protocol::disk::TimerSlot;
+
+use super::SLOT_MS;
+
+const SLOT_BYTES: u64 = TimerSlot::BYTES as u64;
+/// Slots that one look reads.
+const LOOK_SLOTS: u64 = 128;
+
+/// The file `timerwheel`. It is made anew at each start and never flushed: it holds nothing that the log of timers does not.
+pub(super) struct Wheel<D: Disk> {
+    file: D::File,
+}
+
+impl<D: Disk> Wheel<D> {
+    /// Replaces what the file held by these slots, by their seconds.
+    pub(super) fn with(disk: &D, root: &Path, slots: &BTreeMap<i64, TimerSlot>) -> Result<Self, EnvError> {
+        let file = disk.open_file(&root.join("timerwheel"), OpenMode::CreateOrWrite)?;
+        file.set_len(0)?;
+        file.set_len(TimerSlot::FILE_BYTES)?;
+        let wheel = Self { file };
+        slots.values().try_for_each(|slot| wheel.set(slot))?;
+        Ok(wheel)
+    }
+
+    /// The slot of a time; an empty one where the wheel has another time in that place.
+    pub(super) fn slot(&self, slot_ms: i64) -> Result<Option<TimerSlot>, EnvError> {
+        let second = slot_ms / SLOT_MS;
+        let mut bytes = [0; TimerSlot::BYTES];
+        self.file.read_exact_at(place(second) * SLOT_BYTES, &mut bytes)?;
+        let slot = TimerSlot::decode(&bytes);
+        Ok((slot.second == second).then_some(slot))
+    }
+
+    pub(super) fn set(&self, slot: &TimerSlot) -> Result<(), EnvError> {
+        self.file.write_all_at(place(slot.second) * SLOT_BYTES, &slot.encode())
+    }
+
+    /// The first slot that is not empty, of those from `from_ms` up to and without `until_ms`.
+    pub(super) fn next_used(&self, from_ms: i64, until_ms: i64) -> Result<Option<i64>, EnvError> {
+        let (mut second, until) = (from_ms / SLOT_MS, until_ms / SLOT_MS);
+        let mut bytes = vec![0; (LOOK_SLOTS * SLOT_BYTES) as usize];
+        while second < until {
+            let first = place(second);
+            let count = LOOK_SLOTS.min(TimerSlot::COUNT - first).min(until.abs_diff(second));
+            let looked = &mut bytes[..(count * SLOT_BYTES) as usize];
+            self.file.read_exact_at(first * SLOT_BYTES, looked)?;
+            let (slots, _) = looked.as_chunks();
+            let used = (second..).zip(slots).find(|(second, slot)| TimerSlot::decode(slot).second == *second);
+            if let Some((second, _)) = used {
+                return Ok(Some(second * SLOT_MS));
+            }
+            second += count as i64;
+        }
+        Ok(None)
+    }
+}
+
+/// The number of a second's slot.
+fn place(second: i64) -> u64 {
+    second.rem_euclid(TimerSlot::COUNT as i64) as u64
+}
