@@ -43,6 +43,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidExpression { .. }
         | ClientError::InvalidConfig { .. }
         | ClientError::InvalidMessageId { .. }
+        | ClientError::InvalidRecallHandle { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
         ClientError::Unsupported { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {
