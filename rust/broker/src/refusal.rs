@@ -170,6 +170,20 @@ pub(crate) enum Refusal {
     ConsumerOffline { group: String },
     #[error("consumer group {group} has no live member")]
     NobodyInGroup { group: String },
+    #[error(
+        "client {client_id} is no live member of consumer group {group}; GET_CONSUMER_CONNECTION_LIST shows its members"
+    )]
+    NoMember { group: String, client_id: String },
+    #[error(
+        "client {client_id} has version {version}, which answers no such question; version 62 and later do"
+    )]
+    OldMember { client_id: String, version: i32 },
+    #[error("client {client_id} did not answer within 10 s")]
+    MemberSilent { client_id: String },
+    #[error("client {client_id} cannot be asked: {reason}")]
+    MemberGone { client_id: String, reason: String },
+    #[error("{limit} questions wait for members of groups already; try again later")]
+    TooManyForwarded { limit: usize },
     #[error("no member of producer group {group} is online")]
     ProducerOffline { group: String },
     #[error(
@@ -221,6 +235,7 @@ impl Refusal {
             | Self::DiskReads { .. }
             | Self::Memory(_)
             | Self::TooManyWait { .. }
+            | Self::TooManyForwarded { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql(_) => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Commit(error) => code_of_commit(error),
@@ -230,6 +245,7 @@ impl Refusal {
             Self::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
             Self::NoOffset { .. } => response::QUERY_NOT_FOUND,
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
+            Self::MemberSilent { .. } => response::CONSUME_MSG_TIMEOUT,
             Self::Store(_)
             | Self::Config(_)
             | Self::TableFull { .. }
@@ -239,6 +255,9 @@ impl Refusal {
             | Self::ClassFilter { .. }
             | Self::ProducerOffline { .. }
             | Self::NobodyInGroup { .. }
+            | Self::NoMember { .. }
+            | Self::OldMember { .. }
+            | Self::MemberGone { .. }
             | Self::NoMessageAt { .. }
             | Self::NoHalf { .. }
             | Self::EndAtWork { .. } => response::SYSTEM_ERROR,

@@ -2,6 +2,7 @@
 
 mod client;
 pub(crate) mod end_transaction;
+mod forward;
 mod group;
 pub(crate) mod held;
 #[cfg(test)]
@@ -20,10 +21,12 @@ mod send_back;
 mod slow_disk_tests;
 mod state;
 mod topic;
+mod whole;
 
 use std::sync::Arc;
 
 pub(crate) use client::expire;
+pub(crate) use forward::Forwarded;
 pub(crate) use new_topic::SendsToNewTopics;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;

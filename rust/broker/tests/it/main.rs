@@ -20,5 +20,6 @@ mod state;
 mod support;
 mod sync_flush;
 mod timers;
+mod tools;
 mod topics;
 mod transactions;
