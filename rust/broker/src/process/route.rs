@@ -6,7 +6,9 @@ use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
-use super::{client, end_transaction, group, held, message, offset, recall, send, send_back, state, topic};
+use super::{
+    client, end_transaction, group, held, message, offset, recall, send, send_back, send_reply, state, topic,
+};
 use crate::call::{Call, Function, Serve, answer_later, aside};
 
 /// What is done with a request.
@@ -77,7 +79,7 @@ request_table! {
     CONSUMER_SEND_MSG_BACK => Route::Replies(send_back::send_back);
     END_TRANSACTION => Route::Replies(end_transaction::end);
     RECALL_MESSAGE => Route::Replies(recall::recall);
-    SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => refused("request-reply is not there yet");
+    SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => Route::Replies(send_reply::send_reply);
 
     // Offsets.
     QUERY_CONSUMER_OFFSET => Route::Answers {
