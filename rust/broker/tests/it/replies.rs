@@ -147,11 +147,17 @@ async fn a_reply_that_nobody_takes_is_answered_with_why_and_stored_all_the_same(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_came_back_gets_replies_by_its_new_connection() {
     let fixture = Fixture::start().await;
-    let (first, _) = requester(&fixture, response::SUCCESS).await;
-    let (_second, mut replies) = requester(&fixture, response::SUCCESS).await;
-    first.close();
+    let (_half_open, mut missed) = requester(&fixture, response::SUCCESS).await;
+    let (back, mut replies) = requester(&fixture, response::SUCCESS).await;
     assert_eq!(reply_to(&fixture, REQUESTER, "yes").await.code, response::SUCCESS);
     assert_eq!(&next(&mut replies).await.body[..], b"yes");
+    assert!(missed.try_recv().is_err());
+    back.close();
+    crate::support::wait_until("the older connection is the only one", async || {
+        reply_to(&fixture, REQUESTER, "no").await.code == response::SUCCESS
+    })
+    .await;
+    assert_eq!(&next(&mut missed).await.body[..], b"no");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,6 +43,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidExpression { .. }
         | ClientError::InvalidConfig { .. }
         | ClientError::InvalidMessageId { .. }
+        | ClientError::NoRequest { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
         ClientError::Unsupported { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {
@@ -61,7 +62,9 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::Timeout { .. }
         | ClientError::Congested { .. }
         | ClientError::FlushTimeout { .. }
-        | ClientError::WindowFull { .. } => "RequestTimeoutError",
+        | ClientError::WindowFull { .. }
+        | ClientError::NoReply { .. }
+        | ClientError::TooManyRequests { .. } => "RequestTimeoutError",
         ClientError::BadAnswer { .. } => "ProtocolError",
         ClientError::Codec { .. }
         | ClientError::DamagedMessage { .. }
