@@ -184,6 +184,16 @@ class Producer:
         timeout: Duration | None = None,
         msg_id: str | None = None,
     ) -> Receipt: ...
+    def request(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> ReceivedMessage: ...
+    def reply(
+        self, request: ReceivedMessage, body: bytes | bytearray | memoryview, timeout: Duration | None = None
+    ) -> Receipt: ...
     def send_many(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> SentMany: ...
