@@ -36,9 +36,9 @@ impl ReceivedReply {
     /// The message; its body may be compressed.
     ///
     /// # Panics
-    /// Never: the record was encoded here.
+    /// Never: it was parsed when it came.
     pub fn record(&self) -> RecordView<'_> {
-        RecordView::parse(&self.record).expect("the record was encoded by this process")
+        RecordView::parse(&self.record).expect("it was parsed when it came")
     }
 
     /// The record's bytes, and the queue that it names.
@@ -75,6 +75,7 @@ impl ReceivedReply {
         let mut record = Vec::new();
         let plan = fields.encode(false, &mut record).map_err(|error| error.to_string())?;
         plan.finish(&mut record, QueueOffset(0), PhysicalOffset::ZERO, header.store_timestamp);
+        RecordView::parse(&record).map_err(|error| error.to_string())?; // so that handing it out cannot fail
         let queue = Arc::new(MessageQueue::new(header.topic, &*peer.to_string(), queue_id));
         Ok(Self { record: record.into(), queue })
     }
