@@ -185,6 +185,16 @@ class Producer:
         msg_id: str | None = None,
     ) -> Receipt: ...
     def recall(self, handle: str) -> None: ...
+    def request(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> ReceivedMessage: ...
+    def reply(
+        self, request: ReceivedMessage, body: bytes | bytearray | memoryview, timeout: Duration | None = None
+    ) -> Receipt: ...
     def send_many(
         self, messages: Iterable[Message], queue: MessageQueue | None = None, timeout: Duration | None = None
     ) -> SentMany: ...

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketpy.config import Duration
-    from rocketpy.message import Message, MessageQueue, Receipt
+    from rocketpy.message import Message, MessageQueue, Receipt, ReceivedMessage
 
 __all__ = ["Producer"]
 
@@ -135,6 +135,72 @@ class Producer(Closing):
                 hint="only messages that wait for a time can, sent with delay= or deliver_at=",
             )
         self._native.recall(handle)
+
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> ReceivedMessage:
+        """Sends one message and waits for the reply of the consumer that receives it.
+
+        A reply is best effort: the broker hands it over once, to this producer if that is connected. Whoever must not
+        miss an answer asks again, with the same `msg_id`.
+
+        Args:
+            message: What to send, as for `send`.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of the send and of the wait for the reply together, in seconds; default: the producer's
+                `send_timeout`.
+            msg_id: As for `send`.
+
+        Returns:
+            The reply. It was read from no queue: its offsets are 0, and its `broker_name` is the broker's address.
+
+        Raises:
+            RequestTimeoutError: No reply came in time; the error names topic and `msg_id`. A consumer may have received
+                the message, or will: a retry may make it work twice.
+            ClosedError: The producer was closed meanwhile.
+            RocketPyError: The message was not sent, as for `send`.
+
+        Examples:
+            >>> import threading, rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> def answer():
+            ...     with server.consumer("clerks", "questions", allow_missing_topic=True) as consumer:
+            ...         with server.producer("replies") as replies:
+            ...             question = next(consumer)
+            ...             receipt = replies.reply(question, question.body.upper())
+            >>> thread = threading.Thread(target=answer)
+            >>> thread.start()
+            >>> with server.producer("asking") as producer:
+            ...     producer.request(rocketpy.Message("questions", b"tea?"), timeout=60).body
+            b'TEA?'
+            >>> thread.join()
+        """
+        return self._native.request(message, queue, timeout, msg_id)
+
+    def reply(
+        self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
+    ) -> Receipt:
+        """Sends the reply to a message that a producer sent with `request`, of this library or of another client.
+
+        Args:
+            request: The message as a consumer received it.
+            body: What the reply says: bytes, or any other buffer of bytes, from 1 byte on.
+            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+
+        Returns:
+            The receipt: the requester has the reply. Its queue is one of the cluster's topic of replies.
+
+        Raises:
+            InvalidArgumentError: The message asks for no reply.
+            RefusedError: The requester is gone, or did not take the reply.
+            RocketPyError: As for `send`.
+        """
+        return self._native.reply(request, body, timeout)
 
     def send_many(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: Duration | None = None

@@ -51,6 +51,19 @@ def read(address: str, topic: str, count: int, tags: str = "*", group: str | Non
     return lines
 
 
+def reply_to(address: str, topic: str, count: int) -> None:
+    """Replies to the first ``count`` requests of a topic with their text after "re:"."""
+    names = {"name_servers": [address]}
+    with (
+        rocketpy.Producer(fresh("interop-replies"), send_timeout=60, **names) as replies,
+        rocketpy.Consumer(fresh("interop-clerk"), topic, **names) as consumer,
+    ):
+        while count:
+            for request in consumer.poll(timeout=60):
+                replies.reply(request, b"re:" + request.body)
+                count -= 1
+
+
 def line(message) -> dict:
     return {
         "topic": message.topic,

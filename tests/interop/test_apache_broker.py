@@ -1,10 +1,12 @@
 """RocketPy's Python client against Apache's name server and broker 5.5.0, and 4.9.7."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import rocketpy
 from peers import Cpp, Java, apache_cluster, set_up_apache_4_9
-from sdk import fresh, in_order, messages, read, send
+from sdk import fresh, in_order, messages, read, reply_to, send
 from waiting import wait_until
 
 
@@ -36,6 +38,32 @@ def test_java_gets_the_results_of_sends_from_rocketpy_as_from_apache(
     assert ours == apache
     if mode == "batch":
         assert len(ours[0]["msg_id"]) == 3, "one id a message"
+
+
+def test_python_asks_and_replies_through_apache_as_through_rocketpy(apache_address: str, rocketpy_address: str):
+    def outcomes(address: str) -> list[object]:
+        topic, names = fresh("asked"), {"name_servers": [address]}
+        with rocketpy.Admin(address) as admin:
+            admin.create_topic(topic, queues=1)
+        with rocketpy.Producer(fresh("asker"), **names) as asker, ThreadPoolExecutor(1) as pool:
+            replying = pool.submit(reply_to, address, topic, 1)
+            reply = asker.request(*messages(topic, 1, "one"), timeout=60)
+            replying.result()
+        with rocketpy.Producer(fresh("gone"), **names) as gone, pytest.raises(rocketpy.RequestTimeoutError):
+            gone.request(*messages(topic, 1, "two"), timeout=0.5)
+        with rocketpy.Consumer(fresh("late"), topic, **names) as consumer:
+            request = next(one for one in consumer if one.body == b"two-0")
+        with (
+            rocketpy.Producer(fresh("late"), retries=0, **names) as late,
+            pytest.raises(rocketpy.RefusedError) as refused,
+        ):
+            late.reply(request, b"late")
+        known = {name for name in reply.properties if name not in ("MSG_REGION", "TRACE_ON", "CLUSTER")}
+        return [reply.body, reply.topic.endswith("_REPLY_TOPIC"), known, refused.value.code]
+
+    ours = outcomes(rocketpy_address)
+    assert ours[0] == b"re:one-0"
+    assert outcomes(apache_address) == ours
 
 
 def test_send_many_reaches_apache_in_batches_and_in_order(java: Java, apache_address: str, home):

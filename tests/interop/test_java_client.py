@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from peers import Java, finish, json_lines
-from rocketpy import Admin
-from sdk import fresh, in_order, messages, read, send
+from rocketpy import Admin, Producer
+from sdk import fresh, in_order, messages, read, reply_to, send
 
 COUNT = 20
 
@@ -79,6 +79,23 @@ def test_what_a_java_consumer_fails_at_comes_again_and_then_lies_with_the_dead_l
     assert sorted((one["keys"], one["tag"], one["origin"]) for one in dead) == [
         (f"hard-{number}", "TagA", "python") for number in range(3)
     ]
+
+
+def test_java_and_python_ask_and_either_replies_to_either(java: Java, rocketpy_address: str, home):
+    to_java, to_python = fresh("java-replies"), fresh("python-replies")
+    with Admin(rocketpy_address) as admin:
+        for topic in (to_java, to_python):
+            admin.create_topic(topic, queues=1)
+    answering = java.start_driver(home / "answering", "answer", rocketpy_address, to_java, "5", fresh("java-answers"))
+    asking = java.start_driver(home / "asking", "ask", rocketpy_address, to_python, "2", "java")
+    reply_to(rocketpy_address, to_python, 2)
+    assert [one["body"] for one in finish(asking)] == ["re:java-0", "re:java-1"]
+    with Producer(fresh("python-asks"), name_servers=[rocketpy_address]) as producer:
+        for request in messages(to_java, 3, "python"):
+            assert producer.request(request, timeout=60).body == b"re:" + request.body
+    replies = java.drive(home / "asking", "ask", rocketpy_address, to_java, "2", "both")
+    assert [one["body"] for one in replies] == ["re:both-0", "re:both-1"]
+    assert [one["status"] for one in finish(answering)] == ["SEND_OK"] * 5
 
 
 @pytest.mark.parametrize("mode", ["push", "lite"])

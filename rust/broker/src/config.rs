@@ -141,6 +141,8 @@ pub struct BrokerConfig {
     pub max_timer_delay: Duration,
     /// `recallMessageEnable`, default true (Apache: false): whether a message that waits for its time may be recalled.
     pub recalls: bool,
+    /// `storeReplyMessageEnable`, default true: whether replies are stored, besides being pushed to their clients.
+    pub store_replies: bool,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
     pub client_expiry: Duration,
     /// Interval of the checks for clients that went silent; default 10 s.
@@ -211,6 +213,7 @@ impl Default for BrokerConfig {
             transaction_check_max: 15,
             max_timer_delay: Duration::from_secs(259_200),
             recalls: true,
+            store_replies: true,
             client_expiry: Duration::from_secs(120),
             expire_clients_every: Duration::from_secs(10),
             max_transfer_bytes: 1 << 20,

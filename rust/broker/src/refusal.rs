@@ -68,6 +68,10 @@ pub(crate) enum Refusal {
          limit"
     )]
     TooFar { property: &'static str, wait_ms: u64, limit_seconds: u64 },
+    #[error("the reply names no client that waits for it; set property REPLY_TO_CLIENT")]
+    NoRequester,
+    #[error("the reply did not reach client {client_id}: {reason}")]
+    ReplyNotPushed { client_id: String, reason: String },
     #[error("messages cannot be recalled on broker {broker} (recallMessageEnable)")]
     RecallsOff { broker: String },
     #[error("recall handle {handle} cannot be used: {reason}")]
@@ -126,6 +130,8 @@ pub(crate) enum Refusal {
     TableFull { limit_bytes: usize },
     #[error("{limit} requests wait for the same file to be written already; try again later")]
     TooManyWait { limit: usize },
+    #[error("{limit} replies wait for their clients already; try again later")]
+    TooManyReplies { limit: usize },
     #[error("messages of {bytes} bytes wait for their topics to be created already; try again later")]
     TooManyWaitForTopics { bytes: usize },
 
@@ -236,6 +242,7 @@ impl Refusal {
             | Self::Memory(_)
             | Self::TooManyWait { .. }
             | Self::TooManyForwarded { .. }
+            | Self::TooManyReplies { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql(_) => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Commit(error) => code_of_commit(error),
@@ -258,6 +265,8 @@ impl Refusal {
             | Self::NoMember { .. }
             | Self::OldMember { .. }
             | Self::MemberGone { .. }
+            | Self::NoRequester
+            | Self::ReplyNotPushed { .. }
             | Self::NoMessageAt { .. }
             | Self::NoHalf { .. }
             | Self::EndAtWork { .. } => response::SYSTEM_ERROR,

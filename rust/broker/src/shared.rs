@@ -18,7 +18,7 @@ use crate::expression::ExpressionKind;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
-use crate::process::{Forwarded, SendsToNewTopics};
+use crate::process::{Forwarded, Pushes, SendsToNewTopics};
 use crate::put::properties::broker_suffix;
 use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) surveys: DiskReads,
     pub(crate) sends_to_new_topics: SendsToNewTopics,
     pub(crate) forwarded: Forwarded,
+    /// Replies that wait for their clients.
+    pub(crate) reply_pushes: Pushes,
     pub(crate) stats: Stats,
     pub(crate) rates: MinuteRates,
     /// Read on every use: it may change while the broker runs.
@@ -153,6 +155,7 @@ impl Shared {
             surveys: DiskReads::new(),
             sends_to_new_topics: SendsToNewTopics::default(),
             forwarded: Forwarded::default(),
+            reply_pushes: Pushes::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
             role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),

@@ -14,6 +14,7 @@ use crate::error::ClientError;
 use crate::identity::UniqueIds;
 use crate::members::{Consumer, Owner, Role};
 use crate::registry::Share;
+use crate::replies::Replies;
 
 /// Connections, routes, heartbeats and group membership of producers, consumers and administration.
 ///
@@ -84,6 +85,9 @@ impl Client {
         let close = move || {
             user.closed.store(true, Ordering::Release);
             let groups = user.share.instance.members.remove_all(user.owner);
+            for (_, group) in groups.iter().filter(|(role, _)| *role == Role::Producer) {
+                user.share.instance.replies.give_up(group);
+            }
             user.share.stop_timers_if_last();
             async move {
                 user.share.instance.unregister(&groups).await;
@@ -127,6 +131,11 @@ impl Client {
         consumer: Weak<dyn Consumer>,
     ) -> Result<(), ClientError> {
         self.user.share.instance.members.add_consumer(self.user.owner, group, consumer)
+    }
+
+    /// The requests that wait for replies.
+    pub(crate) fn replies(&self) -> &Arc<Replies> {
+        &self.user.share.instance.replies
     }
 
     /// Tells the known brokers of the instance's groups.

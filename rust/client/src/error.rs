@@ -161,6 +161,15 @@ pub enum ClientError {
     /// The window of unacknowledged messages stayed full.
     #[error("the send window stayed full for {timeout_ms} ms ({in_flight} messages in flight)")]
     WindowFull { in_flight: usize, timeout_ms: u64 },
+    /// A request was sent, and nobody replied in time.
+    #[error("no reply came within {timeout_ms} ms to message {msg_id} of topic: {topic}")]
+    NoReply { topic: String, msg_id: String, timeout_ms: u64 },
+    /// As many requests as an instance may have wait for their replies.
+    #[error("{limit} requests wait for their replies already")]
+    TooManyRequests { limit: usize },
+    /// A message that is to be replied to does not ask for a reply.
+    #[error("message {msg_id} asks for no reply, it has no property {property}, topic: {topic}")]
+    NoRequest { property: &'static str, topic: String, msg_id: String },
     /// Messages were still unacknowledged at the end of the timeout.
     #[error("{in_flight} messages were still unacknowledged after {timeout_ms} ms")]
     FlushTimeout { in_flight: usize, timeout_ms: u64 },
@@ -218,6 +227,10 @@ pub(crate) const CODE_BROKER_NOT_EXIST: i32 = 10003;
 pub(crate) const CODE_NO_NAME_SERVER: i32 = 10004;
 /// Local code of "no route".
 pub(crate) const CODE_NO_ROUTE: i32 = 10005;
+/// Local code of "no reply in time".
+pub(crate) const CODE_NO_REPLY: i32 = 10006;
+/// Local code of "no reply can be made".
+pub(crate) const CODE_NO_REQUEST: i32 = 10007;
 
 impl ClientError {
     /// The route of a queue's topic does not name its broker.
@@ -235,6 +248,8 @@ impl ClientError {
             Self::Timeout { .. } | Self::FlushTimeout { .. } => Some(CODE_TIMEOUT),
             Self::BrokerNotFound { .. } | Self::NoBrokers { .. } => Some(CODE_BROKER_NOT_EXIST),
             Self::NoNameServer => Some(CODE_NO_NAME_SERVER),
+            Self::NoReply { .. } => Some(CODE_NO_REPLY),
+            Self::NoRequest { .. } => Some(CODE_NO_REQUEST),
             Self::NoRoute { .. } | Self::NoSuchTopic { .. } | Self::NoQueue { .. } => Some(CODE_NO_ROUTE),
             Self::EmptyBody { .. }
             | Self::BodyTooLarge { .. }
@@ -261,6 +276,8 @@ impl ClientError {
             | Self::BrokerNotFound { .. }
             | Self::NoBrokers { .. }
             | Self::WindowFull { .. }
+            | Self::NoReply { .. }
+            | Self::TooManyRequests { .. }
             | Self::FlushTimeout { .. } => true,
             Self::SendFailed { last, .. } => last.retryable(),
             Self::PartlySent { first, .. } | Self::NotSent { first } => first.retryable(),
@@ -276,7 +293,7 @@ impl ClientError {
             | Self::BadAnswer { may_have_been_applied, .. }
             | Self::SendFailed { may_have_been_applied, .. }
             | Self::PartlySent { may_have_been_applied, .. } => *may_have_been_applied,
-            Self::FlushTimeout { .. } | Self::Abandoned => true,
+            Self::FlushTimeout { .. } | Self::NoReply { .. } | Self::Abandoned => true,
             _ => false,
         }
     }
@@ -309,6 +326,13 @@ impl ClientError {
                 Some("stop the members first, or force the change: they may overwrite it".to_owned())
             }
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
+            Self::NoReply { .. } => Some(
+                "check that a consumer of the topic replies, and give it time; it may have received the message".to_owned(),
+            ),
+            Self::TooManyRequests { .. } => Some("wait for replies before sending more".to_owned()),
+            Self::NoRequest { .. } => {
+                Some("reply to messages that a producer sent with request(), to a broker that adds CLUSTER".to_owned())
+            }
             Self::Forked { .. } => Some("create clients after the fork, in the child".to_owned()),
             Self::DamagedMessage { queue_offset, .. } => {
                 Some(format!("seek to {} to skip it", *queue_offset + 1))

@@ -21,6 +21,7 @@ use crate::identity::{Identity, UniqueIds};
 use crate::members::{Members, Role};
 use crate::names::NameServers;
 use crate::pushes::Pushes;
+use crate::replies::Replies;
 use crate::wire;
 
 /// How long leaving a group waits for a broker.
@@ -34,6 +35,7 @@ pub(crate) struct Instance {
     pub(crate) client_id: String,
     pub(crate) runtime: Handle,
     pub(crate) members: Arc<Members>,
+    pub(crate) replies: Arc<Replies>,
     pub(crate) ids: UniqueIds,
     /// With the timeout of the first client.
     pub(crate) api: Api,
@@ -65,16 +67,22 @@ impl Instance {
         runtime: Handle,
     ) -> Arc<Self> {
         let (members, arrivals) = (Arc::<Members>::default(), Arc::<Arrivals>::default());
+        let replies = Arc::<Replies>::default();
         let remoting = remoting::Client::new(remoting::ClientConfig {
             serialize: SerializeType::Binary,
             connect_timeout: config.connect_timeout,
             ..remoting::ClientConfig::default()
         });
-        remoting.set_request_handler(Arc::new(Pushes::new(members.clone(), arrivals.clone())));
+        remoting.set_request_handler(Arc::new(Pushes::new(
+            members.clone(),
+            replies.clone(),
+            arrivals.clone(),
+        )));
         let instance = Arc::new(Self {
             client_id: identity.client_id.clone(),
             runtime,
             members,
+            replies,
             ids: UniqueIds::new(identity.local),
             api: Api::new(remoting, names, arrivals.clone(), config.api_timeout),
             process_id: process_id(),

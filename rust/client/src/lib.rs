@@ -28,6 +28,7 @@ mod pushes;
 mod query;
 mod receipt;
 mod registry;
+mod replies;
 mod route;
 mod send_error;
 mod wire;
@@ -48,4 +49,5 @@ pub use producer::{
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
+pub use replies::ReceivedReply;
 pub use send_error::SendError;

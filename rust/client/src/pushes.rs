@@ -1,14 +1,16 @@
 //! Requests that brokers send to this client.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rocketpy_protocol::Command;
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::code::{request, response};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
 
 use crate::arrivals::Arrivals;
 use crate::members::Members;
+use crate::replies::Replies;
 
 /// Handles the brokers' requests to an instance.
 ///
@@ -17,12 +19,28 @@ use crate::members::Members;
 #[doc(alias = "ClientRemotingProcessor")]
 pub(crate) struct Pushes {
     members: Arc<Members>,
+    replies: Arc<Replies>,
     arrivals: Arc<Arrivals>,
 }
 
 impl Pushes {
-    pub(crate) fn new(members: Arc<Members>, arrivals: Arc<Arrivals>) -> Self {
-        Self { members, arrivals }
+    pub(crate) fn new(members: Arc<Members>, replies: Arc<Replies>, arrivals: Arc<Arrivals>) -> Self {
+        Self { members, replies, arrivals }
+    }
+
+    /// A reply that nobody waits for any longer is taken all the same: its sender can do nothing about it.
+    fn take_reply(&self, peer: SocketAddr, push: &Command) -> Response {
+        match self.replies.arrived(push, peer) {
+            Ok(true) => Response::success(),
+            Ok(false) => {
+                debug!(%peer, "nobody waits for a reply, ignored");
+                Response::success()
+            }
+            Err(reason) => {
+                warn!(%peer, reason, "a reply cannot be read");
+                Response::status(response::SYSTEM_ERROR, reason)
+            }
+        }
     }
 }
 
@@ -35,6 +53,9 @@ impl Handler for Pushes {
                 self.members.rebalance(group);
                 // Brokers send it one-way; one that waits for an answer gets it.
                 reply.send(Response::success());
+            }
+            request::PUSH_REPLY_MESSAGE_TO_CLIENT => {
+                reply.send(self.take_reply(connection.peer(), &request));
             }
             code if reply.is_oneway() => {
                 warn!(code, peer = %connection.peer(), "broker sent a request that this client does not know, ignored");

@@ -66,6 +66,7 @@ pub(crate) struct Send<'a> {
     /// Property text.
     pub(crate) properties: &'a str,
     pub(crate) batch: bool,
+    pub(crate) is_reply: bool,
     pub(crate) body: &'a Bytes,
     /// Queues asked for when the broker creates the topic.
     pub(crate) default_queues: u32,
@@ -83,6 +84,7 @@ pub(crate) fn recall(group: &str, queue: &MessageQueue, recall_handle: &str) -> 
 }
 
 /// SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE.
+/// SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_REPLY_MESSAGE_V2.
 pub(crate) fn send(send: &Send<'_>) -> Command {
     let header = SendMessageRequestHeader {
         producer_group: send.group,
@@ -100,7 +102,11 @@ pub(crate) fn send(send: &Send<'_>) -> Command {
         batch: Some(send.batch),
         broker_name: Some(&send.queue.broker_name),
     };
-    let code = if send.batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
+    let code = match (send.batch, send.is_reply) {
+        (true, _) => request::SEND_BATCH_MESSAGE,
+        (false, true) => request::SEND_REPLY_MESSAGE_V2,
+        (false, false) => request::SEND_MESSAGE_V2,
+    };
     Command::request(code, &SendMessageRequestHeaderV2(header)).with_body(send.body.clone())
 }
 

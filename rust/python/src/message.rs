@@ -335,7 +335,7 @@ fn is_argument(name: &str) -> bool {
 }
 
 /// Copies the body out of any bytes-like object.
-fn body_bytes(body: &Bound<'_, PyAny>, topic: &str) -> PyResult<Bytes> {
+pub(crate) fn body_bytes(body: &Bound<'_, PyAny>, topic: &str) -> PyResult<Bytes> {
     let bytes = if let Ok(bytes) = body.cast::<PyBytes>() {
         Bytes::copy_from_slice(bytes.as_bytes())
     } else if body.is_instance_of::<PyString>() {

@@ -14,11 +14,12 @@ use crate::completion::{FutureThread, future};
 use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::{self, raise};
-use crate::message::{Lent, MessageArgument, PyMessage};
+use crate::message::{Lent, MessageArgument, PyMessage, body_bytes};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
 use crate::receipt::SentMany;
+use crate::received::{Origin, ReceivedMessage};
 use crate::wait::{wait, wait_detached};
 
 /// Longest wait of a close for the callbacks of futures.
@@ -97,6 +98,42 @@ impl PyProducer {
         let options = SendOptions { msg_id, ..send_options(queue, timeout) };
         let sent = running.producer.send(message.get().message(), options);
         wait_detached(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
+    }
+
+    /// Sends one message and waits for its reply.
+    #[pyo3(signature = (message, queue=None, timeout=None, msg_id=None))]
+    fn request(
+        &self,
+        py: Python<'_>,
+        message: MessageArgument<'_, '_>,
+        queue: Option<QueueArgument>,
+        timeout: Option<Seconds>,
+        msg_id: Option<String>,
+    ) -> PyResult<ReceivedMessage> {
+        let running = self.running.get()?;
+        let options = SendOptions { msg_id, ..send_options(queue, timeout) };
+        let asked = running.producer.request(message.get().message(), options);
+        let (record, queue) = wait_detached(py, &running.runtime, asked)?.map_err(raise)?.into_parts();
+        Ok(ReceivedMessage::new(record, Origin::new(queue)))
+    }
+
+    /// Sends the reply to a request.
+    #[pyo3(signature = (request, body, timeout=None))]
+    fn reply<'py>(
+        &self,
+        py: Python<'py>,
+        request: &Bound<'py, PyAny>,
+        body: &Bound<'py, PyAny>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let running = self.running.get()?;
+        let Ok(request) = request.cast::<ReceivedMessage>() else {
+            return Err(error::wrong_type("request", "a rocketpy.ReceivedMessage", request));
+        };
+        let (view, broker_name) = (request.get().view()?, request.get().broker_name());
+        let (body, options) = (body_bytes(body, view.topic)?, send_options(None, timeout));
+        let replied = running.producer.reply(&view, broker_name, body, options);
+        wait_detached(py, &running.runtime, replied)?.map_err(raise)?.to_python(py)
     }
 
     #[pyo3(signature = (messages, queue=None, timeout=None))]

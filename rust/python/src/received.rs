@@ -73,7 +73,7 @@ impl ReceivedMessage {
         Ok(body.into_owned().into())
     }
 
-    fn view(&self) -> PyResult<RecordView<'_>> {
+    pub(crate) fn view(&self) -> PyResult<RecordView<'_>> {
         RecordView::parse(&self.record).map_err(raise)
     }
 }
@@ -154,7 +154,7 @@ impl ReceivedMessage {
 
     /// Broker that holds the queue.
     #[getter]
-    fn broker_name(&self) -> &str {
+    pub(crate) fn broker_name(&self) -> &str {
         &self.origin.queue.broker_name
     }
 

@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -17,10 +18,12 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -35,6 +38,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   Driver push|lite NAMESRV TOPIC COUNT GROUP [EXPRESSION]
  *   Driver transaction NAMESRV TOPIC COUNT PREFIX
  *   Driver fail NAMESRV TOPIC COUNT GROUP
+ *   Driver ask NAMESRV TOPIC COUNT PREFIX
+ *   Driver answer NAMESRV TOPIC COUNT GROUP
  *   Driver key|unique|view NAMESRV TOPIC KEY_OR_ID
  * </pre>
  *
@@ -52,6 +57,8 @@ public final class Driver {
                 case "transaction" -> transactions(args);
                 case "push" -> push(args);
                 case "fail" -> fail(args);
+                case "ask" -> ask(args);
+                case "answer" -> answer(args);
                 case "lite" -> lite(args);
                 case "key", "unique", "view" -> query(args);
                 default -> throw new IllegalArgumentException("unknown command: " + args[0]);
@@ -189,6 +196,68 @@ public final class Driver {
             throw new IllegalStateException("still missing: " + left.getCount());
         }
         consumer.shutdown();
+    }
+
+    /** Sends requests one after the other, the odd ones with a callback, and prints each reply. */
+    private static void ask(String[] args) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("interop-java-asker");
+        producer.setNamesrvAddr(args[1]);
+        producer.setSendMsgTimeout(10_000);
+        producer.start();
+        for (int i = 0; i < Integer.parseInt(args[3]); i++) {
+            Message request = message(args[2], null, args[4] + "-" + i, 0);
+            if (i % 2 == 0) {
+                print((MessageExt) producer.request(request, TIMEOUT_SECONDS * 1000L));
+                continue;
+            }
+            CompletableFuture<Message> reply = new CompletableFuture<>();
+            producer.request(request, new RequestCallback() {
+                @Override
+                public void onSuccess(Message message) {
+                    if (message != null) { // null says only that the request was sent
+                        reply.complete(message);
+                    }
+                }
+
+                @Override
+                public void onException(Throwable error) {
+                    reply.completeExceptionally(error);
+                }
+            }, TIMEOUT_SECONDS * 1000L);
+            print((MessageExt) reply.get(TIMEOUT_SECONDS, TimeUnit.SECONDS));
+        }
+        producer.shutdown();
+    }
+
+    /** Replies to requests with their text after "re:", and prints what became of each reply. */
+    private static void answer(String[] args) throws Exception {
+        CountDownLatch left = new CountDownLatch(Integer.parseInt(args[3]));
+        DefaultMQProducer replies = new DefaultMQProducer("interop-java-replies");
+        replies.setNamesrvAddr(args[1]);
+        replies.setSendMsgTimeout(10_000);
+        replies.start();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
+        consumer.setNamesrvAddr(args[1]);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(args[2], "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                byte[] body = ("re:" + new String(message.getBody(), StandardCharsets.UTF_8)).getBytes(StandardCharsets.UTF_8);
+                try {
+                    print(replies.send(MessageUtil.createReplyMessage(message, body)));
+                    left.countDown();
+                } catch (Exception error) {
+                    error.printStackTrace();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        if (!left.await(TIMEOUT_SECONDS, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("still missing: " + left.getCount());
+        }
+        consumer.shutdown();
+        replies.shutdown();
     }
 
     /** Tags, or after "sql:" an expression over properties. */

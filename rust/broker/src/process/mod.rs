@@ -17,6 +17,7 @@ pub(crate) mod route;
 mod runtime_info;
 mod send;
 mod send_back;
+mod send_reply;
 #[cfg(test)]
 mod slow_disk_tests;
 mod state;
@@ -32,6 +33,7 @@ use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;
 use rocketpy_remoting::{Connection, Handler, Reply};
 use route::{Route, route_of};
+pub(crate) use send_reply::Pushes;
 use tracing::debug;
 
 use crate::call::{Call, answer};

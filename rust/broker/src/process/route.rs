@@ -7,8 +7,8 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{
-    client, end_transaction, forward, group, held, message, offset, recall, send, send_back, state, topic,
-    whole,
+    client, end_transaction, forward, group, held, message, offset, recall, send, send_back, send_reply,
+    state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, answer_later, aside};
 
@@ -80,7 +80,7 @@ request_table! {
     CONSUMER_SEND_MSG_BACK => Route::Replies(send_back::send_back);
     END_TRANSACTION => Route::Replies(end_transaction::end);
     RECALL_MESSAGE => Route::Replies(recall::recall);
-    SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => refused("request-reply is not there yet");
+    SEND_REPLY_MESSAGE | SEND_REPLY_MESSAGE_V2 => Route::Replies(send_reply::send_reply);
 
     // Offsets.
     QUERY_CONSUMER_OFFSET => Route::Answers {

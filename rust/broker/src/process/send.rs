@@ -58,7 +58,7 @@ fn acknowledge_stored(shared: &Arc<Shared>, topic: &str, stored: Stored<'_>, rep
     acknowledge(shared, stored.ack, reply, response);
 }
 
-fn message<'a>(
+pub(super) fn message<'a>(
     header: &SendMessageRequestHeader<'a>,
     connection: &Connection,
     request: &'a Command,
@@ -81,7 +81,7 @@ fn message<'a>(
     }
 }
 
-fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Response {
+pub(super) fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Response {
     let places = stored.places.as_slice();
     let mut message_ids = String::with_capacity(MESSAGE_ID_CHARS.max(places.len() * 33));
     for place in places {

@@ -33,6 +33,8 @@ pub(crate) struct ClientTable {
 struct State {
     consumers: HashMap<String, ConsumerGroup>,
     producers: HashMap<String, HashMap<u64, Member>>,
+    /// The connections of each client that is in a producer group, the youngest last.
+    producer_connections: HashMap<Arc<str>, BTreeMap<u64, Arc<Connection>>>,
     /// The groups of each connection: its end must not walk over all groups.
     by_connection: HashMap<u64, Groups>,
 }
@@ -42,6 +44,8 @@ struct State {
 struct Groups {
     consumer: HashMap<String, Reservation>,
     producer: HashMap<String, Reservation>,
+    /// The client, while it is in a producer group.
+    producer_id: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy)]
@@ -193,7 +197,14 @@ impl ClientTable {
         let mut state = self.state.write();
         let id = member.connection.id();
         let groups = state.by_connection.entry(id).or_default();
-        groups.enter(Side::Producer, group, ENTRY_BYTES + group.len(), &member.connection)?;
+        let bytes = ENTRY_BYTES + group.len() + 2 * member.client_id.len();
+        groups.enter(Side::Producer, group, bytes, &member.connection)?;
+        let before = groups.producer_id.replace(member.client_id.clone());
+        if let Some(before) = before.filter(|before| *before != member.client_id) {
+            state.remove_producer_connection(&before, id);
+        }
+        let connections = state.producer_connections.entry(member.client_id.clone()).or_default();
+        connections.entry(id).or_insert_with(|| member.connection.clone());
         state.producers.entry(group.to_owned()).or_default().insert(id, member);
         Ok(())
     }
@@ -250,6 +261,11 @@ impl ClientTable {
         if let Some(groups) = state.by_connection.get_mut(&connection_id) {
             producer_group.map(|group| groups.producer.remove(group));
             consumer_group.map(|group| groups.consumer.remove(group));
+            if groups.producer.is_empty()
+                && let Some(client_id) = groups.producer_id.take()
+            {
+                state.remove_producer_connection(&client_id, connection_id);
+            }
         }
         if let Some(group) = producer_group {
             state.remove_producer(group, connection_id);
@@ -263,6 +279,9 @@ impl ClientTable {
         let Some(groups) = state.by_connection.remove(&connection_id) else { return Vec::new() };
         for group in groups.producer.keys() {
             state.remove_producer(group, connection_id);
+        }
+        if let Some(client_id) = &groups.producer_id {
+            state.remove_producer_connection(client_id, connection_id);
         }
         let mut left = Vec::new();
         for group in groups.consumer.into_keys() {
@@ -356,6 +375,14 @@ impl ClientTable {
         state.producers.get(group).into_iter().flat_map(|members| members.values().cloned()).collect()
     }
 
+    /// The youngest open connection of a client that is in a producer group.
+    #[doc(alias = "findChannel")]
+    pub(crate) fn producer_connection(&self, client_id: &str) -> Option<Arc<Connection>> {
+        let state = self.state.read();
+        let mut connections = state.producer_connections.get(client_id)?.values().rev();
+        connections.find(|connection| connection.is_open()).cloned()
+    }
+
     /// Groups whose live members subscribe to the topic.
     pub(crate) fn groups_subscribed_to(&self, topic: &str) -> Vec<String> {
         let state = self.state.read();
@@ -376,6 +403,15 @@ impl State {
             members.remove(&connection_id);
             if members.is_empty() {
                 self.producers.remove(group);
+            }
+        }
+    }
+
+    fn remove_producer_connection(&mut self, client_id: &str, connection_id: u64) {
+        if let Some(connections) = self.producer_connections.get_mut(client_id) {
+            connections.remove(&connection_id);
+            if connections.is_empty() {
+                self.producer_connections.remove(client_id);
             }
         }
     }

@@ -12,6 +12,7 @@ mod peers;
 mod pulls;
 mod queries;
 mod refused_sends;
+mod replies;
 mod restarts;
 mod retention;
 mod send_backs;

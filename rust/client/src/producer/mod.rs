@@ -11,6 +11,7 @@ mod pack;
 mod pack_tests;
 mod plan;
 mod receipts;
+mod request;
 mod retry;
 mod select;
 mod send;
@@ -21,11 +22,12 @@ mod window;
 mod worker;
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue};
 use rocketpy_protocol::handle::RecallHandle;
@@ -65,6 +67,8 @@ struct Shared {
     sender: Sender,
     lanes: Arc<Lanes>,
     window: Arc<Window>,
+    /// Topics whose brokers know this producer since its first request there.
+    asked_topics: Mutex<HashSet<String>>,
     closed: AtomicBool,
     ending: Ending<Result<(), ClientError>>,
 }
@@ -88,8 +92,8 @@ impl Producer {
         };
         let window = Arc::new(Window::new(&sender.config));
         let lanes = Arc::new(Lanes::new(sender.clone(), window.clone()));
-        let shared =
-            Shared { sender, lanes, window, closed: AtomicBool::new(false), ending: Ending::default() };
+        let (asked_topics, closed, ending) = Default::default();
+        let shared = Shared { sender, lanes, window, asked_topics, closed, ending };
         let producer = Self { shared: Arc::new(shared) };
         client.heartbeat().await;
         info!(group, client_id = client.client_id(), "producer started");
@@ -211,6 +215,7 @@ impl Producer {
     }
 
     /// Flushes (up to the send timeout) and leaves the group. Every call waits for that and has the same outcome.
+    /// Ends the waits of requests, flushes (up to the send timeout) and leaves the group. Every call waits for that and has the same outcome.
     ///
     /// # Errors
     /// [`ClientError::FlushTimeout`]; the producer is closed all the same.
@@ -223,6 +228,7 @@ impl Producer {
         let close = move || {
             producer.shared.closed.store(true, Ordering::Release);
             producer.shared.window.close();
+            producer.client().replies().give_up(producer.group());
             async move {
                 let flushed = producer.flush(producer.shared.sender.config.send_timeout).await;
                 producer.client().leave(Role::Producer, producer.group()).await;

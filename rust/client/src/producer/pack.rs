@@ -9,6 +9,9 @@ use tracing::debug;
 use crate::config::ProducerConfig;
 use crate::identity::{Moment, UniqueIds};
 
+/// The message type of a reply.
+pub(crate) const REPLY: &str = "reply";
+
 /// What one send request carries.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
@@ -21,6 +24,8 @@ pub(crate) struct Outgoing {
     /// Unique key of each message.
     pub(crate) keys: KeyList,
     pub(crate) batch: bool,
+    /// It answers a request.
+    pub(crate) is_reply: bool,
     pub(crate) born_at_ms: i64,
 }
 
@@ -79,6 +84,7 @@ pub(crate) fn single(
         sys_flag,
         keys,
         batch: false,
+        is_reply: message.properties.get(property::MESSAGE_TYPE) == Some(REPLY),
         born_at_ms: moment.now_ms,
     }
 }
@@ -218,6 +224,7 @@ impl Packer {
             sys_flag: 0,
             keys: std::mem::take(&mut self.keys),
             batch: true,
+            is_reply: false,
             born_at_ms: moment.now_ms,
         }
     }

@@ -210,6 +210,7 @@ impl Sender {
             flag: outgoing.flag,
             properties: &outgoing.properties,
             batch: outgoing.batch,
+            is_reply: outgoing.is_reply,
             body: &outgoing.body,
             default_queues: self.config.default_topic_queues,
         })

@@ -24,7 +24,7 @@ const ANY_PORT: &str = "127.0.0.1:0";
 /// An address that only brokers of these tests use, so that no other connection takes the port of one that restarts.
 const ANY_PORT_TWICE: &str = "127.0.7.5:0";
 
-struct Cluster {
+pub(crate) struct Cluster {
     names: NameServer,
     broker: Option<Broker>,
     listen: SocketAddr,
@@ -32,7 +32,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let names = NameServer::start(NameServerConfig::new(ANY_PORT.parse().unwrap())).await.unwrap();
         let store = tempfile::tempdir().unwrap();
         let mut cluster = Self { names, broker: None, listen: ANY_PORT_TWICE.parse().unwrap(), store };
@@ -62,22 +62,22 @@ impl Cluster {
         self.broker.take().unwrap().shutdown().await;
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let names = [self.names.local_addr().to_string()];
         let config = ClientConfig { api_timeout: PATIENCE, ..ClientConfig::new(names) };
         Client::new(config, Handle::current()).unwrap()
     }
 
-    fn admin(&self) -> Admin {
+    pub(crate) fn admin(&self) -> Admin {
         Admin::new(&self.client())
     }
 
-    async fn producer(&self) -> Producer {
+    pub(crate) async fn producer(&self) -> Producer {
         let config = ProducerConfig { send_timeout: PATIENCE, ..ProducerConfig::default() };
         Producer::new(&self.client(), "ingest", config).await.unwrap()
     }
 
-    async fn consumer(&self, group: &str, tags: &str) -> PullConsumer {
+    pub(crate) async fn consumer(&self, group: &str, tags: &str) -> PullConsumer {
         let config = ConsumerConfig { start: Start::Earliest, ..ConsumerConfig::default() };
         PullConsumer::new(&self.client(), group, vec![Subscription::new("t", tags)], config).await.unwrap()
     }

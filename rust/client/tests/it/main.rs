@@ -12,6 +12,7 @@ mod no_broker;
 mod others;
 mod peer;
 mod range;
+mod request;
 mod send;
 mod shared;
 mod submit;

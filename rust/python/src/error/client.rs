@@ -44,6 +44,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidConfig { .. }
         | ClientError::InvalidMessageId { .. }
         | ClientError::InvalidRecallHandle { .. }
+        | ClientError::NoRequest { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
         ClientError::Unsupported { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {
@@ -62,7 +63,9 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::Timeout { .. }
         | ClientError::Congested { .. }
         | ClientError::FlushTimeout { .. }
-        | ClientError::WindowFull { .. } => "RequestTimeoutError",
+        | ClientError::WindowFull { .. }
+        | ClientError::NoReply { .. }
+        | ClientError::TooManyRequests { .. } => "RequestTimeoutError",
         ClientError::BadAnswer { .. } => "ProtocolError",
         ClientError::Codec { .. }
         | ClientError::DamagedMessage { .. }

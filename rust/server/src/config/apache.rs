@@ -117,7 +117,7 @@ pub const MEANINGLESS: &[&str] = &[
 
     "transactionMetricFlushInterval", "transactionCheckRocksdbCoreThreads",
     "transactionCheckRocksdbMaxThreads", "transactionCheckRocksdbQueueCapacity", "transactionOpMsgMaxSize",
-    "transactionOpBatchInterval", "storeReplyMessageEnable", "enableDetailStat", "autoDeleteUnusedStats",
+    "transactionOpBatchInterval", "enableDetailStat", "autoDeleteUnusedStats",
     "isolateLogEnable", "forwardTimeout", "enableRemoteEscape", "skipPreOnline", "asyncSendEnable",
     "useServerSideResetOffset", "consumerOffsetUpdateVersionStep", "delayOffsetUpdateVersionStep",
     "lockInStrictMode", "compatibleWithOldNameSrv", "controllerAddr", "fetchControllerAddrByDnsLookup",

@@ -119,6 +119,8 @@ pub const KEYS: &[Key] = keys! {
         "notifyConsumerIdsChangedEnable" = Switch => [broker.notify_consumer_ids_changed];
         /// Time between two writes of `consumerOffset.json`, when offsets changed.
         "flushConsumerOffsetInterval" = millis(100, DAY_MS) => [broker.persist_offsets_every];
+        /// Whether replies to requests are stored in the cluster's topic of replies, besides being pushed to their clients.
+        "storeReplyMessageEnable" = Switch => [broker.store_replies];
     }
     Transactions {
         /// Whether half messages are refused.

@@ -1,0 +1,183 @@
+//! SEND_REPLY_MESSAGE: a reply goes to the client that waits for it, and into the reply topic.
+//!
+//! A reply is best effort: the answer says whether its client took it, and does not wait for the disk.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.3.2 and 2.4.4, docs/reference/client.md 5.12.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rocketpy_env::now_ms;
+use rocketpy_model::{property, system};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::{
+    ReplyMessageRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
+};
+use rocketpy_protocol::{Command, Header, properties_text};
+use rocketpy_remoting::{Connection, Reply, Response};
+use tokio::sync::Semaphore;
+use tracing::{debug, warn};
+
+use super::send;
+use crate::call::{Call, response as respond};
+use crate::put::{NewMessage, Origin, check_writable, put_and_make};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::waiting;
+
+/// Longest wait for the client's answer.
+const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most replies whose clients have not answered yet. Each is a task that holds its message.
+const MAX_PUSHES: usize = 4096;
+/// Ends a property in the text of properties.
+const END: char = '\u{2}';
+
+/// Room for the replies that wait for their clients.
+#[derive(Debug)]
+pub(crate) struct Pushes(Arc<Semaphore>);
+
+impl Default for Pushes {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_PUSHES)))
+    }
+}
+
+/// Pushes the reply to its client, stores it, and answers.
+pub(super) fn send_reply(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let Ok(place) = shared.reply_pushes.0.clone().try_acquire_owned() else {
+        return reply.send(Refusal::TooManyReplies { limit: MAX_PUSHES }.response());
+    };
+    let memory = match waiting::reserve(&reply, waiting::header_bytes(request) + request.body.len()) {
+        Ok(memory) => memory,
+        Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
+    };
+    let (owner, request) = (shared.clone(), request.clone());
+    shared.tasks.spawn(async move {
+        let answer = push_and_store(&owner, &request, reply.connection()).await;
+        drop((place, memory));
+        reply.send(answer.unwrap_or_else(|refusal| refusal.response()));
+    });
+}
+
+async fn push_and_store(
+    shared: &Arc<Shared>,
+    request: &Command,
+    sender: &Connection,
+) -> Result<Response, Refusal> {
+    let header = SendMessageRequestHeader::of(request)?;
+    check(shared, header.topic)?;
+    let pushed = push(shared, &header, sender, &request.body).await;
+    if let Err(refusal) = &pushed {
+        debug!(%refusal, peer = %sender.peer(), "reply not pushed");
+    }
+    let mut answer = respond(response::SUCCESS);
+    store(shared, &header, sender, request, &mut answer).await;
+    let Err(refusal) = pushed else { return Ok(answer.into()) };
+    let mut refused = refusal.response();
+    refused.command.ext = answer.ext;
+    Ok(refused)
+}
+
+/// The topic of replies exists on every broker of its cluster: none is made for a reply.
+fn check(shared: &Shared, topic: &str) -> Result<(), Refusal> {
+    check_writable(shared)?;
+    if system::is_send_denied(topic) {
+        return Err(Refusal::SendDenied { topic: topic.to_owned() });
+    }
+    match shared.topics.get(topic) {
+        Some(_) => Ok(()),
+        None => Err(Refusal::NoTopic { topic: topic.to_owned() }),
+    }
+}
+
+/// Hands the reply to the client that its property names, and waits until it has taken it.
+async fn push(
+    shared: &Shared,
+    header: &SendMessageRequestHeader<'_>,
+    sender: &Connection,
+    body: &Bytes,
+) -> Result<(), Refusal> {
+    let properties = header.properties.unwrap_or_default();
+    let Some(client_id) = properties_text::get(properties.as_bytes(), property::REPLY_TO_CLIENT) else {
+        return Err(Refusal::NoRequester);
+    };
+    let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.to_owned(), reason };
+    let Some(connection) = shared.clients.producer_connection(client_id) else {
+        return Err(not_pushed("no live producer has this client id".to_owned()));
+    };
+    let pushed = pushed_message(shared, header, sender, body);
+    match connection.call(pushed, PUSH_TIMEOUT).await {
+        Ok(answer) if answer.code == response::SUCCESS => Ok(()),
+        Ok(answer) => Err(not_pushed(format!("it answered with code {}", answer.code))),
+        Err(error) => Err(not_pushed(error.to_string())),
+    }
+}
+
+/// PUSH_REPLY_MESSAGE_TO_CLIENT.
+fn pushed_message(
+    shared: &Shared,
+    header: &SendMessageRequestHeader<'_>,
+    sender: &Connection,
+    body: &Bytes,
+) -> Command {
+    let (now_ms, mut properties) = (now_ms(), String::from(header.properties.unwrap_or_default()));
+    if !properties.is_empty() && !properties.ends_with(END) {
+        properties.push(END);
+    }
+    let mut time = Vec::new();
+    properties_text::push(&mut time, property::PUSH_REPLY_TIME, &now_ms.to_string());
+    properties.push_str(&String::from_utf8_lossy(&time));
+    let header = ReplyMessageRequestHeader {
+        producer_group: header.producer_group,
+        topic: header.topic,
+        default_topic: header.default_topic,
+        default_topic_queue_nums: header.default_topic_queue_nums,
+        queue_id: header.queue_id,
+        sys_flag: header.sys_flag,
+        born_timestamp: header.born_timestamp,
+        flag: header.flag,
+        properties: Some(&properties),
+        reconsume_times: header.reconsume_times,
+        unit_mode: header.unit_mode,
+        born_host: &sender.peer().to_string(),
+        store_host: &shared.store_host().to_string(),
+        store_timestamp: now_ms,
+    };
+    Command::request(request::PUSH_REPLY_MESSAGE_TO_CLIENT, &header).with_body(body.clone())
+}
+
+/// Stores the reply, if the broker keeps replies, and writes its place into the answer; else the place of no message.
+async fn store(
+    shared: &Arc<Shared>,
+    header: &SendMessageRequestHeader<'_>,
+    sender: &Connection,
+    request: &Command,
+    answer: &mut Command,
+) {
+    if shared.config.store_replies {
+        let message = NewMessage { is_batch: false, ..send::message(header, sender, request) };
+        match put_and_make(shared, Origin::Client, &message).await {
+            Ok(stored) => {
+                if let Some(end) = stored.ack.flushed {
+                    shared.store.request_flush(end);
+                }
+                *answer = send::answer(shared, header.topic, &stored).command;
+                return;
+            }
+            Err(refusal) => warn!(%refusal, topic = header.topic, "reply not stored"),
+        }
+    }
+    let header = SendMessageResponseHeader {
+        msg_id: "0",
+        queue_id: header.queue_id.max(0),
+        queue_offset: 0,
+        transaction_id: None,
+        batch_uniq_id: None,
+        recall_handle: None,
+        region: Some(&shared.config.region_id),
+        trace_on: Some(if shared.config.trace_on { "true" } else { "false" }),
+    };
+    header.write(&mut answer.ext);
+}
