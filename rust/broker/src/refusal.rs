@@ -170,6 +170,8 @@ pub(crate) enum Refusal {
     TooManyGroups { limit: usize },
     #[error(transparent)]
     Commit(#[from] CommitError),
+    #[error("offset {offset} is outside of queue {queue_id}, which has {min} to {max}")]
+    OffsetRange { offset: i64, min: i64, max: i64, queue_id: u32 },
     #[error("no offset of group {group} is stored for queue {queue_id} of topic {topic}")]
     NoOffset { group: String, topic: String, queue_id: u32 },
     #[error("no member of consumer group {group} is online")]
@@ -263,6 +265,7 @@ impl Refusal {
             | Self::ProducerOffline { .. }
             | Self::NobodyInGroup { .. }
             | Self::NoMember { .. }
+            | Self::OffsetRange { .. }
             | Self::OldMember { .. }
             | Self::MemberGone { .. }
             | Self::NoRequester

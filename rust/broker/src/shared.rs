@@ -131,6 +131,7 @@ impl Shared {
         };
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         missing.warn(&store, &topics);
+        let queue_locks = QueueLocks::open(&config.store.root, Instant::now(), Handle::try_current().ok())?;
         let delays = Delays::open(&store)?;
         let timers = Timers::open(&store)?;
         let transactions = Transactions::open(&store, &offsets)?;
@@ -141,7 +142,7 @@ impl Shared {
             groups,
             offsets,
             clients: ClientTable::default(),
-            queue_locks: QueueLocks::default(),
+            queue_locks,
             held: HeldRequests::new(HeldLimits {
                 requests: config.max_held_pulls,
                 bytes: config.max_held_bytes,

@@ -28,6 +28,7 @@ use crate::refusal::{Refusal, check_range};
 use crate::shared::Shared;
 use crate::table::client::{Consumer, Entered, MAX_GROUPS, Member};
 use crate::table::group_commit::Written;
+use crate::table::queue_lock::Locked;
 use crate::table::topic::{MAX_QUEUES, TopicChange};
 
 /// Longest id of a client.
@@ -275,14 +276,31 @@ pub(super) fn list(Call { shared, request, .. }: Call<'_>) -> Answer {
     Ok(success_json(&GetConsumerListByGroupResponseBody { consumer_id_list }))
 }
 
-/// LOCK_BATCH_MQ.
-pub(super) fn lock_queues(Call { shared, request, .. }: Call<'_>) -> Answer {
-    let mut wanted = lock_request(request)?;
-    // A queue that this broker does not have stays out of the answer.
-    wanted.mq_set.retain(|queue| is_here(shared, queue));
-    let lock_ok_mq_set =
-        shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, wanted.mq_set, Instant::now());
-    Ok(success_json(&LockBatchResponseBody { lock_ok_mq_set }))
+/// LOCK_BATCH_MQ: what the client did not hold before is its own once the file has it.
+pub(super) fn lock_queues(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let locked = lock_request(request).and_then(|mut wanted| {
+        // A queue that this broker does not have stays out of the answer.
+        wanted.mq_set.retain(|queue| is_here(shared, queue));
+        let queues = std::mem::take(&mut wanted.mq_set);
+        let locked =
+            shared.queue_locks.lock(&wanted.consumer_group, &wanted.client_id, queues, Instant::now())?;
+        Ok((wanted, locked))
+    });
+    let (wanted, Locked { held, written }) = match locked {
+        Ok(locked) => locked,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    let Some(written) = written else {
+        return reply.send(success_json(&LockBatchResponseBody { lock_ok_mq_set: held }));
+    };
+    let owner = shared.clone();
+    answer_later(shared, reply, async move {
+        if let Err(refusal) = on_disk(Some(written)).await {
+            owner.queue_locks.not_written(&wanted.consumer_group, &wanted.client_id, &held);
+            return Err(refusal);
+        }
+        Ok(success_json(&LockBatchResponseBody { lock_ok_mq_set: held }))
+    });
 }
 
 /// UNLOCK_BATCH_MQ.

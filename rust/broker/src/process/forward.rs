@@ -70,33 +70,45 @@ pub(super) fn consume_directly(Call { shared, request, .. }: Call<'_>, reply: Re
     });
 }
 
-fn member(shared: &Shared, group: &str, client_id: &str) -> Result<Member, Refusal> {
+/// The live members of a group.
+pub(super) fn members(shared: &Shared, group: &str) -> Vec<Member> {
     let members = shared.clients.consumer_group(group).map(|view| view.members).unwrap_or_default();
-    let member = members.into_iter().map(|consumer| consumer.member).find(|it| *it.client_id == *client_id);
-    match member {
+    members.into_iter().map(|consumer| consumer.member).collect()
+}
+
+/// A live member that can be asked.
+pub(super) fn member(shared: &Shared, group: &str, client_id: &str) -> Result<Member, Refusal> {
+    match members(shared, group).into_iter().find(|it| *it.client_id == *client_id) {
         Some(member) if member.version >= FIRST_VERSION => Ok(member),
         Some(member) => Err(Refusal::OldMember { client_id: client_id.to_owned(), version: member.version }),
         None => Err(Refusal::NoMember { group: group.to_owned(), client_id: client_id.to_owned() }),
     }
 }
 
-/// Puts the question to the member, and gives its answer as it is.
+/// Puts the question to the member, and passes its answer on.
 async fn ask(shared: &Shared, member: &Member, question: Command) -> Result<Response, Refusal> {
-    let Ok(_place) = shared.forwarded.0.try_acquire() else {
-        return Err(Refusal::TooManyForwarded { limit: MAX_FORWARDED });
-    };
-    let answer = match member.connection.call(question, TIMEOUT).await {
-        Ok(answer) => answer,
-        Err(CallError::Timeout { .. }) => {
-            return Err(Refusal::MemberSilent { client_id: member.client_id.to_string() });
-        }
-        Err(error) => {
-            let (client_id, reason) = (member.client_id.to_string(), error.to_string());
-            return Err(Refusal::MemberGone { client_id, reason });
-        }
-    };
+    let answer = answer_of(shared, member, question).await?;
     if answer.code != response::SUCCESS {
         return Ok(Response::status(answer.code, answer.remark.unwrap_or_default()));
     }
     Ok(Response::success().with_body(answer.body))
+}
+
+/// The member's answer to a question.
+pub(super) async fn answer_of(
+    shared: &Shared,
+    member: &Member,
+    question: Command,
+) -> Result<Command, Refusal> {
+    let Ok(_place) = shared.forwarded.0.try_acquire() else {
+        return Err(Refusal::TooManyForwarded { limit: MAX_FORWARDED });
+    };
+    member.connection.call(question, TIMEOUT).await.map_err(|error| match error {
+        CallError::Timeout { .. } => Refusal::MemberSilent { client_id: member.client_id.to_string() },
+        error => gone(member, error.to_string()),
+    })
+}
+
+pub(super) fn gone(member: &Member, reason: String) -> Refusal {
+    Refusal::MemberGone { client_id: member.client_id.to_string(), reason }
 }

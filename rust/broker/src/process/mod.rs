@@ -13,6 +13,7 @@ mod offset;
 mod page;
 mod pull;
 mod recall;
+mod reset;
 pub(crate) mod route;
 mod runtime_info;
 mod send;

@@ -114,7 +114,11 @@ fn place_and_read(
             written
         }
         Ok((Pulling::Moved { to }, _)) => {
-            reply.send(moved(&pull, to, at.readable));
+            reply.send(moved(&pull, to, at.readable, "the broker's last start took the queue back"));
+            return None;
+        }
+        Ok((Pulling::Reset { to }, _)) => {
+            reply.send(moved(&pull, to, at.readable, "the offset of the group was reset"));
             return None;
         }
         Err(error) => {
@@ -155,11 +159,11 @@ fn read_once_written(
     });
 }
 
-/// The answer that sends a reader back: its offset is from before the last start.
-fn moved(pull: &Pull, to: i64, Readable { min, max }: Readable) -> Response {
+/// The answer that sends a reader elsewhere.
+fn moved(pull: &Pull, to: i64, Readable { min, max }: Readable, why: &str) -> Response {
     let code = response::PULL_OFFSET_MOVED;
     let mut command = head(pull, code, Bounds { next: to, min, max });
-    command.remark = Some("the broker's last start took the queue back".to_owned());
+    command.remark = Some(why.to_owned());
     command.into()
 }
 

@@ -7,8 +7,8 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{
-    client, end_transaction, forward, group, held, message, offset, recall, send, send_back, send_reply,
-    state, topic, whole,
+    client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
+    send_reply, state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, answer_later, aside};
 
@@ -95,14 +95,16 @@ request_table! {
     GET_MIN_OFFSET => answers(offset::min);
     SEARCH_OFFSET_BY_TIMESTAMP => looks_up_once_dispatched(offset::search);
     GET_EARLIEST_MSG_STORETIME => looks_up(offset::earliest_stored_at);
-    INVOKE_BROKER_TO_RESET_OFFSET => refused("commit the offsets instead while the group is stopped");
+    INVOKE_BROKER_TO_RESET_OFFSET => Route::Replies(reset::reset);
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS => Route::Replies(reset::status);
+    CLONE_GROUP_OFFSET => Route::Replies(reset::copy);
 
     // Clients.
     HEART_BEAT => Route::Replies(client::heartbeat);
     UNREGISTER_CLIENT => answers(client::unregister);
     CHECK_CLIENT_CONFIG => answers(client::check);
     GET_CONSUMER_LIST_BY_GROUP => answers(client::list);
-    LOCK_BATCH_MQ => answers(client::lock_queues);
+    LOCK_BATCH_MQ => Route::Replies(client::lock_queues);
     UNLOCK_BATCH_MQ => answers(client::unlock_queues);
     GET_CONSUMER_CONNECTION_LIST => answers(client::consumer_connections);
     GET_PRODUCER_CONNECTION_LIST => answers(client::producer_connections);
@@ -164,12 +166,10 @@ request_table! {
     | GET_TIMER_METRICS
     | RESET_CONSUMER_OFFSET_IN_BROKER
     | WHO_CONSUME_THE_MESSAGE
-    | INVOKE_BROKER_TO_GET_CONSUMER_STATUS
     | UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     | REGISTER_FILTER_SERVER
     | REGISTER_MESSAGE_FILTER_CLASS
     | QUERY_CONSUME_TIME_SPAN
-    | CLONE_GROUP_OFFSET
     | VIEW_BROKER_STATS_DATA
     | CLEAN_UNUSED_TOPIC
     | GET_BROKER_CONSUME_STATS

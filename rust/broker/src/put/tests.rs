@@ -102,7 +102,7 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
         broker_name: shared.config.broker_name.as_str().into(),
         queue_id: 0,
     };
-    shared.queue_locks.lock("group", "client", vec![queue], std::time::Instant::now());
+    drop(shared.queue_locks.lock("group", "client", vec![queue], std::time::Instant::now()).unwrap());
     assert_eq!(outcome(&shared, Client, &retry(0, None)).await, "%DLQ%group 0");
 
     let delayed = NewMessage { properties: b"DELAY\x013\x02a\x01b\x02", ..retry(17, None) };

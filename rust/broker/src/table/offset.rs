@@ -140,9 +140,25 @@ impl<D: Disk> OffsetTable<D> {
         readable: Readable,
     ) -> Result<Option<Written>, CommitError> {
         if offset <= readable.max {
-            self.table.with(|state| state.trust(place));
+            self.table.with(|state| {
+                state.take_reset(place);
+                state.trust(place);
+            });
         }
         self.commit(place, offset, readable)
+    }
+
+    /// Stores an offset that a person chose for a group whose members may run: the next pull is sent there, and until then their
+    /// commits do not count.
+    pub(crate) fn reset_running(
+        &self,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+    ) -> Result<Option<Written>, CommitError> {
+        let written = self.reset(place, offset, readable)?;
+        self.table.with(|state| state.note_reset(place, offset));
+        Ok(written)
     }
 
     /// What a pull may do, and what it waits for. `starts_here` says whether its offset is where the group begins in a queue for

@@ -111,6 +111,8 @@ pub(crate) enum Pulling {
     Reads { refused: Option<CommitError> },
     /// Its offset is from before the last start: the reader has to go back to this one.
     Moved { to: i64 },
+    /// A person has set the group to this one.
+    Reset { to: i64 },
 }
 
 /// What a pull did to the state.
@@ -128,6 +130,9 @@ pub(super) struct State {
     offsets: ByQueue<Entry>,
     /// Where the last pull ended, for consumption statistics only.
     pulled: ByQueue<i64>,
+    /// Offsets that a person has set while members may stand elsewhere, by group: topic, queue and offset. The next pull is sent there;
+    /// until then no commit of a member counts. In memory only.
+    resets: HashMap<Arc<str>, Vec<(Arc<str>, u32, i64)>>,
     version: DataVersion,
     commits: u64,
     pub(super) is_changed: bool,
@@ -156,6 +161,10 @@ pub(super) struct Entry {
     /// The lowest end that the queue had at any start since the group last pulled there or before. Stored, because a member may stay
     /// away over several starts.
     pub(super) guard: i64,
+}
+
+fn is_at((topic, queue_id, _): &(Arc<str>, u32, i64), place: Place<'_>) -> bool {
+    *queue_id == place.queue_id && **topic == *place.topic
 }
 
 impl State {
@@ -260,6 +269,9 @@ impl State {
         readable: Readable,
         room: Result<(), NoRoomToWait>,
     ) -> Result<Wait, CommitError> {
+        if self.has_reset(place) {
+            return Ok(Wait::No);
+        }
         let is_checked = !planted::has(Bug::CommitAboveEnd);
         if is_checked && offset > readable.max {
             return Err(CommitError::AboveEnd { offset, max_offset: readable.max });
@@ -279,6 +291,34 @@ impl State {
         }
         self.count_commit(changed);
         Ok(wait)
+    }
+
+    /// Sends the next pull of the group to an offset.
+    pub(super) fn note_reset(&mut self, place: Place<'_>, to: i64) {
+        self.take_reset(place);
+        self.resets.entry(place.group.into()).or_default().push((place.topic.into(), place.queue_id, to));
+    }
+
+    fn has_reset(&self, place: Place<'_>) -> bool {
+        !self.resets.is_empty()
+            && self
+                .resets
+                .get(place.group)
+                .is_some_and(|resets| resets.iter().any(|reset| is_at(reset, place)))
+    }
+
+    /// The offset that a person has set, once.
+    pub(super) fn take_reset(&mut self, place: Place<'_>) -> Option<i64> {
+        if self.resets.is_empty() {
+            return None;
+        }
+        let resets = self.resets.get_mut(place.group)?;
+        let index = resets.iter().position(|reset| is_at(reset, place))?;
+        let (_, _, to) = resets.swap_remove(index);
+        if resets.is_empty() {
+            self.resets.remove(place.group);
+        }
+        Some(to)
     }
 
     /// No member of the group stands beyond what is stored.
@@ -338,6 +378,9 @@ impl State {
         room: Result<(), NoRoomToWait>,
     ) -> Result<Pulled, CommitError> {
         let PullAt { place, offset, commit, readable } = *pull;
+        if let Some(to) = self.take_reset(place).filter(|to| *to != offset) {
+            return Ok(Pulled { pulling: Pulling::Reset { to }, wait: Wait::No, ends_doubt: false });
+        }
         let guard = find(&self.offsets, place).map_or(NO_GUARD, |entry| entry.guard);
         let ends_doubt = guard != NO_GUARD;
         if ends_doubt {

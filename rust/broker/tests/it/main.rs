@@ -13,6 +13,7 @@ mod pulls;
 mod queries;
 mod refused_sends;
 mod replies;
+mod resets;
 mod restarts;
 mod retention;
 mod send_backs;

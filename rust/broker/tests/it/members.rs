@@ -200,26 +200,43 @@ async fn a_member_enters_though_its_retry_topic_cannot_be_created() {
     assert_eq!(members(&fixture, "group").await.unwrap(), ["one"]);
 }
 
+fn body(client: &str, queues: &[u32]) -> Vec<u8> {
+    let queue = |id| MessageQueue { topic: "orders".into(), broker_name: "broker-a".into(), queue_id: id };
+    json::to_vec(&LockBatchRequestBody {
+        client_id: client.to_owned(),
+        consumer_group: "group".to_owned(),
+        mq_set: queues.iter().map(|id| queue(*id)).collect(),
+        only_this_broker: false,
+    })
+}
+
+/// The queues that the client holds of these.
+async fn locked(fixture: &Fixture, client: &str, queues: &[u32]) -> Vec<u32> {
+    let request = Command::bare_request(request::LOCK_BATCH_MQ).with_body(body(client, queues));
+    let answer = fixture.call(request).await;
+    let mut locked = json::from_slice::<LockBatchResponseBody>(&answer.body).unwrap().lock_ok_mq_set;
+    locked.sort();
+    locked.iter().map(|queue| queue.queue_id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_stay_locked_over_a_restart() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 3).await;
+    assert_eq!(locked(&fixture, "one", &[0, 1]).await, [0, 1]);
+    let unlock = Command::bare_request(request::UNLOCK_BATCH_MQ).with_body(body("one", &[1]));
+    assert_eq!(fixture.call(unlock).await.code, 0);
+    assert_eq!(locked(&fixture, "one", &[2]).await, [2], "the file is written, and that after the release");
+    let fixture = fixture.restart().await;
+    assert_eq!(locked(&fixture, "two", &[0, 1, 2]).await, [1]);
+    assert_eq!(locked(&fixture, "one", &[0, 1, 2]).await, [0, 2]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn queues_are_locked_by_one_client_at_a_time() {
     let fixture = Fixture::start().await;
     fixture.create_topic("orders", 3).await;
-    let queue = |id| MessageQueue { topic: "orders".into(), broker_name: "broker-a".into(), queue_id: id };
-    let body = |client: &str, queues: &[u32]| {
-        json::to_vec(&LockBatchRequestBody {
-            client_id: client.to_owned(),
-            consumer_group: "group".to_owned(),
-            mq_set: queues.iter().map(|id| queue(*id)).collect(),
-            only_this_broker: false,
-        })
-    };
-    let lock = async |client: &str, queues: &[u32]| {
-        let request = Command::bare_request(request::LOCK_BATCH_MQ).with_body(body(client, queues));
-        let answer = fixture.call(request).await;
-        let mut locked = json::from_slice::<LockBatchResponseBody>(&answer.body).unwrap().lock_ok_mq_set;
-        locked.sort();
-        locked.iter().map(|queue| queue.queue_id).collect::<Vec<_>>()
-    };
+    let lock = async |client, queues: &[u32]| locked(&fixture, client, queues).await;
     assert_eq!(lock("one", &[0, 1]).await, [0, 1]);
     assert_eq!(lock("two", &[1, 2]).await, [2]);
     assert!(lock("two", &[3, 4_000_000]).await.is_empty(), "no such queues");

@@ -214,7 +214,6 @@ impl Producer {
         api.call_ok(&address, "recall", wire::recall(self.group(), &queue, handle)).await.map(drop)
     }
 
-    /// Flushes (up to the send timeout) and leaves the group. Every call waits for that and has the same outcome.
     /// Ends the waits of requests, flushes (up to the send timeout) and leaves the group. Every call waits for that and has the same outcome.
     ///
     /// # Errors

@@ -112,6 +112,17 @@ header! {
 }
 
 header! {
+    /// Gives a group the offsets of another one (code 314).
+    CloneGroupOffsetRequestHeader<'a> {
+        src_group: &'a str = "srcGroup",
+        dest_group: &'a str = "destGroup",
+        /// Absent: all topics of the first group.
+        topic: Option<&'a str> = "topic",
+        offline: Option<bool> = "offline",
+    }
+}
+
+header! {
     /// Has a half message that was given up asked for again (code 323).
     ResumeCheckHalfMessageRequestHeader<'a> {
         topic: Option<&'a str> = "topic",

@@ -1,0 +1,173 @@
+//! Offsets of groups as a person sets them, while their members run.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.6.3 and 2.6.5.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::{
+    CloneGroupOffsetRequestHeader, GetConsumerStatusRequestHeader, Header, ResetOffsetRequestHeader,
+};
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{Reply, Response};
+use rocketpy_store::Boundary;
+use tracing::info;
+
+use super::forward::{answer_of, member, members};
+use super::offset::{readable, signed};
+use super::{forward, held};
+use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, without_body};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::table::offset::{Place, Readable};
+
+/// INVOKE_BROKER_TO_RESET_OFFSET: sets a group to a time, to the end, or to an offset. Members are sent there by their next pulls.
+pub(super) fn reset(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let (owner, request) = (shared.clone(), without_body(request.clone()));
+    answer_later(shared, reply, async move {
+        let header = ResetOffsetRequestHeader::read(&request.ext)?;
+        let (topic, group) = (header.topic.to_owned(), header.group.to_owned());
+        let (looker, asked) = (owner.clone(), request.clone());
+        let targets = aside(move || {
+            let header = ResetOffsetRequestHeader::read(&asked.ext)?;
+            targets(&looker, &header)
+        });
+        let targets = targets.await?;
+        let mut writes = Vec::new();
+        for (queue_id, offset) in &targets {
+            let place = Place { group: &group, topic: &topic, queue_id: *queue_id };
+            let readable = readable(&owner, &topic, *queue_id);
+            writes.push(owner.offsets.reset_running(place, *offset, readable)?);
+        }
+        for written in writes {
+            on_disk(written).await?;
+        }
+        info!(group, topic, queues = targets.len(), "consumer group set to other offsets");
+        held::resume_all(&owner, |held| held.of_topic(&topic)).await; // members at the end wait for messages
+        Ok(success_json(&table(&owner, &topic, targets)))
+    });
+}
+
+fn table(shared: &Shared, topic: &str, targets: Vec<(u32, i64)>) -> ResetOffsetBody {
+    let (topic, broker_name): (Arc<str>, Arc<str>) =
+        (topic.into(), shared.config.broker_name.as_str().into());
+    let queue = |queue_id| MessageQueue { topic: topic.clone(), broker_name: broker_name.clone(), queue_id };
+    let offset_table = targets.into_iter().map(|(queue_id, offset)| (queue(queue_id), offset)).collect();
+    ResetOffsetBody { offset_table }
+}
+
+/// Where each queue is set to. Blocks.
+fn targets(shared: &Shared, header: &ResetOffsetRequestHeader<'_>) -> Result<Vec<(u32, i64)>, Refusal> {
+    let Some(topic) = shared.topics.get(header.topic) else {
+        return Err(Refusal::NoTopic { topic: header.topic.to_owned() });
+    };
+    if shared.groups.get(header.group).is_none() {
+        return Err(Refusal::NoGroup { group: header.group.to_owned() });
+    }
+    let queues = match header.queue_id.filter(|id| *id >= 0) {
+        None => 0..topic.queues(),
+        Some(id) => {
+            let queue_id = id.unsigned_abs();
+            if queue_id >= topic.queues() {
+                let queues = topic.queues();
+                return Err(Refusal::QueueId { topic: topic.name.clone(), queue_id: id, queues });
+            }
+            queue_id..queue_id + 1
+        }
+    };
+    let wanted = header.offset.filter(|offset| *offset >= 0 && header.queue_id.is_some_and(|id| id >= 0));
+    queues.map(|queue_id| Ok((queue_id, target(shared, header, queue_id, wanted)?))).collect()
+}
+
+fn target(
+    shared: &Shared,
+    header: &ResetOffsetRequestHeader<'_>,
+    queue_id: u32,
+    wanted: Option<i64>,
+) -> Result<i64, Refusal> {
+    let Readable { min, max } = readable(shared, header.topic, queue_id);
+    match wanted {
+        Some(offset) if (min..=max).contains(&offset) => Ok(offset),
+        Some(offset) => Err(Refusal::OffsetRange { offset, min, max, queue_id }),
+        None if header.timestamp < 0 => Ok(max),
+        None => {
+            let QueueOffset(offset) =
+                shared.store.offset_by_time(header.topic, queue_id, header.timestamp, Boundary::Lower)?;
+            Ok(signed(offset))
+        }
+    }
+}
+
+/// INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where the live members stand, as they say.
+pub(super) fn status(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let (owner, request) = (shared.clone(), without_body(request.clone()));
+    answer_later(shared, reply, async move {
+        let header = GetConsumerStatusRequestHeader::read(&request.ext)?;
+        let asked = match header.client_addr.filter(|id| !id.is_empty()) {
+            Some(client_id) => vec![member(&owner, header.group, client_id)?],
+            None => members(&owner, header.group),
+        };
+        if asked.is_empty() {
+            return Err(Refusal::NobodyInGroup { group: header.group.to_owned() });
+        }
+        let mut body = GetConsumerStatusBody::default();
+        let header = GetConsumerStatusRequestHeader { client_addr: None, ..header };
+        for member in asked {
+            let question = Command::request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &header);
+            let answer = answer_of(&owner, &member, question).await?;
+            if answer.code == response::SUCCESS {
+                let status: GetConsumerStatusBody = json::from_slice(&answer.body)
+                    .map_err(|error| forward::gone(&member, error.to_string()))?;
+                body.consumer_table.insert(member.client_id.to_string(), status.message_queue_table);
+            }
+        }
+        Ok(success_json(&body))
+    });
+}
+
+/// CLONE_GROUP_OFFSET: a group begins where another one is.
+pub(super) fn copy(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let (owner, request) = (shared.clone(), without_body(request.clone()));
+    answer_later(shared, reply, async move { copy_offsets(&owner, &request).await });
+}
+
+async fn copy_offsets(shared: &Shared, request: &Command) -> Answer {
+    let header = CloneGroupOffsetRequestHeader::read(&request.ext)?;
+    for group in [header.src_group, header.dest_group] {
+        if shared.groups.get(group).is_none() {
+            return Err(Refusal::NoGroup { group: group.to_owned() });
+        }
+    }
+    let topics = match header.topic.filter(|topic| !topic.is_empty()) {
+        Some(topic) => vec![topic.to_owned()],
+        None => shared.offsets.topics_of(header.src_group),
+    };
+    let mut copied: BTreeMap<(String, u32), i64> = BTreeMap::new();
+    for topic in topics {
+        let Some(config) = shared.topics.get(&topic) else { continue };
+        for queue_id in 0..config.queues() {
+            if let Some(offset) = shared.offsets.get(header.src_group, &topic, queue_id) {
+                copied.insert((topic.clone(), queue_id), offset);
+            }
+        }
+    }
+    let mut writes = Vec::new();
+    for ((topic, queue_id), offset) in &copied {
+        let place = Place { group: header.dest_group, topic, queue_id: *queue_id };
+        writes.push(shared.offsets.reset_running(place, *offset, readable(shared, topic, *queue_id))?);
+    }
+    for written in writes {
+        on_disk(written).await?;
+    }
+    info!(
+        from = header.src_group,
+        to = header.dest_group,
+        queues = copied.len(),
+        "offsets of a group copied"
+    );
+    Ok(Response::success())
+}
