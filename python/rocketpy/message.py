@@ -49,3 +49,5 @@ class Receipt:
     """The queue that holds the message."""
     queue_offset: int
     """The message's entry in the queue, from 0."""
+    recall_handle: str | None = None
+    """Of a message that waits for its time (`delay=` or `deliver_at=`): what `Producer.recall` takes it back by."""

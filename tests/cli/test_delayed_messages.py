@@ -19,10 +19,21 @@ def test_messages_are_delayed_by_an_option_or_by_their_line(rocketpy, topic: str
     assert len(bodies_of(rocketpy("consume", copy, "--format", "json").stdout)) == 3, "sent at once"
 
 
+def test_messages_are_timed_by_an_option_or_by_their_line(rocketpy, topic: str):
+    rocketpy("produce", topic, "--delay", "1.5", stdin="later")
+    lines = [json.dumps({"body": "soon", "delay": 0.2}), json.dumps({"body": "sooner"})]
+    rocketpy("produce", topic, "--format", "json", stdin="\n".join(lines))
+    consumed = rocketpy("consume", topic, "--format", "json", "--follow", "--count", "3").stdout
+    assert sorted(bodies_of(consumed)) == ["later", "soon", "sooner"]
+    copy = f"{topic}-copy"
+    rocketpy("topic", "create", copy)
+    rocketpy("produce", copy, "--format", "json", stdin=consumed)
+    assert len(bodies_of(rocketpy("consume", copy, "--format", "json").stdout)) == 3, "sent at once"
+
+
 def test_a_message_has_at_most_one_delay(rocketpy, topic: str):
     result = rocketpy("produce", topic, "--delay-level", "1", "--delay", "5", stdin="later", code=2)
     assert "at most one of --delay-level, --delay and --deliver-at" in result.stderr
-    result = rocketpy("produce", topic, "--delay", "5", stdin="later", code=5)
-    assert "TIMER_DELAY_MS" in result.stderr
     result = rocketpy("produce", topic, "--deliver-at", "2099-01-01T00:00:00Z", stdin="later", code=5)
     assert "TIMER_DELIVER_MS" in result.stderr
+    assert "timerMaxDelaySec" in result.stderr

@@ -170,13 +170,15 @@ def copy_sparse(source: str, target: str) -> None:
 
 
 def is_state_of_apache(name: str) -> bool:
-    """Whether a file belongs to a feature of Apache's that RocketPy has not: delays, timers, transactions and so on."""
+    """Whether a file belongs to what RocketPy leaves alone while nothing of it is due: delays, timers and so on."""
     first, _, rest = name.partition("/")
     match first:
         case "commitlog" | "index" | "checkpoint" | "abort" | "lock":
             return False
+        case "timerwheel":  # made anew at each start
+            return False
         case "config":
-            return rest.removesuffix(".bak") not in OUR_TABLES
+            return rest.removesuffix(".bak") not in OUR_TABLES | {"timercheck"}
         case "consumequeue":
             return not rest.startswith((f"{TOPIC}/", f"{FLOOD}/", f"{LONG_TOPIC}/"))
         case _:

@@ -106,7 +106,8 @@ def test_a_queue_id_out_of_range_is_never_stored(broker, rocketpy_server, rocket
     ("properties", "sys_flag", "feature"),
     [
         ("a\x01b\x02", "4", "(?i)transaction"),  # no property asks for one
-        ("TIMER_DELAY_SEC\x0110\x02", "0", "(?i)timer|delay"),
+        ("TIMER_DELAY_SEC\x01ten\x02", "0", "(?i)timer|delay"),
+        ("TIMER_DELAY_SEC\x019999999\x02", "0", "(?i)timer|delay"),
     ],
 )
 def test_what_is_not_there_yet_or_only_half_asked_for_is_refused_by_name(broker, properties, sys_flag, feature):

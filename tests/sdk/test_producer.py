@@ -5,6 +5,7 @@ import pickle
 import threading
 from collections import Counter
 from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from reading import read_all
@@ -313,6 +314,37 @@ def test_delayed_messages_come_after_their_level(rocketpy_server, producer, rock
     received = read_all(rocketpy_server, rocketpy_topic, 5)
     assert sorted(message.body for message in received) == [b"later"] * 3 + [b"now"] * 2
     assert all(one.stored_at_ms - one.born_at_ms >= 1000 for one in received if one.body == b"later")
+
+
+def test_timed_messages_come_at_their_millisecond(rocketpy_server, producer, rocketpy_topic):
+    at = datetime.now(UTC) + timedelta(milliseconds=1234)
+    producer.send(Message(rocketpy_topic, b"at", deliver_at=at))
+    producer.send_many([Message(rocketpy_topic, b"now"), Message(rocketpy_topic, b"after", delay=0.3)])
+    producer.submit(Message(rocketpy_topic, b"after", delay=timedelta(seconds=0.7))).result(10)
+    received = read_all(rocketpy_server, rocketpy_topic, 4)
+    assert sorted(message.body for message in received) == [b"after"] * 2 + [b"at", b"now"]
+    late = {message.body: message.stored_at_ms - message.born_at_ms for message in received}
+    assert late[b"after"] >= 300
+    assert [one.stored_at for one in received if one.body == b"at" and one.stored_at < at] == []
+
+
+def test_a_recalled_message_does_not_come(rocketpy_server, producer, rocketpy_topic):
+    later = Message(rocketpy_topic, b"later", delay=6)
+    kept, recalled, by_handle = producer.send(later), producer.send(later), producer.submit(later).result(10)
+    producer.recall(recalled)
+    producer.recall(by_handle.recall_handle)
+    producer.recall(pickle.loads(pickle.dumps(by_handle)))  # again
+    producer.send(Message(rocketpy_topic, b"behind", delay=6.2))
+    received = read_all(rocketpy_server, rocketpy_topic, 2)
+    assert sorted((one.body, one.msg_id) for one in received)[1] == (b"later", kept.msg_id)
+    with pytest.raises(rocketpy.RefusedError, match="its time is over"):
+        producer.recall(kept)
+    plain = producer.send(Message(rocketpy_topic, b"now"))
+    assert plain.recall_handle is None
+    for receipt in (plain, "no handle"):
+        with pytest.raises(rocketpy.InvalidArgumentError) as refused:
+            producer.recall(receipt)
+        assert refused.value.hint
 
 
 def test_system_topics_take_no_messages_of_clients(producer):

@@ -33,7 +33,10 @@ RENEWED = {
 """Properties that `consume` prints as fields of their own, or that client and broker set again."""
 LATER = {"delay_level", "deliver_at", "delay"}
 """Fields of which a message has at most one."""
-WAITED = {"REAL_TOPIC", "REAL_QID", "DELAY", "TRAN_MSG", "PGROUP", "__transactionId__"}
+WAITED = {
+    "REAL_TOPIC", "REAL_QID", "DELAY", "TRAN_MSG", "PGROUP", "__transactionId__", "TIMER_DELIVER_MS", "TIMER_DELAY_MS",
+    "TIMER_DELAY_SEC", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES",
+}  # fmt: skip
 """Properties of a message whose delay or transaction is over; the first one marks it. A copy is sent at once."""
 FIELDS = {"tag", "keys", "order_key", "properties"} | LATER
 

@@ -63,6 +63,9 @@ pub enum ClientError {
     /// An offset message id that does not decode.
     #[error("not an offset message id: {id}")]
     InvalidMessageId { id: String },
+    /// A recall handle that does not decode.
+    #[error("not a recall handle: {handle}")]
+    InvalidRecallHandle { handle: String },
     /// No name server address was given.
     #[error("no name server address was given")]
     NoNameServer,
@@ -360,6 +363,9 @@ impl ClientError {
                      have it"
                     .to_owned(),
             ),
+            Self::InvalidRecallHandle { .. } => {
+                Some("the receipt of a message that waits for its time has it as recall_handle".to_owned())
+            }
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::InvalidTag { .. } => Some(
                 "give one tag without `||` and without blanks around it, other than `*`; put further words into the keys or a property"

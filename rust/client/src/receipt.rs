@@ -43,4 +43,6 @@ pub struct Receipt {
     pub queue_offset: QueueOffset,
     /// Id of the transaction, for a message that is part of one.
     pub transaction_id: Option<String>,
+    /// What [`Producer::recall`](crate::Producer::recall) takes the message back by, while it waits for its time.
+    pub recall_handle: Option<String>,
 }

@@ -11,8 +11,9 @@ use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
     GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
     PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
-    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
-    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
+    RecallMessageRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
@@ -69,6 +70,17 @@ pub(crate) struct Send<'a> {
     pub(crate) body: &'a Bytes,
     /// Queues asked for when the broker creates the topic.
     pub(crate) default_queues: u32,
+}
+
+/// RECALL_MESSAGE.
+pub(crate) fn recall(group: &str, queue: &MessageQueue, recall_handle: &str) -> Command {
+    let header = RecallMessageRequestHeader {
+        producer_group: Some(group),
+        topic: &queue.topic,
+        recall_handle,
+        broker_name: Some(&queue.broker_name),
+    };
+    Command::request(request::RECALL_MESSAGE, &header)
 }
 
 /// SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_REPLY_MESSAGE_V2.

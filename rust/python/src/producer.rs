@@ -150,6 +150,12 @@ impl PyProducer {
         wait_detached(py, &running.runtime, sent)?.map(SentMany::new).map_err(raise)
     }
 
+    /// Takes back a message that waits for its time.
+    fn recall(&self, py: Python<'_>, handle: &str) -> PyResult<()> {
+        let running = self.running.get()?;
+        wait(py, &running.runtime, running.producer.recall(handle))?.map_err(raise)
+    }
+
     /// Hands one message over, and returns the future of its receipt.
     #[pyo3(signature = (message, queue=None, timeout=None, wait=None, msg_id=None))]
     fn submit<'py>(

@@ -34,6 +34,11 @@ impl ToPython for Receipt {
         set(&receipt, intern!(py, "offset_msg_id"), PyString::new(py, &self.offset_msg_id).as_any())?;
         set(&receipt, intern!(py, "queue"), queue.as_any())?;
         set(&receipt, intern!(py, "queue_offset"), self.queue_offset.get().into_pyobject(py)?.as_any())?;
+        set(
+            &receipt,
+            intern!(py, "recall_handle"),
+            self.recall_handle.as_deref().into_pyobject(py)?.as_any(),
+        )?;
         Ok(receipt)
     }
 }

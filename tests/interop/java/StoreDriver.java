@@ -117,7 +117,7 @@ public final class StoreDriver {
         }
         if (more.contains("timer")) {
             Message timed = message(topic, prefix + "-timer", text(10));
-            timed.setDelayTimeSec(30);
+            timed.setDelayTimeSec(3600);
             sent("timer", producer, timed);
         }
         if (more.contains("long")) {

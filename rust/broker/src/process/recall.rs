@@ -17,7 +17,6 @@ use crate::call::{Call, response as respond, without_body};
 use crate::put::{AckCondition, Delay, NewMessage, Origin, acknowledge, put_and_make};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
-use crate::timer::recall_name;
 
 /// The body of a recall: no message is without one.
 const BODY: &[u8] = b"0";
@@ -49,11 +48,10 @@ async fn store(
 ) -> Result<(AckCondition, String), Refusal> {
     let handle = checked(shared, header)?;
     let mut properties = Vec::new();
-    let name = recall_name(&handle.topic, &handle.unique_key);
-    if Properties::new().set(property::TIMER_DEL_UNIQUE_KEY, &name).is_err() {
+    if Properties::new().set(property::UNIQUE_KEY, &handle.unique_key).is_err() {
         return Err(bad(header.recall_handle, "its message id cannot be stored"));
     }
-    properties_text::push(&mut properties, property::TIMER_DEL_UNIQUE_KEY, &name);
+    properties_text::push(&mut properties, property::TIMER_DEL_UNIQUE_KEY, &handle.unique_key);
     properties_text::push(&mut properties, property::UNIQUE_KEY, &handle.unique_key);
     properties_text::push(&mut properties, property::TIMER_DELIVER_MS, &handle.deliver_at_ms.to_string());
     let message = NewMessage {

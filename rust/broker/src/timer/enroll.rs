@@ -8,7 +8,7 @@ use rocketpy_store::{QueueEntry, StoreError};
 use tracing::error;
 
 use super::soon::Due;
-use super::{Earlier, MOST_SOON, QUEUE_ID, ROLL_MS, State, Wish};
+use super::{Earlier, MOST_SOON, QUEUE_ID, ROLL_MS, State, Wish, recall_name};
 use crate::put::due_record;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -90,8 +90,9 @@ fn enroll_one(shared: &Shared, state: &mut State, entry: &QueueEntry, now_ms: i6
 pub(super) fn note(state: &mut State, wish: &Wish<'_>, unit: TimerUnit) {
     let is_rolled = unit.flags & TimerUnit::ROLL != 0;
     match wish.recalls {
-        Some(name) if !is_rolled => {
-            state.recalled.insert(name.to_owned(), unit.slot_ms.max(wish.slot_ms));
+        Some(recalls) if !is_rolled => {
+            let name = recall_name(wish.topic, recalls);
+            state.recalled.insert(name, unit.slot_ms.max(wish.slot_ms));
             state.kept.is_done(unit.physical_offset);
         }
         _ => {

@@ -187,10 +187,11 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// How a message is named by what recalls it.
+/// How a message is named in memory by what recalls it: by its key, which the recall may write with or without the topic.
 ///
 /// # Source
 /// docs/reference/store-format.md 8.5.
-pub(crate) fn recall_name(topic: &str, unique_key: &str) -> String {
-    format!("{topic}+{unique_key}")
+fn recall_name(topic: &str, recalls: &str) -> String {
+    let key = recalls.strip_prefix(topic).and_then(|rest| rest.strip_prefix('+')).unwrap_or(recalls);
+    format!("{topic}+{key}")
 }

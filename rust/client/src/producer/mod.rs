@@ -30,6 +30,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue};
+use rocketpy_protocol::handle::RecallHandle;
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
@@ -53,6 +54,7 @@ use crate::members::{Role, check_group};
 use crate::receipt::Receipt;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
+use crate::wire;
 
 /// Sends messages for one producer group. Clones are one producer; dropping the last one leaves the group.
 #[derive(Clone)]
@@ -187,6 +189,29 @@ impl Producer {
         let of = |error: SendError| error.of(outgoing.keys.get(0));
         let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
         self.shared.sender.fire(&outgoing, target).await.map_err(of)
+    }
+
+    /// Takes back a message that waits for its time, by the [`recall_handle`](Receipt::recall_handle) of its receipt.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidRecallHandle`]; [`ClientError::Refused`] when its time is over, or the broker recalls nothing; those of
+    /// reaching the broker. A recall may be made again.
+    ///
+    /// # Durability
+    /// On return the message is not delivered, unless that was under way.
+    pub async fn recall(&self, handle: &str) -> Result<(), ClientError> {
+        self.check()?;
+        let parsed: RecallHandle = handle
+            .parse()
+            .map_err(|_| ClientError::InvalidRecallHandle { handle: handle.chars().take(128).collect() })?;
+        let queue = MessageQueue {
+            topic: parsed.topic.as_str().into(),
+            broker_name: parsed.broker_name.as_str().into(),
+            queue_id: 0,
+        };
+        let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
+        let address = api.master_of(&queue).await?;
+        api.call_ok(&address, "recall", wire::recall(self.group(), &queue, handle)).await.map(drop)
     }
 
     /// Ends the waits of requests, flushes (up to the send timeout) and leaves the group. Every call waits for that and has the same outcome.

@@ -14,6 +14,7 @@ pub(crate) fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Recei
         queue: stored.queue.clone(),
         queue_offset: stored.queue_offset + index as u64,
         transaction_id: stored.transaction_id.clone().filter(|_| keys.len() == 1),
+        recall_handle: stored.recall_handle.clone().filter(|_| keys.len() == 1),
     }
 }
 

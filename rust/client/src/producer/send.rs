@@ -45,6 +45,7 @@ pub(crate) struct Stored {
     /// One for each message, separated by commas.
     pub(crate) offset_msg_ids: String,
     pub(crate) transaction_id: Option<String>,
+    pub(crate) recall_handle: Option<String>,
 }
 
 /// What all sends of a producer share.
@@ -284,5 +285,6 @@ fn read_answer(address: &str, queue: &MessageQueue, answer: &Command) -> Result<
         queue_offset,
         offset_msg_ids: header.msg_id.to_owned(),
         transaction_id: header.transaction_id.map(str::to_owned),
+        recall_handle: header.recall_handle.map(str::to_owned),
     })
 }

@@ -1,4 +1,4 @@
-//! Messages that have to wait, and what comes of them: delayed ones, transactions, retries, dead letters.
+//! Messages that have to wait, and what comes of them: delayed and timed ones, transactions, retries, dead letters.
 //!
 //! Their topics are read as a whole at every start, and at the end until nothing is missing. The clients that send them speak the
 //! protocol themselves: a consumer of this client gives nothing back.
@@ -33,6 +33,8 @@ const MOST_RETRIES: i32 = 1;
 /// The shortest delay level, and how long it is.
 const LEVEL: i32 = 1;
 const LEVEL_MS: i64 = 1000;
+/// Timer messages wait for less than this.
+const LONGEST_TIMER_MS: i64 = 3000;
 const BODY_BYTES: usize = 200;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Everything that waits comes within this time, once nothing fails any more.
@@ -152,7 +154,11 @@ impl Load {
                 (Some(came), _) => self.send_back(&caller, &broker, came).await,
                 (None, Some(half)) => self.decide(&caller, &broker, half).await,
                 (None, None) if rng.bool() => self.prepare(&caller, &broker, rng.bool()).await,
-                (None, None) => self.send_delayed(&caller, &broker).await,
+                (None, None) if rng.bool() => self.send_delayed(&caller, &broker).await,
+                (None, None) => {
+                    let after_ms = rng.i64(1..LONGEST_TIMER_MS);
+                    self.send_timed(&caller, &broker, now_ms() + after_ms).await
+                }
             };
             let pause = if all_well { Duration::from_millis(rng.u64(2..20)) } else { RETRY_PAUSE };
             tokio::time::sleep(pause).await;
@@ -163,6 +169,13 @@ impl Load {
         let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
         let call = Send { not_before_ms: Some(now_ms() + LEVEL_MS), ..call };
         let command = send_command(&message, 0, &[(property::DELAY, &LEVEL.to_string())]);
+        self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
+    }
+
+    async fn send_timed(&self, caller: &remoting::Client, broker: &str, due_ms: i64) -> bool {
+        let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
+        let call = Send { not_before_ms: Some(due_ms), ..call };
+        let command = send_command(&message, 0, &[(property::TIMER_DELIVER_MS, &due_ms.to_string())]);
         self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
     }
 

@@ -44,6 +44,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidConfig { .. }
         | ClientError::InvalidMessageId { .. }
         | ClientError::NoRequest { .. }
+        | ClientError::InvalidRecallHandle { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
         ClientError::Unsupported { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {

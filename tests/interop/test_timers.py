@@ -1,0 +1,68 @@
+"""Timer messages in one open format: what waits at one broker comes at the other, after a stop and after a kill.
+
+Shows that each broker reads wheel, log and checkpoint of the other. Says nothing of power loss, nor of times below
+Apache's second.
+"""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import rocketpy
+from peers import Java, apache_cluster, rocketpy_server
+
+TOPIC = "timed"
+MANY = 20
+
+
+def send(address: str, due: dict[str, float]) -> dict[str, rocketpy.Receipt]:
+    """Sends a message for each key, due so many seconds from now."""
+    now = datetime.now(UTC)
+    with rocketpy.Producer("timers", name_servers=[address], send_timeout=30) as producer:
+        return {
+            key: producer.send(
+                rocketpy.Message(TOPIC, key.encode(), keys=[key], deliver_at=now + timedelta(seconds=after))
+            )
+            for key, after in due.items()
+        }
+
+
+def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
+    """Every message of the topic, read from its beginning until all that is wanted has come; none before its time."""
+    found: Counter[str] = Counter()
+    with rocketpy.Consumer(group, TOPIC, name_servers=[address], start=rocketpy.Start.EARLIEST) as consumer:
+        while not wanted <= found.keys():
+            batch = consumer.poll(timeout=60)
+            assert batch, f"missing: {wanted - found.keys()}"
+            for message in batch:
+                assert message.stored_at_ms >= int(message.properties["TIMER_DELIVER_MS"]), message
+                found[message.body.decode()] += 1
+        for message in consumer.poll(timeout=0.2):
+            found[message.body.decode()] += 1
+    return found
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_what_waits_at_one_broker_comes_at_the_other(java: Java, tmp_path: Path, clean: bool):
+    apaches = {f"a-{number}": 14 + number / 10 for number in range(MANY)}
+    ours = {f"r-{number}": 20 + number / 10 for number in range(MANY)}
+    with apache_cluster(java, tmp_path, {}, [TOPIC], clean) as address:
+        send(address, {"a-first": 1.5, "a-far": 36_000, **apaches})
+        assert came(address, "one", {"a-first"}) == Counter(["a-first"])
+
+    with rocketpy_server(tmp_path / "rocketpy", store=tmp_path / "store", clean=clean) as address:
+        receipts = send(address, {"r-first": 0.3, "r-far": 36_000, **ours})
+        with rocketpy.Producer("timers", name_servers=[address]) as producer:
+            producer.recall(receipts["r-7"])
+        found = came(address, "two", {"a-first", "r-first", *apaches})
+        if clean:  # after a kill what came in the last second comes again
+            assert max(found.values()) == 1, found
+
+    with apache_cluster(java, tmp_path, {}, [TOPIC], clean) as address:
+        wanted = {"a-first", "r-first", *apaches, *ours} - {"r-7"}
+        found = came(address, "three", wanted)
+        assert found.keys() == wanted
+        if clean:
+            assert max(found.values()) == 1, found
