@@ -116,6 +116,26 @@ class Producer(Closing):
         """
         return self._native.send(message, queue, timeout, msg_id)
 
+    def recall(self, receipt: Receipt | str) -> None:
+        """Takes back a message that waits for its time (`delay=` or `deliver_at=`).
+
+        On return it is recalled for good, unless its delivery was under way. A recall may be made again.
+
+        Args:
+            receipt: That of the message, or its `recall_handle`.
+
+        Raises:
+            InvalidArgumentError: The message does not wait for a time, or this is no handle.
+            RefusedError: Its time is over, or the broker recalls no messages (`recallMessageEnable`).
+        """
+        handle = receipt if isinstance(receipt, str) else receipt.recall_handle
+        if handle is None:
+            raise InvalidArgumentError(
+                f"message {receipt.msg_id} cannot be recalled",
+                hint="only messages that wait for a time can, sent with delay= or deliver_at=",
+            )
+        self._native.recall(handle)
+
     def request(
         self,
         message: Message,
@@ -181,26 +201,6 @@ class Producer(Closing):
             RocketPyError: As for `send`.
         """
         return self._native.reply(request, body, timeout)
-
-    def recall(self, receipt: Receipt | str) -> None:
-        """Takes back a message that waits for its time (`delay=` or `deliver_at=`).
-
-        On return it is recalled for good, unless its delivery was under way. A recall may be made again.
-
-        Args:
-            receipt: That of the message, or its `recall_handle`.
-
-        Raises:
-            InvalidArgumentError: The message does not wait for a time, or this is no handle.
-            RefusedError: Its time is over, or the broker recalls no messages (`recallMessageEnable`).
-        """
-        handle = receipt if isinstance(receipt, str) else receipt.recall_handle
-        if handle is None:
-            raise InvalidArgumentError(
-                f"message {receipt.msg_id} cannot be recalled",
-                hint="only messages that wait for a time can, sent with delay= or deliver_at=",
-            )
-        self._native.recall(handle)
 
     def send_many(
         self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: Duration | None = None

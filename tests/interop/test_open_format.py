@@ -266,9 +266,7 @@ WRITTEN_BY_ALL = {
     "consumequeue/RMQ_SYS_TRANS_HALF_TOPIC/0/00000000000000000000",
 }
 WRITTEN_SINCE_5 = {
-    "timerwheel",
     "timerlog/00000000000000000000",
-    "config/timercheck",
     "config/timermetrics",
     "config/transactionMetrics",
     "config/consumerOrderInfo.json",

@@ -176,6 +176,20 @@ pub(crate) enum Refusal {
     ConsumerOffline { group: String },
     #[error("consumer group {group} has no live member")]
     NobodyInGroup { group: String },
+    #[error(
+        "client {client_id} is no live member of consumer group {group}; GET_CONSUMER_CONNECTION_LIST shows its members"
+    )]
+    NoMember { group: String, client_id: String },
+    #[error(
+        "client {client_id} has version {version}, which answers no such question; version 62 and later do"
+    )]
+    OldMember { client_id: String, version: i32 },
+    #[error("client {client_id} did not answer within 10 s")]
+    MemberSilent { client_id: String },
+    #[error("client {client_id} cannot be asked: {reason}")]
+    MemberGone { client_id: String, reason: String },
+    #[error("{limit} questions wait for members of groups already; try again later")]
+    TooManyForwarded { limit: usize },
     #[error("no member of producer group {group} is online")]
     ProducerOffline { group: String },
     #[error(
@@ -227,6 +241,7 @@ impl Refusal {
             | Self::DiskReads { .. }
             | Self::Memory(_)
             | Self::TooManyWait { .. }
+            | Self::TooManyForwarded { .. }
             | Self::TooManyReplies { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql(_) => response::SUBSCRIPTION_PARSE_FAILED,
@@ -237,6 +252,7 @@ impl Refusal {
             Self::OldSubscription { .. } => response::SUBSCRIPTION_NOT_LATEST,
             Self::NoOffset { .. } => response::QUERY_NOT_FOUND,
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
+            Self::MemberSilent { .. } => response::CONSUME_MSG_TIMEOUT,
             Self::Store(_)
             | Self::Config(_)
             | Self::TableFull { .. }
@@ -246,6 +262,9 @@ impl Refusal {
             | Self::ClassFilter { .. }
             | Self::ProducerOffline { .. }
             | Self::NobodyInGroup { .. }
+            | Self::NoMember { .. }
+            | Self::OldMember { .. }
+            | Self::MemberGone { .. }
             | Self::NoRequester
             | Self::ReplyNotPushed { .. }
             | Self::NoMessageAt { .. }

@@ -18,7 +18,7 @@ use crate::expression::ExpressionKind;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
-use crate::process::{Pushes, SendsToNewTopics};
+use crate::process::{Forwarded, Pushes, SendsToNewTopics};
 use crate::put::properties::broker_suffix;
 use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
@@ -66,6 +66,7 @@ pub(crate) struct Shared {
     /// Statistics, which read a record of each queue: nobody else waits for them.
     pub(crate) surveys: DiskReads,
     pub(crate) sends_to_new_topics: SendsToNewTopics,
+    pub(crate) forwarded: Forwarded,
     /// Replies that wait for their clients.
     pub(crate) reply_pushes: Pushes,
     pub(crate) stats: Stats,
@@ -153,6 +154,7 @@ impl Shared {
             look_ups: DiskReads::new(),
             surveys: DiskReads::new(),
             sends_to_new_topics: SendsToNewTopics::default(),
+            forwarded: Forwarded::default(),
             reply_pushes: Pushes::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),

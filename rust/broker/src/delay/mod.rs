@@ -107,6 +107,11 @@ impl Delays {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// How far the levels are, as their file says.
+    pub(crate) fn content(&self) -> impl serde::Serialize + use<> {
+        self.state.lock().progress.file().clone()
+    }
+
     /// Writes how far each level is, as far as the copies of its messages are durable. Does nothing where that has not changed.
     fn write(&self, flushed: PhysicalOffset, now_ms: i64) {
         let mut state = self.state.lock();

@@ -117,6 +117,11 @@ impl Progress {
         is_changed.then(|| DelayOffsets { data_version: self.file.data_version.next(now_ms), offset_table })
     }
 
+    /// What the file holds.
+    pub(super) fn file(&self) -> &DelayOffsets {
+        &self.file
+    }
+
     /// The file holds this now.
     pub(super) fn written(&mut self, content: DelayOffsets) {
         self.file = content;

@@ -2,6 +2,7 @@
 
 mod client;
 pub(crate) mod end_transaction;
+mod forward;
 mod group;
 pub(crate) mod held;
 #[cfg(test)]
@@ -21,10 +22,12 @@ mod send_reply;
 mod slow_disk_tests;
 mod state;
 mod topic;
+mod whole;
 
 use std::sync::Arc;
 
 pub(crate) use client::expire;
+pub(crate) use forward::Forwarded;
 pub(crate) use new_topic::SendsToNewTopics;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;

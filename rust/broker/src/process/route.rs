@@ -7,7 +7,8 @@ use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
 
 use super::{
-    client, end_transaction, group, held, message, offset, recall, send, send_back, send_reply, state, topic,
+    client, end_transaction, forward, group, held, message, offset, recall, send, send_back, send_reply,
+    state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, answer_later, aside};
 
@@ -106,12 +107,18 @@ request_table! {
     GET_CONSUMER_CONNECTION_LIST => answers(client::consumer_connections);
     GET_PRODUCER_CONNECTION_LIST => answers(client::producer_connections);
 
+    GET_ALL_PRODUCER_INFO => answers(whole::producers);
+    GET_CONSUMER_RUNNING_INFO => Route::Replies(forward::running_info);
+    CONSUME_MESSAGE_DIRECTLY => Route::Replies(forward::consume_directly);
+
     // Topics.
     UPDATE_AND_CREATE_TOPIC => Route::Replies(topic::put);
     DELETE_TOPIC_IN_BROKER => Route::Replies(topic::delete);
     GET_ALL_TOPIC_CONFIG => answers(topic::all);
     GET_TOPIC_CONFIG => answers(topic::get);
     GET_TOPIC_STATS_INFO => surveys_once_dispatched(topic::stats);
+
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER => answers(whole::system_topics);
 
     // Consumer groups.
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => Route::Replies(group::put);
@@ -120,7 +127,14 @@ request_table! {
     GET_CONSUME_STATS => surveys_once_dispatched(group::consume_stats);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
 
+    QUERY_TOPICS_BY_CONSUMER => answers(whole::topics_of_group);
+    QUERY_SUBSCRIPTION_BY_CONSUMER => answers(whole::subscription);
+    QUERY_CORRECTION_OFFSET => answers(whole::correction);
+    RESUME_CHECK_HALF_MESSAGE => Route::Replies(whole::resume_check);
+
     // The broker itself.
+    GET_ALL_CONSUMER_OFFSET => answers(whole::consumer_offsets);
+    GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
     GET_BROKER_CONFIG => answers(|call| state::config(call.shared));
     GET_BROKER_RUNTIME_INFO => answers(|call| state::runtime_info(call.shared));
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
@@ -146,8 +160,6 @@ request_table! {
     | GET_TOPIC_CONFIG_LIST
     | GET_TOPIC_NAME_LIST
     | TRIGGER_DELETE_FILES
-    | GET_ALL_CONSUMER_OFFSET
-    | GET_ALL_DELAY_OFFSET
     | GET_CLIENT_CONFIG
     | GET_TIMER_METRICS
     | RESET_CONSUMER_OFFSET_IN_BROKER
@@ -157,19 +169,11 @@ request_table! {
     | REGISTER_FILTER_SERVER
     | REGISTER_MESSAGE_FILTER_CLASS
     | QUERY_CONSUME_TIME_SPAN
-    | GET_SYSTEM_TOPIC_LIST_FROM_BROKER
-    | GET_CONSUMER_RUNNING_INFO
-    | QUERY_CORRECTION_OFFSET
-    | CONSUME_MESSAGE_DIRECTLY
     | CLONE_GROUP_OFFSET
     | VIEW_BROKER_STATS_DATA
     | CLEAN_UNUSED_TOPIC
     | GET_BROKER_CONSUME_STATS
     | QUERY_CONSUME_QUEUE
-    | RESUME_CHECK_HALF_MESSAGE
-    | GET_ALL_PRODUCER_INFO
-    | QUERY_TOPICS_BY_CONSUMER
-    | QUERY_SUBSCRIPTION_BY_CONSUMER
     | GET_SUBSCRIPTIONGROUP_CONFIG
     | UPDATE_AND_GET_GROUP_FORBIDDEN
     | CHECK_ROCKSDB_CQ_WRITE_PROGRESS

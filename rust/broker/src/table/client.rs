@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
+use rocketpy_env::now_ms;
 use rocketpy_filter::{MessageFilter, SqlFilter};
 use rocketpy_protocol::Language;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
@@ -180,6 +181,11 @@ impl Member {
     ) -> Self {
         Self { connection: connection.clone(), client_id, language, version, heard_at: Instant::now() }
     }
+
+    /// When its last heartbeat came, in Unix milliseconds.
+    pub(crate) fn heard_at_ms(&self) -> i64 {
+        now_ms().saturating_sub(i64::try_from(self.heard_at.elapsed().as_millis()).unwrap_or(i64::MAX))
+    }
 }
 
 impl ClientTable {
@@ -353,6 +359,15 @@ impl ClientTable {
             message_model: group.message_model,
             consume_from_where: group.consume_from_where,
         })
+    }
+
+    /// All live producers, by group.
+    pub(crate) fn producers(&self) -> Vec<(String, Vec<Member>)> {
+        let state = self.state.read();
+        let of_group = |(group, members): (&String, &HashMap<u64, Member>)| {
+            (group.clone(), members.values().cloned().collect())
+        };
+        state.producers.iter().map(of_group).collect()
     }
 
     pub(crate) fn producer_group(&self, group: &str) -> Vec<Member> {

@@ -230,6 +230,12 @@ impl<D: Disk> OffsetTable<D> {
         Ok(removed?.1)
     }
 
+    /// All that the file holds, or will hold.
+    pub(crate) fn content(&self) -> ConsumerOffsetSerializeWrapper {
+        let snapshot = self.table.with(|state| state.look());
+        snapshot.content()
+    }
+
     /// Writes the file when something changed since the last time; `None` when nothing did.
     ///
     /// # Errors

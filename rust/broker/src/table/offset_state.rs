@@ -183,6 +183,11 @@ impl State {
         self.begun += 1;
         self.in_flight = Some(self.begun);
         self.is_changed = false;
+        self.look()
+    }
+
+    /// Everything as it is. Cheap: what it holds is shared.
+    pub(super) fn look(&self) -> Snapshot {
         let (offsets, pulled) = (self.offsets.clone(), self.pulled.clone());
         Snapshot { number: self.begun, version: self.version, offsets, pulled }
     }

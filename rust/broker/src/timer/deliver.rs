@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) fn turn(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> bool {
     let mut state = shared.timers.state.lock();
     let state = &mut *state;
-    if state.pause_until.is_some_and(|until| Instant::now() < until) {
+    if state.is_stopped || state.pause_until.is_some_and(|until| Instant::now() < until) {
         return false;
     }
     let before = progress(state);

@@ -50,6 +50,8 @@ const QUEUE_ID: u32 = 0;
 pub(crate) struct Timers {
     /// Locked for one turn of deliveries.
     state: Mutex<State>,
+    /// Held while progress is written: the last writing waits for one that is under way.
+    settling: Mutex<()>,
     /// Rung when a message begins to wait.
     arrived: Notify,
     /// Rung when there is progress to write.
@@ -75,6 +77,8 @@ struct State {
     pause_until: Option<Instant>,
     /// The last turn left something to do.
     has_more: bool,
+    /// Nothing is delivered any more: a round may outlive its service.
+    is_stopped: bool,
 }
 
 /// What the last run had done where the files no longer say so.

@@ -61,10 +61,12 @@ impl Timers {
             written,
             pause_until: None,
             has_more: true,
+            is_stopped: false,
         };
         store.set_waiting_from(HOLDER, state.waiting_from(store));
         Ok(Self {
             state: Mutex::new(state),
+            settling: Mutex::new(()),
             arrived: Notify::new(),
             moved: Notify::new(),
             delivered: AtomicU64::new(0),

@@ -13,6 +13,7 @@ use crate::shared::Shared;
 /// Writes the checkpoint if there is progress that holds. Blocks; deliveries go on meanwhile.
 pub(super) fn settle(shared: &Shared, flushed: PhysicalOffset) {
     let store = &shared.store;
+    let _one_at_a_time = shared.timers.settling.lock();
     let (durable, checkpoint, unflushed) = {
         let mut state = shared.timers.state.lock();
         let Some(durable) = state.kept.durable(flushed) else { return };
@@ -73,7 +74,12 @@ pub(super) fn settled_end(shared: &Shared) -> PhysicalOffset {
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
 pub(crate) fn settle_at_stop(shared: &Shared) {
     let store = &shared.store;
-    if shared.timers.state.lock().kept.is_ahead()
+    let is_ahead = {
+        let mut state = shared.timers.state.lock();
+        state.is_stopped = true;
+        state.kept.is_ahead()
+    };
+    if is_ahead
         && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
     {
         error!(%error, "copies of timer messages are not durable at the stop, they may be delivered again");

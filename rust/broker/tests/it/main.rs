@@ -21,5 +21,6 @@ mod state;
 mod support;
 mod sync_flush;
 mod timers;
+mod tools;
 mod topics;
 mod transactions;

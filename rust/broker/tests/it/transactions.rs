@@ -8,7 +8,8 @@ use rocketpy_protocol::Command;
 use rocketpy_protocol::body::{HeartbeatData, ProducerData};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
-    CheckTransactionStateRequestHeader, EndTransactionRequestHeader, Header, SendMessageResponseHeader,
+    CheckTransactionStateRequestHeader, EndTransactionRequestHeader, Header,
+    ResumeCheckHalfMessageRequestHeader, SendMessageResponseHeader,
 };
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
@@ -158,4 +159,31 @@ async fn an_unknown_state_has_no_answer_and_what_names_no_half_message_is_refuse
     let fixture = fixture.restart_with(|config| config.broker_permission = 4).await;
     assert_eq!(fixture.call(end(place, COMMIT, false)).await.code, 0, "what was begun may be ended");
     fixture.wait_for_end("orders", 0, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_message_that_was_given_up_is_asked_for_again() {
+    let fixture = Fixture::start_with(|config| {
+        config.transaction_timeout = Duration::ZERO;
+        config.transaction_check_interval = Duration::from_millis(100);
+        config.transaction_check_max = 1;
+    })
+    .await;
+    fixture.create_topic("orders", 1).await;
+    let (_client, mut questions) = producer(&fixture).await;
+    prepare(&fixture, "half").await;
+    tokio::time::timeout(TIMEOUT, questions.recv()).await.unwrap().unwrap();
+    fixture.wait_for_end(system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0, 1).await;
+    let pulled = fixture.pull(Pull::new(system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0)).await;
+    let record = pulled.records()[0];
+    let id = OffsetMessageId { host: record.store_host, physical_offset: record.physical_offset }.to_string();
+    let resume = async |msg_id: &str| {
+        let header = ResumeCheckHalfMessageRequestHeader { topic: None, msg_id };
+        fixture.call(Command::request(request::RESUME_CHECK_HALF_MESSAGE, &header)).await
+    };
+    assert_eq!(resume("no id").await.code, 29);
+    let answer = resume(&id).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    let question = tokio::time::timeout(TIMEOUT, questions.recv()).await.unwrap().unwrap();
+    assert_eq!(RecordView::parse(&question.body).unwrap().body, b"half");
 }

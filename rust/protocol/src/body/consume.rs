@@ -123,3 +123,48 @@ pub struct ProducerConnection {
     /// One entry for each member.
     pub connection_set: Vec<ClientConnection>,
 }
+
+/// A live producer, as an answer to GET_ALL_PRODUCER_INFO has it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+pub struct ProducerInfo {
+    /// Its client id.
+    pub client_id: String,
+    /// Name of its language.
+    pub language: String,
+    /// When its last heartbeat came, in Unix milliseconds.
+    pub last_update_timestamp: i64,
+    /// Its address.
+    #[serde(rename = "remoteIP")]
+    pub remote_ip: String,
+    /// Version of its client.
+    pub version: i32,
+}
+
+/// All live producers (answer of code 328), by group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProducerTableInfo {
+    /// By group.
+    pub data: BTreeMap<String, Vec<ProducerInfo>>,
+}
+
+/// Offsets by queue id (answer of code 308).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QueryCorrectionOffsetBody {
+    /// The lowest offset of each queue; `i64::MAX` where the compared group is behind it.
+    pub correction_offsets: BTreeMap<i32, i64>,
+}
+
+/// A group's subscription to a topic (answer of code 345).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuerySubscriptionResponseBody {
+    /// The group.
+    pub group: String,
+    /// What it subscribes to; absent: no live member subscribes.
+    pub subscription_data: Option<SubscriptionData>,
+    /// The topic.
+    pub topic: String,
+}

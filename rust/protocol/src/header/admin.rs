@@ -101,6 +101,26 @@ header! {
 }
 
 header! {
+    /// Asks for the lowest offset that any group has committed, queue by queue (code 308).
+    QueryCorrectionOffsetRequestHeader<'a> {
+        /// Groups that do not count, with commas between.
+        filter_groups: Option<&'a str> = "filterGroups",
+        /// A group that is ahead of them.
+        compare_group: Option<&'a str> = "compareGroup",
+        topic: &'a str = "topic",
+    }
+}
+
+header! {
+    /// Has a half message that was given up asked for again (code 323).
+    ResumeCheckHalfMessageRequestHeader<'a> {
+        topic: Option<&'a str> = "topic",
+        /// Its offset message id.
+        msg_id: &'a str = "msgId",
+    }
+}
+
+header! {
     /// Asks for all topics of a broker (code 21).
     GetAllTopicConfigRequestHeader<'a> {
         /// Topics before the page.

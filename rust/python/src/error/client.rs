@@ -43,8 +43,8 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidExpression { .. }
         | ClientError::InvalidConfig { .. }
         | ClientError::InvalidMessageId { .. }
-        | ClientError::NoRequest { .. }
         | ClientError::InvalidRecallHandle { .. }
+        | ClientError::NoRequest { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
         ClientError::Unsupported { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {

@@ -1,0 +1,125 @@
+//! Whole tables, as slaves and tools ask for them.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.6.1, 2.6.3 and 2.6.5.
+
+use std::collections::BTreeMap;
+
+use rocketpy_model::{property, system};
+use rocketpy_protocol::Header;
+use rocketpy_protocol::body::{
+    ProducerInfo, ProducerTableInfo, QueryCorrectionOffsetBody, QuerySubscriptionResponseBody, TopicList,
+};
+use rocketpy_protocol::header::{
+    QueryCorrectionOffsetRequestHeader, QuerySubscriptionByConsumerRequestHeader,
+    QueryTopicsByConsumerRequestHeader, ResumeCheckHalfMessageRequestHeader,
+};
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::record::RecordView;
+use rocketpy_remoting::{Reply, Response};
+
+use crate::call::{Answer, Call, answer_later, aside, success_json, without_body};
+use crate::put::StoredAgain;
+use crate::refusal::Refusal;
+use crate::table::topic::is_system;
+
+/// GET_ALL_CONSUMER_OFFSET.
+pub(super) fn consumer_offsets(Call { shared, .. }: Call<'_>) -> Answer {
+    Ok(success_json(&shared.offsets.content()))
+}
+
+/// GET_ALL_DELAY_OFFSET.
+pub(super) fn delay_offsets(Call { shared, .. }: Call<'_>) -> Answer {
+    Ok(success_json(&shared.delays.content()))
+}
+
+/// GET_SYSTEM_TOPIC_LIST_FROM_BROKER.
+pub(super) fn system_topics(Call { shared, .. }: Call<'_>) -> Answer {
+    let (_, topics) = shared.topics.all();
+    let of_system = topics.into_keys().filter(|name| is_system(name, &shared.config));
+    Ok(success_json(&TopicList {
+        broker_addr: None,
+        topic_list: of_system.map(|name| name.to_string()).collect(),
+    }))
+}
+
+/// GET_ALL_PRODUCER_INFO.
+pub(super) fn producers(Call { shared, .. }: Call<'_>) -> Answer {
+    let info = |member: &crate::table::client::Member| ProducerInfo {
+        client_id: member.client_id.to_string(),
+        language: member.language.name().to_owned(),
+        last_update_timestamp: member.heard_at_ms(),
+        remote_ip: member.connection.peer().to_string(),
+        version: member.version,
+    };
+    let mut data = BTreeMap::new();
+    for (group, members) in shared.clients.producers() {
+        let mut infos: Vec<ProducerInfo> = members.iter().map(info).collect();
+        infos.sort_unstable();
+        data.insert(group, infos);
+    }
+    Ok(success_json(&ProducerTableInfo { data }))
+}
+
+/// QUERY_TOPICS_BY_CONSUMER: topics of which a group has offsets.
+pub(super) fn topics_of_group(Call { shared, request, .. }: Call<'_>) -> Answer {
+    let header = QueryTopicsByConsumerRequestHeader::read(&request.ext)?;
+    let mut topic_list = shared.offsets.topics_of(header.group);
+    topic_list.sort_unstable();
+    Ok(success_json(&TopicList { broker_addr: None, topic_list }))
+}
+
+/// QUERY_SUBSCRIPTION_BY_CONSUMER.
+pub(super) fn subscription(Call { shared, request, .. }: Call<'_>) -> Answer {
+    let header = QuerySubscriptionByConsumerRequestHeader::read(&request.ext)?;
+    let view = shared.clients.consumer_group(header.group);
+    let subscription = view.and_then(|mut view| view.subscriptions.remove(header.topic));
+    Ok(success_json(&QuerySubscriptionResponseBody {
+        group: header.group.to_owned(),
+        subscription_data: subscription.map(|subscription| subscription.data.clone()),
+        topic: header.topic.to_owned(),
+    }))
+}
+
+/// QUERY_CORRECTION_OFFSET: the lowest offset of any group, queue by queue; as far as the compared group is behind it, none.
+pub(super) fn correction(Call { shared, request, .. }: Call<'_>) -> Answer {
+    let header = QueryCorrectionOffsetRequestHeader::read(&request.ext)?;
+    let left_out: Vec<&str> = header.filter_groups.into_iter().flat_map(|list| list.split(',')).collect();
+    let groups = shared.offsets.groups_of(header.topic);
+    let queues = shared.topics.get(header.topic).map_or(0, |topic| topic.queues());
+    let mut body = QueryCorrectionOffsetBody::default();
+    for queue_id in 0..queues {
+        let counted = groups.iter().filter(|group| !left_out.contains(&group.as_str()));
+        let lowest = counted.filter_map(|group| shared.offsets.get(group, header.topic, queue_id)).min();
+        let Some(lowest) = lowest else { continue };
+        let compared = header.compare_group.filter(|group| !group.is_empty());
+        let compared = compared.and_then(|group| shared.offsets.get(group, header.topic, queue_id));
+        let is_behind = compared.is_some_and(|offset| offset < lowest);
+        body.correction_offsets.insert(queue_id as i32, if is_behind { i64::MAX } else { lowest });
+    }
+    Ok(success_json(&body))
+}
+
+/// RESUME_CHECK_HALF_MESSAGE: a half message that was given up becomes one again, and its producer is asked from the beginning.
+pub(super) fn resume_check(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let (owner, request) = (shared.clone(), without_body(request.clone()));
+    answer_later(shared, reply, async move {
+        let header = ResumeCheckHalfMessageRequestHeader::read(&request.ext)?;
+        let wanted = "the offset message id of a message that was given up";
+        let bad = || Refusal::Value { field: "msgId", wanted, value: header.msg_id.to_owned() };
+        let place: OffsetMessageId = header.msg_id.parse().map_err(|_| bad())?;
+        let (store, at) = (owner.store.clone(), place.physical_offset);
+        let bytes = aside(move || store.record_at(at)).await?;
+        let bytes = bytes.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
+        let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: at.to_wire() })?;
+        let is_half = record.property(property::REAL_TOPIC).is_some();
+        if !is_half || record.topic != system::TRANSACTION_CHECK_MAX_TIME_TOPIC {
+            return Err(bad());
+        }
+        let again = StoredAgain::of(&record)
+            .to(system::HALF_TOPIC, 0)
+            .without_property(property::TRANSACTION_CHECK_TIMES);
+        drop(again.put(&owner).await?);
+        Ok(Response::success())
+    });
+}
