@@ -128,13 +128,15 @@ class Producer(Closing):
             InvalidArgumentError: The message does not wait for a time, or this is no handle.
             RefusedError: Its time is over, or the broker recalls no messages (`recallMessageEnable`).
         """
-        handle = receipt if isinstance(receipt, str) else receipt.recall_handle
-        if handle is None:
+        if isinstance(receipt, str):
+            self._native.recall(receipt)
+        elif receipt.recall_handle is not None:
+            self._native.recall(receipt.recall_handle)
+        else:
             raise InvalidArgumentError(
                 f"message {receipt.msg_id} cannot be recalled",
                 hint="only messages that wait for a time can, sent with delay= or deliver_at=",
             )
-        self._native.recall(handle)
 
     def request(
         self,

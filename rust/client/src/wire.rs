@@ -83,7 +83,6 @@ pub(crate) fn recall(group: &str, queue: &MessageQueue, recall_handle: &str) -> 
     Command::request(request::RECALL_MESSAGE, &header)
 }
 
-/// SEND_MESSAGE_V2, or SEND_BATCH_MESSAGE.
 /// SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_REPLY_MESSAGE_V2.
 pub(crate) fn send(send: &Send<'_>) -> Command {
     let header = SendMessageRequestHeader {

@@ -128,7 +128,7 @@ async fn unknown_and_missing_request_codes_are_named() {
     let fixture = Fixture::start().await;
     for (code, named) in [
         (request::GET_TIMER_METRICS, "GET_TIMER_METRICS"),
-        (request::CONSUME_MESSAGE_DIRECTLY, "CONSUME_MESSAGE_DIRECTLY"),
+        (request::POP_MESSAGE, "POP_MESSAGE"),
         (request::QUERY_ASSIGNMENT, "QUERY_ASSIGNMENT"),
         (200_050, "200050"),
         (31_999, "31999"),
