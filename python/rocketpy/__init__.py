@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rocketpy.config import SendStatus as SendStatus
     from rocketpy.config import Start as Start
     from rocketpy.consumer import *
+    from rocketpy.dead_letters import *
     from rocketpy.errors import *
     from rocketpy.message import *
     from rocketpy.producer import *
@@ -49,6 +50,7 @@ _NAMES = {
     ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
+    "dead_letters": ("DeadLetter", "DeadLetterGroup", "DeadLetterWishes", "Resent"),
     "errors": (
         "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
         "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DiskFullError", "ForkedError",

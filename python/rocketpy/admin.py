@@ -9,13 +9,26 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
+from rocketpy.dead_letters import (
+    PREFIX,
+    DeadLetter,
+    DeadLetterGroup,
+    DeadLetterWishes,
+    Resent,
+    paced,
+    target_of,
+    topic_of,
+)
+from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
+from rocketpy.producer import Producer
+from rocketpy.reader import RangeReader
 from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
     from typing import Literal, Unpack
 
@@ -161,13 +174,14 @@ class Admin(Closing):
         [0, 1]
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_name_servers", "_native", "_options")
     _warns = False
 
     @lists_options(ClientOptions, CLIENT_DEFAULTS)
     def __init__(self, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
-        self._native = _rocketpy.Admin(name_server_list(name_servers), **options)
+        self._name_servers, self._options = name_server_list(name_servers), options
+        self._native = _rocketpy.Admin(self._name_servers, **options)
         self._opened()
 
     def create_topic(
@@ -408,6 +422,87 @@ class Admin(Closing):
             TopicNotFoundError: No name server knows the topic.
         """
         return self._native.message(topic, msg_id)
+
+    def dead_letter_groups(self) -> list[DeadLetterGroup]:
+        """The groups that have dead letters, sorted by name."""
+        found: list[DeadLetterGroup] = []
+        for topic in sorted(topic for topic in self.topics() if topic.startswith(PREFIX)):
+            queues = [info for info in self.describe_topic(topic).queues if info.max_offset > info.min_offset]
+            count = sum(info.max_offset - info.min_offset for info in queues)
+            if not count:
+                continue
+            firsts = [self._range(info.queue, info.min_offset, info.min_offset + 1) for info in queues]
+            oldest = min((message.stored_at for first in firsts for message in first), default=None)
+            newest = max((info.last_stored_at for info in queues if info.last_stored_at), default=None)
+            found.append(DeadLetterGroup(topic.removeprefix(PREFIX), count, oldest, newest))
+        return found
+
+    def dead_letters(self, group: str, wishes: DeadLetterWishes | None = None) -> Iterator[DeadLetter]:
+        """The dead letters of a group, queue by queue, the oldest first. Those that die meanwhile are left out.
+
+        Args:
+            group: The consumer group.
+            wishes: Which ones; default: all.
+
+        Raises:
+            TopicNotFoundError: The group has no dead letters.
+            InvalidArgumentError: A time is none.
+        """
+        is_meant = (wishes or DeadLetterWishes()).test()
+        queues = self.describe_topic(topic_of(group)).queues
+        return (
+            letter
+            for info in queues
+            for message in self._range(info.queue, info.min_offset, info.max_offset)
+            if is_meant(letter := DeadLetter(group, message))
+        )
+
+    def resend_dead_letters(
+        self,
+        letters: Iterable[DeadLetter],
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        again: bool = False,
+    ) -> Iterator[Resent]:
+        """Sends dead letters again, each to the topic that it came from, and yields what became of each.
+
+        The dead letters stay. One that was resent before is not sent again: its copy has an id of its own, made from
+        its place, and is looked up first. So a resend that ended in the middle may be repeated. Two at the same time
+        may both send one; the copies then have one `msg_id`. A copy is found as long as its topic keeps it.
+
+        A copy has the body, tag, keys, order key and own properties of the dead letter, and `rocketpyResentFrom`,
+        `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its count of deliveries begins at 0.
+
+        Args:
+            letters: What to resend, from `dead_letters`.
+            to: Another topic for all of them.
+            rate: Most messages a second.
+            again: Send also what was resent before.
+
+        Raises:
+            InvalidArgumentError: A dead letter names no topic, and `to` is not given.
+            RocketPyError: As for `Producer.send`. Those before it were resent.
+        """
+        with Producer("rocketpy-dead-letters", name_servers=self._name_servers, **self._options) as producer:
+            for letter in paced(letters, rate):
+                topic = target_of(letter, to)
+                if not again and self._has(topic, letter.resent_id):
+                    yield Resent(letter, topic, None)
+                    continue
+                yield Resent(letter, topic, producer.send(letter.again(topic), msg_id=letter.resent_id))
+
+    def _has(self, topic: str, msg_id: str) -> bool:
+        try:
+            return self.message(topic, msg_id) is not None
+        except TopicNotFoundError:
+            return False  # it is made by the first send, or refused
+
+    def _range(self, queue: MessageQueue, start: int, end: int) -> Iterator[ReceivedMessage]:
+        """The messages of a part of a queue."""
+        with RangeReader(queue, start, end, name_servers=self._name_servers, **self._options) as reader:
+            for messages in reader.messages():
+                yield from messages
 
     def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""

@@ -4,7 +4,7 @@ import json
 import socket
 import struct
 
-SEND_MESSAGE, PULL_MESSAGE, UPDATE_OFFSET = 10, 11, 15
+SEND_MESSAGE, PULL_MESSAGE, UPDATE_OFFSET, CONSUMER_SEND_MSG_BACK = 10, 11, 15, 36
 OK, MESSAGE_ILLEGAL = 0, 13
 
 SEND = {
@@ -72,3 +72,12 @@ class Raw:
                 raise EOFError
             data += more
         return data
+
+
+def give_up(broker: str, group: str, *receipts) -> None:
+    """Gives messages back so that they die at once."""
+    with Raw(broker) as raw:
+        for receipt in receipts:
+            offset = str(int(receipt.offset_msg_id[16:], 16))
+            fields = {"offset": offset, "group": group, "delayLevel": "-1", "originMsgId": receipt.msg_id}
+            assert raw.answer(request(CONSUMER_SEND_MSG_BACK, fields))["code"] == OK

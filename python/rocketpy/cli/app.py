@@ -13,6 +13,7 @@ from rocketpy.cli import (
     config,
     consume,
     demo,
+    dlq,
     group,
     message,
     produce,
@@ -124,6 +125,9 @@ def make_app() -> typer.Typer:
             ("describe", group.describe), ("lag", group.lag), ("reset", group.reset),
         ),
         ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers),),
+        ("dlq", "Dead letters of consumer groups.", CLIENTS): (
+            ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
+        ),
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from rocketpy import Admin, Message, Producer, RocketPyError, TopicNotFoundError
+from rocketpy._rocketpy import is_reserved_property
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer, moment
@@ -33,11 +34,8 @@ RENEWED = {
 """Properties that `consume` prints as fields of their own, or that client and broker set again."""
 LATER = {"delay_level", "deliver_at", "delay"}
 """Fields of which a message has at most one."""
-WAITED = {
-    "REAL_TOPIC", "REAL_QID", "DELAY", "TRAN_MSG", "PGROUP", "__transactionId__", "TIMER_DELIVER_MS", "TIMER_DELAY_MS",
-    "TIMER_DELAY_SEC", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES",
-}  # fmt: skip
-"""Properties of a message whose delay or transaction is over; the first one marks it. A copy is sent at once."""
+STORED_AGAIN = {"REAL_TOPIC", "RETRY_TOPIC"}
+"""A message with one of these has waited, or was given back: no property of clients and brokers goes into its copy."""
 FIELDS = {"tag", "keys", "order_key", "properties"} | LATER
 
 
@@ -252,8 +250,12 @@ def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
         raise ValueError('"body" and "body_base64" are both missing')
     given = {name: fields[name] for name in FIELDS & fields.keys() if fields[name]}
     properties = json_object(given.pop("properties", {}), '"properties"')
-    dropped = RENEWED | WAITED if "REAL_TOPIC" in properties else RENEWED
-    given["properties"] = {name: value for name, value in properties.items() if name not in dropped}
+    is_again = not STORED_AGAIN.isdisjoint(properties)
+    given["properties"] = {
+        name: value
+        for name, value in properties.items()
+        if name not in RENEWED and not (is_again and is_reserved_property(name))
+    }
     if LATER & given.keys():
         defaults = {name: value for name, value in defaults.items() if name not in LATER}
     return Message(topic, content, **(defaults | given))

@@ -60,7 +60,7 @@ mod extension {
     #[pymodule_export]
     use crate::consumer::PyConsumer;
     #[pymodule_export]
-    use crate::message::PyMessage;
+    use crate::message::{PyMessage, is_reserved_property};
     #[pymodule_export]
     use crate::producer::PyProducer;
     #[pymodule_export]

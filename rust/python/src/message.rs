@@ -17,6 +17,12 @@ use crate::number::within;
 use crate::options::did_you_mean;
 use crate::{buffer, untracked};
 
+/// Whether a property belongs to clients and brokers: no message may set it.
+#[pyfunction]
+pub(crate) fn is_reserved_property(name: &str) -> bool {
+    property::is_reserved(name)
+}
+
 /// A message to send: immutable, cheap to make, and may be sent many times.
 ///
 /// Args:

@@ -1,0 +1,208 @@
+"""`rocketpy dlq`: list, show, resend, export the dead letters of consumer groups."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rocketpy import Admin, TopicNotFoundError
+from rocketpy.cli import output
+from rocketpy.cli.consume import as_json as facts_of
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.message import BODY_SHOWN
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
+from rocketpy.dead_letters import DeadLetter, DeadLetterWishes
+
+Group = Annotated[str, typer.Argument(metavar="GROUP")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only those that were sent to this topic first.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Died at or after this time, or -10m.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Died before this time.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="One of their keys.")]
+Id = Annotated[str | None, typer.Option("--id", "-i", metavar="MSG_ID", help="Their msg_id.")]
+Property = Annotated[
+    list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property that they have; may repeat.")
+]
+Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages, the oldest of them.")]
+
+LIST = "`rocketpy dlq list` shows the groups that have some"
+
+
+def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """List the consumer groups that have dead letters."""
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        groups = admin.dead_letter_groups()
+    output.show(output.rows_of(groups), as_json=as_json, empty="no group has dead letters")
+
+
+def show(
+    group: Group,
+    topic: Topic = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    msg_id: Id = None,
+    properties: Property = None,
+    most: Annotated[int, typer.Option("--max", min=1, help="Maximum number of messages, the oldest of them.")] = 64,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show dead letters of a group: where they came from, and how they begin."""
+    wishes = wishes_of(topic, since, until, key, msg_id, properties)
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
+        letters = list(islice(admin.dead_letters(group, wishes), most + 1))
+    rows = [exported(letter) if as_json else row(letter) for letter in letters[:most]]
+    output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
+    if len(letters) > most and not as_json:
+        print(f"there are more: --max shows them, {most} are shown")
+
+
+def export(
+    group: Group,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Where to write; default: standard output.")
+    ] = None,
+    topic: Topic = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    msg_id: Id = None,
+    properties: Property = None,
+    most: Most = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    name_server: NameServer = LOCAL,
+) -> None:
+    """Write dead letters of a group as JSON lines, as `rocketpy produce --format json` takes them."""
+    wishes = wishes_of(topic, since, until, key, msg_id, properties)
+    if file is not None and file.exists() and not force:
+        raise CommandError(f"{file} exists", ExitCode.USAGE, "choose another name, or add --force to replace it")
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
+        letters = islice(admin.dead_letters(group, wishes), most)
+        if file is None:
+            write(letters, sys.stdout)
+            return
+        part = file.with_name(f"{file.name}.part")
+        try:
+            with part.open("w", encoding="utf-8") as stream:
+                count = write(letters, stream)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+    output.STDERR.print(f"{output.counted(count, 'dead letter')} of {group} in {file}", markup=False)
+
+
+def write(letters: Iterable[DeadLetter], stream: Any) -> int:
+    """Writes a line for each; returns how many."""
+    count = 0
+    for letter in letters:
+        stream.write(json.dumps(exported(letter), ensure_ascii=False) + "\n")
+        count += 1
+    return count
+
+
+def resend(
+    group: Group,
+    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Another topic than that of origin.")] = None,
+    topic: Topic = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    msg_id: Id = None,
+    properties: Property = None,
+    most: Most = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Send also what was resent before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Send. Without it the messages are only shown.")] = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Send dead letters again, each to its topic of origin. They stay, and none is sent twice by mistake."""
+    wishes = wishes_of(topic, since, until, key, msg_id, properties)
+    with ExitStack() as stack:
+        admin = stack.enter_context(Admin(name_servers=name_server, **WAITING))
+        stack.enter_context(existing(group))
+        letters = islice(admin.dead_letters(group, wishes), most)
+        if not yes:
+            rows = [{**row(letter), "to": to or letter.topic} for letter in letters]
+            output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
+            if rows and not as_json:
+                print(f"{output.counted(len(rows), 'dead letter')} would be sent: add --yes")
+            return
+        bar = stack.enter_context(output.progress(quiet=as_json))
+        task = bar.add_task(f"dead letters of {group}", total=None)
+        sent = known = 0
+        try:
+            for resent in admin.resend_dead_letters(letters, to=to, rate=rate, again=again):
+                sent, known = sent + (resent.receipt is not None), known + (resent.receipt is None)
+                bar.update(task, completed=sent + known)
+        except BaseException:
+            output.STDERR.print(f"{summary(sent, known)}; run it again to go on", markup=False)
+            raise
+    if as_json:
+        output.show_one({"group": group, "sent": sent, "sent_before": known}, as_json=True)
+    else:
+        print(summary(sent, known))
+
+
+def summary(sent: int, known: int) -> str:
+    """What became of the dead letters."""
+    before = f", {known:,} had been sent before (--again sends them once more)" if known else ""
+    return f"{output.counted(sent, 'dead letter')} sent{before}"
+
+
+def wishes_of(
+    topic: str | None,
+    since: str | None,
+    until: str | None,
+    key: str | None,
+    msg_id: str | None,
+    properties: list[str] | None,
+) -> DeadLetterWishes:
+    """Which dead letters the options mean.
+
+    Raises:
+        CommandError: A property is not NAME=VALUE, or a time is none.
+    """
+    pairs: dict[str, str] = {}
+    for text in properties or []:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise CommandError(f"not NAME=VALUE: {text}", ExitCode.USAGE, "as in --property color=red")
+        pairs[name] = value
+    times = [None if text is None else moment(text) for text in (since, until)]
+    return DeadLetterWishes(topic, *times, key=key, msg_id=msg_id, properties=pairs)
+
+
+@contextmanager
+def existing(group: str) -> Iterator[None]:
+    """Says where the group has no dead letters at all."""
+    try:
+        yield
+    except TopicNotFoundError as error:
+        raise CommandError(f"{group} has no dead letters", ExitCode.NOT_FOUND, LIST) from error
+
+
+def row(letter: DeadLetter) -> dict[str, object]:
+    """The row of a dead letter in the table."""
+    message = letter.message
+    body = message.body.decode(errors="replace")
+    return {
+        "topic": letter.topic,
+        "died_at": message.stored_at,
+        "tries": message.reconsume_times,
+        "msg_id": message.msg_id,
+        "tag": message.tag,
+        "keys": " ".join(message.keys),
+        "body": body if len(body) <= BODY_SHOWN else body[:BODY_SHOWN] + "...",
+    }
+
+
+def exported(letter: DeadLetter) -> dict[str, Any]:
+    """Everything about a dead letter, with the topic that it was sent to first."""
+    return {"group": letter.group, "origin_topic": letter.topic, **facts_of(letter.message)}

@@ -1,0 +1,161 @@
+"""Dead letters: messages that the consumers of a group gave back too often, and their way back."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketpy import _rocketpy
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.instant import instant_ms
+from rocketpy.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
+
+    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.config import Instant
+    from rocketpy.message import Receipt
+
+__all__ = ["DeadLetter", "DeadLetterGroup", "DeadLetterWishes", "Resent"]
+
+PREFIX = "%DLQ%"
+RESENT_FROM, ORIGIN_TOPIC, ORIGIN_ID = "rocketpyResentFrom", "rocketpyOriginTopic", "rocketpyOriginMsgId"
+"""Properties of a resent message: the topic of dead letters, the topic of origin, and the `msg_id` there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """A consumer group that has dead letters."""
+
+    group: str
+    count: int
+    oldest_at: datetime | None
+    """When the oldest of them died; None where that is not known."""
+    newest_at: datetime | None
+    """When the newest of them died."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that its group gave up."""
+
+    group: str
+    message: ReceivedMessage
+    """The message as it lies with the dead letters. `stored_at` is when it died, `msg_id` the one of its sender."""
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that it was sent to first; None where nothing says it."""
+        properties = self.message.properties
+        return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
+
+    @property
+    def resent_id(self) -> str:
+        """The `msg_id` that this dead letter gets when it is resent: the same each time, so that it is found again."""
+        place = f"{self.message.queue}\n{self.message.queue_offset}\n{self.message.msg_id}"
+        return hashlib.sha256(place.encode()).hexdigest()[:32].upper()
+
+    def again(self, topic: str) -> Message:
+        """The message to be sent again: body, tag, keys, order key, its own properties, and where it came from."""
+        message = self.message
+        own = {
+            name: value
+            for name, value in message.properties.items()
+            if name != "__SHARDINGKEY" and not _rocketpy.is_reserved_property(name)
+        }
+        origin = {RESENT_FROM: message.topic, ORIGIN_TOPIC: self.topic or topic, ORIGIN_ID: message.msg_id}
+        return Message(
+            topic,
+            message.body,
+            tag=message.tag,
+            keys=message.keys,
+            order_key=message.order_key,
+            properties=own | origin,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """What became of a dead letter that was to be resent."""
+
+    letter: DeadLetter
+    topic: str
+    """Where it went."""
+    receipt: Receipt | None
+    """None: it was resent before, and is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterWishes:
+    """Which dead letters are meant; all that are given have to hold."""
+
+    topic: str | None = None
+    """The topic that they were sent to first."""
+    since: Instant | None = None
+    """They died at or after this time."""
+    until: Instant | None = None
+    """They died before this time."""
+    key: str | None = None
+    """One of their keys."""
+    msg_id: str | None = None
+    """Their id."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """They have these properties with these values."""
+
+    def test(self) -> Callable[[DeadLetter], bool]:
+        """Makes a function that tells which are meant.
+
+        Raises:
+            InvalidArgumentError: A time is none.
+        """
+        since = None if self.since is None else instant_ms(self.since)
+        until = None if self.until is None else instant_ms(self.until)
+
+        def is_meant(letter: DeadLetter) -> bool:
+            message = letter.message
+            return (
+                (self.topic is None or letter.topic == self.topic)
+                and (since is None or message.stored_at_ms >= since)
+                and (until is None or message.stored_at_ms < until)
+                and (self.key is None or self.key in message.keys)
+                and (self.msg_id is None or message.msg_id == self.msg_id)
+                and all(message.properties.get(name) == value for name, value in self.properties.items())
+            )
+
+        return is_meant
+
+
+def topic_of(group: str) -> str:
+    """The topic of a group's dead letters."""
+    return PREFIX + group
+
+
+def target_of(letter: DeadLetter, to: str | None) -> str:
+    """Where a dead letter is resent to.
+
+    Raises:
+        InvalidArgumentError: Nothing says where it came from.
+    """
+    target = to or letter.topic
+    if target is None:
+        message = letter.message
+        raise InvalidArgumentError(
+            f"dead letter {message.msg_id} at {message.queue_offset} of {message.topic} names no topic of origin",
+            hint="say where it is to go: to=",
+        )
+    return target
+
+
+def paced(letters: Iterable[DeadLetter], rate: float | None) -> Iterator[DeadLetter]:
+    """Hands out at most `rate` a second."""
+    if rate is not None and not rate > 0:
+        raise InvalidArgumentError(f"rate must be more than 0 messages a second, not {rate}")
+    began = time.monotonic()
+    for number, letter in enumerate(letters):
+        if rate is not None:
+            time.sleep(max(0.0, began + number / rate - time.monotonic()))
+        yield letter

@@ -1,0 +1,68 @@
+"""Dead letters, from the command line."""
+
+import json
+
+import pytest
+from wire import give_up
+
+from rocketpy import Message, Producer
+
+
+@pytest.fixture
+def group(server, rocketpy, topic: str) -> str:
+    """A group with three dead letters of the topic."""
+    name = f"{topic}-group"
+    with Producer("dying", name_servers=server.name_server, send_timeout=60) as producer:
+        sent = [producer.send(Message(topic, body, keys=["k"], properties={"n": body.decode()})) for body in BODIES]
+    give_up(server.ready["broker"], name, *sent)
+    while len(json.loads(rocketpy("dlq", "show", name, "--json").stdout)) < len(sent):
+        pass
+    return name
+
+
+BODIES = [b"one", b"two", b"three"]
+
+
+def bodies(lines: str) -> list[str]:
+    return [json.loads(line)["body"] for line in lines.splitlines()]
+
+
+def test_dead_letters_are_listed_shown_and_exported(rocketpy, topic: str, group: str, tmp_path):
+    (listed,) = [one for one in json.loads(rocketpy("dlq", "list", "--json").stdout) if one["group"] == group]
+    assert listed["count"] == 3
+    shown = rocketpy("dlq", "show", group).stdout
+    assert topic in shown
+    assert "three" in shown
+    some = json.loads(rocketpy("dlq", "show", group, "--property", "n=two", "--json").stdout)
+    assert [(one["body"], one["origin_topic"], one["reconsume_times"]) for one in some] == [("two", topic, 1)]
+    assert "there are more" in rocketpy("dlq", "show", group, "--max", "1").stdout
+    assert bodies(rocketpy("dlq", "export", group, "--since", "-1h", "--max", "2").stdout) == ["one", "two"]
+    file = tmp_path / "dead.jsonl"
+    rocketpy("dlq", "export", group, str(file))
+    assert bodies(file.read_text()) == ["one", "two", "three"]
+    refused = rocketpy("dlq", "export", group, str(file), code=2)
+    assert "--force" in refused.stderr
+    rocketpy("dlq", "export", group, str(file), "--force", "--topic", "other")
+    assert file.read_text() == ""
+    copy = f"{topic}-copy"
+    rocketpy("topic", "create", copy)
+    exported = rocketpy("dlq", "export", group).stdout
+    rocketpy("produce", copy, "--format", "json", stdin=exported)
+    assert sorted(bodies(rocketpy("consume", copy, "--format", "json").stdout)) == ["one", "three", "two"]
+
+
+def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: str, group: str):
+    preview = rocketpy("dlq", "resend", group).stdout
+    assert "3 dead letters would be sent: add --yes" in preview
+    assert len(rocketpy("consume", topic, "--format", "json").stdout.splitlines()) == 3, "nothing was sent"
+    assert "1 dead letter sent" in rocketpy("dlq", "resend", group, "--property", "n=two", "--yes").stdout
+    assert len(rocketpy("consume", topic, "--format", "json", "--follow", "--count", "4").stdout.splitlines()) == 4
+    summary = rocketpy("dlq", "resend", group, "--yes", "--rate", "1000", "--json").stdout
+    assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1}
+    assert "3 dead letters sent" in rocketpy("dlq", "resend", group, "--yes", "--to", f"{topic}-other").stdout
+
+
+def test_what_makes_no_sense_is_named(rocketpy, group: str):
+    assert "not NAME=VALUE: n" in rocketpy("dlq", "show", group, "--property", "n", code=2).stderr
+    assert "rocketpy dlq list" in rocketpy("dlq", "show", "nobody-at-all", code=3).stderr
+    assert "has no such dead letters" in rocketpy("dlq", "show", group, "--id", "other").stdout

@@ -1,0 +1,94 @@
+"""Dead letters: found, shown, and sent again once."""
+
+import pytest
+from reading import read_all
+from wire import give_up
+
+import rocketpy
+from rocketpy import DeadLetterWishes, Message
+from rocketpy.testing import fresh_name
+
+
+@pytest.fixture
+def group():
+    return fresh_name("giving-up")
+
+
+@pytest.fixture
+def admin(rocketpy_server):
+    with rocketpy_server.admin() as admin:
+        yield admin
+
+
+def letters(admin, group, count, **wishes):
+    """The dead letters, once they can be read."""
+    while True:
+        found = list(admin.dead_letters(group, DeadLetterWishes(**wishes)))
+        if len(found) >= count:
+            return found
+
+
+@pytest.fixture
+def dead(rocketpy_server, producer, rocketpy_topic, group):
+    """Three dead letters of a topic."""
+    sent = [
+        producer.send(
+            Message(
+                rocketpy_topic, b"%d" % n, tag="UA", keys=[f"k-{n}", "all"], order_key="o", properties={"n": f"{n}"}
+            )
+        )
+        for n in range(3)
+    ]
+    give_up(rocketpy_server.broker, group, *sent)
+    return sent
+
+
+def test_dead_letters_are_counted_and_read_by_what_is_asked(admin, dead, rocketpy_topic, group):
+    found = letters(admin, group, 3)
+    assert [letter.message.msg_id for letter in found] == [receipt.msg_id for receipt in dead]
+    assert {letter.topic for letter in found} == {rocketpy_topic}
+    (listed,) = [one for one in admin.dead_letter_groups() if one.group == group]
+    assert (listed.count, listed.oldest_at, listed.newest_at) == (
+        3, found[0].message.stored_at, found[2].message.stored_at,
+    )  # fmt: skip
+    for wishes, expected in [
+        ({"topic": rocketpy_topic}, 3),
+        ({"topic": "other"}, 0),
+        ({"key": "k-1"}, 1),
+        ({"key": "all", "properties": {"n": "2"}}, 1),
+        ({"msg_id": dead[0].msg_id}, 1),
+        ({"since": found[0].message.stored_at}, 3),
+        ({"until": found[0].message.stored_at}, 0),
+        ({"since": "-1h", "until": "-30m"}, 0),
+    ]:
+        assert len(list(admin.dead_letters(group, DeadLetterWishes(**wishes)))) == expected, wishes
+    with pytest.raises(rocketpy.InvalidArgumentError):
+        admin.dead_letters(group, DeadLetterWishes(since="soon"))
+    with pytest.raises(rocketpy.TopicNotFoundError):
+        admin.dead_letters(fresh_name("nobody"))
+
+
+def test_what_is_resent_keeps_its_origin_and_is_not_resent_twice(rocketpy_server, admin, dead, rocketpy_topic, group):
+    def resend(found, **options):
+        return [resent.receipt for resent in admin.resend_dead_letters(found, **options)]
+
+    found = letters(admin, group, 3)
+    (first,) = resend(found[1:2])
+    assert read_all(rocketpy_server, rocketpy_topic, 4)
+    assert [receipt is None for receipt in resend(found)] == [False, True, False]
+    assert resend(found, rate=1000) == [None] * 3
+    received = {one.msg_id: one for one in read_all(rocketpy_server, rocketpy_topic, 6)}
+    copy = received[first.msg_id]
+    assert (copy.body, copy.tag, copy.keys, copy.order_key) == (b"1", "UA", ("k-1", "all"), "o")
+    assert (copy.reconsume_times, copy.properties["n"]) == (0, "1")
+    assert copy.properties["rocketpyResentFrom"] == f"%DLQ%{group}"
+    assert copy.properties["rocketpyOriginTopic"] == rocketpy_topic
+    assert copy.properties["rocketpyOriginMsgId"] == dead[1].msg_id
+    assert len(letters(admin, group, 3)) == 3, "they stay"
+
+    (again,) = resend(found[1:2], again=True)
+    assert again.msg_id == first.msg_id
+    other = fresh_name("elsewhere")
+    assert [receipt.queue.topic for receipt in resend(found, to=other)] == [other] * 3
+    with pytest.raises(rocketpy.InvalidArgumentError, match="rate"):
+        resend(found, rate=0)
