@@ -103,7 +103,7 @@ class DeadLetterWishes:
     """One of their keys."""
     msg_id: str | None = None
     """Their id."""
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
     """They have these properties with these values."""
 
     def test(self) -> Callable[[DeadLetter], bool]:

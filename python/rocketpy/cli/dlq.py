@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -175,12 +175,13 @@ def wishes_of(
         if not (name and separator):
             raise CommandError(f"not NAME=VALUE: {text}", ExitCode.USAGE, "as in --property color=red")
         pairs[name] = value
-    times = [None if text is None else moment(text) for text in (since, until)]
-    return DeadLetterWishes(topic, *times, key=key, msg_id=msg_id, properties=pairs)
+    begin = None if since is None else moment(since)
+    end = None if until is None else moment(until)
+    return DeadLetterWishes(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
 
 
 @contextmanager
-def existing(group: str) -> Iterator[None]:
+def existing(group: str) -> Generator[None, None, None]:
     """Says where the group has no dead letters at all."""
     try:
         yield
