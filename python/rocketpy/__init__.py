@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rocketpy.store import StoredTopic as StoredTopic
     from rocketpy.store import StoreRange as StoreRange
     from rocketpy.store import StoreReader as StoreReader
+    from rocketpy.transaction import *
 
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
@@ -64,6 +65,7 @@ _NAMES = {
     "receipts": ("Receipts",),
     "server": ("Broker", "NameServer", "Server"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
+    "transaction": ("Decision", "Transaction", "TransactionProducer"),
 }  # fmt: skip
 """The public names, by the module that each comes from."""
 _MODULES = ("errors", "store")

@@ -12,13 +12,15 @@ from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Unpack
 
+    from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.admin import Admin
     from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions
     from rocketpy.consumer import Consumer
     from rocketpy.producer import Producer
+    from rocketpy.transaction import Decision, TransactionProducer
 
 __all__ = ["Broker", "NameServer", "Server"]
 
@@ -143,6 +145,14 @@ class _Named(_Process):
         from rocketpy.producer import Producer
 
         return Producer(group, name_servers=self.name_servers, **options)
+
+    def transaction_producer(
+        self, group: str, check: Callable[[ReceivedMessage], Decision], **options: Unpack[ProducerOptions]
+    ) -> TransactionProducer:
+        """Makes a producer of transactions for this server: see `rocketpy.TransactionProducer`."""
+        from rocketpy.transaction import TransactionProducer
+
+        return TransactionProducer(group, check, name_servers=self.name_servers, **options)
 
     def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
         """Makes a consumer for this server: see `rocketpy.Consumer`."""

@@ -8,6 +8,7 @@ use rocketpy_env::process_id;
 use tokio::runtime::Handle;
 
 use crate::api::Api;
+use crate::checks::Checks;
 use crate::config::ClientConfig;
 use crate::ending::Ending;
 use crate::error::ClientError;
@@ -87,6 +88,7 @@ impl Client {
             let groups = user.share.instance.members.remove_all(user.owner);
             for (_, group) in groups.iter().filter(|(role, _)| *role == Role::Producer) {
                 user.share.instance.replies.give_up(group);
+                user.share.instance.checks.end(group);
             }
             user.share.stop_timers_if_last();
             async move {
@@ -131,6 +133,11 @@ impl Client {
         consumer: Weak<dyn Consumer>,
     ) -> Result<(), ClientError> {
         self.user.share.instance.members.add_consumer(self.user.owner, group, consumer)
+    }
+
+    /// The groups that answer for transactions.
+    pub(crate) fn checks(&self) -> &Arc<Checks> {
+        &self.user.share.instance.checks
     }
 
     /// The requests that wait for replies.

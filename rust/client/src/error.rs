@@ -63,6 +63,9 @@ pub enum ClientError {
     /// An offset message id that does not decode.
     #[error("not an offset message id: {id}")]
     InvalidMessageId { id: String },
+    /// A half message whose broker did not confirm that it is safe.
+    #[error("the half message {msg_id} may be lost by a power cut ({status}); it was rolled back")]
+    HalfInDoubt { msg_id: String, status: &'static str },
     /// A recall handle that does not decode.
     #[error("not a recall handle: {handle}")]
     InvalidRecallHandle { handle: String },

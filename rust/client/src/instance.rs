@@ -16,6 +16,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::api::Api;
 use crate::arrivals::Arrivals;
+use crate::checks::Checks;
 use crate::config::ClientConfig;
 use crate::identity::{Identity, UniqueIds};
 use crate::members::{Members, Role};
@@ -36,6 +37,7 @@ pub(crate) struct Instance {
     pub(crate) runtime: Handle,
     pub(crate) members: Arc<Members>,
     pub(crate) replies: Arc<Replies>,
+    pub(crate) checks: Arc<Checks>,
     pub(crate) ids: UniqueIds,
     /// With the timeout of the first client.
     pub(crate) api: Api,
@@ -67,7 +69,7 @@ impl Instance {
         runtime: Handle,
     ) -> Arc<Self> {
         let (members, arrivals) = (Arc::<Members>::default(), Arc::<Arrivals>::default());
-        let replies = Arc::<Replies>::default();
+        let (replies, checks) = (Arc::<Replies>::default(), Arc::<Checks>::default());
         let remoting = remoting::Client::new(remoting::ClientConfig {
             serialize: SerializeType::Binary,
             connect_timeout: config.connect_timeout,
@@ -76,6 +78,7 @@ impl Instance {
         remoting.set_request_handler(Arc::new(Pushes::new(
             members.clone(),
             replies.clone(),
+            checks.clone(),
             arrivals.clone(),
         )));
         let instance = Arc::new(Self {
@@ -83,6 +86,7 @@ impl Instance {
             runtime,
             members,
             replies,
+            checks,
             ids: UniqueIds::new(identity.local),
             api: Api::new(remoting, names, arrivals.clone(), config.api_timeout),
             process_id: process_id(),

@@ -10,6 +10,7 @@
 mod admin;
 mod api;
 mod arrivals;
+mod checks;
 mod client;
 mod config;
 mod consumer;
@@ -37,6 +38,7 @@ pub use admin::{
     Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupDescription, GroupLag, GroupMember,
     GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
+pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
 pub use consumer::{
@@ -45,7 +47,8 @@ pub use consumer::{
 };
 pub use error::ClientError;
 pub use producer::{
-    Outcome, OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany, unsupported_feature,
+    HalfMessage, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany,
+    TransactionEnd, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

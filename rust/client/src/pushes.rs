@@ -9,6 +9,7 @@ use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
 
 use crate::arrivals::Arrivals;
+use crate::checks::Checks;
 use crate::members::Members;
 use crate::replies::Replies;
 
@@ -20,12 +21,27 @@ use crate::replies::Replies;
 pub(crate) struct Pushes {
     members: Arc<Members>,
     replies: Arc<Replies>,
+    checks: Arc<Checks>,
     arrivals: Arc<Arrivals>,
 }
 
 impl Pushes {
-    pub(crate) fn new(members: Arc<Members>, replies: Arc<Replies>, arrivals: Arc<Arrivals>) -> Self {
-        Self { members, replies, arrivals }
+    pub(crate) fn new(
+        members: Arc<Members>,
+        replies: Arc<Replies>,
+        checks: Arc<Checks>,
+        arrivals: Arc<Arrivals>,
+    ) -> Self {
+        Self { members, replies, checks, arrivals }
+    }
+
+    /// A question that nobody answers comes again.
+    fn take_check(&self, peer: SocketAddr, question: &Command) {
+        match self.checks.arrived(question, peer) {
+            Ok(true) => {}
+            Ok(false) => debug!(%peer, "nobody answers for a transaction, the broker asks again"),
+            Err(reason) => warn!(%peer, reason, "a question for a transaction cannot be read"),
+        }
     }
 
     /// A reply that nobody waits for any longer is taken all the same: its sender can do nothing about it.
@@ -52,6 +68,10 @@ impl Handler for Pushes {
                 debug!(group, peer = %connection.peer(), "members of a group changed");
                 self.members.rebalance(group);
                 // Brokers send it one-way; one that waits for an answer gets it.
+                reply.send(Response::success());
+            }
+            request::CHECK_TRANSACTION_STATE => {
+                self.take_check(connection.peer(), &request);
                 reply.send(Response::success());
             }
             request::PUSH_REPLY_MESSAGE_TO_CLIENT => {

@@ -6,19 +6,20 @@ use rocketpy_protocol::body::{HeartbeatData, LockBatchRequestBody, OtherSubscrip
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
-    GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
-    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
-    RecallMessageRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
-    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader, key,
+    DeleteTopicRequestHeader, EndTransactionRequestHeader, GetAllSubscriptionGroupRequestHeader,
+    GetConsumeStatsRequestHeader, GetConsumerConnectionListRequestHeader,
+    GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
+    QueryMessageRequestHeader, RecallMessageRequestHeader, SearchOffsetRequestHeader,
+    SendMessageRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
 use tracing::debug;
 
+use crate::checks::HalfPlace;
 use crate::error::ClientError;
 use crate::members::Role;
 use crate::outcome;
@@ -70,6 +71,22 @@ pub(crate) struct Send<'a> {
     pub(crate) body: &'a Bytes,
     /// Queues asked for when the broker creates the topic.
     pub(crate) default_queues: u32,
+}
+
+/// END_TRANSACTION.
+pub(crate) fn end_transaction(group: &str, half: &HalfPlace, end: i32, is_answer: bool) -> Command {
+    let header = EndTransactionRequestHeader {
+        topic: Some(&half.topic),
+        producer_group: group,
+        tran_state_table_offset: half.queue_offset,
+        commit_log_offset: half.physical_offset,
+        commit_or_rollback: end,
+        from_transaction_check: Some(is_answer),
+        msg_id: &half.msg_id,
+        transaction_id: half.transaction_id.as_deref(),
+        broker_name: Some(&half.broker_name),
+    };
+    Command::request(request::END_TRANSACTION, &header)
 }
 
 /// RECALL_MESSAGE.

@@ -36,6 +36,7 @@ mod store;
 mod store_retention;
 mod store_tools;
 mod tags;
+mod transaction;
 mod untracked;
 mod wait;
 
@@ -82,6 +83,8 @@ mod extension {
     };
     #[pymodule_export]
     use crate::tags::tag_names;
+    #[pymodule_export]
+    use crate::transaction::{Check, Checks, Half};
 
     /// Removes the list of names that the module gets by itself: the stub lists them, and `stubtest` compares.
     #[pymodule_init]

@@ -20,6 +20,7 @@ use crate::process::Owned;
 use crate::queue::QueueArgument;
 use crate::receipt::SentMany;
 use crate::received::{Origin, ReceivedMessage};
+use crate::transaction::{Checks, Half};
 use crate::wait::{wait, wait_detached};
 
 /// Longest wait of a close for the callbacks of futures.
@@ -148,6 +149,29 @@ impl PyProducer {
         let messages = lend_all(messages)?;
         let sent = running.producer.send_many(messages, send_options(queue, timeout));
         wait_detached(py, &running.runtime, sent)?.map(SentMany::new).map_err(raise)
+    }
+
+    /// Sends a message that is delivered once its transaction is committed.
+    #[pyo3(signature = (message, queue=None, timeout=None, msg_id=None))]
+    fn prepare(
+        &self,
+        py: Python<'_>,
+        message: MessageArgument<'_, '_>,
+        queue: Option<QueueArgument>,
+        timeout: Option<Seconds>,
+        msg_id: Option<String>,
+    ) -> PyResult<Half> {
+        let running = self.running.get()?;
+        let options = SendOptions { msg_id, ..send_options(queue, timeout) };
+        let prepared = running.producer.prepare(message.get().message(), options);
+        let half = wait_detached(py, &running.runtime, prepared)?.map_err(raise)?;
+        Ok(Half::new(running.producer.clone(), running.runtime.clone(), half))
+    }
+
+    /// The questions of brokers for the end of this group's transactions, from now on.
+    fn checks(&self) -> PyResult<Checks> {
+        let running = self.running.get()?;
+        Ok(Checks::new(running.producer.clone(), running.runtime.clone()))
     }
 
     /// Takes back a message that waits for its time.

@@ -17,6 +17,7 @@ mod select;
 mod send;
 mod submit;
 mod told;
+mod transaction;
 mod validate;
 mod window;
 mod worker;
@@ -44,6 +45,7 @@ use self::receipts::receipt_of;
 use self::select::Rotation;
 use self::send::{Sender, Target};
 pub use self::told::{Outcome, OutcomeSink, Outcomes, PendingSend};
+pub use self::transaction::{HalfMessage, TransactionEnd};
 pub use self::validate::unsupported_feature;
 use self::window::Window;
 use crate::client::Client;
@@ -228,6 +230,7 @@ impl Producer {
             producer.shared.closed.store(true, Ordering::Release);
             producer.shared.window.close();
             producer.client().replies().give_up(producer.group());
+            producer.client().checks().end(producer.group());
             async move {
                 let flushed = producer.flush(producer.shared.sender.config.send_timeout).await;
                 producer.client().leave(Role::Producer, producer.group()).await;

@@ -92,9 +92,9 @@ impl Producer {
         Ok(receipt_of(&stored, &outgoing.keys, 0))
     }
 
-    /// Makes this producer known to the brokers of a topic before its first request there: they push replies only to producers
-    /// that they know.
-    async fn introduce(&self, topic: &str, timeout: Duration) -> Result<(), SendError> {
+    /// Makes this producer known to the brokers of a topic before its first request or transaction there: they push replies,
+    /// and ask for the end of transactions, only to producers that they know.
+    pub(super) async fn introduce(&self, topic: &str, timeout: Duration) -> Result<(), SendError> {
         if self.shared.asked_topics.lock().contains(topic) {
             return Ok(());
         }

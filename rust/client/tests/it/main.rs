@@ -17,3 +17,4 @@ mod send;
 mod shared;
 mod submit;
 mod submitting;
+mod transaction;

@@ -65,6 +65,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::FlushTimeout { .. }
         | ClientError::WindowFull { .. }
         | ClientError::NoReply { .. }
+        | ClientError::HalfInDoubt { .. }
         | ClientError::TooManyRequests { .. } => "RequestTimeoutError",
         ClientError::BadAnswer { .. } => "ProtocolError",
         ClientError::Codec { .. }

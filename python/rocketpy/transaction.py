@@ -1,0 +1,198 @@
+"""Transactions: messages that are delivered once their producer says so."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
+from rocketpy.errors import ClosedError, ForkedError, RocketPyError
+from rocketpy.producer import Producer
+from rocketpy.signature import lists_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Unpack
+
+    from rocketpy import _rocketpy
+    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.config import Duration
+    from rocketpy.message import Message, MessageQueue, Receipt
+
+__all__ = ["Decision", "Transaction", "TransactionProducer"]
+
+logger = logging.getLogger("rocketpy.client")
+
+LOOK_SECONDS = 1.0
+"""How long the thread that answers waits at a time."""
+ANSWER_SECONDS = 3.0
+"""How long the closing of a producer waits for a check that is under way."""
+
+
+class Decision(StrEnum):
+    """What became of a transaction, for a broker that asks."""
+
+    COMMIT = "commit"
+    """The message is delivered."""
+    ROLLBACK = "rollback"
+    """It never is."""
+    UNKNOWN = "unknown"
+    """Not known yet: the broker asks again."""
+
+
+class Transaction:
+    """A message that waits for the end of its transaction.
+
+    In a `with` statement the end of the block commits, and an exception rolls back; the end of the process in between
+    leaves it open, and the broker asks. `commit` and `rollback` say it earlier.
+
+    Attributes:
+        receipt: The acknowledgement of the waiting message.
+    """
+
+    __slots__ = ("_half", "_is_over", "receipt")
+
+    def __init__(self, half: _rocketpy.Half) -> None:
+        self._half = half
+        self._is_over = False
+        self.receipt: Receipt = half.receipt
+
+    def commit(self) -> None:
+        """Has the message delivered. On return it is stored, as after a send.
+
+        Raises:
+            RocketPyError: It may be committed or not: call it again, or leave it to the broker, which asks `check`.
+        """
+        self._half.end(True)
+        self._is_over = True
+
+    def rollback(self) -> None:
+        """Has the message dropped.
+
+        Raises:
+            RocketPyError: As for `commit`.
+        """
+        self._half.end(False)
+        self._is_over = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._is_over:
+            return
+        if kind is None:
+            self.commit()
+            return
+        try:
+            self.rollback()
+        except RocketPyError as failed:  # the error of the block is the one to see; the broker asks
+            logger.warning("transaction %s not rolled back, the broker will ask: %s", self.receipt.msg_id, failed)
+
+
+class TransactionProducer(Producer):
+    """Sends messages in transactions. Threads may share it.
+
+    A message is stored first, and delivered once the transaction is committed. If nobody says how it ended, because
+    the process died or the broker could not be reached, the broker asks any live producer of the group: `check` answers
+    from what the work left behind, such as a row in a database. All members of a group must be able to answer for each
+    other.
+
+    Args:
+        group: Name of the producer group.
+        check: Called in a thread of its own, for one message at a time, with the message as it would be delivered.
+            Returns a `Decision`. An exception is logged, and counts as `Decision.UNKNOWN`.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: As for `rocketpy.Producer`.
+
+    Examples:
+        >>> import rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> paid = set()
+        >>> def check(message):
+        ...     return rocketpy.Decision.COMMIT if message.keys[0] in paid else rocketpy.Decision.ROLLBACK
+        >>> with rocketpy.TransactionProducer("payers", check, name_servers=[server.name_server]) as producer:
+        ...     with producer.begin(rocketpy.Message("paid-orders", b"A-17", keys=["A-17"])):
+        ...         paid.add("A-17")
+    """
+
+    __slots__ = ("_thread",)
+
+    @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
+    def __init__(
+        self,
+        group: str,
+        check: Callable[[ReceivedMessage], Decision],
+        *,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        super().__init__(group, name_servers=name_servers, **options)
+        arguments = (self._native.checks(), check, group)
+        self._thread = threading.Thread(target=answer, args=arguments, name="rocketpy-checks", daemon=True)
+        self._thread.start()
+
+    def _close(self) -> None:
+        super()._close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(ANSWER_SECONDS)
+
+    def begin(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> Transaction:
+        """Sends a message that waits for the end of its transaction. Use the result in a `with` statement.
+
+        Args:
+            message: What to send. One with a delay waits for that after the commit.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            msg_id: Unique key of the message; default: a new one.
+
+        Raises:
+            RocketPyError: As for `send`; nothing is delivered.
+        """
+        return Transaction(self._native.prepare(message, queue, timeout, msg_id))
+
+
+def answer(checks: _rocketpy.Checks, check: Callable[[ReceivedMessage], Decision], group: str) -> None:
+    """Answers the brokers' questions until the producer is closed."""
+    while True:
+        try:
+            question, goes_on = checks.next(LOOK_SECONDS)
+        except (ClosedError, ForkedError):
+            return
+        if question is not None:
+            answer_one(checks, question, check, group)
+        elif not goes_on:
+            return
+
+
+def answer_one(
+    checks: _rocketpy.Checks,
+    question: _rocketpy.Check,
+    check: Callable[[ReceivedMessage], Decision],
+    group: str,
+) -> None:
+    """Answers one question."""
+    message = question.message
+    try:
+        decision = Decision(check(message))
+    except Exception:
+        logger.exception("check of group %s failed for message %s, the broker asks again", group, message.msg_id)
+        return
+    if decision is Decision.UNKNOWN:
+        return
+    try:
+        checks.answer(question, decision is Decision.COMMIT)
+    except RocketPyError as error:
+        logger.warning("answer for message %s not taken, the broker asks again: %s", message.msg_id, error)

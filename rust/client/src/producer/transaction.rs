@@ -1,0 +1,133 @@
+//! Transactions: a message that is delivered once its producer says so.
+//!
+//! # Source
+//! docs/reference/client.md 5.13. Other than Apache's clients this one waits for the answer to the end of a transaction.
+
+use std::time::Instant;
+
+use rocketpy_model::{Message, property, sys_flag};
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::properties_text;
+
+use super::Producer;
+use super::options::SendOptions;
+use super::receipts::receipt_of;
+use crate::checks::{HalfPlace, TransactionCheck, TransactionChecks};
+use crate::error::ClientError;
+use crate::receipt::{Receipt, SendStatus};
+use crate::send_error::SendError;
+use crate::{outcome, wire};
+
+const OPERATION: &str = "end of a transaction";
+
+/// What becomes of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionEnd {
+    /// The message is delivered.
+    Commit,
+    /// It never is.
+    Rollback,
+}
+
+impl TransactionEnd {
+    fn flag(self) -> i32 {
+        match self {
+            Self::Commit => sys_flag::TRANSACTION_COMMIT,
+            Self::Rollback => sys_flag::TRANSACTION_ROLLBACK,
+        }
+    }
+}
+
+/// A message that waits for the end of its transaction.
+#[derive(Debug, Clone)]
+pub struct HalfMessage {
+    /// The acknowledgement of the half message: its queue is the one that the message is meant for, its offsets are those of the half.
+    pub receipt: Receipt,
+    place: HalfPlace,
+}
+
+impl Producer {
+    /// Sends a message that is delivered once [`Self::end_transaction`] commits it. A producer that never says so is asked, and with it
+    /// every member of its group: see [`Self::transaction_checks`].
+    ///
+    /// # Errors
+    /// Those of a send; nothing is delivered after any of them. [`ClientError::HalfInDoubt`]: a power cut may lose the half message, and
+    /// it was rolled back.
+    pub async fn prepare(&self, message: &Message, options: SendOptions) -> Result<HalfMessage, SendError> {
+        let started = Instant::now();
+        let mut outgoing = self.pack(message, &options)?;
+        let of = |error: SendError, id: &str| error.of(id);
+        let mut more = Vec::new();
+        properties_text::push(&mut more, property::TRANSACTION_PREPARED, "true");
+        properties_text::push(&mut more, property::PRODUCER_GROUP, self.group());
+        outgoing.properties.push_str(&String::from_utf8_lossy(&more));
+        outgoing.sys_flag |= sys_flag::TRANSACTION_PREPARED;
+        let id = outgoing.keys.get(0).to_owned();
+        let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
+        let left = || timeout.saturating_sub(started.elapsed());
+        // A broker asks only those that it knows.
+        self.introduce(&message.topic, left()).await.map_err(|error| of(error, &id))?;
+        let target = self.target(message, &options).await.map_err(|error| of(error.into(), &id))?;
+        let stored = self.shared.sender.deliver(&outgoing, target, left()).await;
+        let stored = stored.map_err(|error| of(error, &id))?;
+        let receipt = receipt_of(&stored, &outgoing.keys, 0);
+        let place = place_of(&receipt).map_err(|error| of(error.into(), &id))?;
+        let half = HalfMessage { receipt, place };
+        if half.receipt.status != SendStatus::SendOk {
+            let error = ClientError::HalfInDoubt { status: half.receipt.status.as_str(), msg_id: id.clone() };
+            drop(self.end_transaction(&half, TransactionEnd::Rollback).await); // else the broker asks
+            return Err(of(error.into(), &id));
+        }
+        Ok(half)
+    }
+
+    /// Says what becomes of a transaction, and waits until the broker has taken it. It may be said again.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`], and those of reaching the broker. The transaction may be ended, or stay open: then the broker asks.
+    ///
+    /// # Durability
+    /// As that of a send: on return a committed message is stored as the broker's flush policy asks.
+    pub async fn end_transaction(&self, half: &HalfMessage, end: TransactionEnd) -> Result<(), ClientError> {
+        self.check()?;
+        let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
+        let address = api.master_of(&half.receipt.queue).await?;
+        let command = wire::end_transaction(self.group(), &half.place, end.flag(), false);
+        api.call_ok(&address, OPERATION, command).await.map(drop).map_err(outcome::bad_answer_to_change)
+    }
+
+    /// The questions that brokers put to this producer's group from now on.
+    pub fn transaction_checks(&self) -> TransactionChecks {
+        self.client().checks().of(self.group())
+    }
+
+    /// Answers a question. One that nobody answers comes again.
+    ///
+    /// # Errors
+    /// As [`Self::end_transaction`].
+    pub async fn answer_check(
+        &self,
+        check: &TransactionCheck,
+        end: TransactionEnd,
+    ) -> Result<(), ClientError> {
+        self.check()?;
+        let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
+        let command = wire::end_transaction(self.group(), &check.place, end.flag(), true);
+        let answered = api.call_ok(&check.peer.to_string(), OPERATION, command).await;
+        answered.map(drop).map_err(outcome::bad_answer_to_change)
+    }
+}
+
+/// Where the half message of a receipt lies.
+fn place_of(receipt: &Receipt) -> Result<HalfPlace, ClientError> {
+    let id = &receipt.offset_msg_id;
+    let place: OffsetMessageId = id.parse().map_err(|_| ClientError::InvalidMessageId { id: id.clone() })?;
+    Ok(HalfPlace {
+        topic: receipt.queue.topic.to_string(),
+        broker_name: receipt.queue.broker_name.to_string(),
+        queue_offset: receipt.queue_offset.to_wire(),
+        physical_offset: place.physical_offset.to_wire(),
+        msg_id: receipt.msg_id.clone(),
+        transaction_id: receipt.transaction_id.clone(),
+    })
+}
