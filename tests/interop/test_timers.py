@@ -46,8 +46,8 @@ def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_what_waits_at_one_broker_comes_at_the_other(java: Java, tmp_path: Path, clean: bool):
-    apaches = {f"a-{number}": 14 + number / 10 for number in range(MANY)}
-    ours = {f"r-{number}": 20 + number / 10 for number in range(MANY)}
+    apaches = {f"a-{number}": 9 + number / 10 for number in range(MANY)}
+    ours = {f"r-{number}": 13 + number / 10 for number in range(MANY)}
     with apache_cluster(java, tmp_path, {}, [TOPIC], clean) as address:
         send(address, {"a-first": 1.5, "a-far": 36_000, **apaches})
         assert came(address, "one", {"a-first"}) == Counter(["a-first"])

@@ -186,7 +186,7 @@ impl<D: Disk> OffsetTable<D> {
     pub fn reader_at(&self, place: Place<'_>, offset: i64, readable: Readable) -> Option<i64> {
         let at = PullAt { place, offset, commit: None, readable };
         match self.pull(&at, || false) {
-            Ok((Pulling::Moved { to }, _)) => Some(to),
+            Ok((Pulling::Moved { to } | Pulling::Reset { to }, _)) => Some(to),
             Ok((Pulling::Reads { .. }, _)) | Err(_) => None,
         }
     }
