@@ -130,9 +130,8 @@ pub(super) struct State {
     offsets: ByQueue<Entry>,
     /// Where the last pull ended, for consumption statistics only.
     pulled: ByQueue<i64>,
-    /// Offsets that a person has set while members may stand elsewhere, by group: topic, queue and offset. The next pull is sent there;
-    /// until then no commit of a member counts. In memory only.
-    resets: HashMap<Arc<str>, Vec<(Arc<str>, u32, i64)>>,
+    /// Offsets that a person has set while members may stand elsewhere, by group. In memory only.
+    resets: HashMap<Arc<str>, Vec<Reset>>,
     version: DataVersion,
     commits: u64,
     pub(super) is_changed: bool,
@@ -142,6 +141,20 @@ pub(super) struct State {
     begun: u64,
     written: u64,
     in_flight: Option<u64>,
+}
+
+/// Where the next pull of a queue is sent; until then no commit of a member counts.
+#[derive(Debug)]
+struct Reset {
+    topic: Arc<str>,
+    queue_id: u32,
+    to: i64,
+}
+
+impl Reset {
+    fn is_at(&self, place: Place<'_>) -> bool {
+        self.queue_id == place.queue_id && *self.topic == *place.topic
+    }
 }
 
 /// What a start changed.
@@ -161,10 +174,6 @@ pub(super) struct Entry {
     /// The lowest end that the queue had at any start since the group last pulled there or before. Stored, because a member may stay
     /// away over several starts.
     pub(super) guard: i64,
-}
-
-fn is_at((topic, queue_id, _): &(Arc<str>, u32, i64), place: Place<'_>) -> bool {
-    *queue_id == place.queue_id && **topic == *place.topic
 }
 
 impl State {
@@ -296,7 +305,8 @@ impl State {
     /// Sends the next pull of the group to an offset.
     pub(super) fn note_reset(&mut self, place: Place<'_>, to: i64) {
         self.take_reset(place);
-        self.resets.entry(place.group.into()).or_default().push((place.topic.into(), place.queue_id, to));
+        let reset = Reset { topic: place.topic.into(), queue_id: place.queue_id, to };
+        self.resets.entry(place.group.into()).or_default().push(reset);
     }
 
     fn has_reset(&self, place: Place<'_>) -> bool {
@@ -304,7 +314,7 @@ impl State {
             && self
                 .resets
                 .get(place.group)
-                .is_some_and(|resets| resets.iter().any(|reset| is_at(reset, place)))
+                .is_some_and(|resets| resets.iter().any(|reset| reset.is_at(place)))
     }
 
     /// The offset that a person has set, once.
@@ -313,8 +323,8 @@ impl State {
             return None;
         }
         let resets = self.resets.get_mut(place.group)?;
-        let index = resets.iter().position(|reset| is_at(reset, place))?;
-        let (_, _, to) = resets.swap_remove(index);
+        let index = resets.iter().position(|reset| reset.is_at(place))?;
+        let Reset { to, .. } = resets.swap_remove(index);
         if resets.is_empty() {
             self.resets.remove(place.group);
         }
