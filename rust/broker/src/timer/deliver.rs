@@ -52,6 +52,7 @@ pub(super) fn turn(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> bool {
         if shared.sync_flush {
             shared.store.request_flush(end);
         }
+        shared.timers.waiting.store(state.kept.count(), Ordering::Relaxed);
         shared.timers.moved.notify_one();
     }
     state.has_more

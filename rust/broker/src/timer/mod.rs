@@ -48,7 +48,7 @@ const QUEUE_ID: u32 = 0;
 #[derive(Debug)]
 #[doc(alias = "TimerMessageStore")]
 pub(crate) struct Timers {
-    /// Locked for one turn of deliveries.
+    /// Locked for one turn of deliveries, which may wait for the disk: figures do not need it.
     state: Mutex<State>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
@@ -56,6 +56,9 @@ pub(crate) struct Timers {
     arrived: Notify,
     /// Rung when there is progress to write.
     moved: Notify,
+    /// What the checkpoint file holds.
+    written: Mutex<TimerCheckpoint>,
+    waiting: AtomicU64,
     delivered: AtomicU64,
     dropped: AtomicU64,
     recalled: AtomicU64,
@@ -71,8 +74,6 @@ struct State {
     recalled: HashMap<String, i64>,
     earlier: Earlier,
     kept: Kept,
-    /// What the checkpoint file holds.
-    written: TimerCheckpoint,
     /// Nothing is tried before, after an error.
     pause_until: Option<Instant>,
     /// The last turn left something to do.
@@ -128,7 +129,7 @@ impl Timers {
 
     /// Messages that wait in the wheel, those included whose delivery is not durable.
     pub(crate) fn waiting(&self) -> u64 {
-        self.state.lock().kept.count()
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Messages that were delivered, since the start.
@@ -148,7 +149,7 @@ impl Timers {
 
     /// The checkpoint, as it stands in its file.
     pub(crate) fn checkpoint(&self) -> TimerCheckpoint {
-        self.state.lock().written
+        *self.written.lock()
     }
 }
 

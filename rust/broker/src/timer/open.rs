@@ -58,13 +58,14 @@ impl Timers {
             recalled: HashMap::new(),
             earlier: Earlier { until, read_ms: written.read_ms },
             kept,
-            written,
             pause_until: None,
             has_more: true,
             is_stopped: false,
         };
         store.set_waiting_from(HOLDER, state.waiting_from(store));
         Ok(Self {
+            written: Mutex::new(written),
+            waiting: AtomicU64::new(state.kept.count()),
             state: Mutex::new(state),
             settling: Mutex::new(()),
             arrived: Notify::new(),

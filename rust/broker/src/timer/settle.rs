@@ -1,5 +1,7 @@
 //! Writes how far the timers are, as far as the copies of their messages are durable.
 
+use std::sync::atomic::Ordering;
+
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{EnvError, RealDisk, now_ms};
 use rocketpy_model::PhysicalOffset;
@@ -17,7 +19,7 @@ pub(super) fn settle(shared: &Shared, flushed: PhysicalOffset) {
     let (durable, checkpoint, unflushed) = {
         let mut state = shared.timers.state.lock();
         let Some(durable) = state.kept.durable(flushed) else { return };
-        let checkpoint = after(&state.written, &durable.progress);
+        let checkpoint = after(&shared.timers.checkpoint(), &durable.progress);
         (durable, checkpoint, state.files.unflushed())
     };
     let written = flush_and_write(shared, &unflushed, &checkpoint);
@@ -25,7 +27,7 @@ pub(super) fn settle(shared: &Shared, flushed: PhysicalOffset) {
     let state = &mut *state;
     match written {
         Ok(()) => {
-            state.written = checkpoint;
+            *shared.timers.written.lock() = checkpoint;
             state.kept.written(durable);
             let removed = state.files.remove_before(checkpoint.read_ms, store.min_physical_offset());
             if let Err(error) = removed {
@@ -38,6 +40,7 @@ pub(super) fn settle(shared: &Shared, flushed: PhysicalOffset) {
             state.files.not_flushed(unflushed);
         }
     }
+    shared.timers.waiting.store(state.kept.count(), Ordering::Relaxed);
     store.set_waiting_from(HOLDER, state.waiting_from(store));
 }
 

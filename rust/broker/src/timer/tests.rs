@@ -63,6 +63,8 @@ fn opened_again(shared: &TestShared) -> Timers {
 /// A start of the broker: its timers take the place of those of the last run.
 fn restart(shared: &TestShared) {
     let again = opened_again(shared);
+    shared.timers.waiting.store(again.waiting(), Ordering::Relaxed);
+    *shared.timers.written.lock() = again.checkpoint();
     let state = again.state.into_inner();
     *shared.timers.state.lock() = state;
 }
