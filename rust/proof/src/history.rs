@@ -190,6 +190,9 @@ pub struct Send {
     /// A half message: delivered only once its transaction is committed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transaction: bool,
+    /// It waits for a time of its own: what was delivered of its second before a stop may come again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub timed: bool,
     /// Earlier deliveries that it must show when it comes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub times: u32,

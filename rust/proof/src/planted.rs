@@ -235,11 +235,6 @@ pub const PROOFS: &[Proof] = &[
         findings: &[(Rule::C8, "was acknowledged and never came")],
     },
     Proof { bug: Bug::CommittedAgain, layer: KILL, findings: &[(Rule::C8, "was delivered twice")] },
-    Proof {
-        bug: Bug::TimerAheadOfLog,
-        layer: POWER_CUT,
-        findings: &[(Rule::C1, "was acknowledged and never came")],
-    },
     Proof { bug: Bug::TimerTooEarly, layer: KILL, findings: &[(Rule::C9, "ms early")] },
     Proof {
         bug: Bug::WheelSlotLost,
@@ -255,7 +250,7 @@ fn options_for(bug: Bug, options: &Options) -> Options {
         Bug::TopicFlushIgnored => {
             Options { flush: Some(Flush::Async), own_flush: Some(true), cycles_a_store: 6, ..options }
         }
-        Bug::DelayAheadOfLog | Bug::TimerAheadOfLog => {
+        Bug::DelayAheadOfLog => {
             Options { flush: Some(Flush::Async), retention: Some(false), cycles_a_store: 4, ..options }
         }
         Bug::MarkBeforeCommit => Options { retention: Some(false), cycles_a_store: 8, ..options },

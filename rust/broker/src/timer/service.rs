@@ -8,7 +8,7 @@ use rocketpy_env::now_ms;
 use tokio::runtime::Handle;
 
 use super::deliver::turn;
-use super::settle::{settle, settled_end};
+use super::settle::settle;
 use crate::call::aside;
 use crate::service::{Service, Work};
 use crate::shared::Shared;
@@ -100,6 +100,6 @@ impl Service for TimerProgress {
     fn round(&self) -> Work<'_> {
         *self.write_at.lock() = Instant::now() + WRITE_EVERY;
         let shared = self.shared.clone();
-        Box::pin(aside(move || settle(&shared, settled_end(&shared))))
+        Box::pin(aside(move || settle(&shared, shared.store.flushed_offset())))
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{EnvError, RealDisk, now_ms};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::timer::{TimerCheckpoint, Unflushed, write_checkpoint};
@@ -64,14 +63,6 @@ fn flush_and_write(
 ) -> Result<(), EnvError> {
     unflushed.flush()?;
     write_checkpoint(&RealDisk, &shared.store.config().root, checkpoint)
-}
-
-/// Up to where progress may be written.
-pub(super) fn settled_end(shared: &Shared) -> PhysicalOffset {
-    if planted::has(Bug::TimerAheadOfLog) {
-        return shared.store.max_physical_offset();
-    }
-    shared.store.flushed_offset()
 }
 
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.

@@ -174,7 +174,7 @@ impl Load {
 
     async fn send_timed(&self, caller: &remoting::Client, broker: &str, due_ms: i64) -> bool {
         let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
-        let call = Send { not_before_ms: Some(due_ms), ..call };
+        let call = Send { not_before_ms: Some(due_ms), timed: true, ..call };
         let command = send_command(&message, 0, &[(property::TIMER_DELIVER_MS, &due_ms.to_string())]);
         self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
     }
