@@ -47,16 +47,18 @@ class Transaction:
     """A message that waits for the end of its transaction.
 
     In a `with` statement the end of the block commits, and an exception rolls back; the end of the process in between
-    leaves it open, and the broker asks. `commit` and `rollback` say it earlier.
+    leaves it open, and the broker asks. `commit` and `rollback` say it earlier. What was tried to commit is not rolled
+    back by a later exception: its end is not known, so the broker asks.
 
     Attributes:
         receipt: The acknowledgement of the waiting message.
     """
 
-    __slots__ = ("_half", "_is_over", "receipt")
+    __slots__ = ("_end", "_half", "_is_over", "receipt")
 
     def __init__(self, half: _rocketpy.Half) -> None:
         self._half = half
+        self._end: Decision | None = None  # the latest that was tried
         self._is_over = False
         self.receipt: Receipt = half.receipt
 
@@ -64,18 +66,30 @@ class Transaction:
         """Has the message delivered. On return it is stored, as after a send.
 
         Raises:
+            ClosedError: It was rolled back before.
+            RefusedError: The transaction ended otherwise meanwhile, as where `check` answered `Decision.ROLLBACK` while
+                the work went on. The message is not delivered.
             RocketPyError: It may be committed or not: call it again, or leave it to the broker, which asks `check`.
         """
-        self._half.end(True)
-        self._is_over = True
+        self._say(Decision.COMMIT)
 
     def rollback(self) -> None:
         """Has the message dropped.
 
         Raises:
+            ClosedError: It was committed before.
+            RefusedError: It was committed meanwhile.
             RocketPyError: As for `commit`.
         """
-        self._half.end(False)
+        self._say(Decision.ROLLBACK)
+
+    def _say(self, end: Decision) -> None:
+        if self._is_over:
+            if end is not self._end:
+                raise ClosedError(f"{end} of transaction {self.receipt.msg_id} comes after its {self._end}")
+            return
+        self._end = end
+        self._half.end(end is Decision.COMMIT)
         self._is_over = True
 
     def __enter__(self) -> Self:
@@ -87,12 +101,12 @@ class Transaction:
         if self._is_over:
             return
         if kind is None:
-            self.commit()
-            return
-        try:
-            self.rollback()
-        except RocketPyError as failed:  # the error of the block is the one to see; the broker asks
-            logger.warning("transaction %s not rolled back, the broker will ask: %s", self.receipt.msg_id, failed)
+            self._say(self._end or Decision.COMMIT)
+        elif self._end is not Decision.COMMIT:
+            try:
+                self.rollback()
+            except RocketPyError as failed:  # the error of the block is the one to see; the broker asks
+                logger.warning("transaction %s not rolled back, the broker will ask: %s", self.receipt.msg_id, failed)
 
 
 class TransactionProducer(Producer):
@@ -101,12 +115,13 @@ class TransactionProducer(Producer):
     A message is stored first, and delivered once the transaction is committed. If nobody says how it ended, because
     the process died or the broker could not be reached, the broker asks any live producer of the group: `check` answers
     from what the work left behind, such as a row in a database. All members of a group must be able to answer for each
-    other.
+    other. Work that takes longer than the broker's `transactionTimeOut` (6 s) is asked for while it runs: then the
+    answer is `Decision.UNKNOWN`, else it ends the transaction, and the later `commit` is refused.
 
     Args:
         group: Name of the producer group.
         check: Called in a thread of its own, for one message at a time, with the message as it would be delivered.
-            Returns a `Decision`. An exception is logged, and counts as `Decision.UNKNOWN`.
+            Returns a `Decision`. Any exception is logged, and counts as `Decision.UNKNOWN`.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: As for `rocketpy.Producer`.
 
@@ -115,7 +130,7 @@ class TransactionProducer(Producer):
         >>> server = getfixture("rocketpy_server")
         >>> paid = set()
         >>> def check(message):
-        ...     return rocketpy.Decision.COMMIT if message.keys[0] in paid else rocketpy.Decision.ROLLBACK
+        ...     return rocketpy.Decision.COMMIT if message.keys[0] in paid else rocketpy.Decision.UNKNOWN
         >>> with rocketpy.TransactionProducer("payers", check, name_servers=[server.name_server]) as producer:
         ...     with producer.begin(rocketpy.Message("paid-orders", b"A-17", keys=["A-17"])):
         ...         paid.add("A-17")
@@ -187,7 +202,7 @@ def answer_one(
     message = question.message
     try:
         decision = Decision(check(message))
-    except Exception:
+    except BaseException:  # SystemExit as well: the thread answers for the next message too
         logger.exception("check of group %s failed for message %s, the broker asks again", group, message.msg_id)
         return
     if decision is Decision.UNKNOWN:

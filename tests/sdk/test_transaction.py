@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from reading import read_all
+from waiting import wait_until
 
 import rocketpy
 from rocketpy import Decision, Message
@@ -44,6 +45,10 @@ def test_what_is_committed_comes_and_what_is_rolled_back_does_not(rocketpy_serve
         twice = producer.begin(Message(rocketpy_topic, b"twice"))
         twice.commit()
         twice.commit()
+        with pytest.raises(rocketpy.ClosedError, match="rollback of transaction"):
+            twice.rollback()
+        with pytest.raises(rocketpy.ClosedError, match="commit of transaction"):
+            early.commit()
         producer.send(Message(rocketpy_topic, b"plain"))
     received = {one.body: one for one in read_all(rocketpy_server, rocketpy_topic, 4)}
     assert sorted(received) == [b"committed", b"plain", b"said", b"twice"]
@@ -83,6 +88,61 @@ def test_the_broker_asks_for_what_nobody_ended(asking_server, group, caplog):
     assert {body for _, body in asked} == set(bodies)
     assert {named for named, _ in asked} == {topic}
     assert any("no such order" in (record.exc_text or "") for record in caplog.records)
+
+
+def test_a_commit_after_the_check_said_rollback_is_refused(asking_server, group):
+    topic, asked = fresh_name("slow"), threading.Event()
+
+    def check(message):
+        asked.set()
+        return Decision.ROLLBACK
+
+    with producer_of(asking_server, group, check) as producer:
+        slow = producer.begin(Message(topic, b"slow work"))
+        assert asked.wait(60)
+        # The answer is on its way: the same end again is no error, so it shows when it is there.
+        figure = "transactionsRolledBack"
+        with asking_server.admin() as admin:
+            address = admin.brokers()[0].addresses[0]
+            wait_until(lambda: admin.broker_figures(address)[figure] == "1")
+        with pytest.raises(rocketpy.RefusedError, match="it was rolled back"):
+            slow.commit()
+        producer.begin(Message(topic, b"next")).commit()
+    assert [message.body for message in read_all(asking_server, topic, 1)] == [b"next"]
+
+
+def test_the_end_that_was_tried_first_stays_the_one(rocketpy_server_factory, group, caplog):
+    server = rocketpy_server_factory(settings=SOON)
+    topic = fresh_name("tried")
+    with server.transaction_producer(group, lambda message: Decision.UNKNOWN, send_timeout=2) as producer:
+        tried, taken_back = (producer.begin(Message(topic, body)) for body in (b"tried", b"taken back"))
+        server.stop()
+        with caplog.at_level(logging.WARNING, "rocketpy.client"):
+            with pytest.raises(rocketpy.RocketPyError), tried:
+                tried.commit()
+            assert "not rolled back" not in caplog.text, "it may be committed"
+            with pytest.raises(ZeroDivisionError), taken_back:
+                with pytest.raises(rocketpy.RocketPyError):
+                    taken_back.rollback()
+                _ = 1 / 0
+            assert "not rolled back" in caplog.text, "it is tried again"
+        with pytest.raises(rocketpy.RocketPyError), taken_back:
+            pass  # no commit: that would be refused otherwise, or succeed
+        assert taken_back._end is Decision.ROLLBACK
+
+
+def test_a_check_that_ends_its_thread_is_an_unknown_one(asking_server, group, caplog):
+    topic, asked = fresh_name("exits"), []
+
+    def check(message):
+        asked.append(message.body)
+        if len(asked) == 1:
+            raise SystemExit(3)
+        return Decision.COMMIT
+
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), producer_of(asking_server, group, check) as producer:
+        producer.begin(Message(topic, b"asked twice"))
+        assert [message.body for message in read_all(asking_server, topic, 1)] == [b"asked twice"]
 
 
 def test_another_member_answers_for_a_producer_that_died(asking_server, group, child):

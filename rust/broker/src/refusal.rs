@@ -96,6 +96,8 @@ pub(crate) enum Refusal {
         "another END_TRANSACTION of the half message at {offset} is at work; the check-back asks if it fails"
     )]
     EndAtWork { offset: i64 },
+    #[error("the transaction of the half message at {offset} is over: {how}")]
+    EndedOtherwise { offset: i64, how: &'static str },
     #[error(
         "inner batches are not supported by this broker (sysFlag {sys_flag:#x}); send a batch with code 320"
     )]
@@ -228,7 +230,9 @@ impl Refusal {
             | Self::InnerBatch { .. }
             | Self::BatchToRetryTopic { .. }
             | Self::BadBatch { .. } => response::MESSAGE_ILLEGAL,
-            Self::LateEnd { .. } | Self::RecallHandle { .. } => response::ILLEGAL_OPERATION,
+            Self::LateEnd { .. } | Self::EndedOtherwise { .. } | Self::RecallHandle { .. } => {
+                response::ILLEGAL_OPERATION
+            }
             Self::SendDenied { .. }
             | Self::TransactionsOff { .. }
             | Self::RecallsOff { .. }

@@ -64,7 +64,7 @@ pub enum ClientError {
     #[error("not an offset message id: {id}")]
     InvalidMessageId { id: String },
     /// A half message whose broker did not confirm that it is safe.
-    #[error("the half message {msg_id} may be lost by a power cut ({status}); it was rolled back")]
+    #[error("the half message {msg_id} may be lost by a power cut ({status}): it is not to be committed")]
     HalfInDoubt { msg_id: String, status: &'static str },
     /// A recall handle that does not decode.
     #[error("not a recall handle: {handle}")]

@@ -76,6 +76,8 @@ pub enum Bug {
     MarkBeforeCommit,
     /// A second commit of the same half message stores it again.
     CommittedAgain,
+    /// The progress of the timers is written before the copies are durable.
+    TimerAheadOfLog,
     /// Timer messages are stored again half a second early.
     TimerTooEarly,
     /// Some slots of the wheel are passed over.
@@ -84,7 +86,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -117,6 +119,7 @@ impl Bug {
         Self::RetryNotCounted,
         Self::MarkBeforeCommit,
         Self::CommittedAgain,
+        Self::TimerAheadOfLog,
         Self::TimerTooEarly,
         Self::WheelSlotLost,
     ];
@@ -156,6 +159,7 @@ impl Bug {
             Self::RetryNotCounted => "count lost at send-back",
             Self::MarkBeforeCommit => "mark before commit",
             Self::CommittedAgain => "second commit stores again",
+            Self::TimerAheadOfLog => "timer progress ahead of the log",
             Self::TimerTooEarly => "timer messages early",
             Self::WheelSlotLost => "lost wheel slot",
         }

@@ -190,9 +190,6 @@ pub struct Send {
     /// A half message: delivered only once its transaction is committed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transaction: bool,
-    /// It waits for a time of its own: what was delivered of its second before a stop may come again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub timed: bool,
     /// Earlier deliveries that it must show when it comes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub times: u32,
@@ -243,6 +240,8 @@ pub enum Reply {
     Deleted,
     /// The transaction is over.
     Decided,
+    /// The transaction had the other outcome before.
+    DecidedOtherwise,
     /// What came, each with the time when it was stored, in milliseconds.
     Came { arrivals: Vec<(i64, Delivery)> },
 }

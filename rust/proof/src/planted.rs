@@ -232,9 +232,14 @@ pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::MarkBeforeCommit,
         layer: KILL,
-        findings: &[(Rule::C8, "was acknowledged and never came")],
+        findings: &[(Rule::C8, "because it was rolled back before")],
     },
     Proof { bug: Bug::CommittedAgain, layer: KILL, findings: &[(Rule::C8, "was delivered twice")] },
+    Proof {
+        bug: Bug::TimerAheadOfLog,
+        layer: POWER_CUT,
+        findings: &[(Rule::C1, "was acknowledged and never came")],
+    },
     Proof { bug: Bug::TimerTooEarly, layer: KILL, findings: &[(Rule::C9, "ms early")] },
     Proof {
         bug: Bug::WheelSlotLost,
@@ -250,7 +255,7 @@ fn options_for(bug: Bug, options: &Options) -> Options {
         Bug::TopicFlushIgnored => {
             Options { flush: Some(Flush::Async), own_flush: Some(true), cycles_a_store: 6, ..options }
         }
-        Bug::DelayAheadOfLog => {
+        Bug::DelayAheadOfLog | Bug::TimerAheadOfLog => {
             Options { flush: Some(Flush::Async), retention: Some(false), cycles_a_store: 4, ..options }
         }
         Bug::MarkBeforeCommit => Options { retention: Some(false), cycles_a_store: 8, ..options },

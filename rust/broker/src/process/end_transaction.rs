@@ -2,7 +2,7 @@
 //!
 //! # Source
 //! docs/reference/protocol.md 2.3.12, docs/reference/store-format.md 9.3. Other than Apache's, a second one for the same half message
-//! stores nothing.
+//! stores nothing, and one that says another end than the first is refused.
 
 use std::sync::Arc;
 
@@ -99,10 +99,7 @@ pub(crate) async fn end_half(
     }
     let half = record.queue_offset;
     match shared.transactions.claim(half) {
-        Claim::Over => {
-            debug!(%half, "transaction is over already");
-            return Ok(AckCondition::default());
-        }
+        Claim::Over(end) => return again(shared, &header, end, bytes).await,
         Claim::AtWork => return Err(Refusal::EndAtWork { offset }),
         Claim::Taken => {}
     }
@@ -130,6 +127,32 @@ pub(crate) async fn end_half(
     }
 }
 
+/// The transaction is over. To say the same end again is no error; another one comes too late.
+async fn again(
+    shared: &Arc<Shared>,
+    header: &EndTransactionRequestHeader<'_>,
+    end: Option<End>,
+    bytes: &Bytes,
+) -> Result<AckCondition, Refusal> {
+    let end = match end {
+        Some(end) => Some(end),
+        None => {
+            let (owner, bytes) = (shared.clone(), bytes.clone());
+            aside(move || is_committed(&owner, &bytes)).await?.then_some(End::Commit)
+        }
+    };
+    let wants_commit = header.commit_or_rollback == sys_flag::TRANSACTION_COMMIT;
+    let how = match end {
+        Some(End::Commit) if wants_commit => return Ok(AckCondition::default()),
+        _ if !wants_commit && end != Some(End::Commit) => return Ok(AckCondition::default()),
+        Some(End::Commit) => "it was committed",
+        Some(End::Rollback) => "it was rolled back",
+        Some(End::GivenUp) => "nobody could say how it ended, and it was given up",
+        None => "it was rolled back or given up, or the key index no longer knows of its commit",
+    };
+    Err(Refusal::EndedOtherwise { offset: header.commit_log_offset, how })
+}
+
 async fn commit(
     shared: &Arc<Shared>,
     record: &RecordView<'_>,
@@ -150,21 +173,27 @@ async fn commit(
     StoredAgain::of(record).to(topic, queue_id).committed().put_or_beside(shared).await
 }
 
-/// Whether a process that was killed before its mark has committed the message: then the index knows it. Without an index it may come
-/// twice.
+/// Whether the key index knows the committed message, in its topic or where it waits for its time. Without an index, no.
 fn is_committed(shared: &Shared, bytes: &Bytes) -> Result<bool, Refusal> {
     let Ok(record) = RecordView::parse(bytes) else { return Ok(false) };
     let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(false) };
     let limits = ReadLimits { max_messages: MOST_OF_A_KEY, max_bytes: MOST_BYTES };
     let (from, to) = (record.stored_at_ms, i64::MAX);
-    match shared.store.query_by_key(topic, key, KeyKind::Unique, &limits, from, to) {
-        Ok(found) => Ok(found.records.iter().any(|found| {
+    for topic in [topic, system::SCHEDULE_TOPIC, system::TIMER_TOPIC] {
+        let found = match shared.store.query_by_key(topic, key, KeyKind::Unique, &limits, from, to) {
+            Ok(found) => found,
+            Err(StoreError::NoIndex) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let is_it = |found: &Bytes| {
             RecordView::parse(found).is_ok_and(|found| {
                 found.prepared_transaction_offset == record.physical_offset
                     && sys_flag::transaction(found.sys_flag) == sys_flag::TRANSACTION_COMMIT
             })
-        })),
-        Err(StoreError::NoIndex) => Ok(false),
-        Err(error) => Err(error.into()),
+        };
+        if found.records.iter().any(is_it) {
+            return Ok(true);
+        }
     }
+    Ok(false)
 }

@@ -69,7 +69,7 @@ fn work(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle) -
 }
 
 fn progress(state: &State) -> Progress {
-    Progress { read_ms: state.read_ms(), next: state.next, units_end: state.files.end() }
+    Progress { read_ms: state.read_ms(), cut: state.cut(), next: state.next, units_end: state.files.end() }
 }
 
 /// Delivers up to [`TURN`] messages that are due; whether there may be more.

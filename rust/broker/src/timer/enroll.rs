@@ -43,6 +43,7 @@ pub(super) fn enroll(shared: &Shared, state: &mut State, now_ms: i64) -> Result<
             return Ok(false);
         }
         state.next = entry.queue_offset + 1;
+        state.taken = Some(entry.physical_offset);
     }
     Ok(true)
 }
@@ -96,8 +97,12 @@ pub(super) fn note(state: &mut State, wish: &Wish<'_>, unit: TimerUnit) {
             state.kept.is_done(unit.physical_offset);
         }
         _ => {
-            let due_at_ms = if is_rolled { unit.slot_ms } else { wish.due_at_ms };
-            state.soon.push(Due { due_at_ms, unit });
+            let due = Due { due_at_ms: if is_rolled { unit.slot_ms } else { wish.due_at_ms }, unit };
+            if is_cut_off(state.earlier, &due) {
+                state.kept.is_done(unit.physical_offset);
+            } else {
+                state.soon.push(due);
+            }
         }
     }
 }
@@ -127,6 +132,13 @@ fn is_of_earlier(earlier: Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32)
     // Another broker counts from the time of taking, which is later: twice is better than never.
     let slot_ms = if flags & TimerUnit::ROLL == 0 { slot_ms } else { slot_ms + MOST_LAG_MS };
     entry.queue_offset < earlier.until && slot_ms < earlier.read_ms
+}
+
+/// Whether the last run has delivered it, or stored it again, of a slot that it was not done with. A message that came too late for its
+/// own slot counts as of its new one: that is when it is read again.
+fn is_cut_off(earlier: Earlier, due: &Due) -> bool {
+    let (at_ms, at) = (due.due_at_ms.max(due.unit.slot_ms), due.unit.physical_offset);
+    earlier.cut.is_some_and(|cut| at <= cut.taken && (at_ms, at) < (cut.due_at_ms, cut.at))
 }
 
 fn drop_entry(shared: &Shared, entry: &QueueEntry, reason: &str) {

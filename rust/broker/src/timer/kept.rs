@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_store::timer::TimerCut;
 
 /// Most steps of which it is known by themselves whether they are durable; more of them count as one.
 const MOST_STEPS: usize = 1024;
@@ -11,6 +12,7 @@ const MOST_STEPS: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) read_ms: i64,
+    pub(super) cut: Option<TimerCut>,
     pub(super) next: QueueOffset,
     /// End of the log of timers.
     pub(super) units_end: u64,
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
 
     fn progress(read_ms: i64) -> Progress {
-        Progress { read_ms, next: QueueOffset(0), units_end: 0 }
+        Progress { read_ms, cut: None, next: QueueOffset(0), units_end: 0 }
     }
 
     #[test]

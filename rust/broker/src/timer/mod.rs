@@ -25,7 +25,7 @@ use kept::Kept;
 use parking_lot::Mutex;
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerFiles};
+use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles};
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TimerDelivery, TimerProgress};
 pub(crate) use settle::settle_at_stop;
@@ -70,6 +70,8 @@ struct State {
     soon: Soon,
     /// The first message of the timer topic that is not in the wheel.
     next: QueueOffset,
+    /// Where the last message lies that is.
+    taken: Option<PhysicalOffset>,
     /// Messages that are recalled, by topic and unique key, with the slot after which that is over.
     recalled: HashMap<String, i64>,
     earlier: Earlier,
@@ -89,12 +91,23 @@ struct Earlier {
     until: QueueOffset,
     /// and delivered those whose slot lies before.
     read_ms: i64,
+    /// and of these too.
+    cut: Option<TimerCut>,
 }
 
 impl State {
     /// Everything in slots before this time is delivered.
     fn read_ms(&self) -> i64 {
         self.soon.first_slot_ms()
+    }
+
+    /// What is delivered of the slots from there on.
+    fn cut(&self) -> Option<TimerCut> {
+        if self.soon.reading().is_some_and(|reading| reading.slot_ms <= self.earlier.read_ms) {
+            return self.earlier.cut; // of what it names not everything is in memory yet
+        }
+        let (due_at_ms, at) = self.soon.first_order();
+        Some(TimerCut { due_at_ms, at: PhysicalOffset(at), taken: self.taken? })
     }
 
     /// The slot for a message whose own one may be done.

@@ -46,7 +46,7 @@ impl Timers {
             Some(next) => (opened, next),
             None => (Opened::of(store, read_ms, None)?, bounds.min),
         };
-        let (Opened { files, kept, .. }, next) = opened;
+        let (Opened { files, kept, last: taken }, next) = opened;
         let mut soon = Soon::new(read_ms);
         // What was due when it was taken waits there, whatever the clock says.
         soon.begin(read_ms, files.last_of(read_ms).map_err(StoreError::Env)?);
@@ -55,8 +55,9 @@ impl Timers {
             files,
             soon,
             next,
+            taken,
             recalled: HashMap::new(),
-            earlier: Earlier { until, read_ms: written.read_ms },
+            earlier: Earlier { until, read_ms: written.read_ms, cut: written.cut },
             kept,
             pause_until: None,
             has_more: true,

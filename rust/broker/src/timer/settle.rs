@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{EnvError, RealDisk, now_ms};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::timer::{TimerCheckpoint, Unflushed, write_checkpoint};
@@ -52,6 +53,7 @@ fn after(written: &TimerCheckpoint, progress: &Progress) -> TimerCheckpoint {
         queue_offset,
         master_queue_offset: queue_offset,
         data_version: [state, now_ms(), counter.wrapping_add(1)],
+        cut: progress.cut,
     }
 }
 
@@ -63,6 +65,14 @@ fn flush_and_write(
 ) -> Result<(), EnvError> {
     unflushed.flush()?;
     write_checkpoint(&RealDisk, &shared.store.config().root, checkpoint)
+}
+
+/// Up to where progress may be written.
+pub(super) fn settled_end(shared: &Shared) -> PhysicalOffset {
+    if planted::has(Bug::TimerAheadOfLog) {
+        return shared.store.max_physical_offset();
+    }
+    shared.store.flushed_offset()
 }
 
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.

@@ -73,6 +73,13 @@ impl Soon {
         open.into_iter().chain(reading).min().unwrap_or(self.until_ms).min(self.until_ms)
     }
 
+    /// All messages before this one are done, by time and place in the log.
+    pub(super) fn first_order(&self) -> (i64, u64) {
+        let first = self.due.peek().map(|due| due.0.order());
+        let reading = self.reading.map(|reading| (reading.slot_ms, 0));
+        first.into_iter().chain(reading).min().unwrap_or((self.until_ms, 0)).min((self.until_ms, 0))
+    }
+
     /// Takes in a message of a slot that is in memory.
     pub(super) fn push(&mut self, due: Due) {
         *self.open.entry(due.unit.slot_ms).or_default() += 1;

@@ -233,6 +233,38 @@ async fn without_its_checkpoint_everything_comes_again_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_start_goes_on_within_the_second() {
+    let shared = open().await;
+    let base_ms = second(&shared, 10_000).await;
+    wait_with(&shared, message("orders", &due(base_ms + 2500, "e"))).await;
+    let mut came = Vec::new();
+    for (offset_ms, expected) in [(350, "ab"), (351, "ab"), (700, "abc"), (1000, "abcd"), (2500, "abcde")] {
+        at(&shared, base_ms + offset_ms).await;
+        settled(&shared).await;
+        for _ in 0..2 {
+            restart(&shared); // the second time before anything was read again
+        }
+        at(&shared, base_ms + offset_ms).await;
+        came = keys(&shared, "orders");
+        came.sort();
+        assert_eq!(came.concat(), expected, "at {offset_ms}");
+    }
+    // Another broker that writes the checkpoint does not know where in the second it was.
+    wait_with(&shared, message("orders", &due(base_ms + 4001, "f"))).await;
+    wait_with(&shared, message("orders", &due(base_ms + 4002, "g"))).await;
+    at(&shared, base_ms + 4001).await;
+    settled(&shared).await;
+    let root = shared.store.config().root.clone();
+    let checkpoint = read_checkpoint(&RealDisk, &root).unwrap().unwrap();
+    assert!(checkpoint.cut.is_some());
+    let theirs = TimerCheckpoint { cut: None, ..checkpoint };
+    rocketpy_store::timer::write_checkpoint(&RealDisk, &root, &theirs).unwrap();
+    restart(&shared);
+    at(&shared, base_ms + 4002).await;
+    assert_eq!(keys(&shared, "orders").len(), came.len() + 3, "f comes again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_long_stop_makes_nothing_late_for_ever() {
     let shared = open().await;
     let base_ms = second(&shared, 10_000).await;

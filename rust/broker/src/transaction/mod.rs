@@ -37,6 +37,8 @@ const QUEUE: u32 = 0;
 const HOLDER: &str = "transactions";
 /// Most notes of where the marks of later half messages begin; with more, every other one goes.
 const MOST_NOTES: usize = 4096;
+/// Most transactions whose end is remembered; of older ones the key index knows which were committed.
+const MOST_ENDS: usize = 16_384;
 
 /// The half messages of a broker.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ struct State {
     over: Ranges,
     /// Where the half queue ended at the start: what lies before may have been committed by a process that was killed before its mark.
     found_to: QueueOffset,
+    /// How the latest of them ended.
+    ends: BTreeMap<QueueOffset, End>,
     /// Those that are being ended.
     at_work: HashSet<QueueOffset>,
     /// Those that were asked for: how often, and when the latest time was.
@@ -96,8 +100,8 @@ pub(crate) enum Claim {
     Taken,
     /// Somebody else is at it.
     AtWork,
-    /// It is over.
-    Over,
+    /// It is over, and ended so; `None`: how is not remembered.
+    Over(Option<End>),
 }
 
 /// How a transaction ended.
@@ -133,6 +137,7 @@ impl Transactions {
             next,
             over,
             found_to: bounds(system::HALF_TOPIC).max,
+            ends: BTreeMap::new(),
             at_work: HashSet::new(),
             checks: BTreeMap::new(),
             unmarked: Vec::new(),
@@ -163,7 +168,7 @@ impl Transactions {
     pub(crate) fn claim(&self, half: QueueOffset) -> Claim {
         let mut state = self.state.lock();
         if state.is_over(half) && !planted::has(Bug::CommittedAgain) {
-            Claim::Over
+            Claim::Over(state.ends.get(&half).copied())
         } else if state.at_work.insert(half) {
             Claim::Taken
         } else {
@@ -184,6 +189,10 @@ impl Transactions {
         state.at_work.remove(&half);
         state.checks.remove(&half);
         state.set_over(half);
+        state.ends.insert(half, end);
+        if state.ends.len() > MOST_ENDS {
+            state.ends.pop_first();
+        }
         if !is_marked {
             state.unmarked.push(half);
         }

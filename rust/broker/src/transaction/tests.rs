@@ -101,7 +101,8 @@ async fn a_half_message_comes_once_it_is_committed_and_once() {
     for _ in 0..2 {
         end(&shared, half, COMMIT).await.unwrap();
     }
-    end(&shared, half, ROLLBACK).await.unwrap();
+    let refused = end(&shared, half, ROLLBACK).await.unwrap_err();
+    assert!(matches!(refused, Refusal::EndedOtherwise { .. }), "{refused}");
     let bytes = shared.only_record("orders", 1);
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!((record.body, record.flag, record.tag()), (b"body".as_slice(), 7, Some("a")));
@@ -118,8 +119,11 @@ async fn a_half_message_comes_once_it_is_committed_and_once() {
 async fn a_half_message_that_is_rolled_back_never_comes() {
     let shared = open().await;
     let half = prepare(&shared, "").await;
-    end(&shared, half, ROLLBACK).await.unwrap();
-    end(&shared, half, COMMIT).await.unwrap();
+    for _ in 0..2 {
+        end(&shared, half, ROLLBACK).await.unwrap();
+    }
+    let refused = end(&shared, half, COMMIT).await.unwrap_err();
+    assert!(refused.to_string().contains("rolled back"), "{refused}");
     assert_eq!(count(&shared, "orders", 1), 0);
     assert_eq!((shared.transactions.ended(End::Rollback), shared.transactions.ended(End::Commit)), (1, 0));
 }
@@ -157,7 +161,7 @@ async fn a_start_knows_what_is_over_from_marks_or_from_what_it_had_written() {
     for _ in 0..2 {
         let found = reopen(&shared);
         let over: Vec<bool> =
-            halves.iter().map(|half| found.claim(half.queue_offset) == Claim::Over).collect();
+            halves.iter().map(|half| matches!(found.claim(half.queue_offset), Claim::Over(_))).collect();
         assert_eq!(over, [true, true, false, true, false]);
         assert_eq!(found.state.lock().next, QueueOffset(2));
         shared
@@ -206,6 +210,37 @@ async fn a_commit_whose_mark_a_kill_has_prevented_does_not_come_twice() {
     end(&shared, half, COMMIT).await.unwrap();
     assert_eq!(count(&shared, "orders", 1), 1);
     assert_eq!(count(&shared, system::OP_HALF_TOPIC, 0), 1, "it is marked now");
+}
+
+#[tokio::test]
+async fn after_a_start_the_index_says_which_of_the_ends_it_was() {
+    let shared = open().await;
+    for later in ["", "DELAY\u{1}3\u{2}", "TIMER_DELAY_SEC\u{1}60\u{2}"] {
+        let (committed, rolled_back) = (prepare(&shared, later).await, prepare(&shared, later).await);
+        end(&shared, committed, COMMIT).await.unwrap();
+        end(&shared, rolled_back, ROLLBACK).await.unwrap();
+        *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
+        for (half, said, other) in [(committed, COMMIT, ROLLBACK), (rolled_back, ROLLBACK, COMMIT)] {
+            end(&shared, half, said).await.unwrap();
+            let refused = end(&shared, half, other).await.unwrap_err();
+            assert!(matches!(refused, Refusal::EndedOtherwise { .. }), "{refused}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_committed_message_that_waits_does_not_come_twice_after_a_kill_before_its_mark() {
+    let shared = open().await;
+    for later in ["DELAY\u{1}3\u{2}", "TIMER_DELAY_SEC\u{1}60\u{2}"] {
+        let half = prepare(&shared, later).await;
+        let bytes = half_of(&shared, &end_request("g", half, COMMIT)).unwrap();
+        let record = RecordView::parse(&bytes).unwrap();
+        drop(StoredAgain::of(&record).to("orders", 1).committed().put(&shared).await.unwrap());
+        dispatched(&shared).await;
+        *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
+        end(&shared, half, COMMIT).await.unwrap();
+    }
+    assert_eq!((count(&shared, system::SCHEDULE_TOPIC, 2), count(&shared, system::TIMER_TOPIC, 0)), (1, 1));
 }
 
 #[tokio::test]
@@ -259,7 +294,7 @@ async fn a_half_message_without_a_producer_waits_and_one_that_was_asked_for_too_
     let next_ms = at(&shared, later_ms).await.unwrap();
     assert_eq!(next_ms, later_ms + 30_000, "again after the interval");
     assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 1);
-    assert_eq!(shared.transactions.claim(asked.queue_offset), Claim::Over);
+    assert_eq!(shared.transactions.claim(asked.queue_offset), Claim::Over(Some(End::GivenUp)));
     for number in 1..=20 {
         at(&shared, later_ms + number * 30_000).await;
     }

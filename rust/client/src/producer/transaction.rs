@@ -51,8 +51,8 @@ impl Producer {
     /// every member of its group: see [`Self::transaction_checks`].
     ///
     /// # Errors
-    /// Those of a send; nothing is delivered after any of them. [`ClientError::HalfInDoubt`]: a power cut may lose the half message, and
-    /// it was rolled back.
+    /// Those of a send; nothing is delivered after any of them. [`ClientError::HalfInDoubt`]: a power cut may lose the half message. Its
+    /// rollback was sent; if that is lost, the broker asks.
     pub async fn prepare(&self, message: &Message, options: SendOptions) -> Result<HalfMessage, SendError> {
         let started = Instant::now();
         let mut outgoing = self.pack(message, &options)?;
@@ -84,7 +84,8 @@ impl Producer {
     /// Says what becomes of a transaction, and waits until the broker has taken it. It may be said again.
     ///
     /// # Errors
-    /// [`ClientError::Refused`], and those of reaching the broker. The transaction may be ended, or stay open: then the broker asks.
+    /// [`ClientError::Refused`]: it has ended otherwise, or stays open. Those of reaching the broker: it may be ended, or stay open. For
+    /// what stays open the broker asks.
     ///
     /// # Durability
     /// As that of a send: on return a committed message is stored as the broker's flush policy asks.

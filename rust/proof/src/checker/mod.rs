@@ -273,6 +273,9 @@ impl Checker {
             (Call::Decide { message, committed }, Reply::Decided) => {
                 self.later.decided(*message, *committed, true);
             }
+            (Call::Decide { message, committed }, Reply::DecidedOtherwise) => {
+                self.later.decided_otherwise(wrongs, *message, *committed);
+            }
             (Call::Delete { topic }, Reply::Deleted) => {
                 self.ledger.deleted(topic);
                 self.groups.values_mut().for_each(|group| group.forget_topic(topic));

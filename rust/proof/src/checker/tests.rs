@@ -360,6 +360,7 @@ fn c8_transactions_are_seen_when_they_are_committed_and_only_then() {
     half().came(0, vec![at(1, 0)]).breaks(Rule::C8);
     deciding(false).ok(Reply::Decided).came(0, vec![at(1, 0)]).breaks(Rule::C8);
     deciding(true).ok(Reply::Decided).then(Event::End).breaks(Rule::C8);
+    deciding(true).ok(Reply::DecidedOtherwise).breaks(Rule::C8);
     half().then(Event::End).holds();
     deciding(true).came(0, vec![at(1, 0)]).then(Event::End).holds();
     deciding(true).ok(Reply::Decided).came(0, vec![at(1, 0)]).then(Event::End).holds();

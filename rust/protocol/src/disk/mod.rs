@@ -10,7 +10,7 @@ mod timer;
 pub use extension::{ExtensionUnit, extension_address, extension_offset};
 pub use index::{IndexEntry, IndexHeader};
 use rocketpy_model::PhysicalOffset;
-pub use timer::{TimerCheckpoint, TimerSlot, TimerUnit};
+pub use timer::{TimerCheckpoint, TimerCut, TimerSlot, TimerUnit};
 
 /// One consume queue entry.
 ///

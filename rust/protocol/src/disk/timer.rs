@@ -174,6 +174,19 @@ pub struct TimerCheckpoint {
     pub master_queue_offset: i64,
     /// Moves with each change: state version, time in Unix milliseconds, counter.
     pub data_version: [i64; 3],
+    /// What is delivered of later slots. It is in the file alone, and is gone where another broker has written the numbers since.
+    pub cut: Option<TimerCut>,
+}
+
+/// Of the messages that lie up to a place of the log, those before a time are delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerCut {
+    /// The time, in Unix milliseconds,
+    pub due_at_ms: i64,
+    /// and of the messages of exactly this time, those before this place.
+    pub at: PhysicalOffset,
+    /// Messages behind this place are not meant.
+    pub taken: PhysicalOffset,
 }
 
 impl TimerCheckpoint {
@@ -181,6 +194,8 @@ impl TimerCheckpoint {
     pub const FILE_BYTES: usize = 4096;
     /// Bytes that the numbers take.
     pub const BYTES: usize = 56;
+    /// Where [`TimerCut`] begins in the file: 24 bytes, and the numbers again.
+    const CUT_AT: usize = 64;
 
     /// The numbers, as they stand in the file and go over the wire.
     #[must_use]
@@ -202,7 +217,21 @@ impl TimerCheckpoint {
         bytes
     }
 
-    /// Reads the numbers; `None` when there are fewer than four, or one of the first four is negative. Of older versions the last three
+    /// The file.
+    #[must_use]
+    pub fn encode_file(&self) -> Vec<u8> {
+        let numbers = self.encode();
+        let mut page = numbers.to_vec();
+        if let Some(TimerCut { due_at_ms, at, taken }) = self.cut {
+            page.resize(Self::CUT_AT, 0);
+            page.extend([due_at_ms, at.to_wire(), taken.to_wire()].into_iter().flat_map(i64::to_be_bytes));
+            page.extend(numbers);
+        }
+        page.resize(Self::FILE_BYTES, 0);
+        page
+    }
+
+    /// Reads the numbers, of the file or off the wire; `None` when there are fewer than four, or one of the first four is negative. Of older versions the last three
     /// are missing, and 0.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
@@ -214,6 +243,7 @@ impl TimerCheckpoint {
             queue_offset: number()?,
             master_queue_offset: number()?,
             data_version: [number(), number(), number()].map(Option::unwrap_or_default),
+            cut: decode_cut(bytes),
         };
         let Self { read_ms, log_flushed, queue_offset, master_queue_offset, .. } = checkpoint;
         [read_ms, log_flushed, queue_offset, master_queue_offset]
@@ -221,6 +251,16 @@ impl TimerCheckpoint {
             .all(|number| *number >= 0)
             .then_some(checkpoint)
     }
+}
+
+fn decode_cut(bytes: &[u8]) -> Option<TimerCut> {
+    let mut reader = Reader::new(bytes.get(TimerCheckpoint::CUT_AT..)?);
+    let mut number = || reader.i64();
+    let (due_at_ms, at, taken) = (number()?, number()?, number()?);
+    let numbers = reader.take(TimerCheckpoint::BYTES)?;
+    let offset = |number: i64| u64::try_from(number).ok().map(PhysicalOffset);
+    let cut = TimerCut { due_at_ms, at: offset(at)?, taken: offset(taken)? };
+    (due_at_ms > 0 && bytes.starts_with(numbers)).then_some(cut)
 }
 
 #[cfg(test)]
@@ -273,6 +313,7 @@ mod tests {
             queue_offset: 10,
             master_queue_offset: 10,
             data_version: [0, 5, 6],
+            cut: None,
         };
         let bytes = checkpoint.encode();
         assert_eq!(TimerCheckpoint::decode(&bytes), Some(checkpoint));
@@ -280,5 +321,13 @@ mod tests {
         assert_eq!(TimerCheckpoint::decode(&bytes[..32]), Some(older));
         assert_eq!(TimerCheckpoint::decode(&bytes[..31]), None);
         assert_eq!(TimerCheckpoint::decode(&[0xFF; 56]), None);
+        assert_eq!(TimerCheckpoint::decode(&checkpoint.encode_file()), Some(checkpoint));
+        let cut =
+            TimerCut { due_at_ms: 1_700_000_000_500, at: PhysicalOffset(7), taken: PhysicalOffset(900) };
+        let mut page = TimerCheckpoint { cut: Some(cut), ..checkpoint }.encode_file();
+        assert_eq!((page.len(), &page[..56]), (TimerCheckpoint::FILE_BYTES, &bytes[..]));
+        assert_eq!(TimerCheckpoint::decode(&page).unwrap().cut, Some(cut));
+        page[55] += 1;
+        assert_eq!(TimerCheckpoint::decode(&page).unwrap().cut, None, "another broker has written since");
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use log::TimerLog;
 use rocketpy_env::{Disk, DiskFile, EnvError, RealDisk};
 use rocketpy_model::PhysicalOffset;
-pub use rocketpy_protocol::disk::{TimerCheckpoint, TimerSlot, TimerUnit};
+pub use rocketpy_protocol::disk::{TimerCheckpoint, TimerCut, TimerSlot, TimerUnit};
 use wheel::Wheel;
 
 /// Length of a slot in milliseconds (`timerPrecisionMs`).
@@ -186,9 +186,7 @@ pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerChec
 /// # Durability
 /// On return the checkpoint survives a power loss.
 pub fn write_checkpoint(disk: &impl Disk, root: &Path, checkpoint: &TimerCheckpoint) -> Result<(), EnvError> {
-    let mut page = vec![0; TimerCheckpoint::FILE_BYTES];
-    page[..TimerCheckpoint::BYTES].copy_from_slice(&checkpoint.encode());
-    disk.replace_keeping_backup(&checkpoint_path(root), &page)
+    disk.replace_keeping_backup(&checkpoint_path(root), &checkpoint.encode_file())
 }
 
 fn checkpoint_path(root: &Path) -> PathBuf {
