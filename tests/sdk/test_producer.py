@@ -11,7 +11,8 @@ import pytest
 from reading import read_all
 
 import rocketpy
-from rocketpy import Message, SendStatus
+from rocketpy import Message, SendStatus, store_tools
+from rocketpy.testing import fresh_name
 
 
 def test_a_receipt_says_where_the_message_is(rocketpy_server, producer, rocketpy_topic):
@@ -351,3 +352,21 @@ def test_system_topics_take_no_messages_of_clients(producer):
     for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"):
         with pytest.raises(rocketpy.InvalidArgumentError, match=topic):
             producer.send(Message(topic, b"text"))
+
+
+def test_a_server_takes_other_delay_levels_once_nothing_waits_by_the_old_ones(rocketpy_server_factory, tmp_path):
+    topic, store = fresh_name("levels"), tmp_path / "store"
+
+    def start(levels: str) -> rocketpy.Server:
+        return rocketpy_server_factory(store, settings={"messageDelayLevel": levels})
+
+    with start("1h 1s") as server, server.producer("levels") as producer:
+        producer.send(rocketpy.Message(topic, b"in an hour", delay_level=1))
+    with pytest.raises(rocketpy.ConfigError, match="1 messages wait by"):
+        start("1s 1h")
+    with start("1h 1s 2s") as server, server.producer("levels") as producer:
+        producer.send(rocketpy.Message(topic, b"soon", delay_level=2))
+        assert [message.body for message in read_all(server, topic, 1)] == [b"soon"]
+    with pytest.raises(rocketpy.ConfigError, match="a level is a number and one of s, m, h, d"):
+        start("1x")
+    assert not store_tools.verify(store).problems

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rocketpy_model::{Permission, port, system};
 use rocketpy_remoting::MemoryBudget;
-use rocketpy_store::StoreConfig;
+use rocketpy_store::{DelayLevels, StoreConfig};
 
 /// The port of a broker, as with Apache.
 pub const DEFAULT_PORT: u16 = port::BROKER;
@@ -133,6 +133,9 @@ pub struct BrokerConfig {
     pub reject_transactions: bool,
     /// `transactionTimeOut`, default 6 s: how old a half message gets before its producer is asked for the first time.
     pub transaction_timeout: Duration,
+    /// How long messages with a delay level wait.
+    #[doc(alias = "messageDelayLevel")]
+    pub delay_levels: DelayLevels,
     /// `transactionCheckInterval`, default 30 s: time between two questions for the same half message.
     pub transaction_check_interval: Duration,
     /// `transactionCheckMax`, default 15: questions for a half message; then it is given up.
@@ -209,6 +212,7 @@ impl Default for BrokerConfig {
             persist_offsets_every: Duration::from_secs(5),
             reject_transactions: false,
             transaction_timeout: Duration::from_secs(6),
+            delay_levels: DelayLevels::default(),
             transaction_check_interval: Duration::from_secs(30),
             transaction_check_max: 15,
             max_timer_delay: Duration::from_secs(259_200),

@@ -24,6 +24,20 @@ pub enum BrokerError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Other delay levels are configured than those by which messages wait.
+    #[error(
+        "messageDelayLevel is {wanted:?}, but {waiting} messages wait by {stored:?}, some of level {level}"
+    )]
+    DelayLevels {
+        /// The levels of the store.
+        stored: String,
+        /// The configured ones.
+        wanted: String,
+        /// Messages that wait by the former.
+        waiting: u64,
+        /// A level of theirs.
+        level: u32,
+    },
     /// The address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ServerError),
@@ -49,6 +63,9 @@ impl BrokerError {
             Self::ConfigFile { path, .. } => {
                 Some(format!("restore {} from a copy, or move it away to start without it", path.display()))
             }
+            Self::DelayLevels { stored, .. } => Some(format!(
+                "start with messageDelayLevel={stored:?} until they are delivered, then change it"
+            )),
             // The message of this one carries its hint.
             Self::Listen(_) => None,
             Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
@@ -64,7 +81,10 @@ impl BrokerError {
             Self::Store(error) => error.retryable(),
             Self::Env(error) => error.retryable(),
             Self::Listen(_) => true,
-            Self::ConfigFile { .. } | Self::Name(_) | Self::AdvertisedHost { .. } => false,
+            Self::DelayLevels { .. }
+            | Self::ConfigFile { .. }
+            | Self::Name(_)
+            | Self::AdvertisedHost { .. } => false,
         }
     }
 }

@@ -49,7 +49,7 @@ pub use error::BrokerError;
 pub use process::route::requests;
 pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{
-    BadHours, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
+    BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };
 #[cfg(feature = "sim")]
 pub use table::offset::{CommitError, OffsetTable, Place, Readable, Written};

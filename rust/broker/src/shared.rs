@@ -132,7 +132,7 @@ impl Shared {
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         missing.warn(&store, &topics);
         let queue_locks = QueueLocks::open(&config.store.root, Instant::now(), Handle::try_current().ok())?;
-        let delays = Delays::open(&store)?;
+        let delays = Delays::open(&store, &config.delay_levels)?;
         let timers = Timers::open(&store)?;
         let transactions = Transactions::open(&store, &offsets)?;
         let started_at_ms = now_ms();

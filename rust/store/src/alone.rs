@@ -12,6 +12,7 @@ use crate::append::Appender;
 use crate::checkpoint::NOWHERE;
 use crate::checkpoint_call::CheckpointCall;
 use crate::config::{FlushMode, StoreConfig};
+use crate::delay::DelayTables;
 use crate::derived::Derived;
 use crate::dispatch::{Dispatcher, Progress, Trail};
 use crate::flush::Flusher;
@@ -54,7 +55,7 @@ pub(crate) fn admission(root: &Path) -> Arc<Admission> {
 pub(crate) fn derived(log: &Log<RealDisk>) -> Arc<Derived<RealDisk>> {
     let dir = log.folder().consume_queue.clone();
     let files = QueueFiles::new(Arc::new(RealDisk), dir, 2000, 10, 1 << 20);
-    Arc::new(Derived::new(QueueTable::default(), files, None))
+    Arc::new(Derived::new(QueueTable::default(), files, None, DelayTables::default()))
 }
 
 /// Makes the next file of the log and ends the active one.

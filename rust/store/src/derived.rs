@@ -2,6 +2,7 @@
 
 use rocketpy_env::{Disk, EnvError};
 
+use crate::delay::DelayTables;
 use crate::index::Index;
 use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
@@ -12,11 +13,21 @@ pub(crate) struct Derived<D: Disk> {
     files: QueueFiles<D>,
     /// `None` when the store keeps none.
     index: Option<Index<D>>,
+    delays: DelayTables,
 }
 
 impl<D: Disk> Derived<D> {
-    pub(crate) fn new(queues: QueueTable, files: QueueFiles<D>, index: Option<Index<D>>) -> Self {
-        Self { queues, files, index }
+    pub(crate) fn new(
+        queues: QueueTable,
+        files: QueueFiles<D>,
+        index: Option<Index<D>>,
+        delays: DelayTables,
+    ) -> Self {
+        Self { queues, files, index, delays }
+    }
+
+    pub(crate) fn delays(&self) -> &DelayTables {
+        &self.delays
     }
 
     #[inline]

@@ -61,6 +61,9 @@ pub enum StoreError {
     /// The checkpoint states a time that no program can have written.
     #[error("the checkpoint is damaged, no clock shows its time of {found_ms} ms: {}", path.display())]
     BadCheckpoint { path: PathBuf, found_ms: i64 },
+    /// The tables of delay levels cannot be read.
+    #[error("the tables of delay levels cannot be used ({reason}): {}", path.display())]
+    BadDelayLevels { path: PathBuf, reason: String },
     /// Another version of RocketPy wrote the checkpoint last.
     #[error("the checkpoint has version {found}, known is version {known}: {}", path.display())]
     UnknownVersion { path: PathBuf, found: u8, known: u8 },
@@ -143,6 +146,9 @@ impl StoreError {
                 "nothing was changed; restore it from a copy, or move it away once `rocketpy store verify` finds the log \
                  sound: without it the start reads the whole log and takes the first damaged record for its end"
                     .to_owned(),
+            ),
+            Self::BadDelayLevels { .. } => Some(
+                "nothing was changed; restore it from a copy, or remove it where `messageDelayLevel` was never set".to_owned(),
             ),
             Self::UnknownVersion { .. } => Some(
                 "nothing was changed; open the folder with the version of RocketPy that wrote it, or move the checkpoint away: \

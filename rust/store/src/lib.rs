@@ -10,6 +10,7 @@ mod append;
 mod checkpoint;
 mod checkpoint_call;
 mod config;
+mod delay;
 mod derived;
 mod dispatch;
 mod error;
@@ -37,6 +38,7 @@ mod wake;
 #[cfg(feature = "mark-page")]
 pub use checkpoint::mark_page;
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};
+pub use delay::DelayLevels;
 pub use error::{AppendError, DispatchError, FlushError, FullDisk, StoreError};
 pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 pub use index::{KeyKind, QueryResult};

@@ -8,6 +8,7 @@
 //! docs/reference/store-format.md 8.1 to 8.3.
 
 mod deliver;
+mod levels;
 mod progress;
 mod service;
 #[cfg(test)]
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use progress::Progress;
 use rocketpy_model::{PhysicalOffset, system};
-use rocketpy_store::{Arrival, Store};
+use rocketpy_store::{Arrival, DelayLevels, Store};
 pub(crate) use service::DelayDelivery;
 use tokio::sync::Notify;
 use tracing::error;
@@ -28,8 +29,8 @@ use crate::BrokerError;
 use crate::config_file::ConfigFile;
 use crate::shared::Shared;
 
-/// Delay levels that there are; level 1 is the shortest.
-pub(crate) const LEVELS: u32 = 18;
+/// Queues of the schedule topic that are looked at: a level of an earlier table may have had messages.
+const LEVELS: u32 = DelayLevels::MOST;
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "delay levels";
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
@@ -43,6 +44,8 @@ pub(crate) struct Delays {
     state: Mutex<State>,
     /// Rung when a message begins to wait.
     arrived: Notify,
+    /// How many levels there are; level 1 is the first.
+    levels: u32,
     delivered: AtomicU64,
     dropped: AtomicU64,
 }
@@ -66,14 +69,15 @@ impl State {
 }
 
 impl Delays {
-    /// Reads how far each level is.
+    /// Reads how far each level is, and has the store take the levels.
     ///
     /// # Errors
-    /// The file cannot be read, or not be decoded while it has no good backup.
-    pub(crate) fn open(store: &Store) -> Result<Self, BrokerError> {
+    /// The file cannot be read, or not be decoded while it has no good backup; or messages wait by other levels.
+    pub(crate) fn open(store: &Store, levels: &DelayLevels) -> Result<Self, BrokerError> {
         let file = ConfigFile::new(&store.config().root, "delayOffset.json");
         let bounds = |level: u32| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1);
         let progress = Progress::new(file.load()?.unwrap_or_default(), bounds);
+        levels::adopt(store, &progress, levels)?;
         let state = State {
             progress,
             due_at_ms: vec![Some(0); LEVELS as usize],
@@ -85,6 +89,7 @@ impl Delays {
         Ok(Self {
             state: Mutex::new(state),
             arrived: Notify::new(),
+            levels: levels.count(),
             delivered: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         })
@@ -95,6 +100,11 @@ impl Delays {
         if arrivals.iter().any(|arrival| &*arrival.topic == system::SCHEDULE_TOPIC) {
             self.arrived.notify_one();
         }
+    }
+
+    /// The level that a message gets which asks for one: the last one for any above it.
+    pub(crate) fn level(&self, asked: u32) -> u32 {
+        asked.min(self.levels)
     }
 
     /// Messages that were stored again, since the start.

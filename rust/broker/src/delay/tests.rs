@@ -92,7 +92,8 @@ async fn progress_is_written_once_the_copies_are_durable_and_the_next_start_cont
     let stored_at_ms = wait_with(&shared, message("orders", "DELAY\u{1}1\u{2}")).await;
     let before = shared.store.max_physical_offset();
     at(&shared, stored_at_ms + 1000).await;
-    let next = || Delays::open(&shared.store).unwrap().state.lock().progress.next(0).get();
+    let next =
+        || Delays::open(&shared.store, &DelayLevels::default()).unwrap().state.lock().progress.next(0).get();
     shared.delays.write(before, 1);
     assert_eq!(next(), 0, "a power cut may take the copy");
     aside({
@@ -147,4 +148,27 @@ async fn a_retry_waits_and_then_comes_to_the_topic_of_its_group() {
     at(&shared, i64::MAX).await;
     let bytes = shared.only_record("%RETRY%group", 0);
     assert_eq!(RecordView::parse(&bytes).unwrap().body, b"body");
+}
+
+#[tokio::test]
+async fn other_levels_are_taken_once_nothing_waits_by_the_old_ones() {
+    let shared = open().await;
+    let levels = |text: &str| text.parse::<DelayLevels>().unwrap();
+    let start = |text: &str| Delays::open(&shared.store, &levels(text));
+    let stored_at_ms = wait_with(&shared, message("orders", "DELAY\u{1}2\u{2}")).await;
+    let refused = start("1s 7s").unwrap_err();
+    assert!(matches!(refused, BrokerError::DelayLevels { waiting: 1, level: 2, .. }), "{refused}");
+    assert!(matches!(start("5s"), Err(BrokerError::DelayLevels { level: 2, .. })), "level 2 is gone");
+    assert_eq!(shared.store.delay_levels(), DelayLevels::default());
+    start("9s 5s").unwrap();
+    start("1s 5s 10s").unwrap(); // the waiting message waits as long by both
+    at(&shared, stored_at_ms + 5000).await;
+    let owner = Arc::clone(&shared);
+    aside(move || write_at_stop(&owner)).await;
+    assert_eq!(start("1s 7s").unwrap().level(3), 2);
+    let stored_at_ms = wait_with(&shared, message("orders", "DELAY\u{1}2\u{2}")).await;
+    let entries = shared.store.entries(system::SCHEDULE_TOPIC, 1, 0.into(), 9).unwrap();
+    let waits_ms: Vec<i64> = entries.iter().map(|entry| entry.tags_code - stored_at_ms).collect();
+    assert_eq!(waits_ms[1], 7000);
+    assert!(matches!(start("1s 5s"), Err(BrokerError::DelayLevels { waiting: 1, .. })));
 }

@@ -153,6 +153,7 @@ request_table! {
     });
 
     GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.shared));
+    GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.shared));
 
     // What is not there yet.
     UPDATE_BROKER_CONFIG
@@ -163,7 +164,6 @@ request_table! {
     | GET_TOPIC_NAME_LIST
     | TRIGGER_DELETE_FILES
     | GET_CLIENT_CONFIG
-    | GET_TIMER_METRICS
     | RESET_CONSUMER_OFFSET_IN_BROKER
     | WHO_CONSUME_THE_MESSAGE
     | UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Instant;
 
-use rocketpy_protocol::body::KvTable;
+use rocketpy_protocol::body::{KvTable, TimerMetrics, TimingCount};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetBrokerConfigResponseHeader;
 use rocketpy_protocol::json;
@@ -46,6 +46,18 @@ pub(super) fn config(shared: &Shared) -> Answer {
 pub(super) fn runtime_info(shared: &Shared) -> Answer {
     let figures = Figures::of(shared, Instant::now());
     Ok(success_json(&KvTable { table: runtime_info::render(&figures) }))
+}
+
+/// GET_TIMER_METRICS: the topics that messages wait for.
+pub(super) fn timer_metrics(shared: &Shared) -> Answer {
+    let data_version = shared.timers.counts_version();
+    let (_, topics) = shared.topics.all();
+    let waiting = |name: String| {
+        let (count, time_stamp) = shared.timers.waiting_for(&name)?;
+        Some((name, TimingCount { count, time_stamp }))
+    };
+    let timing_count = topics.keys().filter_map(|name| waiting(name.to_string())).collect();
+    Ok(success_json(&TimerMetrics { data_version, timing_count }))
 }
 
 /// GET_TIMER_CHECK_POINT.

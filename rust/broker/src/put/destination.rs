@@ -79,7 +79,7 @@ impl Destination {
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
     pub(super) fn for_feature(self, shared: &Shared, feature: Feature) -> Result<Self, Refusal> {
         let wait = match feature {
-            Feature::Level(Some(level)) => Some(Wait::Level(level)),
+            Feature::Level(Some(level)) => Some(Wait::Level(shared.delays.level(level))),
             Feature::Level(None) => return Err(Refusal::NoTime { property: property::DELAY }),
             Feature::Timer(timer) => due_later(shared, timer)?.map(Wait::Time),
             Feature::Transaction => Some(Wait::Transaction),

@@ -5,9 +5,9 @@
 
 use rocketpy_model::{property, sys_flag};
 use rocketpy_protocol::properties_text::{self, MAX_BYTES};
+use rocketpy_store::DelayLevels;
 
 use super::message::{Delay, Origin};
-use crate::delay::LEVELS;
 use crate::refusal::Refusal;
 use crate::timer::slot_of;
 
@@ -151,10 +151,10 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
     facts
 }
 
-/// The delay level: 0 for none, the last one for any above it; `None` for what is not a number.
+/// The delay level: 0 for none, the last one that there can be for any above it; `None` for what is not a number.
 fn level(value: &[u8]) -> Option<u32> {
     let level: i64 = str::from_utf8(value).ok()?.trim().parse().ok()?;
-    Some(level.clamp(0, LEVELS.into()) as u32)
+    Some(level.clamp(0, DelayLevels::MOST.into()) as u32)
 }
 
 /// # Errors
@@ -344,7 +344,7 @@ mod tests {
         let transaction = Some(Feature::Transaction);
         for (text, feature, after_the_delay, of_the_broker) in [
             ("DELAY\u{1}3\u{2}", level(3), None, level(3)),
-            ("DELAY\u{1}99\u{2}", level(18), None, level(18)),
+            ("DELAY\u{1}99\u{2}", level(64), None, level(64)),
             ("TIMER_DELAY_MS\u{1}1\u{2}DELAY\u{1}3\u{2}", level(3), None, level(3)),
             ("DELAY\u{1}-1\u{2}", None, None, None),
             ("a\u{1}b\u{2}DELAY\u{1}soon", no_level, None, no_level),

@@ -82,6 +82,7 @@ fn deliver(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle
         deliver_one(shared, state, &due, at_ms, runtime)?;
         state.soon.pop();
         state.kept.is_done(due.unit.physical_offset);
+        shared.timers.counts.remove(&due.unit);
     }
     Ok(true)
 }
@@ -187,7 +188,7 @@ fn read_unit(shared: &Shared, state: &mut State, unit: TimerUnit) -> Result<(), 
     let bytes = due_record(shared, unit.physical_offset)?;
     let record = bytes.as_ref().ok().and_then(|bytes| RecordView::parse(bytes).ok());
     match record.as_ref().and_then(Wish::of) {
-        Some(wish) => note(state, &wish, unit),
+        Some(wish) => note(shared, state, &wish, unit),
         // The delivery says what is wrong.
         None => state.soon.push(Due { due_at_ms: unit.slot_ms, unit }),
     }

@@ -81,14 +81,15 @@ fn enroll_one(shared: &Shared, state: &mut State, entry: &QueueEntry, now_ms: i6
     };
     state.files.add(unit).map_err(StoreError::Env)?;
     state.kept.waits(entry.physical_offset);
+    shared.timers.counts.add(&unit);
     if slot_ms < state.soon.until_ms() {
-        note(state, &wish, unit);
+        note(shared, state, &wish, unit);
     }
     Ok(true)
 }
 
 /// Takes a message of a slot that is in memory: it waits there for its exact time, or recalls another.
-pub(super) fn note(state: &mut State, wish: &Wish<'_>, unit: TimerUnit) {
+pub(super) fn note(shared: &Shared, state: &mut State, wish: &Wish<'_>, unit: TimerUnit) {
     let is_rolled = unit.flags & TimerUnit::ROLL != 0;
     match wish.recalls {
         Some(recalls) if !is_rolled => {
@@ -100,6 +101,7 @@ pub(super) fn note(state: &mut State, wish: &Wish<'_>, unit: TimerUnit) {
             let due = Due { due_at_ms: if is_rolled { unit.slot_ms } else { wish.due_at_ms }, unit };
             if is_cut_off(state.earlier, &due) {
                 state.kept.is_done(unit.physical_offset);
+                shared.timers.counts.remove(&unit);
             } else {
                 state.soon.push(due);
             }

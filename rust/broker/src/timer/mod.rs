@@ -7,6 +7,7 @@
 //! # Source
 //! docs/reference/store-format.md 8.4 to 8.6.
 
+mod counts;
 mod deliver;
 mod enroll;
 mod kept;
@@ -21,9 +22,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use counts::Counts;
 use kept::Kept;
 use parking_lot::Mutex;
-use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
+use rocketpy_filter::hash_code;
+use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles};
 use rocketpy_store::{Arrival, Store};
@@ -59,6 +62,7 @@ pub(crate) struct Timers {
     /// What the checkpoint file holds.
     written: Mutex<TimerCheckpoint>,
     waiting: AtomicU64,
+    counts: Counts,
     delivered: AtomicU64,
     dropped: AtomicU64,
     recalled: AtomicU64,
@@ -143,6 +147,16 @@ impl Timers {
     /// Messages that wait in the wheel, those included whose delivery is not durable.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many wait for a topic, and since when, in Unix milliseconds; `None` for none.
+    pub(crate) fn waiting_for(&self, topic: &str) -> Option<(i64, i64)> {
+        self.counts.of(hash_code(topic))
+    }
+
+    /// Moves with each change of what [`Self::waiting_for`] says.
+    pub(crate) fn counts_version(&self) -> DataVersion {
+        self.counts.version()
     }
 
     /// Messages that were delivered, since the start.

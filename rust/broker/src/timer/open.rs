@@ -12,6 +12,7 @@ use rocketpy_store::{Store, StoreError};
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
+use super::counts::Counts;
 use super::kept::Kept;
 use super::soon::Soon;
 use super::{Earlier, HOLDER, QUEUE_ID, State, Timers};
@@ -46,7 +47,7 @@ impl Timers {
             Some(next) => (opened, next),
             None => (Opened::of(store, read_ms, None)?, bounds.min),
         };
-        let (Opened { files, kept, last: taken }, next) = opened;
+        let (Opened { files, kept, counts, last: taken }, next) = opened;
         let mut soon = Soon::new(read_ms);
         // What was due when it was taken waits there, whatever the clock says.
         soon.begin(read_ms, files.last_of(read_ms).map_err(StoreError::Env)?);
@@ -67,6 +68,7 @@ impl Timers {
         Ok(Self {
             written: Mutex::new(written),
             waiting: AtomicU64::new(state.kept.count()),
+            counts,
             state: Mutex::new(state),
             settling: Mutex::new(()),
             arrived: Notify::new(),
@@ -82,6 +84,7 @@ impl Timers {
 struct Opened {
     files: TimerFiles,
     kept: Kept,
+    counts: Counts,
     /// The record of the last unit.
     last: Option<PhysicalOffset>,
 }
@@ -90,7 +93,7 @@ impl Opened {
     /// Opens the files, with units for records up to `taken`.
     fn of(store: &Store, read_ms: i64, taken: Option<PhysicalOffset>) -> Result<Self, BrokerError> {
         let config = store.config();
-        let (mut kept, mut last) = (Kept::new(config.commit_log_file_size), None);
+        let (mut kept, counts, mut last) = (Kept::new(config.commit_log_file_size), Counts::default(), None);
         let is_kept = |unit: &TimerUnit| {
             if taken.is_none_or(|taken| unit.physical_offset > taken) {
                 return false;
@@ -98,11 +101,12 @@ impl Opened {
             last = Some(unit.physical_offset);
             if unit.slot_ms >= read_ms {
                 kept.waits(unit.physical_offset);
+                counts.add(unit);
             }
             true
         };
         let files = TimerFiles::open(Arc::new(RealDisk), &config.root, read_ms, is_kept)?;
-        Ok(Self { files, kept, last })
+        Ok(Self { files, kept, counts, last })
     }
 
     /// The first message that has no unit; `None` when the last unit names no message of the timer topic.

@@ -1,9 +1,10 @@
 use rocketpy_env::now_ms;
-use rocketpy_protocol::Command;
+use rocketpy_protocol::body::TimerMetrics;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::disk::TimerCheckpoint;
 use rocketpy_protocol::handle::RecallHandle;
 use rocketpy_protocol::header::{Header, RecallMessageRequestHeader, SendMessageResponseHeader};
+use rocketpy_protocol::{Command, json};
 
 use crate::support::{Fixture, Pull, Send, TIMEOUT};
 
@@ -46,7 +47,16 @@ async fn messages_wait_through_a_restart_and_come_once() {
     fixture.create_topic("orders", 1).await;
     let due_ms = now_ms() + 1000;
     send(&fixture, "one", due_ms).await;
+    let waiting = async |fixture: &Fixture| {
+        let answer = fixture.call(Command::bare_request(request::GET_TIMER_METRICS)).await;
+        json::from_slice::<TimerMetrics>(&answer.body)
+            .unwrap()
+            .timing_count
+            .remove("orders")
+            .map(|waits| waits.count)
+    };
     let fixture = fixture.restart().await;
+    assert_eq!(waiting(&fixture).await, Some(1));
     let held = Pull::new("orders", 0).held(TIMEOUT.as_millis() as i64);
     assert_eq!(fixture.pull(held).await.bodies(), ["one"]);
     let fixture = fixture.restart().await;
@@ -55,6 +65,7 @@ async fn messages_wait_through_a_restart_and_come_once() {
     let next = Pull::new("orders", 1).held(TIMEOUT.as_millis() as i64);
     assert_eq!(fixture.pull(next).await.bodies(), ["two"], "the first is not delivered again");
     let fixture = fixture.restart().await;
+    assert_eq!(waiting(&fixture).await, None);
     let answer = fixture.call(Command::bare_request(request::GET_TIMER_CHECK_POINT)).await;
     let checkpoint = TimerCheckpoint::decode(&answer.body).unwrap();
     assert_eq!((checkpoint.queue_offset, checkpoint.log_flushed), (2, 104));

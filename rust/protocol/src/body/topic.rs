@@ -91,3 +91,25 @@ pub struct GroupList {
     /// Names of groups.
     pub group_list: Vec<String>,
 }
+
+/// Messages that wait for a time of their own, by topic (answer of code 61).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[doc(alias = "TimerMetricsSerializeWrapper")]
+pub struct TimerMetrics {
+    /// Moves with each change.
+    pub data_version: DataVersion,
+    /// Topics without any are left out.
+    pub timing_count: BTreeMap<String, TimingCount>,
+}
+
+/// How many messages wait for a topic.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[doc(alias = "Metric")]
+pub struct TimingCount {
+    /// How many.
+    pub count: i64,
+    /// When this changed, in Unix milliseconds.
+    pub time_stamp: i64,
+}

@@ -27,7 +27,9 @@ impl Raise for ServerError {
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) => error.facts().class,
             Self::Broker(BrokerError::ConfigFile { .. }) => "DamagedDataError",
-            Self::Broker(BrokerError::Name(_) | BrokerError::AdvertisedHost { .. }) => "ConfigError",
+            Self::Broker(
+                BrokerError::Name(_) | BrokerError::AdvertisedHost { .. } | BrokerError::DelayLevels { .. },
+            ) => "ConfigError",
             Self::Broker(BrokerError::Listen(_)) | Self::NameServer(_) if is_address_in_use(self) => {
                 "PortInUseError"
             }

@@ -30,12 +30,6 @@ pub const FIXED: &[Fixed] = &[
     Fixed { name: "enableSlaveActingMaster", only: "false", feature: "acting masters" },
     Fixed { name: "duplicationEnable", only: "false", feature: "duplication" },
     Fixed { name: "storeType", only: "default", feature: "stores other than the file store" },
-    // Queue entries of delayed messages hold the time of delivery, also those rebuilt from Apache's records.
-    Fixed {
-        name: "messageDelayLevel",
-        only: "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        feature: "other delay levels",
-    },
     Fixed { name: "autoMessageVersionOnTopicLen", only: "true", feature: "refusing long topic names" },
     Fixed {
         name: "replicasPerDiskPartition",

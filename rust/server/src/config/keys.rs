@@ -9,8 +9,8 @@ use rocketpy_model::name;
 use super::ServerConfig;
 use super::key::{Apache, Key, Section};
 use super::kind::{
-    Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Kind, Maybe, Name, Permissions, Plain,
-    Port, Switch, Whole, hours, millis, seconds,
+    Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Kind, Levels, Maybe, Name, Permissions,
+    Plain, Port, Switch, Whole, hours, millis, seconds,
 };
 
 const DAY_MS: i64 = 86_400_000;
@@ -133,6 +133,9 @@ pub const KEYS: &[Key] = keys! {
         "transactionCheckMax" = Whole(1, 1_000_000, "questions") => [broker.transaction_check_max];
     }
     Timers {
+        /// How long messages with a delay level wait: up to 64 levels in s, m, h or d, level 1 first. Taken at a start if no message waits by
+        /// other ones.
+        "messageDelayLevel" = Levels => [broker.delay_levels];
         /// How far ahead the time of a message may be, in TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
         "timerMaxDelaySec" = seconds(1, 100 * 365 * DAY_MS / 1000) => [broker.max_timer_delay];
         /// Whether a message that waits for its time may be recalled.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rocketpy_broker::DeleteHours;
+use rocketpy_broker::{DelayLevels, DeleteHours};
 use rocketpy_model::NameError;
 
 /// What is wrong with a value, as the second half of a sentence: "`key` must be ...".
@@ -179,6 +179,25 @@ impl Holds<u16> for Port {
 
     fn value(&self, held: &u16) -> Value {
         Value::Number((*held).into())
+    }
+}
+
+/// Delay levels.
+pub(super) struct Levels;
+
+impl Kind for Levels {
+    fn shape(&self) -> Shape {
+        Shape::of("times")
+    }
+}
+
+impl Holds<DelayLevels> for Levels {
+    fn parse(&self, text: &str) -> Result<DelayLevels, Wanted> {
+        text.parse().map_err(|reason| format!("times such as `1s 5s 10m 2h` ({reason})"))
+    }
+
+    fn value(&self, held: &DelayLevels) -> Value {
+        Value::Text(held.to_string())
     }
 }
 

@@ -3,6 +3,8 @@
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;
 
+use crate::delay::DelayTables;
+
 /// Instead of the uid of a queue: the record gets no entry.
 pub(super) const NO_QUEUE: u64 = u64::MAX;
 
@@ -23,22 +25,14 @@ pub(super) struct Fact {
 ///
 /// # Source
 /// docs/reference/store-format.md 2.8.
-pub(crate) fn tags_code(view: &RecordView<'_>, tag: &str) -> i64 {
+pub(crate) fn tags_code(view: &RecordView<'_>, tag: &str, delays: &DelayTables) -> i64 {
     if view.topic == system::SCHEDULE_TOPIC
         && let Some(level) = view.property(property::DELAY).and_then(|level| level.parse::<i64>().ok())
         && level > 0
     {
-        return view.stored_at_ms.saturating_add(delay_ms(level));
+        return view.stored_at_ms.saturating_add(delays.ms(level, view.physical_offset));
     }
     rocketpy_filter::tag_code(tag)
-}
-
-/// Apache's delay levels: 1 s 5 s 10 s 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. A higher level counts as the last
-/// one.
-fn delay_ms(level: i64) -> i64 {
-    const SECONDS: [i64; 18] =
-        [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200];
-    SECONDS[(level.clamp(1, SECONDS.len() as i64) - 1) as usize] * 1000
 }
 
 #[cfg(test)]
@@ -70,7 +64,7 @@ mod tests {
         let mut bytes = Vec::new();
         fields.encode(false, &mut bytes).unwrap().finish(&mut bytes, 0.into(), 0.into(), T);
         let view = RecordView::parse(&bytes).unwrap();
-        tags_code(&view, view.tag().unwrap_or_default())
+        tags_code(&view, view.tag().unwrap_or_default(), &DelayTables::default())
     }
 
     #[test]

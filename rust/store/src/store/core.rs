@@ -9,6 +9,7 @@ use crate::allocate::Allocator;
 use crate::append::Appender;
 use crate::checkpoint_call::CheckpointCall;
 use crate::config::StoreConfig;
+use crate::delay::DelayTables;
 use crate::derived::Derived;
 use crate::dispatch::Dispatcher;
 use crate::flush::Flusher;
@@ -41,7 +42,13 @@ type Thread<D> = (&'static str, fn(&Core<D>));
 
 impl<D: Disk> Core<D> {
     /// Puts the parts together after the recovery of the log and before dispatch.
-    pub(crate) fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, recovered: Recovered<D>) -> Self {
+    pub(crate) fn new(
+        disk: Arc<D>,
+        config: StoreConfig,
+        folder: Folder,
+        recovered: Recovered<D>,
+        delays: DelayTables,
+    ) -> Self {
         let Recovered {
             files,
             queues,
@@ -60,7 +67,7 @@ impl<D: Disk> Core<D> {
         let log = Arc::new(Log::new(disk, config, folder, found));
         let turns = Arc::new(Turns::default());
         let admission = Arc::new(Admission::new(Arc::clone(&turns), root));
-        let derived = Arc::new(Derived::new(queues, queue_files, index));
+        let derived = Arc::new(Derived::new(queues, queue_files, index, delays));
         let wake = Arc::default();
         let first_call = progress.dispatched + log.config().checkpoint_bytes;
         let call = Arc::new(CheckpointCall::new(first_call));

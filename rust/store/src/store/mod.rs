@@ -20,6 +20,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use self::core::Core;
 use crate::config::StoreConfig;
+use crate::delay::{BadDelayLevels, DelayLevels, DelayTables};
 use crate::error::{AppendError, FlushError, StoreError};
 use crate::fetch::{Boundary, Fetch, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 use crate::folder::Folder;
@@ -85,13 +86,18 @@ impl<D: Disk> Store<D> {
         folder: &Folder,
     ) -> Result<(Arc<Core<D>>, RecoveryReport), StoreError> {
         let clean_exit = !folder.is_dirty(&**disk)?;
+        let delays = || {
+            DelayTables::read(&**disk, &folder.root)
+                .map_err(|BadDelayLevels { path, reason }| StoreError::BadDelayLevels { path, reason })
+        };
+        drop(delays()?); // before anything is changed
         let mut first: Option<RecoveryReport> = None;
         loop {
             let (recovered, mut report) = recover(disk, config, folder, clean_exit, first.is_some())?;
             if let Some(first) = first.take() {
                 report.add_cut(first); // the second time nothing was left to cut
             }
-            let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered);
+            let core = Core::new(Arc::clone(disk), config.clone(), folder.clone(), recovered, delays()?);
             if core.dispatcher.catch_up(report.rebuilt_queues)? {
                 core.settle(report.rebuilt_queues || !report.had_mark)?;
                 return Ok((Arc::new(core), report));
@@ -326,6 +332,26 @@ impl<D: Disk> Store<D> {
     /// On return the removals survive a power loss.
     pub fn clean(&self) -> Result<Cleaned, StoreError> {
         self.core.retention.clean(&|_| ())
+    }
+
+    /// The delay levels of messages that are stored from now on.
+    pub fn delay_levels(&self) -> DelayLevels {
+        self.core.derived.delays().latest()
+    }
+
+    /// Other delay levels hold for the records from a place of the log on: those there are get the times of the new table should their
+    /// queue entries be made anew.
+    ///
+    /// # Errors
+    /// The old levels hold.
+    ///
+    /// # Durability
+    /// On return the levels survive a power loss.
+    #[doc(alias = "messageDelayLevel")]
+    pub fn set_delay_levels(&self, levels: DelayLevels, from: PhysicalOffset) -> Result<(), StoreError> {
+        let (delays, log) = (self.core.derived.delays(), &self.core.log);
+        let root = &log.folder().root;
+        Ok(delays.change(log.disk(), root, levels, from, self.min_physical_offset())?)
     }
 
     /// Has log files that are old enough removed soon, whatever the hour.

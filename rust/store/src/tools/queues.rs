@@ -7,6 +7,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::report::{Problem, ProblemKind, VerifyReport};
+use crate::delay::{BadDelayLevels, DelayTables};
 use crate::dispatch::tags_code;
 use crate::queue::entry::position;
 use crate::reader::log::LogFiles;
@@ -82,6 +83,7 @@ pub(super) struct Queues<D: Disk> {
     cursors: Vec<Cursor<D>>,
     by_name: HashMap<String, BTreeMap<u32, usize>>,
     bytes: Vec<u8>,
+    delays: DelayTables,
     /// Records before this must have their entries.
     pub entered_to: PhysicalOffset,
 }
@@ -93,6 +95,8 @@ impl<D: Disk> Queues<D> {
             cursors: Vec::new(),
             by_name: HashMap::new(),
             bytes: Vec::new(),
+            delays: DelayTables::read(&*reader.disk, &reader.root)
+                .map_err(|BadDelayLevels { path, reason }| ReadError::BadFile { path, reason })?,
             entered_to: PhysicalOffset::MAX,
         };
         for topic in reader.topic_names()? {
@@ -149,7 +153,7 @@ impl<D: Disk> Queues<D> {
             cursor.taken += 1;
             if entry.physical_offset == at {
                 cursor.has_matched = true;
-                return compare(cursor, &entry, view, report);
+                return compare(cursor, &entry, view, &self.delays, report);
             }
             report.note(without_record(cursor, &entry)?);
         }
@@ -203,9 +207,10 @@ fn compare<D: Disk>(
     cursor: &mut Cursor<D>,
     entry: &QueueEntry,
     view: &RecordView<'_>,
+    delays: &DelayTables,
     report: &mut VerifyReport,
 ) -> Result<(), ReadError> {
-    let tags_code = tags_code(view, view.tag().unwrap_or_default());
+    let tags_code = tags_code(view, view.tag().unwrap_or_default(), delays);
     let found = (entry.queue_offset, entry.size_bytes, entry.tags_code);
     let expected = (view.queue_offset, view.size() as u32, tags_code);
     if found == expected {
