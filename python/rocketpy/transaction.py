@@ -168,12 +168,14 @@ class TransactionProducer(Producer):
         """Sends a message that waits for the end of its transaction. Use the result in a `with` statement.
 
         Args:
-            message: What to send. One with a delay waits for that after the commit.
+            message: What to send. One with a delay waits for that after the commit; only RocketPy's broker keeps such a
+                one.
             queue: The queue to use; no other is tried.
             timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
             msg_id: Unique key of the message; default: a new one.
 
         Raises:
+            NotSupportedError: The message has a delay, and a broker of its topic is Apache's, which would lose it.
             RocketPyError: As for `send`; nothing is delivered.
         """
         return Transaction(self._native.prepare(message, queue, timeout, msg_id))

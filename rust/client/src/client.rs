@@ -150,6 +150,11 @@ impl Client {
         self.user.share.instance.heartbeat().await;
     }
 
+    /// Whether a broker said that transactions may have a delay.
+    pub(crate) fn keeps_delays(&self, address: &str) -> bool {
+        self.user.share.instance.keeps_delays(address)
+    }
+
     /// Leaves a group and tells the brokers.
     pub(crate) async fn leave(&self, role: Role, group: &str) {
         let instance = &self.user.share.instance;

@@ -51,6 +51,9 @@ pub enum ClientError {
     /// A message that asks for a feature that does not exist yet.
     #[error("{feature} messages are not supported yet, property: {property}")]
     Unsupported { feature: &'static str, property: String },
+    /// A transaction whose message is to wait, and a broker that does not say that it can.
+    #[error("{address} is no broker that keeps transactions with {property}: Apache's lose the message")]
+    NoDelayedTransactions { address: String, property: &'static str },
     /// A queue given for a message of another topic.
     #[error("the queue belongs to topic {queue_topic}, the message to topic: {topic}")]
     WrongQueue { topic: String, queue_topic: String },
@@ -383,6 +386,9 @@ impl ClientError {
                      maxMessageSize; the limit is {limit_bytes} bytes"
             )),
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
+            Self::NoDelayedTransactions { .. } => {
+                Some("begin the transaction without a delay; from its commit on, send what is to wait".to_owned())
+            }
             Self::NoStoredOffset { .. } => Some("start from Earliest, Latest or a timestamp".to_owned()),
             Self::OffsetOutOfRange { min, max, .. } => Some(format!("give an offset from {min} to {max}")),
             Self::NotAssigned { .. } => {

@@ -45,6 +45,8 @@ pub(crate) struct Instance {
     arrivals: Arc<Arrivals>,
     /// Held while brokers are told of the groups, so that no heartbeat brings back a group that has just left.
     telling: tokio::sync::Mutex<()>,
+    /// Brokers that keep transactions with a delay, as they said.
+    keep_delays: Mutex<BTreeSet<String>>,
     timers: Mutex<Timers>,
     route_refresh_interval: Duration,
     heartbeat_interval: Duration,
@@ -92,6 +94,7 @@ impl Instance {
             process_id: process_id(),
             arrivals,
             telling: tokio::sync::Mutex::default(),
+            keep_delays: Mutex::default(),
             timers: Mutex::default(),
             route_refresh_interval: config.route_refresh_interval,
             heartbeat_interval: config.heartbeat_interval,
@@ -148,7 +151,7 @@ impl Instance {
             let (api, request) = (self.api.clone(), request.clone());
             calls.spawn(async move {
                 match api.call_ok(&address, OPERATION, request).await {
-                    Ok(answer) => Some(wire::other_subscriptions(&address, &answer)),
+                    Ok(answer) => Some((address, answer)),
                     Err(error) => {
                         warn!(address, %error, "heartbeat failed");
                         None
@@ -159,7 +162,22 @@ impl Instance {
         let asked = calls.len();
         let answers: Vec<_> = self.join(calls).await.into_iter().flatten().collect();
         let have_all_answered = are_all && asked > 0 && answers.len() == asked;
-        self.members.heard_of_others(&answers.concat(), have_all_answered);
+        let mut others = Vec::new();
+        for (address, answer) in answers {
+            others.extend(wire::other_subscriptions(&address, &answer));
+            let mut keep_delays = self.keep_delays.lock();
+            if wire::keeps_delays(&answer) {
+                keep_delays.insert(address)
+            } else {
+                keep_delays.remove(&address)
+            };
+        }
+        self.members.heard_of_others(&others, have_all_answered);
+    }
+
+    /// Whether a broker said that transactions may have a delay.
+    pub(crate) fn keeps_delays(&self, address: &str) -> bool {
+        self.keep_delays.lock().contains(address)
     }
 
     /// Waits for calls. One that panics is logged and does not end the others.

@@ -91,6 +91,11 @@ impl TopicRoute {
         self.broker(broker_name).and_then(BrokerData::master_address)
     }
 
+    /// Addresses of all brokers' masters.
+    pub(crate) fn masters(&self) -> impl Iterator<Item = &str> {
+        self.brokers.iter().filter_map(BrokerData::master_address)
+    }
+
     /// For reading: the master's address, or that of any slave.
     pub(crate) fn any_address(&self, broker_name: &str) -> Option<&str> {
         let broker = self.broker(broker_name)?;

@@ -277,6 +277,11 @@ pub(crate) fn other_subscriptions(address: &str, answer: &Command) -> Vec<OtherS
     })
 }
 
+/// Whether the answer to a heartbeat says that transactions may have a delay.
+pub(crate) fn keeps_delays(answer: &Command) -> bool {
+    answer.ext.get(key::DELAYED_TRANSACTIONS) == Some("true")
+}
+
 pub(crate) fn unregister(client_id: &str, role: Role, group: &str) -> Command {
     let (producer_group, consumer_group) = match role {
         Role::Producer => (Some(group), None),

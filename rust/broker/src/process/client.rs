@@ -74,6 +74,7 @@ fn heard(others: &[OtherSubscription]) -> Response {
     response.command.version = system::VERSION;
     response.command.ext.push(key::IS_SUPPORT_HEART_BEAT_V2, "false");
     response.command.ext.push(key::IS_SUB_CHANGE, "true");
+    response.command.ext.push(key::DELAYED_TRANSACTIONS, "true");
     if !others.is_empty() {
         let others = String::from_utf8(json::to_vec(others)).expect("JSON is UTF-8");
         response.command.ext.push(key::OTHER_SUBSCRIPTIONS, &others);

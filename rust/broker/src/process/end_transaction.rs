@@ -164,13 +164,24 @@ async fn commit(
         reason: "it names no topic",
     };
     let (topic, queue_id) = real(record).ok_or(named)?;
-    if shared.transactions.may_be_committed(record.queue_offset) {
-        let (owner, bytes) = (shared.clone(), bytes.clone());
-        if aside(move || is_committed(&owner, &bytes)).await? {
-            return Ok(AckCondition::default());
-        }
+    let again = StoredAgain::of(record).to(topic, queue_id).committed();
+    if !shared.transactions.may_be_committed(record.queue_offset) {
+        return again.put_or_beside(shared).await;
     }
-    StoredAgain::of(record).to(topic, queue_id).committed().put_or_beside(shared).await
+    let mut committed = shared.transactions.old_commits().await;
+    let (owner, known) = (shared.clone(), bytes.clone());
+    if committed.has(record) || aside(move || is_committed(&owner, &known)).await? {
+        return Ok(AckCondition::default());
+    }
+    let ack = again.put_or_beside(shared).await?;
+    committed.add(record);
+    Ok(ack)
+}
+
+/// Whether two records are of one send. Apache's broker stores a half message again before each question, and after a kill it may have
+/// marked none of the copies.
+fn is_same(one: &RecordView<'_>, other: &RecordView<'_>) -> bool {
+    one.born_at_ms == other.born_at_ms && one.born_host == other.born_host
 }
 
 /// Whether the key index knows the committed message, in its topic or where it waits for its time. Without an index, no.
@@ -178,16 +189,15 @@ fn is_committed(shared: &Shared, bytes: &Bytes) -> Result<bool, Refusal> {
     let Ok(record) = RecordView::parse(bytes) else { return Ok(false) };
     let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(false) };
     let limits = ReadLimits { max_messages: MOST_OF_A_KEY, max_bytes: MOST_BYTES };
-    let (from, to) = (record.stored_at_ms, i64::MAX);
     for topic in [topic, system::SCHEDULE_TOPIC, system::TIMER_TOPIC] {
-        let found = match shared.store.query_by_key(topic, key, KeyKind::Unique, &limits, from, to) {
+        let found = match shared.store.query_by_key(topic, key, KeyKind::Unique, &limits, 0, i64::MAX) {
             Ok(found) => found,
             Err(StoreError::NoIndex) => return Ok(false),
             Err(error) => return Err(error.into()),
         };
         let is_it = |found: &Bytes| {
             RecordView::parse(found).is_ok_and(|found| {
-                found.prepared_transaction_offset == record.physical_offset
+                (found.prepared_transaction_offset == record.physical_offset || is_same(&found, &record))
                     && sys_flag::transaction(found.sys_flag) == sys_flag::TRANSACTION_COMMIT
             })
         };

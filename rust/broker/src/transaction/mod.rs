@@ -15,6 +15,7 @@ mod service;
 mod tests;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use check::{immunity_ms, millis, real};
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use ranges::Ranges;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
+use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TransactionCheck, settle_at_stop};
 use tokio::sync::Notify;
@@ -45,6 +47,8 @@ const MOST_ENDS: usize = 16_384;
 #[doc(alias("TransactionalMessageBridge", "TransactionalMessageService"))]
 pub(crate) struct Transactions {
     state: Mutex<State>,
+    /// Those that were there at the start, and were committed since. Held while one is.
+    old_commits: tokio::sync::Mutex<OldCommits>,
     /// Rung when a half message begins to wait.
     arrived: Notify,
     committed: AtomicU64,
@@ -82,6 +86,24 @@ struct State {
 struct Checked {
     times: u32,
     at_ms: i64,
+}
+
+/// Messages by what their copies share: Apache's broker stores a half message again before each question.
+#[derive(Debug, Default)]
+pub(crate) struct OldCommits(HashSet<(String, i64, SocketAddr)>);
+
+impl OldCommits {
+    pub(crate) fn has(&self, half: &RecordView<'_>) -> bool {
+        name_of(half).is_some_and(|name| self.0.contains(&name))
+    }
+
+    pub(crate) fn add(&mut self, half: &RecordView<'_>) {
+        self.0.extend(name_of(half));
+    }
+}
+
+fn name_of(half: &RecordView<'_>) -> Option<(String, i64, SocketAddr)> {
+    Some((half.unique_key()?.to_owned(), half.born_at_ms, half.born_host))
 }
 
 /// What the offset table holds of the system's group.
@@ -149,6 +171,7 @@ impl Transactions {
         store.set_waiting_from(HOLDER, Some(PhysicalOffset::ZERO)); // until the first round
         Ok(Self {
             state: Mutex::new(state),
+            old_commits: tokio::sync::Mutex::default(),
             arrived: Notify::new(),
             committed: AtomicU64::new(0),
             rolled_back: AtomicU64::new(0),
@@ -202,6 +225,11 @@ impl Transactions {
     /// Whether a process before this one may have committed it without a mark.
     pub(crate) fn may_be_committed(&self, half: QueueOffset) -> bool {
         half < self.state.lock().found_to
+    }
+
+    /// What was committed of the half messages that were there at the start: one of them at a time.
+    pub(crate) async fn old_commits(&self) -> tokio::sync::MutexGuard<'_, OldCommits> {
+        self.old_commits.lock().await
     }
 
     /// Transactions that ended since the start, in this way.

@@ -243,6 +243,23 @@ async fn a_committed_message_that_waits_does_not_come_twice_after_a_kill_before_
     assert_eq!((count(&shared, system::SCHEDULE_TOPIC, 2), count(&shared, system::TIMER_TOPIC, 0)), (1, 1));
 }
 
+/// Apache stores a half message again before each question, and marks the old one seconds later.
+#[tokio::test]
+async fn copies_of_a_half_message_that_another_broker_left_come_once() {
+    let shared = open().await;
+    let halves =
+        [prepare(&shared, "UNIQ_KEY\u{1}U\u{2}").await, prepare(&shared, "UNIQ_KEY\u{1}U\u{2}").await];
+    let other = prepare(&shared, "UNIQ_KEY\u{1}V\u{2}").await;
+    *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
+    for half in halves.into_iter().chain([other]) {
+        end(&shared, half, COMMIT).await.unwrap();
+    }
+    assert_eq!(count(&shared, "orders", 1), 2);
+    let again = prepare(&shared, "UNIQ_KEY\u{1}U\u{2}").await;
+    end(&shared, again, COMMIT).await.unwrap();
+    assert_eq!(count(&shared, "orders", 1), 3, "sent again");
+}
+
 #[tokio::test]
 async fn a_committed_message_waits_for_its_delay_level() {
     let shared = open().await;

@@ -3,9 +3,9 @@
 //! # Source
 //! docs/reference/client.md 5.13. Other than Apache's clients this one waits for the answer to the end of a transaction.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rocketpy_model::{Message, property, sys_flag};
+use rocketpy_model::{Later, Message, property, sys_flag};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::properties_text;
 
@@ -67,6 +67,11 @@ impl Producer {
         let left = || timeout.saturating_sub(started.elapsed());
         // A broker asks only those that it knows.
         self.introduce(&message.topic, left()).await.map_err(|error| of(error, &id))?;
+        if let Some(later) = message.later() {
+            self.check_brokers_keep(&message.topic, later, left())
+                .await
+                .map_err(|error| of(error.into(), &id))?;
+        }
         let target = self.target(message, &options).await.map_err(|error| of(error.into(), &id))?;
         let stored = self.shared.sender.deliver(&outgoing, target, left()).await;
         let stored = stored.map_err(|error| of(error, &id))?;
@@ -79,6 +84,28 @@ impl Producer {
             return Err(of(error.into(), &id));
         }
         Ok(half)
+    }
+
+    /// Apache's brokers let a half message wait itself, and it is lost.
+    async fn check_brokers_keep(
+        &self,
+        topic: &str,
+        later: Later,
+        timeout: Duration,
+    ) -> Result<(), ClientError> {
+        let route = self.shared.sender.route_within(topic, timeout).await?;
+        let other = route.masters().find(|address| !self.client().keeps_delays(address));
+        let property = match later {
+            Later::Level(_) => property::DELAY,
+            Later::AtMs(_) => property::TIMER_DELIVER_MS,
+            Later::AfterMs(_) => property::TIMER_DELAY_MS,
+        };
+        match other {
+            Some(address) => {
+                Err(ClientError::NoDelayedTransactions { address: address.to_owned(), property })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Says what becomes of a transaction, and waits until the broker has taken it. It may be said again.

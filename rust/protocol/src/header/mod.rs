@@ -40,6 +40,9 @@ pub mod key {
     /// In the answer to a heartbeat: live members with other subscriptions ([`OtherSubscription`](crate::body::OtherSubscription)),
     /// a JSON list. RocketPy's own; others ignore it.
     pub const OTHER_SUBSCRIPTIONS: &str = "rocketpyOtherSubscriptions";
+    /// In the answer to a heartbeat, `true`: a transaction may have a delay, which begins with the commit. RocketPy's own; Apache's brokers
+    /// lose such a message.
+    pub const DELAYED_TRANSACTIONS: &str = "rocketpyDelayedTransactions";
     /// In UPDATE_CONSUMER_OFFSET, `true`: a person chose the offset, for a group whose members have stopped. RocketPy's own;
     /// Apache's brokers ignore it.
     pub const IS_RESET: &str = "rocketpyReset";

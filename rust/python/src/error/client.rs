@@ -46,7 +46,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidRecallHandle { .. }
         | ClientError::NoRequest { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
-        ClientError::Unsupported { .. } => "NotSupportedError",
+        ClientError::Unsupported { .. } | ClientError::NoDelayedTransactions { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {
             "TopicNotFoundError"
         }
