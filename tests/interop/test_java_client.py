@@ -3,6 +3,7 @@
 Shows wire and stored-message compatibility on one broker; says nothing of durability.
 """
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from peers import Java, finish, json_lines
 from rocketpy import Admin, Producer
 from sdk import fresh, in_order, messages, read, reply_to, send
+from waiting import wait_until
 
 COUNT = 20
 
@@ -151,3 +153,21 @@ def test_apache_tools_find_messages_by_key_by_unique_key_and_by_id(java: Java, r
         [found] = java.drive(home, command, rocketpy_address, topic, asked)
         assert (found["queue_id"], found["queue_offset"]) == (one["queue_id"], one["queue_offset"]), command
         assert found["body"] == "found-2"
+
+
+def test_a_running_java_consumer_goes_where_mqadmin_resets_its_group(java: Java, rocketpy_address: str, home: Path):
+    """By the time of its queues' beginning. The member itself is not asked: its next pulls are answered from there."""
+    topic, group = fresh("java-reset"), fresh("java-resetting")
+    send(rocketpy_address, messages(topic, 10, "again"))
+    running = java.start_driver(home / "reader", "push", rocketpy_address, topic, "20", group)
+    with Admin(rocketpy_address) as admin:
+
+        def has_read() -> bool:
+            return sum(admin.committed_offset(group, queue) or 0 for queue in admin.queues(topic)) == 10
+
+        wait_until(has_read, process=running)
+    options = (f"-Drocketmq.home.dir={home}", f"-Drocketmq.namesrv.addr={rocketpy_address}")
+    command = ["resetOffsetByTime", "-g", group, "-t", topic, "-s", "0"]
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    subprocess.run(java.command(main, home, *command, options=options), check=True, stdout=subprocess.DEVNULL)
+    assert sorted(one["body"] for one in finish(running)) == sorted(2 * [f"again-{number}" for number in range(10)])
