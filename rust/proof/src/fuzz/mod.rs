@@ -6,6 +6,7 @@
 //!
 //! It cannot show that damage is noticed: the simulated disk does that.
 
+mod later;
 mod record;
 mod seed;
 mod store;
@@ -32,6 +33,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "json", run: wire::json, seeds: seed::json },
     Target { name: "record", run: record::record, seeds: seed::records },
     Target { name: "batch", run: record::batch, seeds: seed::batches },
+    Target { name: "sql", run: later::sql, seeds: later::expressions },
+    Target { name: "text", run: later::text, seeds: later::texts },
+    Target { name: "timer", run: later::timer, seeds: later::timers },
     Target { name: "import", run: store::import, seeds: seed::imports },
     Target { name: "checkpoint", run: store::checkpoint, seeds: || store_sample::seeds("checkpoint") },
     Target { name: "index", run: store::index, seeds: || store_sample::seeds("index") },
