@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from peers import Cpp, Java, apache_cluster, rocketpy_server, set_up_cpp, set_up_java
+from peers import Cpp, Go, Java, apache_cluster, rocketpy_server, set_up_cpp, set_up_go, set_up_java
 
 collect_ignore = ["cpp_driver.py", "cpp-env"]  # they belong to another environment
 
@@ -21,8 +21,15 @@ def cpp() -> Cpp:
 
 
 @pytest.fixture(scope="session")
+def go() -> Go:
+    return set_up_go()
+
+
+@pytest.fixture(scope="session")
 def rocketpy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with rocketpy_server(tmp_path_factory.mktemp("rocketpy")) as address:
+    """A server that asks soon how open transactions end, so that no test waits for it."""
+    settings = [f"--set={key}=1000" for key in ("transactionTimeOut", "transactionCheckInterval")]
+    with rocketpy_server(tmp_path_factory.mktemp("rocketpy"), *settings) as address:
         yield address
 
 

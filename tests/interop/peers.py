@@ -1,4 +1,4 @@
-"""The Apache peers of these tests: jars by Maven, the C++ client in an environment of its own, both set up once."""
+"""The Apache peers of these tests, set up once: jars by Maven, the Go client by go, the C++ client in its environment."""
 
 import fcntl
 import functools
@@ -83,7 +83,25 @@ class Cpp:
     python: str
 
     def drive(self, home: Path, *args: str) -> list[dict]:
-        return json_lines([self.python, str(HERE / "cpp_driver.py"), *args], home)
+        return finish(self.start_driver(home, *args))
+
+    def start_driver(self, home: Path, *args: str) -> subprocess.Popen:
+        home.mkdir(parents=True, exist_ok=True)
+        return start([self.python, str(HERE / "cpp_driver.py"), *args], home)
+
+
+@dataclass(frozen=True)
+class Go:
+    """The built driver of the Go client."""
+
+    program: str
+
+    def drive(self, home: Path, *args: str) -> list[dict]:
+        return finish(self.start_driver(home, *args))
+
+    def start_driver(self, home: Path, *args: str) -> subprocess.Popen:
+        home.mkdir(parents=True, exist_ok=True)
+        return start([self.program, *args], home)
 
 
 class StoreDriver:
@@ -139,6 +157,12 @@ def finish(process: subprocess.Popen) -> list[dict]:
     lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     assert process.returncode == 0, f"exit code {process.returncode}: {err[-4000:]}\n{len(lines)} lines: {lines[-3:]}"
     return lines
+
+
+def stop(process: subprocess.Popen) -> list[dict]:
+    """Ends a driver that waits for SIGTERM; returns the JSON objects that it printed."""
+    process.terminate()
+    return finish(process)
 
 
 def json_lines(command: list[str], home: Path | None = None) -> list[dict]:
@@ -203,6 +227,22 @@ def set_up_cpp() -> Cpp:
             subprocess.run([str(python), "-m", "pip", "install", "-q", CPP_PACKAGE], check=True)
             (home / "ready").touch()
     return Cpp(str(python))
+
+
+def set_up_go() -> Go:
+    """Builds the driver, and the client with it; kept until its sources change."""
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        missing("go is not on the path, and Apache's Go client needs it")
+    folder = HERE / "go"
+    wanted = "".join((folder / name).read_text() for name in ("go.mod", "go.sum", "driver.go"))
+    program, stamp = BUILD / "go-driver", BUILD / "stamp-go"
+    with only_one(BUILD / "lock-go"):
+        if not stamp.exists() or stamp.read_text() != wanted:
+            environment = os.environ | {"GOFLAGS": "-mod=readonly"}
+            subprocess.run([go, "build", "-o", str(program), "."], cwd=folder, env=environment, check=True)
+            stamp.write_text(wanted)
+    return Go(str(program))
 
 
 def connect(port: int, timeout: float) -> socket.socket:

@@ -1,0 +1,386 @@
+// Drives Apache's Go client from the interoperability tests: one command a run, one JSON object a line on standard
+// output, exit code 0 only when all that was asked for happened.
+//
+//	driver send NAMESRV TOPIC COUNT PREFIX [TAG] [DELAY_LEVEL]
+//	driver keyed|transaction|ask NAMESRV TOPIC COUNT PREFIX
+//	driver push NAMESRV TOPIC COUNT GROUP [EXPRESSION]
+//	driver orderly|fail|answer NAMESRV TOPIC COUNT GROUP
+//
+// Message i of a producer has body PREFIX-i, key PREFIX-i and the property "origin" with the value "go".
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+	"github.com/apache/rocketmq-client-go/v2/rlog"
+)
+
+const timeout = 60 * time.Second
+
+type arguments struct {
+	command, topic string
+	servers        []string
+	count          int
+	name           string // a producer's prefix, a consumer's group
+	rest           []string
+}
+
+// handler is what a consumer does with one message.
+type handler func(context.Context, *primitive.MessageExt) (consumer.ConsumeResult, error)
+
+func main() {
+	rlog.SetLogLevel("error")
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) < 5 {
+		return fmt.Errorf("too few arguments: %q", args)
+	}
+	count, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	given := arguments{args[0], args[2], []string{args[1]}, count, args[4], append(args[5:], "", "")}
+	commands := map[string]func(arguments) error{
+		"send": send, "keyed": send, "transaction": transactions, "ask": ask,
+		"push": push, "orderly": orderly, "fail": fail, "answer": answer,
+	}
+	command, known := commands[given.command]
+	if !known {
+		return fmt.Errorf("unknown command: %s", given.command)
+	}
+	return command(given)
+}
+
+// messages gives those of `keyed` one of three sharding keys each, in turn.
+func messages(given arguments) []*primitive.Message {
+	var all []*primitive.Message
+	for i := 0; i < given.count; i++ {
+		text := fmt.Sprintf("%s-%d", given.name, i)
+		message := primitive.NewMessage(given.topic, []byte(text)).WithKeys([]string{text})
+		message.WithProperty("origin", "go")
+		switch given.command {
+		case "keyed":
+			message.WithShardingKey(strconv.Itoa(i % 3))
+		case "send":
+			message.WithTag(given.rest[0])
+			message.WithProperty(primitive.PropertyDelayTimeLevel, given.rest[1])
+		}
+		all = append(all, message)
+	}
+	return all
+}
+
+func options(given arguments, group string) []producer.Option {
+	return []producer.Option{producer.WithNameServer(given.servers), producer.WithGroupName(group)}
+}
+
+func startProducer(given arguments, group string) (rocketmq.Producer, error) {
+	selector := producer.WithQueueSelector(producer.NewHashQueueSelector())
+	started, err := rocketmq.NewProducer(append(options(given, group), selector)...)
+	if err != nil {
+		return nil, err
+	}
+	return started, started.Start()
+}
+
+func send(given arguments) error {
+	sender, err := startProducer(given, "interop-go-producer")
+	if err != nil {
+		return err
+	}
+	for _, message := range messages(given) {
+		result, err := sender.SendSync(context.Background(), message)
+		if err != nil {
+			return err
+		}
+		printResult(result)
+	}
+	return sender.Shutdown()
+}
+
+// payments says how each transaction ends: message i is committed (i % 4 = 0), rolled back (1), or left open and then
+// committed (2) or rolled back (3) when the broker asks.
+type payments struct {
+	lock  sync.Mutex
+	asked map[string]bool
+}
+
+func (p *payments) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {
+	switch number(message) % 4 {
+	case 0:
+		return primitive.CommitMessageState
+	case 1:
+		return primitive.RollbackMessageState
+	}
+	return primitive.UnknowState
+}
+
+func (p *payments) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	if key := message.GetKeys(); !p.asked[key] {
+		p.asked[key] = true
+		printLine(map[string]interface{}{"asked": key})
+	}
+	if number(&message.Message)%4 == 2 {
+		return primitive.CommitMessageState
+	}
+	return primitive.RollbackMessageState
+}
+
+func number(message *primitive.Message) int {
+	text := message.GetKeys()
+	value, err := strconv.Atoi(text[strings.LastIndex(text, "-")+1:])
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func transactions(given arguments) error {
+	payer, err := rocketmq.NewTransactionProducer(&payments{asked: map[string]bool{}}, options(given, "interop-go-payer")...)
+	if err != nil {
+		return err
+	}
+	if err := payer.Start(); err != nil {
+		return err
+	}
+	for _, message := range messages(given) {
+		result, err := payer.SendMessageInTransaction(context.Background(), message)
+		if err != nil {
+			return err
+		}
+		printResult(result.SendResult)
+	}
+	// The client answers the broker after its listener has returned, and says nothing of it: the test knows when.
+	if err := untilStopped(); err != nil {
+		return err
+	}
+	return payer.Shutdown()
+}
+
+// ask sends requests one after the other, the odd ones with a callback, and prints each reply.
+func ask(given arguments) error {
+	asker, err := startProducer(given, "interop-go-asker")
+	if err != nil {
+		return err
+	}
+	for i, request := range messages(given) {
+		reply, err := (*primitive.Message)(nil), error(nil)
+		if i%2 == 0 {
+			reply, err = asker.Request(context.Background(), timeout, request)
+		} else {
+			reply, err = askWithCallback(asker, request)
+		}
+		if err != nil {
+			return err
+		}
+		printLine(map[string]interface{}{"body": string(reply.Body)})
+	}
+	return asker.Shutdown()
+}
+
+func askWithCallback(asker rocketmq.Producer, request *primitive.Message) (*primitive.Message, error) {
+	type outcome struct {
+		reply *primitive.Message
+		err   error
+	}
+	came := make(chan outcome, 2) // the client calls back once more when the request expires
+	err := asker.RequestAsync(context.Background(), timeout, func(_ context.Context, reply *primitive.Message, err error) {
+		came <- outcome{reply, err}
+	}, request)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case one := <-came:
+		return one.reply, one.err
+	case <-time.After(timeout):
+		return nil, fmt.Errorf("no reply to %s", request.GetKeys())
+	}
+}
+
+// consume runs a push consumer until `handle` has succeeded with as many messages as were asked for.
+func consume(given arguments, handle handler, more ...consumer.Option) error {
+	reader, left, err := startConsumer(given, handle, more...)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-left:
+		return reader.Shutdown()
+	case <-time.After(timeout):
+		return fmt.Errorf("not all of %d messages came", given.count)
+	}
+}
+
+func startConsumer(given arguments, handle handler, more ...consumer.Option) (rocketmq.PushConsumer, <-chan struct{}, error) {
+	reader, err := rocketmq.NewPushConsumer(append([]consumer.Option{
+		consumer.WithNameServer(given.servers),
+		consumer.WithGroupName(given.name),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+	}, more...)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	var lock sync.Mutex
+	left, done := given.count, make(chan struct{})
+	onMessages := func(ctx context.Context, batch ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, message := range batch {
+			printMessage(message)
+			result, err := handle(ctx, message)
+			if err != nil || result != consumer.ConsumeSuccess {
+				return result, err
+			}
+			lock.Lock()
+			if left--; left == 0 {
+				close(done)
+			}
+			lock.Unlock()
+		}
+		return consumer.ConsumeSuccess, nil
+	}
+	if err := reader.Subscribe(given.topic, selector(given.rest[0]), onMessages); err != nil {
+		return nil, nil, err
+	}
+	return reader, done, reader.Start()
+}
+
+// selector takes tags, or after "sql:" an expression over properties.
+func selector(expression string) consumer.MessageSelector {
+	if strings.HasPrefix(expression, "sql:") {
+		return consumer.MessageSelector{Type: consumer.SQL92, Expression: strings.TrimPrefix(expression, "sql:")}
+	}
+	return consumer.MessageSelector{Type: consumer.TAG, Expression: expression}
+}
+
+func push(given arguments) error {
+	return consume(given, func(context.Context, *primitive.MessageExt) (consumer.ConsumeResult, error) {
+		return consumer.ConsumeSuccess, nil
+	})
+}
+
+// orderly suspends the queue of message 4 once, when it comes for the first time.
+func orderly(given arguments) error {
+	return consume(given, func(_ context.Context, message *primitive.MessageExt) (consumer.ConsumeResult, error) {
+		if number(&message.Message) == 4 && message.ReconsumeTimes == 0 {
+			return consumer.SuspendCurrentQueueAMoment, nil
+		}
+		return consumer.ConsumeSuccess, nil
+	}, consumer.WithConsumerOrder(true), consumer.WithSuspendCurrentQueueTimeMillis(10*time.Millisecond))
+}
+
+// fail handles no message, and prints each that comes, until the test ends it; after its one retry it is dead.
+func fail(given arguments) error {
+	reader, _, err := startConsumer(given, func(ctx context.Context, _ *primitive.MessageExt) (consumer.ConsumeResult, error) {
+		if concurrently, is := primitive.GetConcurrentlyCtx(ctx); is {
+			concurrently.DelayLevelWhenNextConsume = 1
+		}
+		return consumer.ConsumeRetryLater, nil
+	}, consumer.WithMaxReconsumeTimes(1))
+	if err != nil {
+		return err
+	}
+	if err := untilStopped(); err != nil {
+		return err
+	}
+	return reader.Shutdown()
+}
+
+// answer replies to requests with their text after "re:".
+func answer(given arguments) error {
+	replies, err := startProducer(given, "interop-go-replies")
+	if err != nil {
+		return err
+	}
+	err = consume(given, func(ctx context.Context, request *primitive.MessageExt) (consumer.ConsumeResult, error) {
+		reply, err := consumer.CreateReplyMessage(request, nil)
+		if err != nil {
+			return consumer.ConsumeRetryLater, err
+		}
+		reply.Body = append([]byte("re:"), request.Body...) // CreateReplyMessage takes a body and leaves it out
+		if _, err = replies.SendSync(ctx, reply); err != nil {
+			return consumer.ConsumeRetryLater, err
+		}
+		return consumer.ConsumeSuccess, nil
+	})
+	if err != nil {
+		return err
+	}
+	return replies.Shutdown()
+}
+
+// untilStopped waits for the test's SIGTERM.
+func untilStopped() error {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	select {
+	case <-stop:
+		return nil
+	case <-time.After(timeout):
+		return fmt.Errorf("nobody ended the driver")
+	}
+}
+
+func printResult(result *primitive.SendResult) {
+	status := "SEND_OK"
+	if result.Status != primitive.SendOK {
+		status = fmt.Sprint(result.Status)
+	}
+	printLine(map[string]interface{}{
+		"status":         status,
+		"msg_id":         result.MsgID,
+		"offset_msg_id":  result.OffsetMsgID,
+		"queue_id":       result.MessageQueue.QueueId,
+		"queue_offset":   result.QueueOffset,
+		"transaction_id": result.TransactionID,
+	})
+}
+
+func printMessage(message *primitive.MessageExt) {
+	printLine(map[string]interface{}{
+		"topic":        message.Topic,
+		"queue_id":     message.Queue.QueueId,
+		"queue_offset": message.QueueOffset,
+		"msg_id":       message.MsgId,
+		"tag":          orNull(message.GetTags()),
+		"keys":         orNull(message.GetKeys()),
+		"body":         string(message.Body),
+		"origin":       orNull(message.GetProperty("origin")),
+	})
+}
+
+func orNull(text string) interface{} {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+var output sync.Mutex
+
+func printLine(line map[string]interface{}) {
+	output.Lock()
+	defer output.Unlock()
+	if err := json.NewEncoder(os.Stdout).Encode(line); err != nil {
+		panic(err)
+	}
+}
