@@ -144,6 +144,8 @@ pub(crate) enum Refusal {
     GroupDisabled { group: String },
     #[error("consumer group {group} may not consume by broadcast (consumeBroadcastEnable=false)")]
     BroadcastDisabled { group: String },
+    #[error("consumer group {group} may not read topic {topic} (forbiddenTable of subscriptionGroup.json)")]
+    ReadForbidden { group: String, topic: String },
     #[error(
         "consumer group {group} has no live member; send a heartbeat first, or pull with a subscription of its own"
     )]
@@ -241,7 +243,8 @@ impl Refusal {
             | Self::BrokerNotReadable { .. }
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
-            | Self::BroadcastDisabled { .. } => response::NO_PERMISSION,
+            | Self::BroadcastDisabled { .. }
+            | Self::ReadForbidden { .. } => response::NO_PERMISSION,
             Self::TooManyHeld { .. }
             | Self::HeldBytes { .. }
             | Self::DiskReads { .. }

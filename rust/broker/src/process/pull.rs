@@ -237,6 +237,10 @@ fn check(
         return Err(Refusal::NoTopic { topic: header.topic.to_owned() });
     };
     let queue_id = check_readable(&topic, i64::from(header.queue_id))?;
+    if shared.groups.is_read_forbidden(&group.name, &topic.name) {
+        let (group, topic) = (group.name.clone(), topic.name.clone());
+        return Err(Refusal::ReadForbidden { group, topic });
+    }
     let filter = filter_of(shared, header, group)?;
     Ok(Pull {
         queue: QueueKey { topic: topic.name.as_str().into(), queue_id },
@@ -433,6 +437,7 @@ fn refusal_response(refusal: &Refusal) -> Response {
         Refusal::GroupDisabled { .. } => 2,
         Refusal::TopicNotReadable { .. } => 3,
         Refusal::BroadcastDisabled { .. } => 4,
+        Refusal::ReadForbidden { .. } => 5,
         _ => return response,
     };
     response.command.ext.push("forbiddenType", &forbidden_type.to_string());

@@ -22,12 +22,15 @@ use crate::{BrokerConfig, BrokerError};
 #[derive(Debug)]
 pub(crate) struct GroupTable {
     table: NamedTable<GroupConfig>,
-    /// Kept as it was read: only Apache's broker forbids topics to groups, and it may open this folder again.
+    /// Kept as it was read: only Apache's broker forbids topics to groups (353), and it may open this folder again.
     forbidden: Arc<Forbidden>,
     auto_create: bool,
     #[cfg(test)]
     pub(crate) gate: Arc<crate::testing::Gate>,
 }
+
+/// The bit of what a group may not read.
+const READ_FORBIDDEN: i32 = 1 << 2;
 
 type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
 
@@ -87,6 +90,15 @@ impl GroupTable {
 
     pub(crate) fn get(&self, name: &str) -> Option<Arc<GroupConfig>> {
         self.table.get(name)
+    }
+
+    /// Whether the group may not read the topic.
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 1.4: the bits of `forbiddenTable`.
+    pub(crate) fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
+        let forbidden = self.forbidden.get(group).and_then(|topics| topics.get(topic));
+        forbidden.is_some_and(|bits| bits & READ_FORBIDDEN != 0)
     }
 
     /// The group's configuration. A missing group is created when the broker may do so (`autoCreateSubscriptionGroup`).

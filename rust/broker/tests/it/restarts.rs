@@ -138,7 +138,8 @@ async fn tables_of_an_apache_broker_are_read() {
     RealDisk.replace(&tables.join("topics.json"), topics.as_bytes()).unwrap();
     let long = "g".repeat(150); // Apache 4 and early 5 had such groups, later versions keep them
     let groups = format!(
-        r#"{{"subscriptionGroupTable":{{"huge":{{"retryQueueNums":2147483647,"retryMaxTimes":-1}},"{long}":{{}},"../g":{{}}}}}}"#
+        r#"{{"subscriptionGroupTable":{{"huge":{{"retryQueueNums":2147483647,"retryMaxTimes":-1}},"{long}":{{}},"../g":{{}}}},
+            "forbiddenTable":{{"huge":{{"legacy":4,"open":1}}}}}}"#
     );
     RealDisk.replace(&tables.join("subscriptionGroup.json"), groups.as_bytes()).unwrap();
     let offsets = "{\"offsetTable\":{\"legacy@old-group\":{0:0,1:0},\"no-group\":{0:1}},\
@@ -151,6 +152,10 @@ async fn tables_of_an_apache_broker_are_read() {
     assert_eq!((groups["huge"].retry_queues, groups["huge"].retry_max_times), (16_384, 0));
     assert!(groups.contains_key(&long));
     assert!(!groups.contains_key("../g"));
+    let forbidden = fixture.pull(Pull { group: "huge", ..Pull::new("legacy", 0) }).await;
+    assert_eq!((forbidden.code, forbidden.command.ext.get("forbiddenType")), (16, Some("5")));
+    fixture.create_topic("open", 1).await;
+    assert_eq!(fixture.pull(Pull { group: "huge", ..Pull::new("open", 0) }).await.code, 19);
     assert_eq!(crate::topics::get(&fixture, "../outside").await.unwrap_err().code, 17);
     assert_eq!(crate::offsets::stored(&fixture, "old-group", "legacy", 1).await, Some(0));
 
