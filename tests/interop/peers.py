@@ -1,4 +1,4 @@
-"""The Apache peers of these tests, set up once: jars by Maven, the Go client by go, the C++ client in its environment."""
+"""The Apache peers of these tests, set up once: jars by Maven, the Go client by go, the C++ client with its Python."""
 
 import fcntl
 import functools
