@@ -76,6 +76,9 @@ pub enum StoreError {
     /// The store was shut down.
     #[error("the store is shut down")]
     ShutDown,
+    /// What is to be written stands for records that cannot be flushed.
+    #[error("nothing was changed: {0}")]
+    NotFlushed(FlushError),
     /// A key was looked up in a store that keeps no index.
     #[error("the store keeps no key index")]
     NoIndex,
@@ -166,7 +169,7 @@ impl StoreError {
             Self::InteriorDamage { .. } | Self::DamageAmongRecords { .. } => {
                 Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
             }
-            Self::Poisoned { .. } => {
+            Self::Poisoned { .. } | Self::NotFlushed(_) => {
                 Some("check the disk, then start again: recovery keeps what is durable".to_owned())
             }
             Self::BrokenEntry { .. } => Some(

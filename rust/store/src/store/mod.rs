@@ -31,6 +31,9 @@ use crate::record::{Appended, AppendedBatch, NewRecord};
 use crate::recovery::{RecoveryReport, recover};
 use crate::retention::Cleaned;
 
+/// Longest wait for a flush before other delay levels are written.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+
 /// An open store: commit log, consume queues, and the threads that keep them.
 ///
 /// All methods take `&self` and may be called from any thread. None needs a runtime. Dropping the store closes it. A
@@ -349,6 +352,8 @@ impl<D: Disk> Store<D> {
     /// On return the levels survive a power loss.
     #[doc(alias = "messageDelayLevel")]
     pub fn set_delay_levels(&self, levels: DelayLevels, from: PhysicalOffset) -> Result<(), StoreError> {
+        // A power cut must not take the records before `from`: others would lie there, by the old levels.
+        self.wait_flushed(self.max_physical_offset(), FLUSH_PATIENCE).map_err(StoreError::NotFlushed)?;
         let (delays, log) = (self.core.derived.delays(), &self.core.log);
         let root = &log.folder().root;
         Ok(delays.change(log.disk(), root, levels, from, self.min_physical_offset())?)
