@@ -66,7 +66,7 @@ struct State {
     /// Where the half queue ended at the start: what lies before may have been committed by a process that was killed before its mark.
     found_to: QueueOffset,
     /// How the latest of them ended.
-    ends: BTreeMap<QueueOffset, End>,
+    ends: VecDeque<(QueueOffset, End)>,
     /// Those that are being ended.
     at_work: HashSet<QueueOffset>,
     /// Those that were asked for: how often, and when the latest time was.
@@ -159,7 +159,7 @@ impl Transactions {
             next,
             over,
             found_to: bounds(system::HALF_TOPIC).max,
-            ends: BTreeMap::new(),
+            ends: VecDeque::new(),
             at_work: HashSet::new(),
             checks: BTreeMap::new(),
             unmarked: Vec::new(),
@@ -191,7 +191,7 @@ impl Transactions {
     pub(crate) fn claim(&self, half: QueueOffset) -> Claim {
         let mut state = self.state.lock();
         if state.is_over(half) && !planted::has(Bug::CommittedAgain) {
-            Claim::Over(state.ends.get(&half).copied())
+            Claim::Over(state.end_of(half))
         } else if state.at_work.insert(half) {
             Claim::Taken
         } else {
@@ -212,9 +212,9 @@ impl Transactions {
         state.at_work.remove(&half);
         state.checks.remove(&half);
         state.set_over(half);
-        state.ends.insert(half, end);
+        state.ends.push_back((half, end));
         if state.ends.len() > MOST_ENDS {
-            state.ends.pop_first();
+            state.ends.pop_front();
         }
         if !is_marked {
             state.unmarked.push(half);
@@ -284,6 +284,11 @@ impl Transactions {
 impl State {
     fn is_over(&self, half: QueueOffset) -> bool {
         half < self.next || self.over.contains(half.get())
+    }
+
+    /// How a half message ended, if that is remembered.
+    fn end_of(&self, half: QueueOffset) -> Option<End> {
+        self.ends.iter().rev().find(|(ended, _)| *ended == half).map(|(_, end)| *end)
     }
 
     /// The first half message from `half` on that is not over.
