@@ -24,9 +24,7 @@ from rocketmq.ffi import _CConsumeStatus, dll
 TIMEOUT_SECONDS = 60
 
 
-def messages(
-    topic: str, count: int, prefix: str, tag: str, body_bytes: int, delay_level: int
-) -> Iterator[Message]:
+def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int, delay_level: int) -> Iterator[Message]:
     for i in range(count):
         text = f"{prefix}-{i}"
         message = Message(topic)
@@ -86,9 +84,9 @@ def consume(command: str, name_server: str, topic: str, count: str, group: str, 
             "origin": (message.get_property("origin") or b"").decode() or None,
         }
         print(json.dumps(line), flush=True)
-        seen += 1
         if command == "fail" or (command == "orderly" and fails_once(line["body"])):
             return False
+        seen += 1
         if seen >= wanted:
             done.set()
         return True
