@@ -3,25 +3,28 @@
 Runs in an environment of its own, because the package shares its import name with others. One command a run, one
 JSON object a line on standard output, exit code 0 only when all that was asked for happened::
 
-    cpp_driver.py send|batch|oneway NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
-    cpp_driver.py push NAMESRV TOPIC COUNT GROUP [EXPRESSION]
+    cpp_driver.py send|batch|oneway|keyed NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES] [DELAY_LEVEL]
+    cpp_driver.py push|orderly|fail NAMESRV TOPIC COUNT GROUP [EXPRESSION]
 
 Message i of a producer has body PREFIX-i (padded with dots to BODY_BYTES), key PREFIX-i and the property
-``origin`` = ``cpp``.
+``origin`` = ``cpp``; with ``keyed`` it goes to queue i % 3. ``fail`` handles no message and ends by SIGTERM.
 """
 
 import json
 import os
+import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from rocketmq.client import Message, Producer, PushConsumer
+from rocketmq.client import Message, Producer, PushConsumer, RecvMessage
+from rocketmq.exceptions import ffi_check
+from rocketmq.ffi import _CConsumeStatus, dll
 
 TIMEOUT_SECONDS = 60
 
 
-def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int) -> Iterator[Message]:
+def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int, delay_level: int) -> Iterator[Message]:
     for i in range(count):
         text = f"{prefix}-{i}"
         message = Message(topic)
@@ -30,20 +33,33 @@ def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int) -> 
             message.set_tags(tag)
         message.set_body(text.ljust(body_bytes, "."))
         message.set_property("origin", "cpp")
+        if delay_level:
+            message.set_delay_time_level(delay_level)
         yield message
 
 
-def produce(command: str, name_server: str, topic: str, count: str, prefix: str, tag: str = "", body_bytes: str = "0"):
+def produce(
+    command: str,
+    name_server: str,
+    topic: str,
+    count: str,
+    prefix: str,
+    tag: str = "",
+    body_bytes: str = "0",
+    delay_level: str = "0",
+):
     producer = Producer("interop-cpp-producer")
     producer.set_namesrv_addr(name_server)
     producer.start()
-    todo = list(messages(topic, int(count), prefix, tag, int(body_bytes)))
+    todo = list(messages(topic, int(count), prefix, tag, int(body_bytes), int(delay_level)))
     if command == "batch":
         results = [producer.send_batch(todo)]
     elif command == "oneway":
         results = [producer.send_sync(todo[0])]  # a route and a connection first: one-way reports nothing
         for message in todo[1:]:
             producer.send_oneway(message)
+    elif command == "keyed":
+        results = [producer.send_orderly(message, number % 3) for number, message in enumerate(todo)]
     else:
         results = [producer.send_sync(message) for message in todo]
     for result in results:
@@ -51,10 +67,11 @@ def produce(command: str, name_server: str, topic: str, count: str, prefix: str,
     producer.shutdown()
 
 
-def push(name_server: str, topic: str, count: str, group: str, expression: str = "*"):
+def consume(command: str, name_server: str, topic: str, count: str, group: str, expression: str = "*"):
     wanted, seen, done = int(count), 0, threading.Event()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # in the library's threads too
 
-    def on_message(message):
+    def on_message(message: RecvMessage) -> bool:
         nonlocal seen
         line = {
             "topic": message.topic,
@@ -67,23 +84,52 @@ def push(name_server: str, topic: str, count: str, group: str, expression: str =
             "origin": (message.get_property("origin") or b"").decode() or None,
         }
         print(json.dumps(line), flush=True)
+        if command == "fail" or (command == "orderly" and fails_once(line["body"])):
+            return False
         seen += 1
         if seen >= wanted:
             done.set()
+        return True
 
-    consumer = PushConsumer(group)
+    consumer = PushConsumer(group, orderly=command == "orderly")
     consumer.set_namesrv_addr(name_server)
     consumer.set_thread_count(1)
-    consumer.subscribe(topic, on_message, expression)
+    consumer.set_message_batch_max_size(1)
+    subscribe(consumer, topic, on_message, expression)
     consumer.start()
-    if not done.wait(TIMEOUT_SECONDS):
+    if command == "fail":
+        if signal.sigtimedwait([signal.SIGTERM], TIMEOUT_SECONDS) is None:
+            sys.exit("nobody ended the driver")
+    elif not done.wait(TIMEOUT_SECONDS):
         sys.exit(f"still missing: {wanted - seen}")
     consumer.shutdown()
 
 
+failed: set[str] = set()
+
+
+def fails_once(body: str) -> bool:
+    """Whether this is the first time that message 4 comes."""
+    if not body.endswith("-4") or body in failed:
+        return False
+    failed.add(body)
+    return True
+
+
+def subscribe(consumer: PushConsumer, topic: str, handles: Callable[[RecvMessage], bool], expression: str) -> None:
+    """As ``PushConsumer.subscribe``, whose callback cannot fail: raised through ctypes, an error becomes a success."""
+
+    def on_message(_consumer, handle) -> int:
+        handled = handles(RecvMessage(handle))
+        return (_CConsumeStatus.CONSUME_SUCCESS if handled else _CConsumeStatus.RECONSUME_LATER).value
+
+    ffi_check(dll.Subscribe(consumer._handle, topic.encode(), expression.encode()))
+    consumer._register_callback(on_message)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "push":
-        push(*sys.argv[2:])
+    if sys.argv[1] in ("push", "orderly", "fail"):
+        consume(*sys.argv[1:])
     else:
         produce(*sys.argv[1:])
     sys.stdout.flush()

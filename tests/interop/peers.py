@@ -1,4 +1,4 @@
-"""The Apache peers of these tests, set up once: jars by Maven, the Go client by go, the C++ client with its Python."""
+"""The Apache peers of these tests, set up once: jars by Maven, the Go driver, the C++ client in its environment."""
 
 import fcntl
 import functools
@@ -261,12 +261,12 @@ def accepts(port: int) -> bool:
     return True
 
 
-def ask(port: int, code: int, **fields: object) -> int:
+def ask(port: int, code: int, body: bytes = b"", **fields: object) -> int:
     """Sends one request with a frame made by hand; returns the code of the answer."""
     texts = {name: str(value) for name, value in fields.items()}
     header = json.dumps({"code": code, "version": 409, "opaque": 1, "flag": 0, "extFields": texts}).encode()
     with connect(port, timeout=60) as connection:
-        connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
         stream = connection.makefile("rb")
         _length, header_length = struct.unpack(">II", stream.read(8))
         return json.loads(stream.read(header_length & 0xFFFFFF))["code"]
@@ -292,6 +292,12 @@ def make_topic(port: int, topic: str) -> bool:
         order="false",
     )
     return answer == 0
+
+
+def allow_retries(port: int, group: str, times: int) -> bool:
+    """Asks a broker to give a group's messages up after so many retries."""
+    wanted = {"groupName": group, "retryMaxTimes": times}
+    return ask(port, 200, json.dumps(wanted).encode()) == 0
 
 
 def server_command() -> list[str]:

@@ -79,3 +79,11 @@ def line(message) -> dict:
 
 def in_order(lines: list[dict]) -> list[dict]:
     return sorted(lines, key=lambda one: (one["queue_id"], one["queue_offset"]))
+
+
+def by_queue(lines: list[dict]) -> dict[int, list[str]]:
+    """The bodies of each queue, in the order in which they came."""
+    found: dict[int, list[str]] = {}
+    for one in sorted(lines, key=lambda one: one["queue_id"]):
+        found.setdefault(one["queue_id"], []).append(one["body"])
+    return found

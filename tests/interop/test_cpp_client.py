@@ -2,8 +2,10 @@
 
 import pytest
 
-from peers import Cpp, Java
-from sdk import fresh, in_order, messages, read, send
+from peers import Cpp, Java, allow_retries, stop
+from rocketpy import Admin
+from sdk import by_queue, fresh, in_order, messages, read, send
+from waiting import wait_until
 
 COUNT = 20
 
@@ -41,3 +43,43 @@ def test_java_reads_what_the_cpp_producer_sends(cpp: Cpp, java: Java, rocketpy_a
     lines = java.drive(home, "push", rocketpy_address, topic, "10", fresh("java-group"))
     assert sorted(one["body"] for one in lines) == sorted(f"c-{i}" for i in range(10))
     assert {one["origin"] for one in lines} == {"cpp"}
+
+
+def test_the_cpp_client_keeps_order_waits_for_delays_and_gives_up_what_it_fails_at(
+    cpp: Cpp, rocketpy_address: str, home
+):
+    """One test, because the client's first retry comes after 10 s: the rest is done meanwhile.
+
+    It fails at one message only: of several that come in one pull the client gives all back after the first failure.
+
+    One member reads all queues: that a lock keeps a second one away is not shown. Nor are transactions and requests,
+    which this version of the client does not have.
+    """
+    topic, order, later, group = fresh("cpp-fails"), fresh("cpp-order"), fresh("cpp-later"), fresh("cpp-failing")
+    [sent] = cpp.drive(home, "send", rocketpy_address, topic, "1", "hard", "TagA")
+    with Admin(rocketpy_address) as admin:
+        [broker] = admin.brokers()
+        assert allow_retries(int(broker.addresses[0].rsplit(":", 1)[1]), group, 1)  # the client itself sets no limit
+        admin.create_topic(f"%RETRY%{group}", queues=1)  # as in test_java_client.py
+        failing = cpp.start_driver(home, "fail", rocketpy_address, topic, "1", group)
+
+        cpp.drive(home, "keyed", rocketpy_address, order, "30", "o")
+        came = cpp.drive(home, "orderly", rocketpy_address, order, "30", fresh("cpp-orderly"))
+        expected = by_queue(in_order(read(rocketpy_address, order, 30)))
+        assert [bodies[:2] for bodies in expected.values()] == [["o-0", "o-3"], ["o-1", "o-4"], ["o-2", "o-5"]]
+        expected[1].insert(1, "o-4")  # the driver fails at it once
+        assert by_queue(came) == expected
+
+        cpp.drive(home, "send", rocketpy_address, later, "3", "late", "TagA", "0", "1")
+        for one in read(rocketpy_address, later, 3):
+            message = admin.message(later, one["msg_id"])
+            assert message is not None
+            assert message.stored_at_ms - message.born_at_ms >= 1000, one
+
+        dead = f"%DLQ%{group}"
+        wait_until(lambda: dead in admin.topics(), "the first dead letter", process=failing)
+        [line] = read(rocketpy_address, dead, 1)
+        [letter] = admin.dead_letters(group)
+    assert (line["keys"], line["tag"], line["origin"]) == ("hard-0", "TagA", "cpp")
+    assert (letter.topic, letter.message.msg_id) == (topic, sent["msg_id"])
+    assert [one["keys"] for one in stop(failing)] == ["hard-0", "hard-0"]

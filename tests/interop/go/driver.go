@@ -43,6 +43,7 @@ type handler func(context.Context, *primitive.MessageExt) (consumer.ConsumeResul
 
 func main() {
 	rlog.SetLogLevel("error")
+	signal.Notify(stop, syscall.SIGTERM)
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -121,6 +122,7 @@ func send(given arguments) error {
 type payments struct {
 	lock  sync.Mutex
 	asked map[string]bool
+	open  sync.WaitGroup
 }
 
 func (p *payments) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {
@@ -139,6 +141,7 @@ func (p *payments) CheckLocalTransaction(message *primitive.MessageExt) primitiv
 	if key := message.GetKeys(); !p.asked[key] {
 		p.asked[key] = true
 		printLine(map[string]interface{}{"asked": key})
+		p.open.Done()
 	}
 	if number(&message.Message)%4 == 2 {
 		return primitive.CommitMessageState
@@ -156,7 +159,9 @@ func number(message *primitive.Message) int {
 }
 
 func transactions(given arguments) error {
-	payer, err := rocketmq.NewTransactionProducer(&payments{asked: map[string]bool{}}, options(given, "interop-go-payer")...)
+	listener := &payments{asked: map[string]bool{}}
+	listener.open.Add(given.count / 4 * 2)
+	payer, err := rocketmq.NewTransactionProducer(listener, options(given, "interop-go-payer")...)
 	if err != nil {
 		return err
 	}
@@ -174,6 +179,7 @@ func transactions(given arguments) error {
 	if err := untilStopped(); err != nil {
 		return err
 	}
+	listener.open.Wait()
 	return payer.Shutdown()
 }
 
@@ -194,6 +200,10 @@ func ask(given arguments) error {
 			return err
 		}
 		printLine(map[string]interface{}{"body": string(reply.Body)})
+	}
+	// The client confirms a reply after it has handed it over: the one who replied has to see that.
+	if err := untilStopped(); err != nil {
+		return err
 	}
 	return asker.Shutdown()
 }
@@ -291,10 +301,7 @@ func orderly(given arguments) error {
 // fail handles no message, and prints each that comes, until the test ends it; after its one retry it is dead.
 func fail(given arguments) error {
 	reader, _, err := startConsumer(given, func(ctx context.Context, _ *primitive.MessageExt) (consumer.ConsumeResult, error) {
-		if concurrently, is := primitive.GetConcurrentlyCtx(ctx); is {
-			concurrently.DelayLevelWhenNextConsume = 1
-		}
-		return consumer.ConsumeRetryLater, nil
+		return retrySoon(ctx), nil
 	}, consumer.WithMaxReconsumeTimes(1))
 	if err != nil {
 		return err
@@ -305,7 +312,15 @@ func fail(given arguments) error {
 	return reader.Shutdown()
 }
 
-// answer replies to requests with their text after "re:".
+func retrySoon(ctx context.Context) consumer.ConsumeResult {
+	if concurrently, is := primitive.GetConcurrentlyCtx(ctx); is {
+		concurrently.DelayLevelWhenNextConsume = 1
+	}
+	return consumer.ConsumeRetryLater
+}
+
+// answer replies to requests with their text after "re:". The client tells the broker of its producers a second after
+// their start only, unless they ask on a new topic; until then no reply reaches them, and the request comes again.
 func answer(given arguments) error {
 	replies, err := startProducer(given, "interop-go-replies")
 	if err != nil {
@@ -318,7 +333,7 @@ func answer(given arguments) error {
 		}
 		reply.Body = append([]byte("re:"), request.Body...) // CreateReplyMessage takes a body and leaves it out
 		if _, err = replies.SendSync(ctx, reply); err != nil {
-			return consumer.ConsumeRetryLater, err
+			return retrySoon(ctx), nil
 		}
 		return consumer.ConsumeSuccess, nil
 	})
@@ -328,10 +343,10 @@ func answer(given arguments) error {
 	return replies.Shutdown()
 }
 
+var stop = make(chan os.Signal, 1)
+
 // untilStopped waits for the test's SIGTERM.
 func untilStopped() error {
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
 	select {
 	case <-stop:
 		return nil
