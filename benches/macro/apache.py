@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -53,7 +54,7 @@ COUNTS = {
     "pull": 1_000_000,
     "filter": 1_000_000,
     "delay": 100_000,
-    "timer": 0,  # --per-second times --seconds
+    "timer": 0,  # --per-second for --seconds
     "transaction": 100_000,
     "send-back": 50_000,
 }
@@ -82,6 +83,8 @@ FIGURES = {
 }
 
 Figures = dict[str, float]
+Line = dict[str, Any]
+"""What the load program prints."""
 
 
 @dataclass(frozen=True)
@@ -144,19 +147,19 @@ def wait_for_rest(pid: int) -> None:
             return
 
 
-def next_line(process: subprocess.Popen, show: Callable[[dict], None]) -> dict:
+def next_line(process: subprocess.Popen[str], show: Callable[[Line], None]) -> Line:
     """The next object that is not progress."""
     assert process.stdout is not None
     for text in process.stdout:
         if text.startswith("{"):
-            line = json.loads(text)
+            line: Line = json.loads(text)
             if "doing" not in line:
                 return line
             show(line)
     raise RuntimeError(f"the load ended with {process.wait()}")
 
 
-def take_turn(broker: Broker, command: list[str], log: Path, show: Callable[[dict], None]) -> Figures:
+def take_turn(broker: Broker, command: list[str], log: Path, show: Callable[[Line], None]) -> Figures:
     """Runs the load on a broker; returns what it says and what the broker took for it."""
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
@@ -222,7 +225,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=COUNTS, default=list(COUNTS), help="default: all")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each broker; default: 2")
-    parser.add_argument("--scale", type=float, default=1.0, help="part of all counts; default: 1")
+    parser.add_argument("--scale", type=float, default=1.0, help="part of all counts and of --per-second; default: 1")
     parser.add_argument("--waiting", type=int, default=200_000, help="timers a day ahead; default: 200000")
     parser.add_argument("--per-second", type=int, default=2_000, help="timers due a second; default: 2000")
     parser.add_argument("--seconds", type=int, default=10, help="how long timers become due; default: 10")
@@ -234,16 +237,75 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def load_of(row: str, options: argparse.Namespace) -> list[str]:
+    """Arguments of the load program: messages, those of the warm-up, waiting timers, timers a second, queues."""
+    per_second = max(1, int(options.per_second * options.scale))
+    count = per_second * options.seconds if row == "timer" else max(100, int(COUNTS[row] * options.scale))
+    warm_up = max(WARM_UP_LEAST, int(count * WARM_UP_PART))
+    waiting = max(1, int(options.waiting * options.scale))
+    return [str(number) for number in (count, warm_up, waiting, per_second, QUEUES)]
+
+
+class Turns:
+    """Takes the turns of both brokers, and shows how far they are."""
+
+    def __init__(self, options: argparse.Namespace, java: Java, folder: Path, progress: Progress) -> None:
+        program = (options.server or ROOT / BINARY).absolute()
+        self.options, self.folder, self.progress = options, folder, progress
+        self.load = compiled(replace(java, tuning=("-XX:+UseParallelGC",)), folder / "classes")
+        self.brokers: dict[str, Callable[[Path], AbstractContextManager[Broker]]] = {
+            "RocketPy": lambda home: ours(program, home),
+            "Apache": lambda home: apache(replace(java, tuning=RUNBROKER), options.heap, home),
+        }
+
+    def rounds(self, row: str) -> dict[str, list[Figures]]:
+        """All turns of a row, the brokers one after the other."""
+        taken: dict[str, list[Figures]] = {name: [] for name in self.brokers}
+        for number in range(self.options.rounds):
+            for name in self.brokers:
+                taken[name].append(self.turn(row, name, f"{row}, {name}, {number + 1} of {self.options.rounds}"))
+        return taken
+
+    def turn(self, row: str, name: str, title: str) -> Figures:
+        task = self.progress.add_task(f"{title}: starting", total=None)
+
+        def show(line: Line) -> None:
+            self.progress.update(
+                task, description=f"{title}: {line['doing']}", completed=line["done"], total=line["of"]
+            )
+
+        try:
+            with tempfile.TemporaryDirectory(dir=self.folder) as place:
+                home = Path(place)
+                with self.brokers[name](home / "broker") as broker:
+                    texts = [broker.name_server, row, *load_of(row, self.options)]
+                    command = self.load.command("Load", home / "load", *texts, options=("-Xmx2g",))
+                    figures = take_turn(broker, command, home / "load.log", show)
+        except (RuntimeError, AssertionError) as error:
+            raise RuntimeError(f"{title}: {error}") from error
+        finally:
+            self.progress.remove_task(task)
+        self.progress.print(f"{title}: {figures['messages_per_s']:,.0f} messages/s")
+        return figures
+
+
+def save(options: argparse.Namespace, taken: dict[str, dict[str, list[Figures]]]) -> Path:
+    path = ROOT / "benches" / "results" / "apache.json"
+    machine = {"processors": os.cpu_count(), "machine": platform.machine()}
+    settings = {name: value for name, value in vars(options).items() if name not in ("server", "save")}
+    rows = {row: {"ratio": ratios(rounds), **rounds} for row, rounds in taken.items()}
+    path.write_text(json.dumps({"machine": machine, "options": settings, "rows": rows}, indent=1) + "\n")
+    return path
+
+
 def main() -> int:
     options = arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the brokers too
     if options.server is None:
         subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], cwd=ROOT, check=True)
-    program = (options.server or ROOT / BINARY).absolute()
     console = Console(width=None if sys.stdout.isatty() else 160)
     with console.status("bringing Apache's jars"):
         java = set_up_java()
-    counts = COUNTS | {"timer": options.per_second * options.seconds}
     taken: dict[str, dict[str, list[Figures]]] = {}
     failures = []
     (ROOT / "target").mkdir(exist_ok=True)
@@ -251,44 +313,15 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="rocketpy-bench-", dir=ROOT / "target") as folder,
         Progress(console=console) as progress,
     ):
-        load = compiled(replace(java, tuning=("-XX:+UseParallelGC",)), Path(folder, "classes"))
-        brokers: dict[str, Callable[[Path], AbstractContextManager[Broker]]] = {
-            "RocketPy": lambda home: ours(program, home),
-            "Apache": lambda home: apache(replace(java, tuning=RUNBROKER), options.heap, home),
-        }
+        turns = Turns(options, java, Path(folder), progress)
         for row in options.rows:
-            count = max(100, int(counts[row] * options.scale))
-            warm_up = max(WARM_UP_LEAST, int(count * WARM_UP_PART))
-            numbers = [count, warm_up, max(1, int(options.waiting * options.scale)), options.per_second, QUEUES]
-            taken[row] = {name: [] for name in brokers}
             try:
-                for turn in range(options.rounds):
-                    for name, broker in brokers.items():
-                        title = f"{row}, {name}, {turn + 1} of {options.rounds}"
-                        task = progress.add_task(f"{title}: starting", total=None)
-
-                        def show(line: dict, task: int = task, title: str = title) -> None:
-                            about = f"{title}: {line['doing']}"
-                            progress.update(task, description=about, completed=line["done"], total=line["of"])
-
-                        with tempfile.TemporaryDirectory(dir=folder) as home, broker(Path(home, "broker")) as running:
-                            texts = [running.name_server, row, *map(str, numbers)]
-                            command = load.command("Load", Path(home, "load"), *texts, options=("-Xmx2g",))
-                            figures = take_turn(running, command, Path(home, "load.log"), show)
-                        taken[row][name].append(figures)
-                        progress.remove_task(task)
-                        progress.print(f"{title}: {figures['messages_per_s']:,.0f} messages/s")
-            except (RuntimeError, AssertionError) as error:
-                failures.append(f"{row}, {name}: {error}")
-                del taken[row]
+                taken[row] = turns.rounds(row)
+            except RuntimeError as error:  # the other rows are worth having
+                failures.append(str(error))
     show_table(console, taken)
     if options.save:
-        path = ROOT / "benches" / "results" / "apache.json"
-        machine = {"processors": os.cpu_count(), "machine": platform.machine()}
-        settings = {name: str(value) for name, value in vars(options).items() if name not in ("server", "save")}
-        rows = {row: {"ratio": ratios(rounds), **rounds} for row, rounds in taken.items()}
-        path.write_text(json.dumps({"machine": machine, "options": settings, "rows": rows}, indent=1) + "\n")
-        console.print(f"written to {path.relative_to(ROOT)}")
+        console.print(f"written to {save(options, taken).relative_to(ROOT)}")
     for failure in failures:
         console.print(failure, style="red", markup=False)
     return 1 if failures else 0

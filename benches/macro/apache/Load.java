@@ -137,6 +137,11 @@ public final class Load {
             }
             check(producer.send(batch));
         });
+        if (row.equals("filter")) { // SQL92 only goes to a broker whose version a heartbeat has brought
+            MQClientInstance client = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+            client.updateTopicRouteInfoFromNameServer(topic);
+            client.sendHeartbeatToAllBrokerWithLock();
+        }
         if (row.equals("send-back")) {
             pulled = Collections.synchronizedList(new ArrayList<>(count));
             new Reading(topic, "*", count, pulled::add).finish();
