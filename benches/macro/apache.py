@@ -300,7 +300,11 @@ def save(options: argparse.Namespace, taken: dict[str, dict[str, list[Figures]]]
 
 def main() -> int:
     options = arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the brokers too
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # stops the brokers too, also where a shell started it in the background
+        signal.signal(number, signal.default_int_handler)
     if options.server is None:
         subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], cwd=ROOT, check=True)
     console = Console(width=None if sys.stdout.isatty() else 160)
