@@ -51,6 +51,8 @@ class Java:
 
     java: str
     class_path: str
+    tuning: tuple[str, ...] = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    """Garbage collection and compilation; the default starts soonest."""
 
     def command(self, main: str, home: Path, *args: str, options: tuple[str, ...] = ()) -> list[str]:
         home.mkdir(parents=True, exist_ok=True)
@@ -59,8 +61,7 @@ class Java:
             *ADD_OPENS,
             f"-Duser.home={home}",
             f"-Drocketmq.client.logRoot={home}/logs",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *self.tuning,
             *options,
             "-cp",
             self.class_path,
@@ -339,7 +340,21 @@ def apache_cluster(
     topics: Iterable[str] = (),
     clean: bool = False,
 ) -> Iterator[str]:
-    """Apache's name server and broker on free ports of loopback; yields the name server's address.
+    """`apache_servers` that yield the name server's address only."""
+    with apache_servers(java, home, settings, topics, clean) as (address, _broker):
+        yield address
+
+
+@contextmanager
+def apache_servers(
+    java: Java,
+    home: Path,
+    settings: Mapping[str, object] | None = None,
+    topics: Iterable[str] = (),
+    clean: bool = False,
+    memory: tuple[str, ...] = ("-Xmx1g", "-XX:MaxDirectMemorySize=512m"),
+) -> Iterator[tuple[str, subprocess.Popen]]:
+    """Apache's name server and broker on free ports of loopback; yields the name server's address and the broker.
 
     The version is that of the jars. The store is `home/store` and the broker's configuration `home/broker.conf`; the
     broker ends by kill -9, or in order when `clean`. With `topics`, which are made, it is ready 10 s sooner: that long
@@ -369,7 +384,7 @@ def apache_cluster(
     processes: list[subprocess.Popen] = []
 
     def launch(main: str, *args: str) -> subprocess.Popen:
-        command = java.command(main, home, *args, options=("-Xmx1g", "-XX:MaxDirectMemorySize=512m"))
+        command = java.command(main, home, *args, options=memory)
         with (home / f"{main.rsplit('.', 1)[1]}.log").open("a") as log:
             process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
         processes.append(process)
@@ -387,7 +402,7 @@ def apache_cluster(
         for topic in topics or ["TBW102"]:
             known = functools.partial(has_route, name_server_port, topic)
             wait_until(known, f"Apache's broker's route of {topic}", process=broker)
-        yield address
+        yield address, broker
         if clean:
             broker.terminate()
             broker.wait(timeout=300)

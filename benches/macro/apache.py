@@ -1,0 +1,335 @@
+"""RocketPy beside Apache RocketMQ 5.5.0, in turns: rate, latency of a call, processor time and memory of the broker.
+
+    python benches/macro/apache.py --rows send pull --rounds 3
+    python benches/macro/apache.py --scale 0.01 --rounds 1    # does it run?
+
+Needs Maven, which brings Apache's jars, and a JDK 17. Each turn starts a broker on an empty store and gives it the load
+of one row. The load is the same Java program with Apache's client for both brokers (`apache/Load.java`): RocketPy's own
+client speaks to both too, but would measure itself where the client is the limit. Both brokers get the same
+configuration, and so acknowledge before the flush.
+
+Both JVMs are warmed up: a fifth of the load goes to a topic of its own first. Then the turn waits until the broker is
+at rest, and measures. Apache's JVM runs with the options of its `runbroker.sh` and a smaller heap (`--heap`), not
+touched in advance. The processor time is the broker's, without Apache's name server; the peak of memory (VmHWM) is of
+the whole turn, with the pages of mapped files. `delay` and `send-back` last until all messages came, a second after
+their last call.
+"""
+
+import argparse
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import rocketpy
+from process import BINARY, cpu_seconds, launched, peak_memory_bytes
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "interop")]
+
+from peers import (  # noqa: E402 - the tests have Apache's broker already
+    Java,
+    apache_servers,
+    set_up_java,
+    tools_for_java,
+    write_properties,
+)
+
+COUNTS = {
+    "send": 500_000,
+    "pull": 1_000_000,
+    "filter": 1_000_000,
+    "delay": 100_000,
+    "timer": 0,  # --per-second for --seconds
+    "transaction": 100_000,
+    "send-back": 50_000,
+}
+"""Messages of each row, before ``--scale``."""
+WARM_UP_PART, WARM_UP_LEAST = 0.2, 200
+QUEUES = 8
+TOPICS = ["warm", "load"]
+SETTINGS: dict[str, object] = {
+    "flushDiskType": "ASYNC_FLUSH",
+    "mappedFileSizeCommitLog": 1 << 30,
+    "diskMaxUsedSpaceRatio": 95,
+    "enablePropertyFilter": "true",
+    "timerWheelEnable": "true",
+}
+"""Configuration of both brokers; `peers.py` adds ports and longer patience to Apache's."""
+REST_CPU_PART = 0.2
+"""A broker is at rest when it takes less of a processor than this."""
+REST_WITHIN_S = 60
+FIGURES = {
+    "messages_per_s": ("messages/s", ",.0f"),
+    "call_p99_us": ("p99 of a call, us", ",.0f"),
+    "late_p50_ms": ("late, p50, ms", ",.0f"),
+    "late_p99_ms": ("late, p99, ms", ",.0f"),
+    "broker_cpu_s_per_million": ("broker CPU-s/M", ",.2f"),
+    "peak_memory_mb": ("broker peak, MB", ",.0f"),
+}
+
+Figures = dict[str, float]
+Line = dict[str, Any]
+"""What the load program prints."""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker that has the topics, and knows nothing else yet."""
+
+    pid: int
+    name_server: str
+
+
+def make_topics(broker: Broker) -> Broker:
+    with rocketpy.Admin(name_servers=[broker.name_server]) as admin:
+        for topic in TOPICS:
+            admin.create_topic(topic, queues=QUEUES)
+    return broker
+
+
+@contextmanager
+def ours(program: Path, home: Path) -> Iterator[Broker]:
+    home.mkdir()
+    write_properties(home / "broker.conf", SETTINGS)
+    options = ("--config", str(home / "broker.conf"))
+    with launched(program, home / "store", home / "ready.json", *options) as running:
+        yield make_topics(Broker(running.pid, running.name_server))
+
+
+@contextmanager
+def apache(java: Java, heap: str, home: Path) -> Iterator[Broker]:
+    memory = (f"-Xms{heap}", f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}")
+    with apache_servers(java, home, SETTINGS, TOPICS, memory=memory) as (address, process):
+        yield make_topics(Broker(process.pid, address))
+
+
+RUNBROKER = (
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-UseLargePages",
+)
+"""Of Apache's `runbroker.sh`, for a JDK 17."""
+
+
+def compiled(java: Java, classes: Path) -> Java:
+    """The load program on the class path of Apache's jars."""
+    source = Path(__file__).parent / "apache" / "Load.java"
+    command = [tools_for_java()["javac"], "-nowarn", "-cp", java.class_path, "-d", str(classes), str(source)]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    return replace(java, class_path=f"{classes}:{java.class_path}")
+
+
+def wait_for_rest(pid: int) -> None:
+    """Lets a broker finish what the preparation left: dispatch, flush, timers on their way into the wheel."""
+    until, used = time.monotonic() + REST_WITHIN_S, cpu_seconds(pid)
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        before, used = used, cpu_seconds(pid)
+        if used - before < 0.5 * REST_CPU_PART:
+            return
+
+
+def next_line(process: subprocess.Popen[str], show: Callable[[Line], None]) -> Line:
+    """The next object that is not progress."""
+    assert process.stdout is not None
+    for text in process.stdout:
+        if text.startswith("{"):
+            line: Line = json.loads(text)
+            if "doing" not in line:
+                return line
+            show(line)
+    raise RuntimeError(f"the load ended with {process.wait()}")
+
+
+def take_turn(broker: Broker, command: list[str], log: Path, show: Callable[[Line], None]) -> Figures:
+    """Runs the load on a broker; returns what it says and what the broker took for it."""
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+    try:
+        next_line(process, show)
+        show({"doing": "until the broker is at rest", "done": 0, "of": 1})
+        wait_for_rest(broker.pid)
+        before = cpu_seconds(broker.pid)
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        figures = next_line(process, show)
+        used = cpu_seconds(broker.pid) - before
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}: {log.read_text()[-2000:]}") from None
+    finally:
+        process.kill()
+        process.communicate()
+    return {
+        "messages_per_s": figures["messages"] / figures["seconds"],
+        "broker_cpu_s_per_million": used / figures["messages"] * 1e6,
+        "peak_memory_mb": peak_memory_bytes(broker.pid) / 1e6,
+        **figures,
+    }
+
+
+def ratios(rounds: dict[str, list[Figures]]) -> Figures:
+    """RocketPy to Apache in each round; the median of the rounds. None for what is zero or less at Apache."""
+    result = {}
+    for name in FIGURES:
+        pairs = [
+            (one[name], other[name])
+            for one, other in zip(rounds["RocketPy"], rounds["Apache"], strict=True)
+            if name in one and other.get(name, 0) > 0
+        ]
+        if pairs:
+            result[name] = statistics.median(one / other for one, other in pairs)
+    return result
+
+
+def show_table(console: Console, taken: dict[str, dict[str, list[Figures]]]) -> None:
+    table = Table("row", "figure", "RocketPy", "Apache", "ratio", title="median (least to most) of the rounds")
+    for row, rounds in taken.items():
+        ratio = ratios(rounds)
+        for name, (title, form) in FIGURES.items():
+            columns = []
+            for broker in rounds:
+                values = [figures[name] for figures in rounds[broker] if name in figures]
+                if values:
+                    columns.append(f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})")
+            if columns:
+                table.add_row(row, title, *columns, f"{ratio[name]:.2f}" if name in ratio else "")
+        for broker in rounds:
+            late = sum(figures.get("sent_late", 0) for figures in rounds[broker])
+            again = sum(figures.get("duplicates", 0) for figures in rounds[broker])
+            if late or again:
+                console.print(f"{row}, {broker}: {late} timers sent after their time, {again} messages came again")
+        table.add_section()
+    console.print(table)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", choices=COUNTS, default=list(COUNTS), help="default: all")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each broker; default: 2")
+    parser.add_argument("--scale", type=float, default=1.0, help="part of all counts and of --per-second; default: 1")
+    parser.add_argument("--waiting", type=int, default=200_000, help="timers a day ahead; default: 200000")
+    parser.add_argument("--per-second", type=int, default=2_000, help="timers due a second; default: 2000")
+    parser.add_argument("--seconds", type=int, default=10, help="how long timers become due; default: 10")
+    parser.add_argument("--heap", default="4g", help="of Apache's broker; default: 4g")
+    parser.add_argument(
+        "--server", type=Path, help="`rocketpy`, or `rocketpy-server` of another build; default: builds the release"
+    )
+    parser.add_argument("--save", action="store_true", help="writes benches/results/apache.json")
+    return parser.parse_args()
+
+
+def load_of(row: str, options: argparse.Namespace) -> list[str]:
+    """Arguments of the load program: messages, those of the warm-up, waiting timers, timers a second, queues."""
+    per_second = max(1, int(options.per_second * options.scale))
+    count = per_second * options.seconds if row == "timer" else max(100, int(COUNTS[row] * options.scale))
+    warm_up = max(WARM_UP_LEAST, int(count * WARM_UP_PART))
+    waiting = max(1, int(options.waiting * options.scale))
+    return [str(number) for number in (count, warm_up, waiting, per_second, QUEUES)]
+
+
+class Turns:
+    """Takes the turns of both brokers, and shows how far they are."""
+
+    def __init__(self, options: argparse.Namespace, java: Java, folder: Path, progress: Progress) -> None:
+        program = (options.server or ROOT / BINARY).absolute()
+        self.options, self.folder, self.progress = options, folder, progress
+        self.load = compiled(replace(java, tuning=("-XX:+UseParallelGC",)), folder / "classes")
+        self.brokers: dict[str, Callable[[Path], AbstractContextManager[Broker]]] = {
+            "RocketPy": lambda home: ours(program, home),
+            "Apache": lambda home: apache(replace(java, tuning=RUNBROKER), options.heap, home),
+        }
+
+    def rounds(self, row: str) -> dict[str, list[Figures]]:
+        """All turns of a row, the brokers one after the other."""
+        taken: dict[str, list[Figures]] = {name: [] for name in self.brokers}
+        for number in range(self.options.rounds):
+            for name in self.brokers:
+                taken[name].append(self.turn(row, name, f"{row}, {name}, {number + 1} of {self.options.rounds}"))
+        return taken
+
+    def turn(self, row: str, name: str, title: str) -> Figures:
+        task = self.progress.add_task(f"{title}: starting", total=None)
+
+        def show(line: Line) -> None:
+            self.progress.update(
+                task, description=f"{title}: {line['doing']}", completed=line["done"], total=line["of"]
+            )
+
+        try:
+            with tempfile.TemporaryDirectory(dir=self.folder) as place:
+                home = Path(place)
+                with self.brokers[name](home / "broker") as broker:
+                    texts = [broker.name_server, row, *load_of(row, self.options)]
+                    command = self.load.command("Load", home / "load", *texts, options=("-Xmx2g",))
+                    figures = take_turn(broker, command, home / "load.log", show)
+        except (RuntimeError, AssertionError) as error:
+            raise RuntimeError(f"{title}: {error}") from error
+        finally:
+            self.progress.remove_task(task)
+        self.progress.print(f"{title}: {figures['messages_per_s']:,.0f} messages/s")
+        return figures
+
+
+def save(options: argparse.Namespace, taken: dict[str, dict[str, list[Figures]]]) -> Path:
+    path = ROOT / "benches" / "results" / "apache.json"
+    machine = {"processors": os.cpu_count(), "machine": platform.machine()}
+    settings = {name: value for name, value in vars(options).items() if name not in ("server", "save")}
+    rows = {row: {"ratio": ratios(rounds), **rounds} for row, rounds in taken.items()}
+    path.write_text(json.dumps({"machine": machine, "options": settings, "rows": rows}, indent=1) + "\n")
+    return path
+
+
+def main() -> int:
+    options = arguments()
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # stops the brokers too, also where a shell started it in the background
+        signal.signal(number, signal.default_int_handler)
+    if options.server is None:
+        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], cwd=ROOT, check=True)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    with console.status("bringing Apache's jars"):
+        java = set_up_java()
+    taken: dict[str, dict[str, list[Figures]]] = {}
+    failures = []
+    (ROOT / "target").mkdir(exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketpy-bench-", dir=ROOT / "target") as folder,
+        Progress(console=console) as progress,
+    ):
+        turns = Turns(options, java, Path(folder), progress)
+        for row in options.rows:
+            try:
+                taken[row] = turns.rounds(row)
+            except RuntimeError as error:  # the other rows are worth having
+                failures.append(str(error))
+    show_table(console, taken)
+    if options.save:
+        console.print(f"written to {save(options, taken).relative_to(ROOT)}")
+    for failure in failures:
+        console.print(failure, style="red", markup=False)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,394 @@
+import com.alibaba.fastjson2.JSON;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicIntegerArray;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.Consumer;
+import java.util.function.IntToLongFunction;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.PullStatus;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * The load of one row of apache.py on one broker: {@code Load NAMESRV ROW COUNT WARM_UP WAITING PER_SECOND QUEUES}.
+ *
+ * <p>Runs the row with WARM_UP messages of the topic "warm", prepares the topic "load", prints {@code {"ready": true}},
+ * waits for a line on standard input, runs the row with COUNT messages and prints its figures. Lines with "doing" tell
+ * how far it is. The body of message i begins with i: each has to come once.
+ */
+public final class Load {
+    private static final int THREADS = 64;
+    private static final int BODY_BYTES = 128;
+    private static final int MAX_COUNT = 1 << 22; // bounds the table of what has come
+    private static final int FILL_BATCH = 64;
+    private static final int PULL_BATCH = 32; // what Apache's consumers ask for, and the most that its broker gives
+    private static final int TIMER_LEAD_MS = 5_000; // a timer is sent this long before it is due
+    private static final long FAR_MS = 24 * 3600 * 1000L; // the first of the waiting timers is due after the run
+    private static final long FAR_SPREAD_MS = 3600 * 1000L;
+    private static final int REQUEST_TIMEOUT_MS = 60_000;
+    private static final int STALL_MS = 120_000;
+
+    private final TransactionMQProducer producer = new TransactionMQProducer("load-producer");
+    private final DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("load-consumer");
+    private final String row;
+    private final int waiting;
+    private final int perSecond;
+    private final int queueCount;
+    private List<MessageExt> pulled;
+
+    private interface Call {
+        void run(int number) throws Exception;
+    }
+
+    private interface Condition {
+        boolean holds() throws Exception;
+    }
+
+    public static void main(String[] args) {
+        int exitCode = 0;
+        try {
+            new Load(args).measure(Integer.parseInt(args[2]), Integer.parseInt(args[3]));
+        } catch (Throwable error) {
+            error.printStackTrace();
+            exitCode = 1;
+        }
+        System.exit(exitCode); // some client threads are not daemons
+    }
+
+    private Load(String[] args) throws Exception {
+        row = args[1];
+        waiting = Integer.parseInt(args[4]);
+        perSecond = Integer.parseInt(args[5]);
+        queueCount = Integer.parseInt(args[6]);
+        producer.setNamesrvAddr(args[0]);
+        producer.setSendMsgTimeout(REQUEST_TIMEOUT_MS);
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        producer.start();
+        consumer.setNamesrvAddr(args[0]);
+        consumer.start();
+    }
+
+    private void measure(int count, int warmUp) throws Exception {
+        prepare("warm", warmUp);
+        run("warm", warmUp);
+        if (row.equals("timer")) {
+            long first = System.currentTimeMillis() + FAR_MS;
+            inParallel("timers to wait", waiting, i -> 0, i -> {
+                Message message = message("load", i);
+                message.setDeliverTimeMs(first + i * FAR_SPREAD_MS / waiting);
+                check(producer.send(message));
+            });
+        }
+        prepare("load", count);
+        print(Map.of("ready", true));
+        System.in.read();
+        long began = System.nanoTime();
+        Map<String, Object> figures = run("load", count);
+        figures.put("seconds", (System.nanoTime() - began) / 1e9);
+        figures.put("messages", count);
+        print(figures);
+    }
+
+    /** What has to be there before the measured part. */
+    private void prepare(String topic, int count) throws Exception {
+        waitUntil("a route of " + topic, () -> producer.fetchPublishMessageQueues(topic).size() == queueCount);
+        if (!List.of("pull", "filter", "send-back").contains(row)) {
+            return;
+        }
+        int batches = (count + FILL_BATCH - 1) / FILL_BATCH;
+        inParallel("batches to fill " + topic, batches, i -> 0, i -> {
+            List<Message> batch = new ArrayList<>();
+            for (int number = i * FILL_BATCH; number < Math.min(count, (i + 1) * FILL_BATCH); number++) {
+                Message message = message(topic, number);
+                if (row.equals("filter")) {
+                    message.putUserProperty("n", Integer.toString(number % 100));
+                }
+                batch.add(message);
+            }
+            check(producer.send(batch));
+        });
+        if (row.equals("filter")) { // SQL92 only goes to a broker whose version a heartbeat has brought
+            MQClientInstance client = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory();
+            client.updateTopicRouteInfoFromNameServer(topic);
+            client.sendHeartbeatToAllBrokerWithLock();
+        }
+        if (row.equals("send-back")) {
+            pulled = Collections.synchronizedList(new ArrayList<>(count));
+            new Reading(topic, "*", count, pulled::add).finish();
+        }
+    }
+
+    private Map<String, Object> run(String topic, int count) throws Exception {
+        return switch (row) {
+            case "send" -> calls(inParallel("sends", count, i -> 0, i -> check(producer.send(message(topic, i)))));
+            case "pull" -> new Reading(topic, "*", count, message -> { }).finish();
+            case "filter" -> new Reading(topic, "n < 50", count / 100 * 50 + Math.min(count % 100, 50), message -> { }).finish();
+            case "delay" -> delay(topic, count);
+            case "timer" -> timer(topic, count);
+            case "transaction" -> transaction(topic, count);
+            case "send-back" -> sendBack(topic);
+            default -> throw new IllegalArgumentException("unknown row: " + row);
+        };
+    }
+
+    private Map<String, Object> delay(String topic, int count) throws Exception {
+        Reading reading = new Reading(topic, "*", count, message -> { });
+        long[] nanos = inParallel("sends", count, i -> 0, i -> {
+            Message message = message(topic, i);
+            message.setDelayTimeLevel(1);
+            check(producer.send(message));
+        });
+        reading.finish();
+        return calls(nanos);
+    }
+
+    private Map<String, Object> timer(String topic, int count) throws Exception {
+        long[] lateMs = new long[count];
+        AtomicInteger sentLate = new AtomicInteger();
+        Reading reading = new Reading(topic, "*", count, message ->
+            lateMs[number(message)] = message.getStoreTimestamp()
+                - Long.parseLong(message.getProperty(MessageConst.PROPERTY_TIMER_DELIVER_MS)));
+        long firstMs = System.currentTimeMillis() + TIMER_LEAD_MS;
+        IntToLongFunction dueMs = i -> firstMs + i * 1000L / perSecond;
+        long[] nanos = inParallel("timers", count, i -> dueMs.applyAsLong(i) - TIMER_LEAD_MS, i -> {
+            Message message = message(topic, i);
+            message.setDeliverTimeMs(dueMs.applyAsLong(i));
+            check(producer.send(message));
+            if (System.currentTimeMillis() > dueMs.applyAsLong(i)) {
+                sentLate.incrementAndGet();
+            }
+        });
+        Map<String, Object> figures = reading.finish();
+        figures.putAll(calls(nanos));
+        Arrays.sort(lateMs);
+        figures.put("late_p50_ms", part(lateMs, 0.5));
+        figures.put("late_p99_ms", part(lateMs, 0.99));
+        figures.put("sent_late", sentLate.get());
+        return figures;
+    }
+
+    private Map<String, Object> transaction(String topic, int count) throws Exception {
+        long[] nanos = inParallel("transactions", count, i -> 0, i ->
+            check(producer.sendMessageInTransaction(message(topic, i), null)));
+        List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic); // a commit has no answer
+        waitUntil("the committed messages", () -> stored(queues) == count);
+        return calls(nanos);
+    }
+
+    /** Through the client's own request: its public method sends a copy instead when the broker refuses. */
+    private Map<String, Object> sendBack(String topic) throws Exception {
+        String group = "load-" + topic;
+        String brokerName = pulled.get(0).getBrokerName();
+        MQClientInstance client = producer.getDefaultMQProducerImpl().getMqClientFactory();
+        String address = client.findBrokerAddressInPublish(brokerName);
+        long[] nanos = inParallel("send-backs", pulled.size(), i -> 0, i -> client.getMQClientAPIImpl().consumerSendMessageBack(
+            address, brokerName, pulled.get(i), group, 1, REQUEST_TIMEOUT_MS, 16));
+        List<MessageQueue> retry = List.of(new MessageQueue(MixAll.getRetryTopic(group), brokerName, 0));
+        waitUntil("the messages of the retry topic", () -> stored(retry) == pulled.size());
+        return calls(nanos);
+    }
+
+    private long stored(List<MessageQueue> queues) throws Exception {
+        long sum = 0;
+        for (MessageQueue queue : queues) {
+            sum += producer.maxOffset(queue);
+        }
+        return sum;
+    }
+
+    /** Reads all queues of a topic from their beginning, a thread for each, until {@code count} messages have come. */
+    private final class Reading {
+        private final String topic;
+        private final int count;
+        private final AtomicInteger came = new AtomicInteger();
+        private final AtomicInteger duplicates = new AtomicInteger();
+        private final AtomicIntegerArray seen = new AtomicIntegerArray(MAX_COUNT);
+        private final AtomicReference<Throwable> failed = new AtomicReference<>();
+        private final List<Long> nanos = Collections.synchronizedList(new ArrayList<>());
+
+        Reading(String topic, String expression, int count, Consumer<MessageExt> each) throws Exception {
+            this.topic = topic;
+            this.count = count;
+            MessageSelector selector = expression.equals("*") ? MessageSelector.byTag("*") : MessageSelector.bySql(expression);
+            for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+                daemon(failed, () -> read(queue, selector, each));
+            }
+        }
+
+        private void read(MessageQueue queue, MessageSelector selector, Consumer<MessageExt> each) throws Exception {
+            long queueOffset = 0;
+            while (came.get() < count) {
+                long began = System.nanoTime();
+                PullResult result = consumer.pullBlockIfNotFoundWithMessageSelector(queue, selector, queueOffset, PULL_BATCH);
+                queueOffset = result.getNextBeginOffset();
+                if (result.getPullStatus() != PullStatus.FOUND) {
+                    continue;
+                }
+                nanos.add(System.nanoTime() - began);
+                int fresh = 0;
+                for (MessageExt message : result.getMsgFoundList()) {
+                    if (seen.getAndIncrement(number(message)) > 0) {
+                        duplicates.incrementAndGet();
+                        continue;
+                    }
+                    each.accept(message);
+                    fresh++;
+                }
+                came.addAndGet(fresh);
+            }
+        }
+
+        Map<String, Object> finish() throws Exception {
+            watch("messages of " + topic, count, came, failed);
+            long[] sorted = nanos.stream().mapToLong(Long::longValue).toArray();
+            Arrays.sort(sorted);
+            Map<String, Object> figures = calls(sorted);
+            figures.put("duplicates", duplicates.get());
+            return figures;
+        }
+    }
+
+    /** Runs a call for each number, each not before its time; returns how long each took, sorted. */
+    private static long[] inParallel(String doing, int count, IntToLongFunction startMs, Call call) throws Exception {
+        long[] nanos = new long[count];
+        AtomicInteger next = new AtomicInteger();
+        AtomicInteger done = new AtomicInteger();
+        AtomicReference<Throwable> failed = new AtomicReference<>();
+        for (int thread = 0; thread < THREADS; thread++) {
+            daemon(failed, () -> {
+                for (int i = next.getAndIncrement(); i < count && failed.get() == null; i = next.getAndIncrement()) {
+                    Thread.sleep(Math.max(0, startMs.applyAsLong(i) - System.currentTimeMillis()));
+                    long began = System.nanoTime();
+                    call.run(i);
+                    nanos[i] = System.nanoTime() - began;
+                    done.incrementAndGet();
+                }
+            });
+        }
+        watch(doing, count, done, failed);
+        Arrays.sort(nanos);
+        return nanos;
+    }
+
+    private interface Work {
+        void run() throws Exception;
+    }
+
+    private static void daemon(AtomicReference<Throwable> failed, Work work) {
+        Thread thread = new Thread(() -> {
+            try {
+                work.run();
+            } catch (Throwable error) {
+                failed.compareAndSet(null, error);
+            }
+        });
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** Waits until a counter is full, and tells how far it is. */
+    private static void watch(String doing, int count, AtomicInteger done, AtomicReference<Throwable> failed) throws Exception {
+        int last = -1;
+        long movedMs = System.currentTimeMillis();
+        long printedMs = 0;
+        while (true) {
+            int now = done.get();
+            if (failed.get() != null) {
+                throw new IllegalStateException(doing + ": " + now + " of " + count, failed.get());
+            }
+            if (now >= count) {
+                return;
+            }
+            long nowMs = System.currentTimeMillis();
+            if (now != last) {
+                last = now;
+                movedMs = nowMs;
+            } else if (nowMs - movedMs > STALL_MS) {
+                throw new IllegalStateException(doing + ": only " + now + " of " + count);
+            }
+            if (nowMs - printedMs > 500) {
+                printedMs = nowMs;
+                print(Map.of("doing", doing, "done", now, "of", count));
+            }
+            Thread.sleep(1);
+        }
+    }
+
+    /** A topic that is not there yet is an error of the client. */
+    private static void waitUntil(String what, Condition condition) throws Exception {
+        long untilMs = System.currentTimeMillis() + STALL_MS;
+        while (true) {
+            MQClientException refused = null;
+            try {
+                if (condition.holds()) {
+                    return;
+                }
+            } catch (MQClientException error) {
+                refused = error;
+            }
+            if (System.currentTimeMillis() > untilMs) {
+                throw new IllegalStateException("no " + what, refused);
+            }
+            Thread.sleep(10);
+        }
+    }
+
+    private static Message message(String topic, int number) {
+        return new Message(topic, ByteBuffer.allocate(BODY_BYTES).putInt(number).array());
+    }
+
+    private static int number(MessageExt message) {
+        return ByteBuffer.wrap(message.getBody()).getInt();
+    }
+
+    private static void check(SendResult result) {
+        if (result.getSendStatus() != SendStatus.SEND_OK) {
+            throw new IllegalStateException(result.toString());
+        }
+    }
+
+    private static Map<String, Object> calls(long[] sortedNanos) {
+        Map<String, Object> figures = new LinkedHashMap<>();
+        figures.put("call_p50_us", part(sortedNanos, 0.5) / 1000);
+        figures.put("call_p99_us", part(sortedNanos, 0.99) / 1000);
+        return figures;
+    }
+
+    private static long part(long[] sorted, double part) {
+        return sorted[(int) Math.min(sorted.length - 1, sorted.length * part)];
+    }
+
+    private static synchronized void print(Map<String, Object> line) {
+        System.out.println(JSON.toJSONString(line));
+    }
+}
