@@ -4,15 +4,15 @@
     python benches/macro/apache.py --scale 0.01 --rounds 1    # does it run?
 
 Needs Maven, which brings Apache's jars, and a JDK 17. Each turn starts a broker on an empty store and gives it the load
-of one row. The load is the same Java program with Apache's client for both brokers (`apache/Load.java`): RocketPy's own
-client speaks to both too, but would measure itself where the client is the limit. Both brokers get the same
-configuration, and so acknowledge before the flush.
+of one row. The load is the same Java program with Apache's client for both brokers (`apache/Load.java`), so all rows
+have one client. On few cores that client takes most of the processor: the rate then says less than the broker's
+processor time. Both brokers get the same configuration, and so acknowledge before the flush.
 
 Both JVMs are warmed up: a fifth of the load goes to a topic of its own first. Then the turn waits until the broker is
 at rest, and measures. Apache's JVM runs with the options of its `runbroker.sh` and a smaller heap (`--heap`), not
-touched in advance. The processor time is the broker's, without Apache's name server; the peak of memory (VmHWM) is of
-the whole turn, with the pages of mapped files. `delay` and `send-back` last until all messages came, a second after
-their last call.
+touched in advance. The processor time is the broker's, in ticks of 10 ms, without Apache's name server. The peak of
+memory (VmHWM) is that of the whole turn, with the pages of mapped files. `delay` and `send-back` last until all
+messages came, a second after their last call; `timer` has a fixed rate. `filter` counts the messages of the backlog.
 """
 
 import argparse
@@ -300,10 +300,8 @@ def save(options: argparse.Namespace, taken: dict[str, dict[str, list[Figures]]]
 
 def main() -> int:
     options = arguments()
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-    ):  # stops the brokers too, also where a shell started it in the background
+    # Both stop the brokers too; a shell lets what it starts in the background ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     if options.server is None:
         subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], cwd=ROOT, check=True)
