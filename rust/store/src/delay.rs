@@ -15,6 +15,8 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use serde::{Deserialize, Serialize};
 
+use crate::error::StoreError;
+
 /// Longest level: ten years.
 const MOST_SECONDS: i64 = 10 * 366 * 86_400;
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -109,18 +111,20 @@ impl DelayTables {
     /// Reads the tables of a store.
     ///
     /// # Errors
-    /// The file and what is wrong with it.
-    pub(crate) fn read(disk: &impl Disk, root: &Path) -> Result<Self, BadDelayLevels> {
+    /// [`StoreError::BadDelayLevels`], [`StoreError::Env`].
+    pub(crate) fn read(disk: &impl Disk, root: &Path) -> Result<Self, StoreError> {
         let path = path(root);
-        let bad = |reason: String| BadDelayLevels { path: path.clone(), reason };
+        let bad = |reason: String| StoreError::BadDelayLevels { path: path.clone(), reason };
         let bytes = match disk.read(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return Ok(Self::default()),
-            Err(error) => return Err(bad(error.to_string())),
+            Err(error) => return Err(error.into()),
         };
         let content: Content = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
-        let table = |range: Range| Ok((PhysicalOffset(range.from), range.levels.parse().map_err(&bad)?));
-        let tables = content.tables.into_iter().map(table).collect::<Result<Vec<_>, _>>()?;
+        let mut tables = Vec::new();
+        for Range { from, levels } in content.tables {
+            tables.push((PhysicalOffset(from), levels.parse().map_err(bad)?));
+        }
         if tables.is_empty() || !tables.is_sorted_by_key(|(from, _)| *from) {
             return Err(bad("it names no table, or not in their order".to_owned()));
         }
@@ -171,13 +175,6 @@ impl DelayTables {
     }
 }
 
-/// `config/delayLevels.json` cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BadDelayLevels {
-    pub(crate) path: PathBuf,
-    pub(crate) reason: String,
-}
-
 fn path(root: &Path) -> PathBuf {
     root.join("config").join("delayLevels.json")
 }
@@ -224,6 +221,7 @@ mod tests {
         change("3s", 300, 250);
         assert_eq!(read().ms(1, PhysicalOffset(0)), 8000, "what no record needs is forgotten");
         RealDisk.replace(&path(root.path()), b"{}").unwrap();
-        assert!(DelayTables::read(&RealDisk, root.path()).unwrap_err().reason.contains("tables"));
+        let error = DelayTables::read(&RealDisk, root.path()).unwrap_err();
+        assert!(error.to_string().contains("missing field `tables`"), "{error}");
     }
 }

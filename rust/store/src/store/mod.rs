@@ -20,7 +20,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use self::core::Core;
 use crate::config::StoreConfig;
-use crate::delay::{BadDelayLevels, DelayLevels, DelayTables};
+use crate::delay::{DelayLevels, DelayTables};
 use crate::error::{AppendError, FlushError, StoreError};
 use crate::fetch::{Boundary, Fetch, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 use crate::folder::Folder;
@@ -89,10 +89,7 @@ impl<D: Disk> Store<D> {
         folder: &Folder,
     ) -> Result<(Arc<Core<D>>, RecoveryReport), StoreError> {
         let clean_exit = !folder.is_dirty(&**disk)?;
-        let delays = || {
-            DelayTables::read(&**disk, &folder.root)
-                .map_err(|BadDelayLevels { path, reason }| StoreError::BadDelayLevels { path, reason })
-        };
+        let delays = || DelayTables::read(&**disk, &folder.root);
         drop(delays()?); // before anything is changed
         let mut first: Option<RecoveryReport> = None;
         loop {

@@ -7,8 +7,9 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::report::{Problem, ProblemKind, VerifyReport};
-use crate::delay::{BadDelayLevels, DelayTables};
+use crate::delay::DelayTables;
 use crate::dispatch::tags_code;
+use crate::error::StoreError;
 use crate::queue::entry::position;
 use crate::reader::log::LogFiles;
 use crate::reader::queue::QueueFiles;
@@ -95,8 +96,13 @@ impl<D: Disk> Queues<D> {
             cursors: Vec::new(),
             by_name: HashMap::new(),
             bytes: Vec::new(),
-            delays: DelayTables::read(&*reader.disk, &reader.root)
-                .map_err(|BadDelayLevels { path, reason }| ReadError::BadFile { path, reason })?,
+            delays: DelayTables::read(&*reader.disk, &reader.root).map_err(|error| match error {
+                StoreError::Env(error) => ReadError::Env(error),
+                error => ReadError::BadFile {
+                    path: reader.root.join("config/delayLevels.json"),
+                    reason: error.to_string(),
+                },
+            })?,
             entered_to: PhysicalOffset::MAX,
         };
         for topic in reader.topic_names()? {
