@@ -67,8 +67,9 @@ class Transaction:
 
         Raises:
             ClosedError: It was rolled back before.
-            RefusedError: The transaction ended otherwise meanwhile, as where `check` answered `Decision.ROLLBACK` while
-                the work went on. The message is not delivered.
+            RefusedError: The transaction was rolled back or given up meanwhile, as where `check` answered
+                `Decision.ROLLBACK` while the work went on: the text says so, and the message is not delivered. Or the
+                broker takes no end now: it stays open.
             RocketPyError: It may be committed or not: call it again, or leave it to the broker, which asks `check`.
         """
         self._say(Decision.COMMIT)

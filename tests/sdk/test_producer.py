@@ -354,6 +354,17 @@ def test_system_topics_take_no_messages_of_clients(producer):
             producer.send(Message(topic, b"text"))
 
 
+def test_a_snapshot_knows_which_timers_were_delivered(rocketpy_server_factory, tmp_path):
+    topic, copy = fresh_name("timed"), tmp_path / "copy"
+    with rocketpy_server_factory() as server, server.producer("timers") as producer:
+        producer.send(rocketpy.Message(topic, b"once", delay=0.1))
+        assert [message.body for message in read_all(server, topic, 1)] == [b"once"]
+    store_tools.snapshot(tmp_path / "store", copy)
+    with rocketpy_server_factory(copy) as server, server.producer("timers") as producer:
+        producer.send(rocketpy.Message(topic, b"after", delay=0.5))
+        assert sorted(message.body for message in read_all(server, topic, 2)) == [b"after", b"once"]
+
+
 def test_a_server_takes_other_delay_levels_once_nothing_waits_by_the_old_ones(rocketpy_server_factory, tmp_path):
     topic, store = fresh_name("levels"), tmp_path / "store"
 

@@ -245,7 +245,11 @@ fn outward_ip() -> IpAddr {
 fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
     let store_host = SocketAddr::new(ip, config.listen.port());
     warn_of_messages_that_fit_no_file(&config);
-    let store = Store::open(StoreConfig { store_host, ..config.store.clone() })?;
+    let store = Store::open(StoreConfig {
+        store_host,
+        delay_levels: config.delay_levels.clone(),
+        ..config.store.clone()
+    })?;
     make_config_folder(&RealDisk, &config.store.root)?;
     Shared::open(config, store, store_host)
 }

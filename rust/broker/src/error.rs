@@ -26,11 +26,11 @@ pub enum BrokerError {
     },
     /// Other delay levels are configured than those by which messages wait.
     #[error(
-        "messageDelayLevel is {wanted:?}, but {waiting} messages wait by {stored:?}, some of level {level}"
+        "messageDelayLevel is {wanted:?}, but {waiting} messages wait by other levels, some of level {level}"
     )]
     DelayLevels {
-        /// The levels of the store.
-        stored: String,
+        /// The levels of the store, if it says them.
+        stored: Option<String>,
         /// The configured ones.
         wanted: String,
         /// Messages that wait by the former.
@@ -63,9 +63,12 @@ impl BrokerError {
             Self::ConfigFile { path, .. } => {
                 Some(format!("restore {} from a copy, or move it away to start without it", path.display()))
             }
-            Self::DelayLevels { stored, .. } => Some(format!(
+            Self::DelayLevels { stored: Some(stored), .. } => Some(format!(
                 "start with messageDelayLevel={stored:?} until they are delivered, then change it"
             )),
+            Self::DelayLevels { stored: None, .. } => {
+                Some("start with the messageDelayLevel of the broker that wrote the store".to_owned())
+            }
             // The message of this one carries its hint.
             Self::Listen(_) => None,
             Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),

@@ -278,8 +278,8 @@ impl Refusal {
             | Self::NoRequester
             | Self::ReplyNotPushed { .. }
             | Self::NoMessageAt { .. }
-            | Self::NoHalf { .. }
-            | Self::EndAtWork { .. } => response::SYSTEM_ERROR,
+            | Self::NoHalf { .. } => response::SYSTEM_ERROR,
+            Self::EndAtWork { .. } => response::SYSTEM_BUSY,
         }
     }
 

@@ -150,8 +150,8 @@ impl Client {
         self.user.share.instance.heartbeat().await;
     }
 
-    /// Whether a broker said that transactions may have a delay.
-    pub(crate) fn keeps_delays(&self, address: &str) -> bool {
+    /// Whether transactions may have a delay at a broker; `None` where it did not answer the latest heartbeat.
+    pub(crate) fn keeps_delays(&self, address: &str) -> Option<bool> {
         self.user.share.instance.keeps_delays(address)
     }
 

@@ -1,6 +1,6 @@
 //! A client instance: one client id, its connections, memberships and heartbeats.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -45,8 +45,8 @@ pub(crate) struct Instance {
     arrivals: Arc<Arrivals>,
     /// Held while brokers are told of the groups, so that no heartbeat brings back a group that has just left.
     telling: tokio::sync::Mutex<()>,
-    /// Brokers that keep transactions with a delay, as they said.
-    keep_delays: Mutex<BTreeSet<String>>,
+    /// Whether a broker keeps transactions with a delay, as its latest answer to a heartbeat said.
+    keep_delays: Arc<Mutex<BTreeMap<String, bool>>>,
     timers: Mutex<Timers>,
     route_refresh_interval: Duration,
     heartbeat_interval: Duration,
@@ -94,7 +94,7 @@ impl Instance {
             process_id: process_id(),
             arrivals,
             telling: tokio::sync::Mutex::default(),
-            keep_delays: Mutex::default(),
+            keep_delays: Arc::default(),
             timers: Mutex::default(),
             route_refresh_interval: config.route_refresh_interval,
             heartbeat_interval: config.heartbeat_interval,
@@ -149,10 +149,15 @@ impl Instance {
         let mut calls = JoinSet::new();
         for address in addresses {
             let (api, request) = (self.api.clone(), request.clone());
+            let keep_delays = self.keep_delays.clone();
             calls.spawn(async move {
                 match api.call_ok(&address, OPERATION, request).await {
-                    Ok(answer) => Some((address, answer)),
+                    Ok(answer) => {
+                        keep_delays.lock().insert(address.clone(), wire::keeps_delays(&answer));
+                        Some(wire::other_subscriptions(&address, &answer))
+                    }
                     Err(error) => {
+                        keep_delays.lock().remove(&address);
                         warn!(address, %error, "heartbeat failed");
                         None
                     }
@@ -162,22 +167,12 @@ impl Instance {
         let asked = calls.len();
         let answers: Vec<_> = self.join(calls).await.into_iter().flatten().collect();
         let have_all_answered = are_all && asked > 0 && answers.len() == asked;
-        let mut others = Vec::new();
-        for (address, answer) in answers {
-            others.extend(wire::other_subscriptions(&address, &answer));
-            let mut keep_delays = self.keep_delays.lock();
-            if wire::keeps_delays(&answer) {
-                keep_delays.insert(address)
-            } else {
-                keep_delays.remove(&address)
-            };
-        }
-        self.members.heard_of_others(&others, have_all_answered);
+        self.members.heard_of_others(&answers.concat(), have_all_answered);
     }
 
-    /// Whether a broker said that transactions may have a delay.
-    pub(crate) fn keeps_delays(&self, address: &str) -> bool {
-        self.keep_delays.lock().contains(address)
+    /// Whether transactions may have a delay at a broker; `None` where it did not answer the latest heartbeat.
+    pub(crate) fn keeps_delays(&self, address: &str) -> Option<bool> {
+        self.keep_delays.lock().get(address).copied()
     }
 
     /// Waits for calls. One that panics is logged and does not end the others.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rocketpy_model::port;
 
+use crate::delay::DelayLevels;
 use crate::error::StoreError;
 use crate::retention::RetentionConfig;
 
@@ -82,6 +83,9 @@ pub struct StoreConfig {
     /// Most bytes of the log that readers may see and that have no consume queue entries yet, 256 MiB; beyond it appends wait for
     /// dispatch. 0: no bound.
     pub max_undispatched_bytes: u64,
+    /// The delay levels of a store that says nothing of its own: another broker's. Default: Apache's.
+    #[doc(alias = "messageDelayLevel")]
+    pub delay_levels: DelayLevels,
     /// How long an append waits, 1 s: for the next file, for room below `max_unflushed_bytes`, or for room below
     /// `max_undispatched_bytes` while dispatch makes no progress. After that it is refused with [`crate::AppendError::Busy`],
     /// [`crate::AppendError::Behind`] or [`crate::AppendError::DispatchBehind`].
@@ -138,6 +142,7 @@ impl StoreConfig {
             flush_thorough_interval: Duration::from_secs(10),
             max_unflushed_bytes: 256 << 20,
             max_undispatched_bytes: 256 << 20,
+            delay_levels: DelayLevels::default(),
             busy_timeout: Duration::from_secs(1),
             flush_step_bytes: 64 << 20,
             flush_at_start_bytes: 64 << 20,

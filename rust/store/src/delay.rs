@@ -9,6 +9,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use rocketpy_env::{Disk, EnvError};
@@ -97,27 +98,37 @@ struct Content {
     tables: Vec<Range>,
 }
 
-/// The tables of one store, the latest at the end.
+/// The tables of one store.
 #[derive(Debug)]
-pub(crate) struct DelayTables(RwLock<Vec<(PhysicalOffset, DelayLevels)>>);
+pub(crate) struct DelayTables {
+    /// The latest at the end.
+    tables: RwLock<Vec<(PhysicalOffset, DelayLevels)>>,
+    is_stored: AtomicBool,
+}
 
 impl Default for DelayTables {
     fn default() -> Self {
-        Self(RwLock::new(vec![(PhysicalOffset::ZERO, DelayLevels::default())]))
+        Self::new(vec![(PhysicalOffset::ZERO, DelayLevels::default())], false)
     }
 }
 
 impl DelayTables {
-    /// Reads the tables of a store.
+    fn new(tables: Vec<(PhysicalOffset, DelayLevels)>, is_stored: bool) -> Self {
+        Self { tables: RwLock::new(tables), is_stored: AtomicBool::new(is_stored) }
+    }
+
+    /// Reads the tables of a store. One that has none yet is another broker's, with these levels.
     ///
     /// # Errors
     /// [`StoreError::BadDelayLevels`], [`StoreError::Env`].
-    pub(crate) fn read(disk: &impl Disk, root: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn read(disk: &impl Disk, root: &Path, others: &DelayLevels) -> Result<Self, StoreError> {
         let path = path(root);
         let bad = |reason: String| StoreError::BadDelayLevels { path: path.clone(), reason };
         let bytes = match disk.read(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
-            Err(error) if error.is_not_found() => return Ok(Self::default()),
+            Err(error) if error.is_not_found() => {
+                return Ok(Self::new(vec![(PhysicalOffset::ZERO, others.clone())], false));
+            }
             Err(error) => return Err(error.into()),
         };
         let content: Content = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
@@ -128,19 +139,24 @@ impl DelayTables {
         if tables.is_empty() || !tables.is_sorted_by_key(|(from, _)| *from) {
             return Err(bad("it names no table, or not in their order".to_owned()));
         }
-        Ok(Self(RwLock::new(tables)))
+        Ok(Self::new(tables, true))
     }
 
     /// How long the level of a record is, in milliseconds.
     pub(crate) fn ms(&self, level: i64, at: PhysicalOffset) -> i64 {
-        let tables = self.0.read();
+        let tables = self.tables.read();
         let behind = tables.partition_point(|(from, _)| *from <= at);
         tables[behind.saturating_sub(1)].1.ms(level)
     }
 
+    /// Whether the store says which levels it has.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_stored.load(Ordering::Relaxed)
+    }
+
     /// The table of what comes from now on.
     pub(crate) fn latest(&self) -> DelayLevels {
-        let tables = self.0.read();
+        let tables = self.tables.read();
         tables.last().map(|(_, levels)| levels.clone()).unwrap_or_default()
     }
 
@@ -159,7 +175,7 @@ impl DelayTables {
         from: PhysicalOffset,
         min: PhysicalOffset,
     ) -> Result<(), EnvError> {
-        let mut tables = self.0.read().clone();
+        let mut tables = self.tables.read().clone();
         tables.retain(|(known_from, _)| *known_from < from);
         tables.push((from, levels));
         let unused = tables.iter().skip(1).take_while(|(next_from, _)| *next_from <= min).count();
@@ -170,7 +186,8 @@ impl DelayTables {
         let bytes = serde_json::to_vec_pretty(&content).expect("text and numbers become JSON");
         disk.create_dir_all(&root.join("config"))?;
         disk.replace_keeping_backup(&path(root), &bytes)?;
-        *self.0.write() = tables;
+        *self.tables.write() = tables;
+        self.is_stored.store(true, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -204,9 +221,11 @@ mod tests {
     #[test]
     fn each_record_keeps_the_table_of_its_time() {
         let root = tempfile::tempdir().unwrap();
-        let read = || DelayTables::read(&RealDisk, root.path()).unwrap();
+        let read = || DelayTables::read(&RealDisk, root.path(), &DelayLevels::default()).unwrap();
         let tables = read();
-        assert_eq!(tables.ms(1, PhysicalOffset(5)), 1000);
+        assert_eq!((tables.ms(1, PhysicalOffset(5)), tables.is_stored()), (1000, false));
+        let others = DelayTables::read(&RealDisk, root.path(), &"4s".parse().unwrap()).unwrap();
+        assert_eq!(others.ms(1, PhysicalOffset(5)), 4000, "another broker's");
         let change = |levels: &str, from, min| {
             let (from, min) = (PhysicalOffset(from), PhysicalOffset(min));
             tables.change(&RealDisk, root.path(), levels.parse().unwrap(), from, min).unwrap();
@@ -221,7 +240,7 @@ mod tests {
         change("3s", 300, 250);
         assert_eq!(read().ms(1, PhysicalOffset(0)), 8000, "what no record needs is forgotten");
         RealDisk.replace(&path(root.path()), b"{}").unwrap();
-        let error = DelayTables::read(&RealDisk, root.path()).unwrap_err();
+        let error = DelayTables::read(&RealDisk, root.path(), &DelayLevels::default()).unwrap_err();
         assert!(error.to_string().contains("missing field `tables`"), "{error}");
     }
 }

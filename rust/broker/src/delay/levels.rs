@@ -1,6 +1,6 @@
 //! A change of the delay levels.
 
-use rocketpy_model::{QueueOffset, system};
+use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{DelayLevels, QueueEntry, Store, StoreError};
 use tracing::info;
@@ -13,18 +13,22 @@ use crate::BrokerError;
 /// # Errors
 /// [`BrokerError::DelayLevels`]: messages wait by other levels. Nothing was changed.
 pub(super) fn adopt(store: &Store, progress: &Progress, wanted: &DelayLevels) -> Result<(), BrokerError> {
-    let stored = store.delay_levels();
-    if stored == *wanted {
+    let (stored, is_known) = (store.delay_levels(), store.knows_its_delay_levels());
+    if is_known && stored == *wanted {
         return Ok(());
     }
-    let (mut from, mut misfits, mut level_of_misfits) = (store.max_physical_offset(), 0, None);
+    // The levels of a store that says nothing are those of all its records.
+    let mut from = if is_known { store.max_physical_offset() } else { PhysicalOffset::ZERO };
+    let (mut misfits, mut level_of_misfits) = (0, None);
     for level in 1..=DelayLevels::MOST {
         let next = progress.next(level as usize - 1);
         let end = store.queue_bounds(system::SCHEDULE_TOPIC, level - 1).max;
         let Some(last) = end.checked_sub(next + 1).map(|before_last| next + before_last) else { continue };
         let ends = [entry_at(store, level, next)?, entry_at(store, level, last)?];
         for entry in ends.into_iter().flatten() {
-            from = from.min(entry.physical_offset);
+            if !fits(store, &entry, level, &stored)? {
+                from = from.min(entry.physical_offset); // it came by the wanted ones, from another broker
+            }
             if !fits(store, &entry, level, wanted)? {
                 misfits += end - next;
                 level_of_misfits = Some(level);
@@ -33,10 +37,10 @@ pub(super) fn adopt(store: &Store, progress: &Progress, wanted: &DelayLevels) ->
         }
     }
     if let Some(level) = level_of_misfits {
-        let (stored, wanted) = (stored.to_string(), wanted.to_string());
+        let (wanted, stored) = (wanted.to_string(), is_known.then(|| stored.to_string()));
         return Err(BrokerError::DelayLevels { stored, wanted, waiting: misfits, level });
     }
-    info!(%stored, %wanted, "other delay levels hold from now on");
+    info!(%stored, %wanted, "delay levels written");
     Ok(store.set_delay_levels(wanted.clone(), from)?)
 }
 

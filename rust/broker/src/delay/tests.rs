@@ -172,3 +172,30 @@ async fn other_levels_are_taken_once_nothing_waits_by_the_old_ones() {
     assert_eq!(waits_ms[1], 7000);
     assert!(matches!(start("1s 5s"), Err(BrokerError::DelayLevels { waiting: 1, .. })));
 }
+
+#[tokio::test]
+async fn a_store_of_another_broker_is_taken_with_its_levels_alone() {
+    let shared = open().await;
+    wait_with(&shared, message("orders", "DELAY\u{1}2\u{2}")).await;
+    let root = shared.store.config().root.clone();
+    rocketpy_env::Disk::remove_file(&rocketpy_env::RealDisk, &root.join("config/delayLevels.json")).unwrap();
+    let config = shared.store.config().clone();
+    let open = |levels: &str| {
+        let store = Store::open(rocketpy_store::StoreConfig {
+            delay_levels: levels.parse().unwrap(),
+            ..config.clone()
+        });
+        let store = store.unwrap();
+        let opened = Delays::open(&store, &levels.parse().unwrap()).map(drop);
+        let known = store.knows_its_delay_levels();
+        store.shutdown().unwrap();
+        (opened, known)
+    };
+    shared.store.shutdown().unwrap();
+    let (refused, known) = open("1s 7s");
+    let error = refused.unwrap_err();
+    assert!(matches!(error, BrokerError::DelayLevels { stored: None, level: 2, .. }) && !known, "{error}");
+    let (taken, known) = open("2h 5s");
+    assert!(taken.is_ok() && known, "the message waits 5 s");
+    assert!(matches!(open("2h 6s").0, Err(BrokerError::DelayLevels { stored: Some(_), .. })));
+}

@@ -27,6 +27,8 @@ use crate::waiting::header_bytes;
 /// Most records that may share the unique key of a message.
 const MOST_OF_A_KEY: u32 = 64;
 const MOST_BYTES: u64 = 64 << 20;
+/// How far apart the clocks of a producer and of earlier brokers of the store may be.
+const CLOCKS_DIFFER_MS: i64 = 3_600_000;
 
 /// Ends a transaction. A state that is neither commit nor rollback gets no answer.
 pub(super) fn end(Call { shared, request, .. }: Call<'_>, reply: Reply) {
@@ -94,14 +96,15 @@ pub(crate) async fn end_half(
         let immune = immunity_ms(&record, timeout_ms);
         immune.is_some_and(|immune_ms| now_ms().saturating_sub(record.stored_at_ms) > immune_ms)
     };
-    if header.from_transaction_check != Some(true) && is_late() {
-        return Err(Refusal::LateEnd { offset });
-    }
     let half = record.queue_offset;
     match shared.transactions.claim(half) {
         Claim::Over(end) => return again(shared, &header, end, bytes).await,
         Claim::AtWork => return Err(Refusal::EndAtWork { offset }),
         Claim::Taken => {}
+    }
+    if header.from_transaction_check != Some(true) && is_late() {
+        shared.transactions.release(half);
+        return Err(Refusal::LateEnd { offset });
     }
     let end = match header.commit_or_rollback {
         sys_flag::TRANSACTION_COMMIT => End::Commit,
@@ -134,21 +137,20 @@ async fn again(
     end: Option<End>,
     bytes: &Bytes,
 ) -> Result<AckCondition, Refusal> {
-    let end = match end {
-        Some(end) => Some(end),
-        None => {
-            let (owner, bytes) = (shared.clone(), bytes.clone());
-            aside(move || is_committed(&owner, &bytes)).await?.then_some(End::Commit)
-        }
+    let (owner, known) = (shared.clone(), bytes.clone());
+    let was_committed = match end {
+        Some(end) => Some(end == End::Commit),
+        None => aside(move || is_committed(&owner, &known)).await?,
     };
     let wants_commit = header.commit_or_rollback == sys_flag::TRANSACTION_COMMIT;
+    if was_committed.is_none_or(|was_committed| was_committed == wants_commit) {
+        return Ok(as_stored(shared));
+    }
     let how = match end {
-        Some(End::Commit) if wants_commit => return Ok(AckCondition::default()),
-        _ if !wants_commit && end != Some(End::Commit) => return Ok(AckCondition::default()),
-        Some(End::Commit) => "it was committed",
-        Some(End::Rollback) => "it was rolled back",
+        _ if !wants_commit => "it was committed",
         Some(End::GivenUp) => "nobody could say how it ended, and it was given up",
-        None => "it was rolled back or given up, or the key index no longer knows of its commit",
+        Some(_) => "it was rolled back",
+        None => "it was rolled back or given up",
     };
     Err(Refusal::EndedOtherwise { offset: header.commit_log_offset, how })
 }
@@ -170,8 +172,8 @@ async fn commit(
     }
     let mut committed = shared.transactions.old_commits().await;
     let (owner, known) = (shared.clone(), bytes.clone());
-    if committed.has(record) || aside(move || is_committed(&owner, &known)).await? {
-        return Ok(AckCondition::default());
+    if committed.has(record) || aside(move || is_committed(&owner, &known)).await? == Some(true) {
+        return Ok(as_stored(shared));
     }
     let ack = again.put_or_beside(shared).await?;
     committed.add(record);
@@ -184,15 +186,23 @@ fn is_same(one: &RecordView<'_>, other: &RecordView<'_>) -> bool {
     one.born_at_ms == other.born_at_ms && one.born_host == other.born_host
 }
 
-/// Whether the key index knows the committed message, in its topic or where it waits for its time. Without an index, no.
-fn is_committed(shared: &Shared, bytes: &Bytes) -> Result<bool, Refusal> {
-    let Ok(record) = RecordView::parse(bytes) else { return Ok(false) };
-    let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(false) };
+/// What was stored by an earlier request may not be flushed yet: a repetition waits as that did.
+fn as_stored(shared: &Shared) -> AckCondition {
+    let flushed = shared.sync_flush.then(|| shared.store.max_physical_offset());
+    AckCondition { flushed, announced: None }
+}
+
+/// Whether the key index knows the committed message, in its topic or where it waits for its time; `None` where it cannot tell.
+fn is_committed(shared: &Shared, bytes: &Bytes) -> Result<Option<bool>, Refusal> {
+    let Ok(record) = RecordView::parse(bytes) else { return Ok(None) };
+    let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(None) };
     let limits = ReadLimits { max_messages: MOST_OF_A_KEY, max_bytes: MOST_BYTES };
+    let from_ms = record.born_at_ms.min(record.stored_at_ms).saturating_sub(CLOCKS_DIFFER_MS).max(0);
+    let mut is_whole = true;
     for topic in [topic, system::SCHEDULE_TOPIC, system::TIMER_TOPIC] {
-        let found = match shared.store.query_by_key(topic, key, KeyKind::Unique, &limits, 0, i64::MAX) {
+        let found = match shared.store.query_by_key(topic, key, KeyKind::Unique, &limits, from_ms, i64::MAX) {
             Ok(found) => found,
-            Err(StoreError::NoIndex) => return Ok(false),
+            Err(StoreError::NoIndex) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let is_it = |found: &Bytes| {
@@ -202,8 +212,9 @@ fn is_committed(shared: &Shared, bytes: &Bytes) -> Result<bool, Refusal> {
             })
         };
         if found.records.iter().any(is_it) {
-            return Ok(true);
+            return Ok(Some(true));
         }
+        is_whole &= found.records.len() < MOST_OF_A_KEY as usize;
     }
-    Ok(false)
+    Ok(is_whole.then_some(false))
 }

@@ -270,6 +270,11 @@ impl Transactions {
             (state.written, state.pending) = (progress, None);
         }
         let from = state.written.half;
+        if state.next >= state.found_to
+            && let Ok(mut old) = self.old_commits.try_lock()
+        {
+            old.0 = HashSet::new();
+        }
         drop(state);
         store.set_waiting_from(HOLDER, first_at(store, from));
     }

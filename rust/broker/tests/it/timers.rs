@@ -47,16 +47,7 @@ async fn messages_wait_through_a_restart_and_come_once() {
     fixture.create_topic("orders", 1).await;
     let due_ms = now_ms() + 1000;
     send(&fixture, "one", due_ms).await;
-    let waiting = async |fixture: &Fixture| {
-        let answer = fixture.call(Command::bare_request(request::GET_TIMER_METRICS)).await;
-        json::from_slice::<TimerMetrics>(&answer.body)
-            .unwrap()
-            .timing_count
-            .remove("orders")
-            .map(|waits| waits.count)
-    };
     let fixture = fixture.restart().await;
-    assert_eq!(waiting(&fixture).await, Some(1));
     let held = Pull::new("orders", 0).held(TIMEOUT.as_millis() as i64);
     assert_eq!(fixture.pull(held).await.bodies(), ["one"]);
     let fixture = fixture.restart().await;
@@ -65,11 +56,33 @@ async fn messages_wait_through_a_restart_and_come_once() {
     let next = Pull::new("orders", 1).held(TIMEOUT.as_millis() as i64);
     assert_eq!(fixture.pull(next).await.bodies(), ["two"], "the first is not delivered again");
     let fixture = fixture.restart().await;
-    assert_eq!(waiting(&fixture).await, None);
     let answer = fixture.call(Command::bare_request(request::GET_TIMER_CHECK_POINT)).await;
     let checkpoint = TimerCheckpoint::decode(&answer.body).unwrap();
     assert_eq!((checkpoint.queue_offset, checkpoint.log_flushed), (2, 104));
     assert!(checkpoint.read_ms > due_ms);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_how_many_wait_for_each_topic() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    fixture.create_topic("others", 1).await;
+    for _ in 0..2 {
+        send(&fixture, "in an hour", now_ms() + 3_600_000).await;
+    }
+    let counts = async |fixture: &Fixture| {
+        let answer = fixture.call(Command::bare_request(request::GET_TIMER_METRICS)).await;
+        json::from_slice::<TimerMetrics>(&answer.body).unwrap().timing_count
+    };
+    let both_wait = async |fixture: &Fixture| {
+        while counts(fixture).await.get("orders").map(|waits| waits.count) != Some(2) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, both_wait(&fixture)).await.expect("both are taken into the wheel");
+    let fixture = fixture.restart().await;
+    let counts = counts(&fixture).await;
+    assert_eq!((counts["orders"].count, counts.len()), (2, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

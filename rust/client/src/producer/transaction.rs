@@ -86,7 +86,7 @@ impl Producer {
         Ok(half)
     }
 
-    /// Apache's brokers let a half message wait itself, and it is lost.
+    /// Apache's brokers let a half message wait itself, and it is lost. Another broker may have taken the place of one that answered.
     async fn check_brokers_keep(
         &self,
         topic: &str,
@@ -94,18 +94,31 @@ impl Producer {
         timeout: Duration,
     ) -> Result<(), ClientError> {
         let route = self.shared.sender.route_within(topic, timeout).await?;
-        let other = route.masters().find(|address| !self.client().keeps_delays(address));
+        let patience = timeout / 2;
+        drop(tokio::time::timeout(patience, self.client().heartbeat()).await); // who has answered is known
         let property = match later {
             Later::Level(_) => property::DELAY,
             Later::AtMs(_) => property::TIMER_DELIVER_MS,
             Later::AfterMs(_) => property::TIMER_DELAY_MS,
         };
-        match other {
-            Some(address) => {
-                Err(ClientError::NoDelayedTransactions { address: address.to_owned(), property })
+        for address in route.masters() {
+            let address = || address.to_owned();
+            match self.client().keeps_delays(&address()) {
+                Some(true) => {}
+                Some(false) => {
+                    return Err(ClientError::NoDelayedTransactions { address: address(), property });
+                }
+                None => {
+                    return Err(ClientError::Timeout {
+                        operation: "heartbeat",
+                        address: address(),
+                        timeout_ms: patience.as_millis() as u64,
+                        may_have_been_applied: false,
+                    });
+                }
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 
     /// Says what becomes of a transaction, and waits until the broker has taken it. It may be said again.

@@ -89,7 +89,7 @@ impl<D: Disk> Store<D> {
         folder: &Folder,
     ) -> Result<(Arc<Core<D>>, RecoveryReport), StoreError> {
         let clean_exit = !folder.is_dirty(&**disk)?;
-        let delays = || DelayTables::read(&**disk, &folder.root);
+        let delays = || DelayTables::read(&**disk, &folder.root, &config.delay_levels);
         drop(delays()?); // before anything is changed
         let mut first: Option<RecoveryReport> = None;
         loop {
@@ -337,6 +337,11 @@ impl<D: Disk> Store<D> {
     /// The delay levels of messages that are stored from now on.
     pub fn delay_levels(&self) -> DelayLevels {
         self.core.derived.delays().latest()
+    }
+
+    /// Whether the store says which delay levels it has; else it is another broker's, and they are those of the configuration.
+    pub fn knows_its_delay_levels(&self) -> bool {
+        self.core.derived.delays().is_stored()
     }
 
     /// Other delay levels hold for the records from a place of the log on: those there are get the times of the new table should their

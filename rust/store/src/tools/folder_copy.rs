@@ -85,8 +85,8 @@ impl<'a, D: Disk> NewFolder<'a, D> {
         };
         let mut copied = 0;
         for entry in entries.into_iter().filter(|entry| entry.kind == EntryKind::File) {
-            let Some(name) = entry.name.to_str().filter(|name| name.ends_with(".json") && wanted(name))
-            else {
+            let is_table = |name: &str| name.ends_with(".json") || name == "timercheck";
+            let Some(name) = entry.name.to_str().filter(|name| is_table(name) && wanted(name)) else {
                 continue;
             };
             let bytes = match self.disk.read(&from.join(name), METADATA_BYTES) {

@@ -7,7 +7,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use super::report::{Problem, ProblemKind, VerifyReport};
-use crate::delay::DelayTables;
+use crate::delay::{DelayLevels, DelayTables};
 use crate::dispatch::tags_code;
 use crate::error::StoreError;
 use crate::queue::entry::position;
@@ -96,13 +96,15 @@ impl<D: Disk> Queues<D> {
             cursors: Vec::new(),
             by_name: HashMap::new(),
             bytes: Vec::new(),
-            delays: DelayTables::read(&*reader.disk, &reader.root).map_err(|error| match error {
-                StoreError::Env(error) => ReadError::Env(error),
-                error => ReadError::BadFile {
-                    path: reader.root.join("config/delayLevels.json"),
-                    reason: error.to_string(),
+            delays: DelayTables::read(&*reader.disk, &reader.root, &DelayLevels::default()).map_err(
+                |error| match error {
+                    StoreError::Env(error) => ReadError::Env(error),
+                    error => ReadError::BadFile {
+                        path: reader.root.join("config/delayLevels.json"),
+                        reason: error.to_string(),
+                    },
                 },
-            })?,
+            )?,
             entered_to: PhysicalOffset::MAX,
         };
         for topic in reader.topic_names()? {
