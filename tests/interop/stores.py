@@ -178,7 +178,7 @@ def is_state_of_apache(name: str) -> bool:
         case "timerwheel":  # made anew at each start
             return False
         case "config":
-            return rest.removesuffix(".bak") not in OUR_TABLES | {"timercheck"}
+            return rest.removesuffix(".bak") not in OUR_TABLES | {"timercheck", "delayLevels.json"}
         case "consumequeue":
             return not rest.startswith((f"{TOPIC}/", f"{FLOOD}/", f"{LONG_TOPIC}/"))
         case _:
