@@ -296,7 +296,7 @@ def make_topic(port: int, topic: str) -> bool:
 
 
 def allow_retries(port: int, group: str, times: int) -> bool:
-    """Asks a broker to give a group's messages up after so many retries."""
+    """Sets how often a broker retries the messages of a group."""
     wanted = {"groupName": group, "retryMaxTimes": times}
     return ask(port, 200, json.dumps(wanted).encode()) == 0
 

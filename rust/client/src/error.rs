@@ -52,7 +52,7 @@ pub enum ClientError {
     #[error("{feature} messages are not supported yet, property: {property}")]
     Unsupported { feature: &'static str, property: String },
     /// A transaction whose message is to wait, and a broker that does not say that it can.
-    #[error("{address} is no broker that keeps transactions with {property}: Apache's lose the message")]
+    #[error("broker {address} does not support transactions with {property}, Apache's lose the message")]
     NoDelayedTransactions { address: String, property: &'static str },
     /// A queue given for a message of another topic.
     #[error("the queue belongs to topic {queue_topic}, the message to topic: {topic}")]

@@ -76,7 +76,7 @@ pub enum StoreError {
     /// The store was shut down.
     #[error("the store is shut down")]
     ShutDown,
-    /// What is to be written stands for records that cannot be flushed.
+    /// The log could not be flushed before a change that depends on it.
     #[error("nothing was changed: {0}")]
     NotFlushed(FlushError),
     /// A key was looked up in a store that keeps no index.

@@ -344,8 +344,8 @@ impl<D: Disk> Store<D> {
         self.core.derived.delays().is_stored()
     }
 
-    /// Other delay levels hold for the records from a place of the log on: those there are get the times of the new table should their
-    /// queue entries be made anew.
+    /// Changes the delay levels of the records from a place of the log on. If queue entries of those records are made anew, they get the
+    /// times of the new levels.
     ///
     /// # Errors
     /// The old levels hold.
