@@ -312,7 +312,8 @@ class Admin(Closing):
             group: Name of the group.
             topic: The topic.
             to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
-            force: Also while members are there. They continue from where they are and overwrite the offsets.
+            force: Also while members are there. They continue at the new offsets, each with its next pull: it may hand out
+                messages before that it has pulled ahead.
 
         Returns:
             The new offset by queue.

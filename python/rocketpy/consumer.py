@@ -35,14 +35,14 @@ FOREVER = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """A move that the broker ordered because the requested offset does not exist, or no longer exists."""
+    """A move that the broker ordered: the requested offset does not exist any longer, or the group was reset."""
 
     queue: MessageQueue
     """The queue."""
     from_offset: int
     """The requested offset."""
     to_offset: int
-    """Where reading continues. If it is greater, the messages between are gone."""
+    """Where reading continues. If it is greater, the messages between are gone, or were skipped by the reset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ class Consumer(Closing):
         return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
 
     def offset_moves(self) -> list[OffsetMove]:
-        """Returns the moves that brokers ordered since the last call, because a requested offset did not exist."""
+        """Returns the moves that brokers ordered since the last call, because an offset did not exist or the group was reset."""
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:

@@ -54,6 +54,15 @@ class DeadLetter:
         return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
 
     @property
+    def reason(self) -> str | None:
+        """`RETRIES_EXHAUSTED`, or `GIVEN_UP` where its consumer wanted no retry; None where nothing says it.
+
+        A broker of Apache's does not say it. A client that sends a message to the retries of its group by itself leaves
+        it out as well.
+        """
+        return self.message.properties.get("DLQ_REASON")
+
+    @property
     def resent_id(self) -> str:
         """The `msg_id` that this dead letter gets when it is resent: the same each time, so that it is found again."""
         place = f"{self.message.queue}\n{self.message.queue_offset}\n{self.message.msg_id}"

@@ -34,7 +34,9 @@ def test_dead_letters_are_listed_shown_and_exported(rocketpy, topic: str, group:
     assert topic in shown
     assert "three" in shown
     some = json.loads(rocketpy("dlq", "show", group, "--property", "n=two", "--json").stdout)
-    assert [(one["body"], one["origin_topic"], one["reconsume_times"]) for one in some] == [("two", topic, 1)]
+    assert [(one["body"], one["origin_topic"], one["reconsume_times"], one["reason"]) for one in some] == [
+        ("two", topic, 1, "GIVEN_UP")
+    ]
     assert "there are more" in rocketpy("dlq", "show", group, "--max", "1").stdout
     assert bodies(rocketpy("dlq", "export", group, "--since", "-1h", "--max", "2").stdout) == ["one", "two"]
     file = tmp_path / "dead.jsonl"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from peers import Cpp, Go, Java, apache_cluster, rocketpy_server, set_up_cpp, set_up_go, set_up_java
+from peers import Cpp, Go, Java, apache_cluster, rocketpy_server, set_up_client_4_9, set_up_cpp, set_up_go, set_up_java
 
 collect_ignore = ["cpp_driver.py", "cpp-env"]  # they belong to another environment
 
@@ -13,6 +13,12 @@ collect_ignore = ["cpp_driver.py", "cpp-env"]  # they belong to another environm
 @pytest.fixture(scope="session")
 def java() -> Java:
     return set_up_java()
+
+
+@pytest.fixture(scope="session", params=["5.5.0", "4.9.8"])
+def each_java(request: pytest.FixtureRequest) -> Java:
+    """The client of either version."""
+    return set_up_client_4_9() if request.param == "4.9.8" else set_up_java()
 
 
 @pytest.fixture(scope="session")

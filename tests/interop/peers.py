@@ -170,6 +170,14 @@ def json_lines(command: list[str], home: Path | None = None) -> list[dict]:
     return finish(start(command, home))
 
 
+def mqadmin(java: Java, home: Path, address: str, *command: str) -> str:
+    """Runs Apache's tools with a name server; returns what they print."""
+    options = (f"-Drocketmq.home.dir={home}", f"-Drocketmq.namesrv.addr={address}")
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    full = java.command(main, home, *command, options=options)
+    return subprocess.run(full, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
 def set_up_java() -> Java:
     """Brings the jars with Maven and compiles the drivers, both kept until their sources change."""
     tools = tools_for_java()
@@ -190,14 +198,25 @@ def set_up_java() -> Java:
 
 def set_up_apache_4_9() -> Java:
     """Brings the servers of Apache 4.9, which run with the jars of their own version only."""
-    tools = tools_for_java()
-    wanted = (HERE / "java" / "apache-4.9" / "pom.xml").read_text()
-    with only_one(BUILD / "lock-4.9"):
-        stamp = BUILD / "stamp-4.9"
+    return Java(tools_for_java()["java"], f"{jars_of('apache-4.9')}/*")
+
+
+def set_up_client_4_9() -> Java:
+    """Brings the client of Apache 4.9. The drivers are those of 5.5.0: what 4.9 has not, they use only when asked to."""
+    classes = set_up_java().class_path.partition(":")[0]
+    [json_of_drivers] = (BUILD / "lib").glob("fastjson2-[0-9]*.jar")
+    return Java(tools_for_java()["java"], f"{classes}:{jars_of('client-4.9')}/*:{json_of_drivers}")
+
+
+def jars_of(project: str) -> Path:
+    """Brings the jars of one of the projects beside the drivers, and keeps them until it changes."""
+    tools_for_java()
+    wanted, lib, stamp = (HERE / "java" / project / "pom.xml").read_text(), BUILD / project, BUILD / f"stamp-{project}"
+    with only_one(BUILD / f"lock-{project}"):
         if not stamp.exists() or stamp.read_text() != wanted:
-            bring_jars(HERE / "java" / "apache-4.9", BUILD / "lib-4.9")
+            bring_jars(HERE / "java" / project, lib)
             stamp.write_text(wanted)
-    return Java(tools["java"], f"{BUILD}/lib-4.9/*")
+    return lib
 
 
 def tools_for_java() -> dict[str, str]:

@@ -146,9 +146,39 @@ def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str
         assert topic not in admin.topics()
 
 
+def test_a_running_member_goes_where_its_group_is_set(rocketpy_address: str):
+    goes_where_its_group_is_set(rocketpy_address, fresh("reset"))
+
+
+def goes_where_its_group_is_set(address: str, topic: str) -> None:
+    """Resets a group back and forth, while its member runs."""
+    group = fresh("resetting")
+    send(address, messages(topic, 10, "one"))
+    with (
+        rocketpy.Admin(address) as admin,
+        rocketpy.Consumer(group, topic, name_servers=[address], auto_commit=False) as consumer,
+    ):
+
+        def take(count: int) -> list[str]:
+            taken: list[rocketpy.ReceivedMessage] = []
+            wait_until(lambda: taken.extend(consumer.poll(timeout=0.2)) or len(taken) >= count)
+            return sorted(one.body.decode() for one in taken)
+
+        first = take(10)
+        consumer.commit()
+        offsets = admin.reset_offsets(group, topic, rocketpy.Start.EARLIEST, force=True)
+        assert offsets == dict.fromkeys(admin.queues(topic), 0)
+        assert take(10) == first
+        assert {move.to_offset for move in consumer.offset_moves()} == {0}
+        admin.reset_offsets(group, topic, rocketpy.Start.LATEST, force=True)
+        consumer.commit()
+        assert sum(one.lag for one in admin.group_lag(group, topic)) == 0
+
+
 def test_a_group_goes_on_at_apache_4_9_which_knows_no_lite_pull(home):
-    topic, group = fresh("python-4-9"), fresh("group")
-    with apache_cluster(set_up_apache_4_9(), home, topics=[topic]) as address:
+    topic, group, reset = fresh("python-4-9"), fresh("group"), fresh("reset")
+    with apache_cluster(set_up_apache_4_9(), home, topics=[topic, reset]) as address:
+        goes_where_its_group_is_set(address, reset)  # by its members: they are told
         send(address, messages(topic, 5, "a", "TagA") + messages(topic, 5, "b", "TagB"))
         first = read(address, topic, 5, tags="TagA", group=group)
         assert sorted(one["keys"] for one in first) == [f"a-{i}" for i in range(5)]

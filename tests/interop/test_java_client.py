@@ -1,14 +1,13 @@
-"""Apache's Java client 5.5.0 against RocketPy: each side reads what the other wrote.
+"""Apache's Java clients 5.5.0 and 4.9.8 against RocketPy: each side reads what the other wrote.
 
 Shows wire and stored-message compatibility on one broker; says nothing of durability.
 """
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from peers import Java, finish, json_lines
+from peers import Java, finish, json_lines, mqadmin
 from rocketpy import Admin, Producer
 from sdk import fresh, in_order, messages, read, reply_to, send
 from waiting import wait_until
@@ -56,10 +55,10 @@ def test_java_consumers_read_what_python_sent_by_tag(java: Java, rocketpy_addres
 
 
 def test_transactions_of_java_come_when_they_are_committed_at_once_or_when_the_broker_asks(
-    java: Java, rocketpy_address: str, home
+    each_java: Java, rocketpy_address: str, home
 ):
     topic = fresh("java-transaction")
-    results = java.drive(home, "transaction", rocketpy_address, topic, "8", "pay")
+    results = each_java.drive(home, "transaction", rocketpy_address, topic, "8", "pay")
     assert [result["status"] for result in results] == ["SEND_OK"] * 8
     assert all(result["transaction_id"] == result["msg_id"] for result in results)
     by_python = read(rocketpy_address, topic, 4)
@@ -68,14 +67,14 @@ def test_transactions_of_java_come_when_they_are_committed_at_once_or_when_the_b
 
 
 def test_what_a_java_consumer_fails_at_comes_again_and_then_lies_with_the_dead_letters(
-    java: Java, rocketpy_address: str, home
+    each_java: Java, rocketpy_address: str, home
 ):
     topic, group = fresh("java-fails"), fresh("java-failing")
     send(rocketpy_address, messages(topic, 3, "hard", "TagA"))
     with Admin(rocketpy_address) as admin:
         # As after the group's first start, which makes the topic; the client looks for it again after 30 s.
         admin.create_topic(f"%RETRY%{group}", queues=1)
-    lines = java.drive(home, "fail", rocketpy_address, topic, "3", group)
+    lines = each_java.drive(home, "fail", rocketpy_address, topic, "3", group)
     assert sorted(one["keys"] for one in lines) == sorted(["hard-0", "hard-1", "hard-2"] * 2)
     dead = read(rocketpy_address, f"%DLQ%{group}", 3)
     assert sorted((one["keys"], one["tag"], one["origin"]) for one in dead) == [
@@ -83,30 +82,40 @@ def test_what_a_java_consumer_fails_at_comes_again_and_then_lies_with_the_dead_l
     ]
 
 
-def test_java_and_python_ask_and_either_replies_to_either(java: Java, rocketpy_address: str, home):
+def test_java_and_python_ask_and_either_replies_to_either(each_java: Java, rocketpy_address: str, home):
     to_java, to_python = fresh("java-replies"), fresh("python-replies")
     with Admin(rocketpy_address) as admin:
         for topic in (to_java, to_python):
             admin.create_topic(topic, queues=1)
-    answering = java.start_driver(home / "answering", "answer", rocketpy_address, to_java, "5", fresh("java-answers"))
-    asking = java.start_driver(home / "asking", "ask", rocketpy_address, to_python, "2", "java")
+    answering = each_java.start_driver(home / "answering", "answer", rocketpy_address, to_java, "5", fresh("java-answers"))
+    asking = each_java.start_driver(home / "asking", "ask", rocketpy_address, to_python, "2", "java")
     reply_to(rocketpy_address, to_python, 2)
     assert [one["body"] for one in finish(asking)] == ["re:java-0", "re:java-1"]
     with Producer(fresh("python-asks"), name_servers=[rocketpy_address]) as producer:
         for request in messages(to_java, 3, "python"):
             assert producer.request(request, timeout=60).body == b"re:" + request.body
-    replies = java.drive(home / "asking", "ask", rocketpy_address, to_java, "2", "both")
+    replies = each_java.drive(home / "asking", "ask", rocketpy_address, to_java, "2", "both")
     assert [one["body"] for one in replies] == ["re:both-0", "re:both-1"]
     assert [one["status"] for one in finish(answering)] == ["SEND_OK"] * 5
 
 
+def test_every_member_of_a_broadcasting_group_gets_every_message(java: Java, rocketpy_address: str, home: Path):
+    topic, group = fresh("java-broadcast"), fresh("java-hearing")
+    with Admin(rocketpy_address) as admin:
+        admin.create_topic(topic, queues=3)
+    send(rocketpy_address, messages(topic, 6, "news"))
+    members = [java.start_driver(home / name, "broadcast", rocketpy_address, topic, "6", group) for name in ("one", "two")]
+    for member in members:
+        assert sorted(one["body"] for one in finish(member)) == [f"news-{number}" for number in range(6)]
+
+
 @pytest.mark.parametrize("mode", ["push", "lite"])
-def test_java_consumers_choose_by_sql(java: Java, rocketpy_address: str, home, mode: str):
+def test_java_consumers_choose_by_sql(each_java: Java, rocketpy_address: str, home, mode: str):
     topic = fresh(f"sql-{mode}")
     for tag in ("TagA", "TagB"):
         send(rocketpy_address, messages(topic, 5, tag, tag))
     expression = "sql:origin = 'python' AND TAGS <> 'TagB' AND KEYS NOT IN ('TagA-3') AND missing IS NULL"
-    lines = java.drive(home, mode, rocketpy_address, topic, "4", fresh("java-sql"), expression)
+    lines = each_java.drive(home, mode, rocketpy_address, topic, "4", fresh("java-sql"), expression)
     assert sorted(one["keys"] for one in lines) == ["TagA-0", "TagA-1", "TagA-2", "TagA-4"]
 
 
@@ -155,19 +164,18 @@ def test_apache_tools_find_messages_by_key_by_unique_key_and_by_id(java: Java, r
         assert found["body"] == "found-2"
 
 
-def test_a_running_java_consumer_goes_where_mqadmin_resets_its_group(java: Java, rocketpy_address: str, home: Path):
+def test_a_running_java_consumer_goes_where_mqadmin_resets_its_group(
+    java: Java, each_java: Java, rocketpy_address: str, home: Path
+):
     """By the time of its queues' beginning. The member itself is not asked: its next pulls are answered from there."""
     topic, group = fresh("java-reset"), fresh("java-resetting")
     send(rocketpy_address, messages(topic, 10, "again"))
-    running = java.start_driver(home / "reader", "push", rocketpy_address, topic, "20", group)
+    running = each_java.start_driver(home / "reader", "push", rocketpy_address, topic, "20", group)
     with Admin(rocketpy_address) as admin:
 
         def has_read() -> bool:
             return sum(admin.committed_offset(group, queue) or 0 for queue in admin.queues(topic)) == 10
 
         wait_until(has_read, process=running)
-    options = (f"-Drocketmq.home.dir={home}", f"-Drocketmq.namesrv.addr={rocketpy_address}")
-    command = ["resetOffsetByTime", "-g", group, "-t", topic, "-s", "0"]
-    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    subprocess.run(java.command(main, home, *command, options=options), check=True, stdout=subprocess.DEVNULL)
+    mqadmin(java, home, rocketpy_address, "resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
     assert sorted(one["body"] for one in finish(running)) == sorted(2 * [f"again-{number}" for number in range(10)])

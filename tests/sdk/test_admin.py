@@ -210,7 +210,27 @@ def test_offsets_of_a_group_with_members_are_reset_by_force_only(admin, rocketpy
         with pytest.raises(rocketpy.GroupConflictError, match=group) as active:
             admin.reset_offsets(group, filled, Start.LATEST)
         assert active.value.hint
-        assert admin.reset_offsets(group, filled, Start.LATEST, force=True)
+        assert sum(admin.reset_offsets(group, filled, Start.LATEST, force=True).values()) == 100
+
+
+def test_a_running_member_goes_where_its_group_is_reset(admin, rocketpy_server, filled):
+    with rocketpy_server.consumer(fresh_name(), filled, start=Start.EARLIEST, auto_commit=False) as consumer:
+
+        def take(count: int) -> set[bytes]:
+            taken = []
+            while len(taken) < count:
+                taken += consumer.poll(timeout=60)
+            return {one.body for one in taken}
+
+        first = take(100)
+        consumer.commit()
+        admin.reset_offsets(consumer.group, filled, Start.EARLIEST, force=True)
+        assert take(100) == first
+        moves = consumer.offset_moves()
+        assert {move.to_offset for move in moves} == {0}
+        assert sum(move.from_offset for move in moves) == 100
+        admin.reset_offsets(consumer.group, filled, Start.at(0), force=True)
+        assert take(100) == first
 
 
 def test_a_message_is_viewed_by_its_offset_id(admin, producer, rocketpy_topic):

@@ -99,6 +99,25 @@ def test_every_use_in_the_child_is_refused(run_in_child):
     )
 
 
+def test_a_transaction_is_ended_by_the_process_that_began_it(run):
+    run(
+        """
+options = {"name_servers": [name_server], "send_timeout": 60}
+with rocketpy.TransactionProducer("payers", lambda message: rocketpy.Decision.UNKNOWN, **options) as payers:
+    paid, other = payers.begin(Message("other", b"paid")), payers.begin(Message("other", b"other"))
+    def work():
+        for use in (paid.rollback, other.commit, lambda: payers.begin(Message("other", b"text"))):
+            refused(use)
+        payers.close()
+    assert in_child(work) == 0
+    paid.commit()
+    other.rollback()
+with server.consumer("payees", "other", start=Start.EARLIEST) as payees:
+    assert [message.body for message in payees.poll(timeout=60)] == [b"paid"]
+"""
+    )
+
+
 def test_closing_in_the_child_leaves_the_parents_alone(run_in_child):
     run_in_child(
         """

@@ -114,6 +114,21 @@ def test_submit_when_the_window_is_full(stoppable):
         stoppable.thaw()
 
 
+def test_begin_and_end_of_a_transaction(stoppable):
+    options = {"name_servers": [stoppable.name_server], "api_timeout": LONG, "send_timeout": LONG}
+    with rocketpy.TransactionProducer("payers", lambda _: rocketpy.Decision.UNKNOWN, **options) as producer:
+        transaction = producer.begin(Message("paid", b"text"))
+        stoppable.freeze()
+        assert_wakes(lambda: producer.begin(Message("paid", b"text")))
+        assert_wakes(transaction.commit)
+        stoppable.thaw()
+        transaction.commit()
+
+
+def test_request(frozen):
+    assert_wakes(lambda: frozen[0].request(Message("frozen", b"text"), timeout=LONG))
+
+
 def test_commit(frozen):
     assert_wakes(frozen[1].commit)
 

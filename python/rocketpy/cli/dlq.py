@@ -197,6 +197,7 @@ def row(letter: DeadLetter) -> dict[str, object]:
         "topic": letter.topic,
         "died_at": message.stored_at,
         "tries": message.reconsume_times,
+        "reason": letter.reason,
         "msg_id": message.msg_id,
         "tag": message.tag,
         "keys": " ".join(message.keys),
@@ -206,4 +207,4 @@ def row(letter: DeadLetter) -> dict[str, object]:
 
 def exported(letter: DeadLetter) -> dict[str, Any]:
     """Everything about a dead letter, with the topic that it was sent to first."""
-    return {"group": letter.group, "origin_topic": letter.topic, **facts_of(letter.message)}
+    return {"group": letter.group, "origin_topic": letter.topic, "reason": letter.reason, **facts_of(letter.message)}

@@ -126,7 +126,7 @@ def reset(
     topic: Annotated[str, typer.Option("--topic", help="Topic whose offsets are set.")],
     to: Annotated[str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time, or -10m.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Even while the group has members, which may overwrite the offsets.")
+        bool, typer.Option("--force", help="Even while the group has members: they go there too.")
     ] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,

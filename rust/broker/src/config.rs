@@ -118,6 +118,9 @@ pub struct BrokerConfig {
     pub scan_held_pulls_every: Duration,
     /// `notifyConsumerIdsChangedEnable`, default true.
     pub notify_consumer_ids_changed: bool,
+    /// `useServerSideResetOffset`, default true: a member of a group that is set to other offsets goes there with its next pull. Else
+    /// the broker stores nothing, and tells the members.
+    pub server_side_reset: bool,
     /// `litePullMessageEnable`, default true.
     pub lite_pull: bool,
     /// `registerNameServerPeriod`, default 30 s, clamped to 10..60 s.
@@ -205,6 +208,7 @@ impl Default for BrokerConfig {
             memory: None,
             scan_held_pulls_every: Duration::from_secs(5),
             notify_consumer_ids_changed: true,
+            server_side_reset: true,
             lite_pull: true,
             register_period: Duration::from_secs(30),
             register_timeout: Duration::from_secs(24),

@@ -178,6 +178,10 @@ pub(crate) enum Refusal {
     OffsetRange { offset: i64, min: i64, max: i64, queue_id: u32 },
     #[error("no offset of group {group} is stored for queue {queue_id} of topic {topic}")]
     NoOffset { group: String, topic: String, queue_id: u32 },
+    #[error(
+        "consumer group {group} has no offset for queue {queue_id} of topic {topic}, so its members are not told to go elsewhere"
+    )]
+    NoOffsetToLeave { group: String, topic: String, queue_id: u32 },
     #[error("no member of consumer group {group} is online")]
     ConsumerOffline { group: String },
     #[error("consumer group {group} has no live member")]
@@ -273,6 +277,7 @@ impl Refusal {
             | Self::NobodyInGroup { .. }
             | Self::NoMember { .. }
             | Self::OffsetRange { .. }
+            | Self::NoOffsetToLeave { .. }
             | Self::OldMember { .. }
             | Self::MemberGone { .. }
             | Self::NoRequester

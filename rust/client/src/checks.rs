@@ -117,3 +117,70 @@ impl Checks {
         self.groups.lock().remove(group);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rocketpy_model::{PhysicalOffset, QueueOffset};
+    use rocketpy_protocol::code::request;
+    use rocketpy_protocol::properties_text;
+    use rocketpy_protocol::record::RecordFields;
+
+    use super::*;
+
+    const HOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+
+    fn question(group: &str) -> Command {
+        let mut properties = Vec::new();
+        properties_text::push(&mut properties, property::PRODUCER_GROUP, group);
+        let fields = RecordFields {
+            topic: "t",
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_at_ms: 0,
+            born_host: HOST,
+            store_host: HOST,
+            reconsume_times: 0,
+            prepared_transaction_offset: PhysicalOffset::ZERO,
+            body: b"paid",
+            properties: &properties,
+            more_properties: &[],
+        };
+        let mut record = Vec::new();
+        let plan = fields.encode(false, &mut record).unwrap();
+        plan.finish(&mut record, QueueOffset(0), PhysicalOffset::ZERO, 0);
+        let header = CheckTransactionStateRequestHeader {
+            topic: Some("t"),
+            tran_state_table_offset: 0,
+            commit_log_offset: 0,
+            msg_id: None,
+            transaction_id: None,
+            offset_msg_id: None,
+            broker_name: None,
+        };
+        Command::request(request::CHECK_TRANSACTION_STATE, &header).with_body(record)
+    }
+
+    #[tokio::test]
+    async fn questions_beyond_the_bound_are_left_to_the_broker_to_ask_again() {
+        let (checks, question) = (Checks::default(), question("payers"));
+        assert_eq!(checks.arrived(&question, HOST), Ok(false), "nobody answers yet");
+        let mut taken = checks.of("payers");
+        for _ in 0..MAX_CHECKS {
+            assert_eq!(checks.arrived(&question, HOST), Ok(true));
+        }
+        assert_eq!(checks.arrived(&question, HOST), Ok(false));
+        assert_eq!(taken.next().await.unwrap().record().body, b"paid");
+        assert_eq!(checks.arrived(&question, HOST), Ok(true), "there is room again");
+        checks.end("payers");
+        assert_eq!(checks.arrived(&question, HOST), Ok(false));
+    }
+
+    #[test]
+    fn a_question_that_cannot_be_read_says_why() {
+        let without_body = question("payers").with_body(Vec::new());
+        assert!(Checks::default().arrived(&without_body, HOST).is_err());
+    }
+}

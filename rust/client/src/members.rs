@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rocketpy_model::{name, system};
+use rocketpy_model::{MessageQueue, QueueOffset, name, system};
 use rocketpy_protocol::body::{ConsumerData, HeartbeatData, OtherSubscription, ProducerData};
 
 use crate::error::ClientError;
@@ -17,6 +17,10 @@ pub(crate) trait Consumer: Send + Sync {
     fn heard_of_other(&self, other: Option<OtherSubscription>, all_answered: bool);
     /// Rebalances soon.
     fn rebalance_soon(&self);
+    /// Goes to the offsets that a broker set the group to, in the background.
+    fn reset(&self, offsets: BTreeMap<MessageQueue, QueueOffset>);
+    /// The offsets up to which the member is done with its queues of a topic.
+    fn settled(&self, topic: &str) -> BTreeMap<MessageQueue, QueueOffset>;
     /// A broker was connected to: it may have forgotten what it was told.
     fn broker_connected(&self);
     /// The client closes.
@@ -132,12 +136,9 @@ impl Members {
         }
     }
 
-    /// Lets the consumer of a group, if there is one here, rebalance.
-    pub(crate) fn rebalance(&self, group: &str) {
-        let consumer = self.consumers.lock().get(group).and_then(|member| member.consumer.upgrade());
-        if let Some(consumer) = consumer {
-            consumer.rebalance_soon();
-        }
+    /// The consumer of a group, if there is one here.
+    pub(crate) fn consumer(&self, group: &str) -> Option<Arc<dyn Consumer>> {
+        self.consumers.lock().get(group)?.consumer.upgrade()
     }
 
     pub(crate) fn brokers_connected(&self) {

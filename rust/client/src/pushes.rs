@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rocketpy_protocol::Command;
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody};
 use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::GetConsumerStatusRequestHeader;
+use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
 
@@ -44,6 +47,33 @@ impl Pushes {
         }
     }
 
+    /// Without an answer: brokers send it one-way.
+    fn take_reset(&self, peer: SocketAddr, push: &Command) {
+        let group = push.ext.get("group").unwrap_or_default();
+        let body: ResetOffsetBody = match json::from_slice(&push.body) {
+            Ok(body) => body,
+            Err(error) => return warn!(group, %peer, %error, "offsets that a group is set to cannot be read"),
+        };
+        let Some(consumer) = self.members.consumer(group) else {
+            return warn!(group, %peer, "a group that has no member here is set to other offsets, ignored");
+        };
+        let offset = |(queue, offset)| Some((queue, QueueOffset(u64::try_from(offset).ok()?)));
+        consumer.reset(body.offset_table.into_iter().filter_map(offset).collect());
+    }
+
+    /// Where the member of a group stands; no queue where there is none.
+    fn status(&self, question: &Command) -> Response {
+        let header = match GetConsumerStatusRequestHeader::read(&question.ext) {
+            Ok(header) => header,
+            Err(error) => return Response::status(response::SYSTEM_ERROR, error.to_string()),
+        };
+        let settled = self.members.consumer(header.group).map(|consumer| consumer.settled(header.topic));
+        let offset = |(queue, offset): (MessageQueue, QueueOffset)| (queue, offset.to_wire());
+        let message_queue_table = settled.unwrap_or_default().into_iter().map(offset).collect();
+        let body = GetConsumerStatusBody { message_queue_table, ..GetConsumerStatusBody::default() };
+        Response::success().with_body(json::to_vec(&body).into())
+    }
+
     /// A reply that nobody waits for any longer is taken all the same: its sender can do nothing about it.
     fn take_reply(&self, peer: SocketAddr, push: &Command) -> Response {
         match self.replies.arrived(push, peer) {
@@ -66,7 +96,9 @@ impl Handler for Pushes {
             request::NOTIFY_CONSUMER_IDS_CHANGED => {
                 let group = request.ext.get("consumerGroup").unwrap_or_default();
                 debug!(group, peer = %connection.peer(), "members of a group changed");
-                self.members.rebalance(group);
+                if let Some(consumer) = self.members.consumer(group) {
+                    consumer.rebalance_soon();
+                }
                 // Brokers send it one-way; one that waits for an answer gets it.
                 reply.send(Response::success());
             }
@@ -77,6 +109,11 @@ impl Handler for Pushes {
             request::PUSH_REPLY_MESSAGE_TO_CLIENT => {
                 reply.send(self.take_reply(connection.peer(), &request));
             }
+            request::RESET_CONSUMER_CLIENT_OFFSET => {
+                self.take_reset(connection.peer(), &request);
+                reply.send(Response::success());
+            }
+            request::GET_CONSUMER_STATUS_FROM_CLIENT => reply.send(self.status(&request)),
             code if reply.is_oneway() => {
                 warn!(code, peer = %connection.peer(), "broker sent a request that this client does not know, ignored");
                 drop(reply);

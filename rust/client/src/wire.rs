@@ -11,9 +11,9 @@ use rocketpy_protocol::header::{
     GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
-    QueryMessageRequestHeader, RecallMessageRequestHeader, SearchOffsetRequestHeader,
-    SendMessageRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
-    UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
+    QueryMessageRequestHeader, RecallMessageRequestHeader, ResetOffsetRequestHeader,
+    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
+    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
@@ -319,6 +319,14 @@ pub(crate) fn reset_offset(group: &str, queue: &MessageQueue, offset: QueueOffse
     let mut command = update_offset(group, queue, offset);
     command.ext.push(key::IS_RESET, "true");
     command
+}
+
+/// Sets a group to a time (-1: to the end) while its members run.
+pub(crate) fn reset_running(group: &str, topic: &str, at_ms: i64) -> Command {
+    let (timestamp, is_force) = (at_ms, Some(true));
+    let header =
+        ResetOffsetRequestHeader { topic, group, timestamp, is_force, queue_id: Some(-1), offset: None };
+    Command::request(request::INVOKE_BROKER_TO_RESET_OFFSET, &header)
 }
 
 /// Asks for the first offset stored at or after a time.

@@ -133,6 +133,8 @@ pub const BORN_TIMESTAMP: &str = "BORN_TIMESTAMP";
 pub const DLQ_ORIGIN_TOPIC: &str = "DLQ_ORIGIN_TOPIC";
 /// Message id that it had there.
 pub const DLQ_ORIGIN_MESSAGE_ID: &str = "DLQ_ORIGIN_MESSAGE_ID";
+/// RocketPy's own: why a message that was given back went to the dead-letter topic.
+pub const DLQ_REASON: &str = "DLQ_REASON";
 /// The whole-record check (docs/reference/store-format.md 2.5).
 pub const CRC32: &str = "__CRC32#";
 
@@ -191,6 +193,7 @@ pub const RESERVED: &[&str] = &[
     BORN_TIMESTAMP,
     DLQ_ORIGIN_TOPIC,
     DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_REASON,
     CRC32,
 ];
 

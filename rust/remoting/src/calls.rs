@@ -134,6 +134,11 @@ impl Calls {
         (self.total_room as usize).saturating_sub(self.room.available_permits())
     }
 
+    /// Requests that are not answered yet.
+    pub(crate) fn len(&self) -> usize {
+        self.table.lock().waiting.len()
+    }
+
     /// Whether the connection ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.room.is_closed()

@@ -199,6 +199,11 @@ impl Connection {
         self.begin(&mut request, Patience::from_now(timeout)).await
     }
 
+    /// Requests to the peer that it has not answered yet.
+    pub fn open_calls(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Queues a request if there is room for it now.
     ///
     /// # Errors

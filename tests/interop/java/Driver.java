@@ -1,4 +1,5 @@
 import com.alibaba.fastjson2.JSON;
+import com.alibaba.fastjson2.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -27,6 +28,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
@@ -35,7 +37,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *
  * <pre>
  *   Driver send|async|oneway|batch NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
- *   Driver push|lite NAMESRV TOPIC COUNT GROUP [EXPRESSION]
+ *   Driver push|lite|broadcast NAMESRV TOPIC COUNT GROUP [EXPRESSION]
  *   Driver transaction NAMESRV TOPIC COUNT PREFIX
  *   Driver fail NAMESRV TOPIC COUNT GROUP
  *   Driver ask NAMESRV TOPIC COUNT PREFIX
@@ -55,7 +57,7 @@ public final class Driver {
             switch (args[0]) {
                 case "send", "async", "oneway", "batch" -> produce(args);
                 case "transaction" -> transactions(args);
-                case "push" -> push(args);
+                case "push", "broadcast" -> push(args);
                 case "fail" -> fail(args);
                 case "ask" -> ask(args);
                 case "answer" -> answer(args);
@@ -63,7 +65,7 @@ public final class Driver {
                 case "key", "unique", "view" -> query(args);
                 default -> throw new IllegalArgumentException("unknown command: " + args[0]);
             }
-        } catch (Exception error) {
+        } catch (Throwable error) { // also what the client of another version has not
             error.printStackTrace();
             exitCode = 1;
         }
@@ -274,6 +276,9 @@ public final class Driver {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (args[0].equals("broadcast")) {
+            broadcast(consumer);
+        }
         consumer.subscribe(args[2], selector(args));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
@@ -287,6 +292,11 @@ public final class Driver {
             throw new IllegalStateException("still missing: " + left.getCount());
         }
         consumer.shutdown();
+    }
+
+    /** Not of 4.9, where the class has another name. */
+    private static void broadcast(DefaultMQPushConsumer consumer) {
+        consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
     private static void lite(String[] args) throws Exception {
@@ -304,7 +314,7 @@ public final class Driver {
                 left--;
             }
         }
-        consumer.commit();
+        consumer.commitSync(); // 4.9 has no other
         consumer.shutdown();
         if (left > 0) {
             throw new IllegalStateException("still missing: " + left);
@@ -341,7 +351,7 @@ public final class Driver {
         line.put("region_id", result.getRegionId());
         line.put("trace_on", result.isTraceOn());
         line.put("transaction_id", result.getTransactionId());
-        line.put("recall_handle", result.getRecallHandle());
+        line.put("recall_handle", JSONObject.from(result).getString("recallHandle")); // 4.9 has none
         print(line);
     }
 

@@ -6,16 +6,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody};
+use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody, ResetOffsetListBody};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
     CloneGroupOffsetRequestHeader, GetConsumerStatusRequestHeader, Header, ResetOffsetRequestHeader,
 };
-use rocketpy_protocol::{Command, json};
+use rocketpy_protocol::{Command, Language, json};
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::Boundary;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::forward::{answer_of, member, members};
 use super::offset::{readable, signed};
@@ -25,7 +26,11 @@ use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::offset::{Place, Readable};
 
-/// INVOKE_BROKER_TO_RESET_OFFSET: sets a group to a time, to the end, or to an offset. Members are sent there by their next pulls.
+/// The first version of Apache's client that goes where it is told to.
+const FIRST_VERSION: i32 = 28;
+
+/// INVOKE_BROKER_TO_RESET_OFFSET: sets a group to a time, to the end, or to an offset. Members are sent there by their next pulls, or
+/// told to go there.
 pub(super) fn reset(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let (owner, request) = (shared.clone(), without_body(request.clone()));
     answer_later(shared, reply, async move {
@@ -37,6 +42,9 @@ pub(super) fn reset(Call { shared, request, .. }: Call<'_>, reply: Reply) {
             targets(&looker, &header)
         });
         let targets = targets.await?;
+        if !owner.config.server_side_reset {
+            return tell_members(&owner, &header, targets, request.language);
+        }
         let mut writes = Vec::new();
         for (queue_id, offset) in &targets {
             let place = Place { group: &group, topic: &topic, queue_id: *queue_id };
@@ -58,6 +66,45 @@ fn table(shared: &Shared, topic: &str, targets: Vec<(u32, i64)>) -> ResetOffsetB
     let queue = |queue_id| MessageQueue { topic: topic.clone(), broker_name: broker_name.clone(), queue_id };
     let offset_table = targets.into_iter().map(|(queue_id, offset)| (queue(queue_id), offset)).collect();
     ResetOffsetBody { offset_table }
+}
+
+/// Tells the members of a group to go to other offsets and to commit them. Without force, none goes forward.
+fn tell_members(
+    shared: &Shared,
+    header: &ResetOffsetRequestHeader<'_>,
+    mut targets: Vec<(u32, i64)>,
+    language: Language,
+) -> Answer {
+    let (topic, group) = (header.topic, header.group);
+    for (queue_id, offset) in &mut targets {
+        let stored = shared.offsets.get(group, topic, *queue_id);
+        let stored = stored.ok_or_else(|| {
+            let (group, topic, queue_id) = (group.to_owned(), topic.to_owned(), *queue_id);
+            Refusal::NoOffsetToLeave { group, topic, queue_id }
+        })?;
+        if !header.is_force.unwrap_or(false) {
+            *offset = stored.min(*offset);
+        }
+    }
+    let mut members = members(shared, group);
+    members.retain(|member| member.version >= FIRST_VERSION);
+    if members.is_empty() {
+        return Err(Refusal::ConsumerOffline { group: group.to_owned() });
+    }
+    let table = table(shared, topic, targets);
+    let body = match language {
+        Language::Cpp => json::to_vec(&ResetOffsetListBody::from(table.clone())),
+        _ => json::to_vec(&table),
+    };
+    let body = Bytes::from(body);
+    for member in &members {
+        let push = Command::request(request::RESET_CONSUMER_CLIENT_OFFSET, header).with_body(body.clone());
+        if let Err(error) = member.connection.send_oneway(push) {
+            warn!(group, client_id = %member.client_id, %error, "a member was not told of the reset of its group");
+        }
+    }
+    info!(group, topic, members = members.len(), "members told to go to other offsets");
+    Ok(success_json(&table))
 }
 
 /// Where each queue is set to. Blocks.

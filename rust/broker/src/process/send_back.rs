@@ -23,6 +23,10 @@ use crate::waiting::header_bytes;
 
 /// The delay level of a first retry, where the consumer names none: 10 s.
 const FIRST_LEVEL: i32 = 3;
+/// Why a message is dead: its group got it as often as it may.
+const RETRIES_EXHAUSTED: &str = "RETRIES_EXHAUSTED";
+/// Why a message is dead: the consumer asked for no retry.
+const GIVEN_UP: &str = "GIVEN_UP";
 
 /// Stores the message again: for its group's retries, or as a dead letter.
 pub(super) fn send_back(Call { shared, request, .. }: Call<'_>, reply: Reply) {
@@ -70,9 +74,15 @@ async fn take_back(
     let bytes = record?;
     let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: header.offset })?;
     let limit = header.max_reconsume_times.unwrap_or(group.retry_max_times);
-    let is_dead = header.delay_level < 0 || record.reconsume_times >= limit;
-    let topic = if is_dead { system::dlq_topic(&group.name) } else { system::retry_topic(&group.name) };
-    let again = again(&record, &header, &topic, is_dead)?;
+    let death = match header.delay_level {
+        ..0 => Some(GIVEN_UP),
+        _ => (record.reconsume_times >= limit).then_some(RETRIES_EXHAUSTED),
+    };
+    let topic = match death {
+        Some(_) => system::dlq_topic(&group.name),
+        None => system::retry_topic(&group.name),
+    };
+    let again = again(&record, &header, &topic, death)?;
     let announced = again.put(shared).await?.ack.announced;
     Ok(AckCondition { flushed: Some(shared.store.max_physical_offset()), announced })
 }
@@ -82,7 +92,7 @@ fn again<'a>(
     record: &RecordView<'a>,
     header: &ConsumerSendMsgBackRequestHeader<'_>,
     topic: &'a str,
-    is_dead: bool,
+    death: Option<&'static str>,
 ) -> Result<StoredAgain<'a>, Refusal> {
     let origin_topic = record.property(property::RETRY_TOPIC).unwrap_or(record.topic);
     let place = OffsetMessageId { host: record.store_host, physical_offset: record.physical_offset };
@@ -93,12 +103,13 @@ fn again<'a>(
         .with_reconsume_times(record.reconsume_times.saturating_add(counted))
         .with_property(property::RETRY_TOPIC, origin_topic)?
         .with_property(property::ORIGIN_MESSAGE_ID, origin_id)?;
-    if is_dead {
+    if let Some(reason) = death {
         return again
             .to(topic, 0)
             .without_property(property::DELAY)
             .with_property(property::DLQ_ORIGIN_TOPIC, origin_topic)?
-            .with_property(property::DLQ_ORIGIN_MESSAGE_ID, origin_id);
+            .with_property(property::DLQ_ORIGIN_MESSAGE_ID, origin_id)?
+            .with_property(property::DLQ_REASON, reason);
     }
     let level = match header.delay_level {
         0 => FIRST_LEVEL.saturating_add(record.reconsume_times.max(0)),

@@ -31,6 +31,8 @@ use crate::waiting;
 const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most replies whose clients have not answered yet. Each is a task that holds its message.
 const MAX_PUSHES: usize = 4096;
+/// Most of them for one client, so that one that does not answer leaves room for the others.
+const MAX_PUSHES_OF_A_CLIENT: usize = 256;
 /// Ends a property in the text of properties.
 const END: char = '\u{2}';
 
@@ -107,6 +109,9 @@ async fn push(
     let Some(connection) = shared.clients.producer_connection(client_id) else {
         return Err(not_pushed("no live producer has this client id".to_owned()));
     };
+    if connection.open_calls() >= MAX_PUSHES_OF_A_CLIENT {
+        return Err(not_pushed(format!("{MAX_PUSHES_OF_A_CLIENT} replies wait for its answers already")));
+    }
     let pushed = pushed_message(shared, header, sender, body);
     match connection.call(pushed, PUSH_TIMEOUT).await {
         Ok(answer) if answer.code == response::SUCCESS => Ok(()),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rocketpy_model::sys_flag;
 use rocketpy_protocol::body::{HeartbeatData, ProducerData};
 use rocketpy_protocol::code::{request, response};
@@ -12,6 +13,7 @@ use rocketpy_protocol::header::{
 use rocketpy_protocol::{Command, properties_text};
 use rocketpy_remoting::{Client, Connection, Handler, Reply, Response};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::support::{Fixture, Pull, Send, TIMEOUT};
 
@@ -35,13 +37,27 @@ async fn requester(fixture: &Fixture, code: i32) -> (Client, mpsc::UnboundedRece
     let client = fixture.other_client();
     let (sender, receiver) = mpsc::unbounded_channel();
     client.set_request_handler(Arc::new(Replies(sender, code)));
+    introduce(fixture, &client, REQUESTER).await;
+    (client, receiver)
+}
+
+async fn introduce(fixture: &Fixture, client: &Client, client_id: &str) {
     let data = HeartbeatData {
-        client_id: REQUESTER.to_owned(),
+        client_id: client_id.to_owned(),
         producer_data_set: vec![ProducerData { group_name: GROUP.to_owned() }],
         ..HeartbeatData::default()
     };
-    fixture.heartbeat(&client, &data).await;
-    (client, receiver)
+    fixture.heartbeat(client, &data).await;
+}
+
+/// Keeps every reply, and answers none.
+#[derive(Default)]
+struct Silent(Mutex<Vec<Reply>>);
+
+impl Handler for Silent {
+    fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
+        self.0.lock().push(reply);
+    }
 }
 
 fn properties(client_id: &str) -> String {
@@ -142,6 +158,28 @@ async fn a_reply_that_nobody_takes_is_answered_with_why_and_stored_all_the_same(
     assert!(replies.try_recv().is_err());
     fixture.wait_for_end(TOPIC, 0, 3).await;
     assert_eq!(fixture.pull(Pull::new(TOPIC, 0)).await.bodies(), ["a", "b", "c"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_answer_leaves_room_for_the_replies_of_others() {
+    let fixture = Arc::new(Fixture::start().await);
+    let (client, kept) = (fixture.other_client(), Arc::<Silent>::default());
+    client.set_request_handler(kept.clone());
+    introduce(&fixture, &client, "silent").await;
+    let (_other, mut replies) = requester(&fixture, response::SUCCESS).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..256 {
+        let fixture = fixture.clone();
+        waiting.spawn(async move { reply_to(&fixture, "silent", "a").await.code });
+    }
+    crate::support::wait_until("all are pushed", async || kept.0.lock().len() == 256).await;
+    let refused = reply_to(&fixture, "silent", "b").await;
+    assert_eq!(refused.code, response::SYSTEM_ERROR);
+    assert!(refused.remark.unwrap().contains("256 replies wait"));
+    assert_eq!(reply_to(&fixture, REQUESTER, "yes").await.code, response::SUCCESS);
+    assert_eq!(&next(&mut replies).await.body[..], b"yes");
+    kept.0.lock().drain(..).for_each(|reply| reply.send(Response::success()));
+    assert_eq!(waiting.join_all().await, [response::SUCCESS; 256]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

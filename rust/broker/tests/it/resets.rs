@@ -2,20 +2,26 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use rocketpy_broker::BrokerConfig;
 use rocketpy_model::{GroupConfig, MessageQueue};
 use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     CloneGroupOffsetRequestHeader, GetConsumerStatusRequestHeader, ResetOffsetRequestHeader,
 };
-use rocketpy_protocol::{Command, json};
+use rocketpy_protocol::{Command, Language, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 
 use crate::offsets::{commit, stored};
 use crate::support::{Fixture, Pull, TIMEOUT, heartbeat};
 
 async fn with_messages(count: i64) -> Fixture {
-    let fixture = Fixture::start().await;
+    with_messages_and(count, |_| {}).await
+}
+
+async fn with_messages_and(count: i64, change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
+    let fixture = Fixture::start_with(change).await;
     fixture.create_topic("orders", 2).await;
     crate::groups::put(&fixture, &GroupConfig::new("group")).await;
     for number in 0..count {
@@ -134,6 +140,53 @@ async fn members_say_where_they_stand() {
     }
     assert_eq!(ask("group", Some("two")).await.code, 1);
     assert_eq!(ask("nobody", None).await.code, 1);
+}
+
+/// Notes what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<Command>>);
+
+impl Handler for Told {
+    fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+        assert!(reply.is_oneway());
+        self.0.lock().push(request);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_server_side_reset_members_are_told() {
+    let fixture = with_messages_and(5, |config| config.server_side_reset = false).await;
+    commit(&fixture, "group", "orders", 0, 3).await;
+    let no_offset = invoke(&fixture, &reset(0)).await;
+    assert!(no_offset.code == 1 && no_offset.remark.unwrap().contains("no offset for queue 1"));
+    commit(&fixture, "group", "orders", 1, 0).await;
+    assert_eq!(invoke(&fixture, &reset(0)).await.code, 206, "nobody is online");
+
+    let (client, told) = (fixture.other_client(), Arc::<Told>::default());
+    client.set_request_handler(told.clone());
+    fixture.heartbeat(&client, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    assert_eq!(offsets(&invoke(&fixture, &reset(-1)).await), [(0, 5), (1, 0)]);
+    let kept = ResetOffsetRequestHeader { is_force: Some(false), ..reset(-1) };
+    let mut kept = Command::request(request::INVOKE_BROKER_TO_RESET_OFFSET, &kept);
+    kept.language = Language::Cpp;
+    assert_eq!(offsets(&fixture.call(kept).await), [(0, 3), (1, 0)], "none goes forward");
+    crate::support::wait_until("the member is told", async || {
+        let pushes =
+            told.0.lock().iter().filter(|it| it.code == request::RESET_CONSUMER_CLIENT_OFFSET).count();
+        pushes == 2
+    })
+    .await;
+    assert_eq!(stored(&fixture, "group", "orders", 0).await, Some(3), "the member stores it");
+    let pushes = told.0.lock().clone();
+    let bodies: Vec<_> =
+        pushes.iter().filter(|it| it.code == request::RESET_CONSUMER_CLIENT_OFFSET).collect();
+    assert_eq!((bodies[0].ext.get("group"), bodies[0].ext.get("topic")), (Some("group"), Some("orders")));
+    assert!(bodies[0].body.starts_with(br#"{"offsetTable":{{"brokerName""#), "{:?}", bodies[0].body);
+    assert!(bodies[1].body.starts_with(br#"{"offsetTable":[{"brokerName""#), "{:?}", bodies[1].body);
+    for (push, offset) in [(bodies[0], 5), (bodies[1], 3)] {
+        let table: ResetOffsetBody = json::from_slice(&push.body).unwrap();
+        assert_eq!(table.offset_table.values().copied().collect::<Vec<_>>(), [offset, 0]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

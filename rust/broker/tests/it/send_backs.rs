@@ -54,7 +54,7 @@ async fn a_message_is_retried_and_then_dead_and_keeps_its_origin() {
     let dead = pulled.records()[0];
     assert_eq!((dead.body, dead.reconsume_times, dead.property("DELAY")), (failed.body, 2, None));
     let origin = [("RETRY_TOPIC", "orders"), ("DLQ_ORIGIN_TOPIC", "orders")];
-    for (name, value) in origin {
+    for (name, value) in origin.into_iter().chain([("DLQ_REASON", "RETRIES_EXHAUSTED")]) {
         assert_eq!(dead.property(name), Some(value), "{name}");
     }
     for name in ["ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID"] {
@@ -73,7 +73,9 @@ async fn the_first_level_is_the_third_and_a_negative_one_is_death() {
     assert_eq!(fixture.call(send_back(offset, 0, None)).await.code, 0);
     fixture.wait_for_end(system::SCHEDULE_TOPIC, 2, 1).await;
     assert_eq!(fixture.call(send_back(offset, -1, None)).await.code, 0);
-    assert_eq!(first_of(&fixture, &system::dlq_topic(GROUP)).await.bodies(), ["x"]);
+    let dead = first_of(&fixture, &system::dlq_topic(GROUP)).await;
+    assert_eq!(dead.bodies(), ["x"]);
+    assert_eq!(dead.records()[0].property("DLQ_REASON"), Some("GIVEN_UP"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

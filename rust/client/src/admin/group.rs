@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name, system};
-use rocketpy_protocol::body::{ConsumeStats, OffsetWrapper, SubscriptionGroupWrapper};
+use rocketpy_protocol::body::{ConsumeStats, OffsetWrapper, ResetOffsetBody, SubscriptionGroupWrapper};
+use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetAllSubscriptionGroupResponseHeader;
 
 use super::{Admin, GroupLag, GroupSummary, LagRow, OffsetTarget};
 use crate::api::Api;
 use crate::error::ClientError;
-use crate::wire;
+use crate::{outcome, wire};
 
 impl Admin {
     /// All groups except those of the system, sorted by name.
@@ -122,7 +123,7 @@ impl Admin {
 
     /// Stores new offsets for a group in every queue of a topic, and returns them.
     ///
-    /// For groups without live members: a live member would overwrite the offsets with its next commit.
+    /// Live members go there with their next pulls. What they have pulled ahead may be handed out before.
     ///
     /// # Errors
     /// [`ClientError::GroupActive`] while members live, unless `force`; [`ClientError::NoRoute`]; the first failure of a broker,
@@ -141,8 +142,16 @@ impl Admin {
         if !force {
             self.refuse_if_active(group).await?;
         }
-        let mut reset = Vec::with_capacity(queues.len());
-        for queue in queues {
+        let (mut reset, mut told) = (Vec::with_capacity(queues.len()), BTreeSet::new());
+        if !self.group_members(group).await?.is_empty() {
+            for (broker_name, address) in self.fetch(topic).await?.addresses() {
+                if let Some(offsets) = api.reset_running(address, group, topic, target).await? {
+                    reset.extend(offsets);
+                    told.insert(broker_name.to_owned());
+                }
+            }
+        }
+        for queue in queues.into_iter().filter(|queue| !told.contains(&*queue.broker_name)) {
             let offset = match target {
                 OffsetTarget::Earliest => api.min_offset(&queue).await?,
                 OffsetTarget::Latest => api.max_offset(&queue).await?,
@@ -151,6 +160,7 @@ impl Admin {
             api.reset_offset(group, &queue, offset).await?;
             reset.push((queue, offset));
         }
+        reset.sort();
         Ok(reset)
     }
 }
@@ -161,6 +171,31 @@ pub(super) fn check_group(group: &str) -> Result<(), ClientError> {
 }
 
 impl Api {
+    /// Lets a broker set a group to other offsets while its members run. `None`: none is online there.
+    async fn reset_running(
+        &self,
+        address: &str,
+        group: &str,
+        topic: &str,
+        target: OffsetTarget,
+    ) -> Result<Option<Vec<(MessageQueue, QueueOffset)>>, ClientError> {
+        const OPERATION: &str = "offset reset";
+        let at_ms = match target {
+            OffsetTarget::Earliest => 0,
+            OffsetTarget::Latest => -1,
+            OffsetTarget::Timestamp(at_ms) => at_ms.max(0),
+        };
+        let request = wire::reset_running(group, topic, at_ms);
+        let answer = self.call(address, OPERATION, request, self.timeout()).await?;
+        if answer.code == response::CONSUMER_NOT_ONLINE {
+            return Ok(None);
+        }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        let body: ResetOffsetBody = wire::json(OPERATION, address, &answer.body)?;
+        let offset = |(queue, offset)| Ok((queue, wire::offset(OPERATION, address, offset)?));
+        body.offset_table.into_iter().map(offset).collect::<Result<_, _>>().map(Some)
+    }
+
     /// A row of a group's progress. Only the stored offset itself tells "nothing is stored" from "stored at 0".
     async fn lag_row(
         &self,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::task::{JoinHandle, JoinSet};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::assigned::{Kept, Lost};
 use super::member::Member;
@@ -53,6 +53,26 @@ impl Member {
         drop(turn);
         self.handover.notify_waiters();
         committed
+    }
+
+    /// Goes to the offsets that a person set the group to, and commits them: a broker that orders it has not stored them.
+    ///
+    /// # Source
+    /// docs/reference/client.md 15.1, without the wait for what the user works on: its commit cannot undo the reset.
+    pub(super) async fn commit_reset(self: Arc<Self>, offsets: BTreeMap<MessageQueue, QueueOffset>) {
+        let _turn = self.committing.lock().await;
+        let mine: Vec<_> = {
+            let mut state = self.state.lock();
+            offsets.into_iter().filter(|(queue, offset)| state.reset(queue, *offset)).collect()
+        };
+        let queues = mine.len();
+        let mine = mine.into_iter().map(|(queue, offset)| (Arc::new(queue), offset)).collect();
+        match self.send(mine).await {
+            Ok(()) => info!(group = %self.group, queues, "the group was set to other offsets"),
+            Err(error) => {
+                warn!(group = %self.group, %error, "offsets that the group was set to are not committed yet")
+            }
+        }
     }
 
     /// Gives up queues that were kept: those that the user is done with, or `all`. Commits for them, and returns their names. They

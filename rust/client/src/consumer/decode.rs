@@ -11,7 +11,7 @@ use rocketpy_protocol::header::PullMessageResponseHeader;
 use rocketpy_protocol::record::{RecordView, records};
 
 use super::batch::{PulledPart, RecordSpan};
-use super::state::Pulled;
+use super::state::{Moved, Pulled};
 use crate::damage::Damaged;
 use crate::error::ClientError;
 use crate::{outcome, wire};
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     NothingNew,
     /// No match as far as the broker scanned.
     NoMatch,
-    /// The requested offset does not exist.
+    /// The requested offset does not exist, or is not that of the group any longer.
     Moved,
 }
 
@@ -63,6 +63,7 @@ pub(crate) fn read_answer(
     let header: PullMessageResponseHeader<'_> = wire::header(operation, address, &answer)?;
     let mut next = wire::offset(operation, address, header.next_begin_offset)?;
     let max_offset = QueueOffset(u64::try_from(header.max_offset).unwrap_or(0));
+    let min_offset = QueueOffset(u64::try_from(header.min_offset).unwrap_or(0));
     let suggested_broker_id = u64::try_from(header.suggest_which_broker_id).unwrap_or(0);
     let part = if kind == Kind::Found {
         let delta = header.offset_delta.unwrap_or(0);
@@ -84,8 +85,9 @@ pub(crate) fn read_answer(
     } else {
         None
     };
-    let moved_from = (kind == Kind::Moved).then_some(asked);
-    Ok(Answer { kind, pulled: Pulled { part, next, moved_from }, suggested_broker_id })
+    let exists = (min_offset..=max_offset).contains(&asked);
+    let moved = (kind == Kind::Moved).then_some(Moved { from: asked, exists });
+    Ok(Answer { kind, pulled: Pulled { part, next, moved }, suggested_broker_id })
 }
 
 enum Undecodable {

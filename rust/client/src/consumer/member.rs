@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rocketpy_env::now_ms;
+use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, OtherSubscription};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -244,6 +245,14 @@ impl Consumer for Member {
 
     fn rebalance_soon(&self) {
         self.wake.notify_one();
+    }
+
+    fn reset(&self, offsets: BTreeMap<MessageQueue, QueueOffset>) {
+        self.spawn(async move |member| member.commit_reset(offsets).await);
+    }
+
+    fn settled(&self, topic: &str) -> BTreeMap<MessageQueue, QueueOffset> {
+        self.state.lock().settled(topic).map(|(queue, offset)| (queue.clone(), offset)).collect()
     }
 
     fn broker_connected(&self) {

@@ -175,7 +175,7 @@ impl Puller {
                 queue = %self.queue(),
                 queue_offset = offset.get(),
                 next_queue_offset = next.get(),
-                "queue offset does not exist, the broker moved the reader"
+                "queue offset does not exist or the group was reset, the broker moved the reader"
             );
         }
         if self.member.state.lock().pulled(self.queue(), epoch, answer.pulled) {

@@ -14,10 +14,10 @@ use crate::error::ClientError;
 /// Most moves kept for the user. Beyond them the oldest are dropped; each was logged.
 const MAX_MOVES: usize = 1024;
 
-/// The broker moved the reader of a queue, because the requested offset does not exist or is no longer stored.
+/// The broker moved the reader of a queue: the requested offset does not exist or is no longer stored, or the group was reset.
 ///
-/// If `to` is greater, the messages between `from` and `to` are gone and were not read. If it is smaller, the queue became shorter:
-/// the messages that follow were pulled before under the same offsets, or are new.
+/// If `to` is greater, the messages between `from` and `to` are gone or skipped, and were not read. If it is smaller, the group goes
+/// back, or the queue became shorter: then the messages that follow were pulled before under the same offsets, or are new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OffsetMove {
     /// The queue that is read.
@@ -36,7 +36,16 @@ pub(crate) struct Pulled {
     /// Offset to pull next.
     pub(crate) next: QueueOffset,
     /// Set when the broker moved the reader.
-    pub(crate) moved_from: Option<QueueOffset>,
+    pub(crate) moved: Option<Moved>,
+}
+
+/// A broker answered that a pull must go elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moved {
+    /// The requested offset.
+    pub(crate) from: QueueOffset,
+    /// Whether the queue has that offset: the broker has set the group to another one.
+    pub(crate) exists: bool,
 }
 
 /// What a queue's pull task does next.
@@ -241,9 +250,13 @@ impl State {
             return false;
         }
         assigned.next_pull = Some(pulled.next);
-        if let Some(from) = pulled.moved_from {
+        if let Some(Moved { from, exists }) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
+            if exists && !is_shorter {
+                self.reset(queue, to);
+                return false;
+            }
             if is_shorter {
                 // What was pulled ahead of the queue's end is no longer there, and what was committed beyond it must not be committed
                 // again. What was pulled ahead and survived is pulled again.
@@ -251,10 +264,7 @@ impl State {
                 self.ready.retain(|ready| **ready != *queue);
                 to = assigned.go_back(to);
             }
-            if self.moves.len() == MAX_MOVES {
-                self.moves.pop_front();
-            }
-            self.moves.push_back(OffsetMove { queue: (*assigned.queue).clone(), from, to });
+            note_move(&mut self.moves, OffsetMove { queue: (*assigned.queue).clone(), from, to });
             if is_shorter {
                 return false; // such an answer has no messages
             }
@@ -414,6 +424,21 @@ impl State {
         true
     }
 
+    /// Continues at the offset that the group was set to: what was handed out before does not count any longer, and what was pulled
+    /// ahead is dropped. False when the queue is not assigned.
+    pub(crate) fn reset(&mut self, queue: &MessageQueue, to: QueueOffset) -> bool {
+        if !self.contains(queue) {
+            return false;
+        }
+        let position = self.queues.get(queue).and_then(|assigned| assigned.position);
+        self.seek(queue, to);
+        self.settle_at(queue, to);
+        if let Some(from) = position.filter(|from| *from != to) {
+            note_move(&mut self.moves, OffsetMove { queue: queue.clone(), from, to });
+        }
+        true
+    }
+
     /// Continues at `offset` if messages after it were handed out.
     pub(crate) fn take_back(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if self.queues.get(queue).is_some_and(|assigned| assigned.position > Some(offset)) {
@@ -459,6 +484,13 @@ impl State {
         self.failure.take()
     }
 
+    /// The offsets up to which the user is done with the assigned queues of a topic.
+    pub(crate) fn settled(&self, topic: &str) -> impl Iterator<Item = (&MessageQueue, QueueOffset)> {
+        self.own()
+            .filter(move |assigned| *assigned.queue.topic == *topic)
+            .filter_map(|assigned| Some((&*assigned.queue, assigned.settled?)))
+    }
+
     pub(crate) fn take_moves(&mut self) -> Vec<OffsetMove> {
         self.moves.drain(..).collect()
     }
@@ -469,4 +501,11 @@ impl State {
             assigned.changed.notify_one();
         }
     }
+}
+
+fn note_move(moves: &mut VecDeque<OffsetMove>, to: OffsetMove) {
+    if moves.len() == MAX_MOVES {
+        moves.pop_front();
+    }
+    moves.push_back(to);
 }

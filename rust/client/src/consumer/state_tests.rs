@@ -8,7 +8,7 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 
 use super::assigned::{Assignment, Epoch};
 use super::batch::{PulledPart, RecordSpan};
-use super::state::{CommitScope, Pulled, State, Task};
+use super::state::{CommitScope, Moved, Pulled, State, Task};
 use crate::config::ConsumerConfig;
 
 const RECORD_BYTES: u32 = 100;
@@ -45,11 +45,15 @@ fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
     let spans: Arc<[RecordSpan]> = (from..to).map(span).collect();
     let body = Bytes::from(vec![0; spans.len() * RECORD_BYTES as usize]);
     let part = PulledPart::new(queue(id), body, spans, QueueOffset(1000));
-    Pulled { part: Some(part), next: QueueOffset(next), moved_from: None }
+    Pulled { part: Some(part), next: QueueOffset(next), moved: None }
+}
+
+fn gone(from: u64) -> Option<Moved> {
+    Some(Moved { from: QueueOffset(from), exists: false })
 }
 
 fn nothing(next: u64) -> Pulled {
-    Pulled { part: None, next: QueueOffset(next), moved_from: None }
+    Pulled { part: None, next: QueueOffset(next), moved: None }
 }
 
 fn position(state: &State, id: u32) -> u64 {
@@ -275,12 +279,29 @@ fn a_lost_queue_takes_its_messages_along_and_says_what_was_done() {
 #[test]
 fn a_move_is_reported_once() {
     let mut state = started(1);
-    state.pulled(&queue(0), number(0), Pulled { moved_from: Some(QueueOffset(0)), ..nothing(30) });
+    state.pulled(&queue(0), number(0), Pulled { moved: gone(0), ..nothing(30) });
     let moves = state.take_moves();
     assert_eq!(moves.len(), 1);
     assert_eq!((moves[0].from, moves[0].to), (QueueOffset(0), QueueOffset(30)));
     assert_eq!(position(&state, 0), 30);
     assert!(state.take_moves().is_empty());
+}
+
+#[test]
+fn a_group_that_was_reset_leaves_what_was_pulled_ahead() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
+    assert_eq!(offsets(&mut state, 3).len(), 3);
+    let moved = Some(Moved { from: QueueOffset(10), exists: true });
+    assert!(!state.pulled(&queue(0), number(0), Pulled { moved, ..nothing(30) }));
+    assert!(offsets(&mut state, 10).is_empty(), "3 to 9 are skipped");
+    assert_eq!(state.to_commit(CommitScope::Settled), [(queue(0), QueueOffset(30))]);
+    assert_eq!(state.settled("t").collect::<Vec<_>>(), [(&*queue(0), QueueOffset(30))]);
+    let moves = state.take_moves();
+    assert_eq!((moves[0].from, moves[0].to), (QueueOffset(3), QueueOffset(30)));
+    assert!(state.reset(&queue(0), QueueOffset(1)));
+    assert_eq!(position(&state, 0), 1);
+    assert!(!state.reset(&queue(9), QueueOffset(1)), "it is another member's");
 }
 
 #[test]
@@ -310,7 +331,7 @@ fn a_queue_that_became_shorter_takes_positions_and_commits_back() {
     assert_eq!(offsets(&mut state, 8).len(), 8);
     state.settle();
     state.committed(&queue(0), QueueOffset(8));
-    let shorter = Pulled { moved_from: Some(QueueOffset(10)), ..nothing(4) };
+    let shorter = Pulled { moved: gone(10), ..nothing(4) };
     assert!(!state.pulled(&queue(0), number(0), shorter));
     assert_eq!(position(&state, 0), 4);
     assert!(offsets(&mut state, 10).is_empty(), "what was pulled ahead is gone");
@@ -327,7 +348,7 @@ fn a_queue_that_became_shorter_is_read_on_where_messages_were_handed_out() {
     let mut state = started(1);
     state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
     assert_eq!(offsets(&mut state, 3).len(), 3);
-    let shorter = Pulled { moved_from: Some(QueueOffset(10)), ..nothing(7) };
+    let shorter = Pulled { moved: gone(10), ..nothing(7) };
     assert!(!state.pulled(&queue(0), number(0), shorter));
     assert_eq!(position(&state, 0), 3, "3 to 6 survived and were not handed out");
     let next = state.task(&queue(0), number(0), &ConsumerConfig::default());

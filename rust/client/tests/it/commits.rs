@@ -6,8 +6,10 @@ use rocketpy_client::{
     Admin, Client, ClientConfig, ClientError, ConsumerConfig, Position, PullConsumer, Start,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody};
 use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::GetConsumerStatusRequestHeader;
+use rocketpy_protocol::{Command, json};
 use tokio::runtime::Handle;
 
 use crate::consume::{join, poll_offsets, queue, rebalance, records};
@@ -87,6 +89,37 @@ async fn only_a_seek_backwards_lowers_a_commit() {
     assert!(consumer.poll(1, Duration::ZERO).await.unwrap().is_empty());
     consumer.close().await.unwrap();
     assert_eq!(committed_offsets(&peer), ["7", "2"]);
+}
+
+#[tokio::test]
+async fn a_member_goes_where_its_group_is_set_and_commits_that() {
+    let peer = begun(1);
+    let consumer = join(&client(&[&peer]), by_the_hour()).await.unwrap();
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
+    let _never_answered = peer.held(request::LITE_PULL_MESSAGE).await; // at 10
+
+    let body = ResetOffsetBody { offset_table: [(queue(), 2), (MessageQueue::new("t", "b", 7), 1)].into() };
+    let order = with(Command::bare_request(request::RESET_CONSUMER_CLIENT_OFFSET), "group", "report");
+    peer.push(&order.with_body(json::to_vec(&body)));
+    let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    assert_eq!(pull.ext.get("queueOffset"), Some("2"));
+    peer.wait_for(request::UPDATE_CONSUMER_OFFSET, 1).await;
+    assert_eq!(committed_offsets(&peer), ["2"], "only for queues of its own");
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(2..10)));
+    assert_eq!(poll_offsets(&consumer, 3).await, [2, 3, 4]);
+    let moves = consumer.take_offset_moves();
+    assert_eq!((moves[0].from, moves[0].to, moves.len()), (QueueOffset(4), QueueOffset(2), 1));
+
+    consumer.commit().await.unwrap();
+    for (group, standing) in [("report", vec![(queue(), 5)]), ("other", vec![])] {
+        let header = GetConsumerStatusRequestHeader { topic: "t", group, client_addr: None };
+        let answer = peer.ask(Command::request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &header)).await;
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        let status: GetConsumerStatusBody = json::from_slice(&answer.body).unwrap();
+        assert_eq!(status.message_queue_table, standing.into_iter().collect(), "{group}");
+    }
 }
 
 #[tokio::test]

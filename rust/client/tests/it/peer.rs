@@ -228,6 +228,12 @@ impl Peer {
         }
     }
 
+    /// Asks the client that connected last.
+    pub(crate) async fn ask(&self, command: Command) -> Command {
+        let connection = self.inner.state.lock().connections.last().unwrap().clone();
+        connection.call(command, PATIENCE).await.unwrap()
+    }
+
     pub(crate) fn set_members(&self, group: &str, members: &[&str]) {
         let members = members.iter().map(|member| (*member).to_owned()).collect();
         self.inner.state.lock().members.insert(group.to_owned(), members);

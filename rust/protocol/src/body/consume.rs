@@ -1,9 +1,12 @@
 //! Bodies about consumers: members, locks, offsets, progress.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use rocketpy_model::MessageQueue;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData};
 
@@ -68,8 +71,71 @@ pub struct ConsumeStats {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResetOffsetBody {
-    /// The offset that each queue was set to.
+    /// The offset that each queue was set to. Read from a list too.
+    #[serde(deserialize_with = "map_or_list")]
     pub offset_table: BTreeMap<MessageQueue, i64>,
+}
+
+/// The form of [`ResetOffsetBody`] for members whose tool says that it is written in C++.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[doc(alias = "ResetOffsetBodyForC")]
+pub struct ResetOffsetListBody {
+    /// The offset that each queue was set to.
+    pub offset_table: Vec<MessageQueueOffset>,
+}
+
+/// A queue and an offset in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[doc(alias = "MessageQueueForC")]
+pub struct MessageQueueOffset {
+    /// Name of the queue's broker.
+    pub broker_name: String,
+    /// The offset.
+    pub offset: i64,
+    /// Number of the queue.
+    pub queue_id: u32,
+    /// The queue's topic.
+    pub topic: String,
+}
+
+impl From<ResetOffsetBody> for ResetOffsetListBody {
+    fn from(body: ResetOffsetBody) -> Self {
+        let of = |(queue, offset): (MessageQueue, i64)| MessageQueueOffset {
+            broker_name: queue.broker_name.to_string(),
+            offset,
+            queue_id: queue.queue_id,
+            topic: queue.topic.to_string(),
+        };
+        Self { offset_table: body.offset_table.into_iter().map(of).collect() }
+    }
+}
+
+fn map_or_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<MessageQueue, i64>, D::Error> {
+    struct MapOrList;
+
+    impl<'de> Visitor<'de> for MapOrList {
+        type Value = BTreeMap<MessageQueue, i64>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("offsets by queue, or a list of them")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            Deserialize::deserialize(MapAccessDeserializer::new(map))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut offsets = BTreeMap::new();
+            while let Some(of) = list.next_element::<MessageQueueOffset>()? {
+                offsets.insert(MessageQueue::new(of.topic, of.broker_name, of.queue_id), of.offset);
+            }
+            Ok(offsets)
+        }
+    }
+
+    deserializer.deserialize_any(MapOrList)
 }
 
 /// Offsets by queue as a member sees them (answer of code 221).

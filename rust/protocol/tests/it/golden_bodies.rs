@@ -105,6 +105,9 @@ fn maps_by_queue_are_written_inline() {
     let in_a_text = r#"{"offsetTable":{"{\"brokerName\":\"b\",\"queueId\":0,\"topic\":\"T\"}":5}}"#;
     let one = json::from_str::<ResetOffsetBody>(in_a_text).unwrap();
     assert_eq!(one.offset_table, BTreeMap::from([(queue(0), 5)]));
+    let list = r#"{"offsetTable":[{"brokerName":"b","offset":5,"queueId":0,"topic":"T"},{"brokerName":"b","offset":6,"queueId":1,"topic":"T"}]}"#;
+    assert_eq!(json::from_str::<ResetOffsetBody>(list).unwrap(), body);
+    assert_eq!(text(json::to_vec(&ResetOffsetListBody::from(body))), list);
     let stats = ConsumeStats {
         consume_tps: 0.0,
         offset_table: BTreeMap::from([(

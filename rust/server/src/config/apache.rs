@@ -113,7 +113,7 @@ pub const MEANINGLESS: &[&str] = &[
     "transactionCheckRocksdbMaxThreads", "transactionCheckRocksdbQueueCapacity", "transactionOpMsgMaxSize",
     "transactionOpBatchInterval", "enableDetailStat", "autoDeleteUnusedStats",
     "isolateLogEnable", "forwardTimeout", "enableRemoteEscape", "skipPreOnline", "asyncSendEnable",
-    "useServerSideResetOffset", "consumerOffsetUpdateVersionStep", "delayOffsetUpdateVersionStep",
+    "consumerOffsetUpdateVersionStep", "delayOffsetUpdateVersionStep",
     "lockInStrictMode", "compatibleWithOldNameSrv", "controllerAddr", "fetchControllerAddrByDnsLookup",
     "syncBrokerMetadataPeriod", "checkSyncStateSetPeriod", "syncControllerMetadataPeriod",
     "controllerHeartBeatTimeoutMills", "validateSystemTopicWhenUpdateTopic", "brokerElectionPriority",

@@ -117,6 +117,9 @@ pub const KEYS: &[Key] = keys! {
         "msgTraceTopicName" = Name(name::check_topic) => [broker.trace_topic_name];
         /// Whether the members of a group hear at once that one joined or left.
         "notifyConsumerIdsChangedEnable" = Switch => [broker.notify_consumer_ids_changed];
+        /// Whether the broker itself sets a running group to other offsets; its members go there with their next pulls. If not, the
+        /// members that are online are told to, and store the offsets.
+        "useServerSideResetOffset" = Switch => [broker.server_side_reset];
         /// Time between two writes of `consumerOffset.json`, when offsets changed.
         "flushConsumerOffsetInterval" = millis(100, DAY_MS) => [broker.persist_offsets_every];
         /// Whether replies to requests are stored in the cluster's topic of replies, besides being pushed to their clients.
