@@ -251,7 +251,7 @@ fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
         ..config.store.clone()
     })?;
     make_config_folder(&RealDisk, &config.store.root)?;
-    Shared::open(config, store, store_host)
+    Shared::open(config, store, store_host, tokio::runtime::Handle::current())
 }
 
 /// Does not refuse: smaller messages are stored, and each one that is too large is refused by name.

@@ -31,6 +31,8 @@ mod role;
 mod service;
 mod shared;
 mod stats;
+#[cfg(feature = "sim")]
+mod stepped;
 mod sync;
 mod table;
 mod tasks;
@@ -51,6 +53,8 @@ pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };
+#[cfg(feature = "sim")]
+pub use stepped::{NotDone, Placed, Sent, SteppedBroker};
 #[cfg(feature = "sim")]
 pub use table::offset::{CommitError, OffsetTable, Place, Readable, Written};
 #[cfg(feature = "sim")]

@@ -43,20 +43,20 @@ const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
 
 /// Everything that the requests and services of one broker share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct Shared<D: Disk = RealDisk> {
     pub(crate) config: BrokerConfig,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<Store<D>>,
     pub(crate) topics: Arc<TopicTable>,
     pub(crate) groups: GroupTable,
-    pub(crate) offsets: OffsetTable,
+    pub(crate) offsets: OffsetTable<D>,
     pub(crate) clients: ClientTable,
-    pub(crate) queue_locks: QueueLocks,
+    pub(crate) queue_locks: QueueLocks<D>,
     pub(crate) held: HeldRequests<Waiting>,
     pub(crate) held_sends: HeldSends,
     /// Messages that wait for a delay level.
-    pub(crate) delays: Delays,
+    pub(crate) delays: Delays<D>,
     /// Messages that wait for their time.
-    pub(crate) timers: Timers,
+    pub(crate) timers: Timers<D>,
     /// Messages that wait for the end of their transaction.
     pub(crate) transactions: Transactions,
     /// Pulls of what is not in memory.
@@ -115,23 +115,26 @@ impl Advertised {
     }
 }
 
-impl Shared {
-    /// Loads the tables of an open store.
+impl<D: Disk> Shared<D> {
+    /// Loads the tables of an open store. Called on a runtime, they are written on its threads, else by whoever changes something.
     pub(crate) fn open(
         config: BrokerConfig,
-        store: Arc<Store>,
+        store: Arc<Store<D>>,
         host: SocketAddr,
+        runtime: Handle,
     ) -> Result<Self, BrokerError> {
-        let missing = MissingTables::replace(&config.store.root);
-        let topics = Arc::new(TopicTable::open(&config)?);
-        let groups = GroupTable::open(&config)?;
-        let offsets = OffsetTable::open_with(RealDisk, &config.store.root, Handle::try_current().ok())?;
+        let disk = store.disk().clone();
+        let missing = MissingTables::replace(&disk, &config.store.root);
+        let topics = Arc::new(TopicTable::open(disk.clone(), &config)?);
+        let groups = GroupTable::open(disk.clone(), &config)?;
+        let offsets = OffsetTable::open_with(disk.clone(), &config.store.root, Handle::try_current().ok())?;
         let max_offset = |topic: &str, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         };
         offsets.clamp(max_offset, !store.recovery().clean_exit)?;
         missing.warn(&store, &topics);
-        let queue_locks = QueueLocks::open(&config.store.root, Instant::now(), Handle::try_current().ok())?;
+        let queue_locks =
+            QueueLocks::open(disk, &config.store.root, Instant::now(), Handle::try_current().ok())?;
         let delays = Delays::open(&store, &config.delay_levels)?;
         let timers = Timers::open(&store)?;
         let transactions = Transactions::open(&store, &offsets)?;
@@ -160,7 +163,7 @@ impl Shared {
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
             role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),
-            tasks: Tasks::new(),
+            tasks: Tasks::new(runtime),
             started_at_ms,
             sync_flush: config.store.flush == FlushMode::Sync,
             property_suffix: broker_suffix(&config.region_id, config.trace_on, &config.cluster_name),

@@ -17,9 +17,9 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// Must be called on a runtime; the work runs there.
-    pub(crate) fn new() -> Self {
-        Self { runtime: Handle::current(), running: Mutex::default() }
+    /// The work runs on this runtime.
+    pub(crate) fn new(runtime: Handle) -> Self {
+        Self { runtime, running: Mutex::default() }
     }
 
     /// Starts some work; may be called on any thread.
@@ -66,7 +66,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_work_has_ended_after_a_join() {
-        let (tasks, done) = (Tasks::new(), Arc::new(AtomicUsize::new(0)));
+        let (tasks, done) = (Tasks::new(Handle::current()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..10 {
             let done = done.clone();
             tasks.spawn(async move {
@@ -86,7 +86,7 @@ mod tests {
                 self.0.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let (tasks, ended) = (Tasks::new(), Arc::new(AtomicUsize::new(0)));
+        let (tasks, ended) = (Tasks::new(Handle::current()), Arc::new(AtomicUsize::new(0)));
         for _ in 0..3 {
             let guard = Ended(ended.clone());
             tasks.spawn(async move {
@@ -100,7 +100,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn work_that_blocks_its_thread_does_not_hold_up_a_join() {
-        let tasks = Tasks::new();
+        let tasks = Tasks::new(Handle::current());
         let (end, ended) = std::sync::mpsc::channel::<()>();
         tasks.spawn(async move { assert!(crate::blocking::blocking(|| ended.recv().is_err())) });
         let join = tasks.join(Duration::from_millis(5));
@@ -110,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn ended_work_is_not_kept_and_a_panic_harms_nobody() {
-        let tasks = Tasks::new();
+        let tasks = Tasks::new(Handle::current());
         tasks.spawn(async { panic!("on purpose") });
         tokio::task::yield_now().await;
         for _ in 0..100 {

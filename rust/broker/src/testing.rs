@@ -66,7 +66,12 @@ impl TestShared {
         change(&mut config);
         let store = Store::open(config.store.clone()).unwrap();
         RealDisk.create_dir_all(&config.store.root.join("config")).unwrap();
-        Self { shared: Arc::new(Shared::open(config, store, store_host).unwrap()), _folder: folder }
+        Self {
+            shared: Arc::new(
+                Shared::open(config, store, store_host, tokio::runtime::Handle::current()).unwrap(),
+            ),
+            _folder: folder,
+        }
     }
 
     /// The bytes of a queue's only record, once it can be read.

@@ -13,8 +13,8 @@ use crate::error::EnvError;
 
 /// What a store may do with a disk. Static dispatch: production pays nothing for the seam.
 ///
-/// Paths are absolute or relative to the process; implementations take them as they are.
-pub trait Disk: Send + Sync + 'static {
+/// Paths are absolute or relative to the process; implementations take them as they are. A clone is the same disk.
+pub trait Disk: Clone + Send + Sync + 'static {
     /// A mapped file of the commit log.
     type Region: Region;
     /// A file that is read and written by position.

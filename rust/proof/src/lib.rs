@@ -4,6 +4,7 @@
 pub mod checker;
 pub mod fuzz;
 pub mod history;
+mod later;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 pub mod real;

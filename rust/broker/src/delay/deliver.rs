@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
@@ -23,7 +24,7 @@ const RETRY_MS: i64 = 1000;
 /// Stores again what is due at a time, a bounded number of messages. Blocks; puts wait on the runtime.
 ///
 /// Returns when the next message is due, 0 where there may be more by now, `None` where nothing waits.
-pub(super) fn deliver(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Option<i64> {
+pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> Option<i64> {
     let delays = &shared.delays;
     let mut state = delays.state.lock();
     for level in 0..LEVELS as usize {
@@ -46,9 +47,9 @@ pub(super) fn deliver(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Opt
 ///
 /// # Errors
 /// A message could not be stored for now. Those before it are delivered.
-fn deliver_level(
-    shared: &Arc<Shared>,
-    state: &mut State,
+fn deliver_level<D: Disk>(
+    shared: &Arc<Shared<D>>,
+    state: &mut State<D>,
     level: usize,
     at_ms: i64,
     runtime: &Handle,
@@ -92,9 +93,9 @@ fn deliver_level(
 }
 
 /// Notes what was delivered. With synchronous flush nobody reads the copies before the flush.
-fn advance(
-    shared: &Shared,
-    state: &mut State,
+fn advance<D: Disk>(
+    shared: &Shared<D>,
+    state: &mut State<D>,
     level: usize,
     next: QueueOffset,
     from: Option<PhysicalOffset>,
@@ -110,7 +111,7 @@ fn advance(
 
 /// # Errors
 /// The message could not be stored for now.
-fn deliver_one(shared: &Arc<Shared>, entry: &QueueEntry, runtime: &Handle) -> Result<(), Refusal> {
+fn deliver_one(shared: &Arc<Shared<impl Disk>>, entry: &QueueEntry, runtime: &Handle) -> Result<(), Refusal> {
     let outcome = match due_record(shared, entry.physical_offset)? {
         Ok(bytes) => match RecordView::parse(&bytes) {
             Ok(record) => deliver_late(shared, runtime, &record, Ok)?,

@@ -1,5 +1,6 @@
 //! A change of the delay levels.
 
+use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{DelayLevels, QueueEntry, Store, StoreError};
@@ -12,7 +13,11 @@ use crate::BrokerError;
 ///
 /// # Errors
 /// [`BrokerError::DelayLevels`]: messages wait by other levels. Nothing was changed.
-pub(super) fn adopt(store: &Store, progress: &Progress, wanted: &DelayLevels) -> Result<(), BrokerError> {
+pub(super) fn adopt(
+    store: &Store<impl Disk>,
+    progress: &Progress,
+    wanted: &DelayLevels,
+) -> Result<(), BrokerError> {
     let (stored, is_known) = (store.delay_levels(), store.knows_its_delay_levels());
     if is_known && stored == *wanted {
         return Ok(());
@@ -44,12 +49,21 @@ pub(super) fn adopt(store: &Store, progress: &Progress, wanted: &DelayLevels) ->
     Ok(store.set_delay_levels(wanted.clone(), from)?)
 }
 
-fn entry_at(store: &Store, level: u32, offset: QueueOffset) -> Result<Option<QueueEntry>, StoreError> {
+fn entry_at(
+    store: &Store<impl Disk>,
+    level: u32,
+    offset: QueueOffset,
+) -> Result<Option<QueueEntry>, StoreError> {
     Ok(store.entries(system::SCHEDULE_TOPIC, level - 1, offset, 1)?.first().copied())
 }
 
 /// Whether a message that waits would wait as long by these levels.
-fn fits(store: &Store, entry: &QueueEntry, level: u32, levels: &DelayLevels) -> Result<bool, StoreError> {
+fn fits(
+    store: &Store<impl Disk>,
+    entry: &QueueEntry,
+    level: u32,
+    levels: &DelayLevels,
+) -> Result<bool, StoreError> {
     let Some(bytes) = store.record_at(entry.physical_offset)? else { return Ok(true) };
     let Ok(record) = RecordView::parse(&bytes) else { return Ok(true) }; // its delivery says what is wrong
     let is_as_long = entry.tags_code == record.stored_at_ms.saturating_add(levels.ms(level.into()));

@@ -15,13 +15,16 @@ mod service;
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use progress::Progress;
+use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, system};
 use rocketpy_store::{Arrival, DelayLevels, Store};
 pub(crate) use service::DelayDelivery;
+#[cfg(feature = "sim")]
+pub(crate) use service::round;
 use tokio::sync::Notify;
 use tracing::error;
 
@@ -39,9 +42,9 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// The messages that wait for a delay level.
 #[derive(Debug)]
 #[doc(alias = "ScheduleMessageService")]
-pub(crate) struct Delays {
+pub(crate) struct Delays<D: Disk = RealDisk> {
     /// Locked for one delivery, and for the write of the progress.
-    state: Mutex<State>,
+    state: Mutex<State<D>>,
     /// Rung when a message begins to wait.
     arrived: Notify,
     /// How many levels there are; level 1 is the first.
@@ -51,30 +54,30 @@ pub(crate) struct Delays {
 }
 
 #[derive(Debug)]
-struct State {
+struct State<D: Disk> {
     progress: Progress,
     /// When the next message of each level is to be looked at; `None`: when one arrives.
     due_at_ms: Vec<Option<i64>>,
     /// Where that message lies in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
-    write_at: Instant,
-    file: ConfigFile,
+    write_at: Duration,
+    file: ConfigFile<D>,
 }
 
-impl State {
+impl<D: Disk> State<D> {
     /// Where the first message lies that has no durable copy.
     fn waiting_from(&self) -> Option<PhysicalOffset> {
         self.first_at.iter().flatten().copied().chain(self.progress.ahead_from()).min()
     }
 }
 
-impl Delays {
+impl<D: Disk> Delays<D> {
     /// Reads how far each level is, and has the store take the levels.
     ///
     /// # Errors
     /// The file cannot be read, or not be decoded while it has no good backup; or messages wait by other levels.
-    pub(crate) fn open(store: &Store, levels: &DelayLevels) -> Result<Self, BrokerError> {
-        let file = ConfigFile::new(&store.config().root, "delayOffset.json");
+    pub(crate) fn open(store: &Store<D>, levels: &DelayLevels) -> Result<Self, BrokerError> {
+        let file = ConfigFile::on(store.disk().clone(), &store.config().root, "delayOffset.json");
         let bounds = |level: u32| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1);
         let progress = Progress::new(file.load()?.unwrap_or_default(), bounds);
         levels::adopt(store, &progress, levels)?;
@@ -82,7 +85,7 @@ impl Delays {
             progress,
             due_at_ms: vec![Some(0); LEVELS as usize],
             first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
-            write_at: Instant::now(),
+            write_at: store.monotonic(),
             file,
         };
         store.set_waiting_from(HOLDER, state.waiting_from());
@@ -118,16 +121,16 @@ impl Delays {
     }
 
     /// How far the levels are, as their file says.
-    pub(crate) fn content(&self) -> impl serde::Serialize + use<> {
+    pub(crate) fn content(&self) -> impl serde::Serialize + use<D> {
         self.state.lock().progress.file().clone()
     }
 
     /// Writes how far each level is, as far as the copies of its messages are durable. Does nothing where that has not changed.
-    fn write(&self, flushed: PhysicalOffset, now_ms: i64) {
+    fn write(&self, store: &Store<D>, flushed: PhysicalOffset) {
         let mut state = self.state.lock();
         let state = &mut *state;
-        state.write_at = Instant::now() + WRITE_EVERY;
-        let Some(content) = state.progress.durable(flushed, now_ms) else { return };
+        state.write_at = store.monotonic() + WRITE_EVERY;
+        let Some(content) = state.progress.durable(flushed, store.now_ms()) else { return };
         match state.file.save(&content) {
             Ok(()) => state.progress.written(content),
             Err(error) => error!(%error, "progress of the delay levels not written, trying again"),
@@ -136,12 +139,12 @@ impl Delays {
 }
 
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
-pub(crate) fn write_at_stop(shared: &Shared) {
+pub(crate) fn write_at_stop(shared: &Shared<impl Disk>) {
     let store = &shared.store;
     if shared.delays.state.lock().progress.is_ahead()
         && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
     {
         error!(%error, "copies of delayed messages are not durable at the stop, they may be delivered again");
     }
-    shared.delays.write(store.flushed_offset(), rocketpy_env::now_ms());
+    shared.delays.write(store, store.flushed_offset());
 }

@@ -1,9 +1,9 @@
 //! The background work that delivers delayed messages.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rocketpy_env::now_ms;
+use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use tokio::runtime::Handle;
 
@@ -23,7 +23,7 @@ impl DelayDelivery {
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
         let state = self.0.delays.state.lock();
-        let now = now_ms();
+        let now = self.0.store.now_ms();
         let until_due = |due_at_ms: i64| {
             let rest = u64::try_from(due_at_ms.saturating_sub(now)).unwrap_or(0);
             Duration::from_millis(rest).min(LONGEST_WAIT)
@@ -32,19 +32,19 @@ impl DelayDelivery {
         let write = state
             .progress
             .is_ahead()
-            .then(|| state.write_at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)));
+            .then(|| state.write_at.saturating_sub(self.0.store.monotonic()).max(Duration::from_millis(1)));
         due.into_iter().chain(write).min()
     }
 }
 
 /// Delivers what is due at a time, and writes how far that is when it is time to. Blocks; puts wait on the runtime.
-fn round(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) {
+pub(crate) fn round(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) {
     deliver(shared, at_ms, runtime);
     let write_at = shared.delays.state.lock().write_at;
     if planted::has(Bug::DelayAheadOfLog) {
-        shared.delays.write(shared.store.max_physical_offset(), at_ms); // each time, else the window is too short to be hit
-    } else if Instant::now() >= write_at {
-        shared.delays.write(shared.store.flushed_offset(), at_ms);
+        shared.delays.write(&shared.store, shared.store.max_physical_offset()); // each time, else the window is too short to be hit
+    } else if shared.store.monotonic() >= write_at {
+        shared.delays.write(&shared.store, shared.store.flushed_offset());
     }
     // Before the flush a power cut may take the copies: the originals are kept until then.
     shared.store.set_waiting_from(HOLDER, shared.delays.state.lock().waiting_from());
@@ -69,7 +69,7 @@ impl Service for DelayDelivery {
     fn round(&self) -> Work<'_> {
         let (shared, runtime) = (self.0.clone(), Handle::current());
         Box::pin(aside(move || {
-            round(&shared, now_ms(), &runtime);
+            round(&shared, shared.store.now_ms(), &runtime);
         }))
     }
 }

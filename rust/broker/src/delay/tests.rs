@@ -62,7 +62,7 @@ async fn a_message_comes_when_its_time_is_there_and_once() {
     }
     assert_eq!(at(&shared, due_at_ms).await, None, "nothing waits any more");
     assert_eq!(waiting_from(), Some(PhysicalOffset::ZERO), "a power cut may take the copy");
-    shared.delays.write(shared.store.max_physical_offset(), due_at_ms);
+    shared.delays.write(&shared.store, shared.store.max_physical_offset());
     assert_eq!(waiting_from(), None);
     let bytes = shared.only_record("orders", 1);
     let record = RecordView::parse(&bytes).unwrap();
@@ -94,7 +94,7 @@ async fn progress_is_written_once_the_copies_are_durable_and_the_next_start_cont
     at(&shared, stored_at_ms + 1000).await;
     let next =
         || Delays::open(&shared.store, &DelayLevels::default()).unwrap().state.lock().progress.next(0).get();
-    shared.delays.write(before, 1);
+    shared.delays.write(&shared.store, before);
     assert_eq!(next(), 0, "a power cut may take the copy");
     aside({
         let shared = Arc::clone(&shared);
@@ -178,7 +178,7 @@ async fn a_store_of_another_broker_is_taken_with_its_levels_alone() {
     let shared = open().await;
     wait_with(&shared, message("orders", "DELAY\u{1}2\u{2}")).await;
     let root = shared.store.config().root.clone();
-    rocketpy_env::Disk::remove_file(&rocketpy_env::RealDisk, &root.join("config/delayLevels.json")).unwrap();
+    RealDisk.remove_file(&root.join("config/delayLevels.json")).unwrap();
     let config = shared.store.config().clone();
     let open = |levels: &str| {
         let store = Store::open(rocketpy_store::StoreConfig {

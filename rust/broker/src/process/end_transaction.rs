@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rocketpy_env::now_ms;
+use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, perm, property, sys_flag, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{EndTransactionRequestHeader, Header};
+use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{KeyKind, ReadLimits, StoreError};
@@ -59,7 +60,7 @@ pub(super) fn end(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 /// The half message that the request names.
-pub(crate) fn half_of(shared: &Shared, request: &Command) -> Result<Bytes, Refusal> {
+pub(crate) fn half_of(shared: &Shared<impl Disk>, request: &Command) -> Result<Bytes, Refusal> {
     let header = EndTransactionRequestHeader::read(&request.ext)?;
     let offset = header.commit_log_offset;
     let missing = || Refusal::NoMessageAt { offset };
@@ -67,12 +68,17 @@ pub(crate) fn half_of(shared: &Shared, request: &Command) -> Result<Bytes, Refus
     let bytes = shared.store.record_at(PhysicalOffset(at))?.ok_or_else(missing)?;
     let record = RecordView::parse(&bytes).map_err(|_| missing())?;
     let group = record.property(property::PRODUCER_GROUP);
+    let is_here = |id: OffsetMessageId| id.physical_offset == record.physical_offset;
+    let is_meant = |key: &str| header.msg_id == key || header.msg_id.parse().is_ok_and(is_here);
+    let is_other = !header.msg_id.is_empty() && !record.unique_key().is_none_or(is_meant);
     let reason = if record.topic != system::HALF_TOPIC {
         "it is in another topic"
     } else if group != Some(header.producer_group) {
         "it is of another group"
     } else if record.queue_offset.to_wire() != header.tran_state_table_offset {
         "its offset in the half queue is another one"
+    } else if is_other {
+        "it is another message: the one that is meant was lost with the power"
     } else {
         return Ok(bytes);
     };
@@ -80,7 +86,7 @@ pub(crate) fn half_of(shared: &Shared, request: &Command) -> Result<Bytes, Refus
 }
 
 pub(crate) async fn end_half(
-    shared: &Arc<Shared>,
+    shared: &Arc<Shared<impl Disk>>,
     request: &Command,
     bytes: &Bytes,
 ) -> Result<AckCondition, Refusal> {
@@ -94,7 +100,7 @@ pub(crate) async fn end_half(
     let timeout_ms = millis(shared.config.transaction_timeout);
     let is_late = || {
         let immune = immunity_ms(&record, timeout_ms);
-        immune.is_some_and(|immune_ms| now_ms().saturating_sub(record.stored_at_ms) > immune_ms)
+        immune.is_some_and(|immune_ms| shared.store.now_ms().saturating_sub(record.stored_at_ms) > immune_ms)
     };
     let half = record.queue_offset;
     match shared.transactions.claim(half) {
@@ -132,7 +138,7 @@ pub(crate) async fn end_half(
 
 /// The transaction is over. To say the same end again is no error; another one comes too late.
 async fn again(
-    shared: &Arc<Shared>,
+    shared: &Arc<Shared<impl Disk>>,
     header: &EndTransactionRequestHeader<'_>,
     end: Option<End>,
     bytes: &Bytes,
@@ -156,7 +162,7 @@ async fn again(
 }
 
 async fn commit(
-    shared: &Arc<Shared>,
+    shared: &Arc<Shared<impl Disk>>,
     record: &RecordView<'_>,
     bytes: &Bytes,
 ) -> Result<AckCondition, Refusal> {
@@ -187,13 +193,13 @@ fn is_same(one: &RecordView<'_>, other: &RecordView<'_>) -> bool {
 }
 
 /// What was stored by an earlier request may not be flushed yet: a repetition waits as that did.
-fn as_stored(shared: &Shared) -> AckCondition {
+fn as_stored(shared: &Shared<impl Disk>) -> AckCondition {
     let flushed = shared.sync_flush.then(|| shared.store.max_physical_offset());
     AckCondition { flushed, announced: None }
 }
 
 /// Whether the key index knows the committed message, in its topic or where it waits for its time; `None` where it cannot tell.
-fn is_committed(shared: &Shared, bytes: &Bytes) -> Result<Option<bool>, Refusal> {
+fn is_committed(shared: &Shared<impl Disk>, bytes: &Bytes) -> Result<Option<bool>, Refusal> {
     let Ok(record) = RecordView::parse(bytes) else { return Ok(None) };
     let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(None) };
     let limits = ReadLimits { max_messages: MOST_OF_A_KEY, max_bytes: MOST_BYTES };

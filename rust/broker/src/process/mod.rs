@@ -17,7 +17,7 @@ mod reset;
 pub(crate) mod route;
 mod runtime_info;
 mod send;
-mod send_back;
+pub(crate) mod send_back;
 mod send_reply;
 #[cfg(test)]
 mod slow_disk_tests;

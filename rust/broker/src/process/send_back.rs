@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, property, system};
 use rocketpy_protocol::Command;
@@ -48,7 +49,7 @@ pub(super) fn send_back(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 /// The record that the request names.
-fn record_of(shared: &Shared, request: &Command) -> Result<Bytes, Refusal> {
+pub(crate) fn record_of(shared: &Shared<impl Disk>, request: &Command) -> Result<Bytes, Refusal> {
     let header = ConsumerSendMsgBackRequestHeader::read(&request.ext)?;
     let missing = Refusal::NoMessageAt { offset: header.offset };
     let Ok(offset) = u64::try_from(header.offset) else { return Err(missing) };
@@ -57,8 +58,8 @@ fn record_of(shared: &Shared, request: &Command) -> Result<Bytes, Refusal> {
 
 /// Returns what the answer waits for: the flush of the copy, whatever message and broker say of their sends. The consumer commits past the
 /// message once it has the answer.
-async fn take_back(
-    shared: &Arc<Shared>,
+pub(crate) async fn take_back(
+    shared: &Arc<Shared<impl Disk>>,
     request: &Command,
     record: Result<Bytes, Refusal>,
 ) -> Result<AckCondition, Refusal> {

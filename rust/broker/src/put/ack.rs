@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_env::Disk;
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_remoting::{Reply, Response};
@@ -24,7 +25,7 @@ pub(crate) struct AckCondition {
 /// flush does in time, the answer becomes FLUSH_DISK_TIMEOUT. An announcement that no name server takes in time is not waited
 /// for any longer.
 pub(crate) fn acknowledge(
-    shared: &Arc<Shared>,
+    shared: &Arc<Shared<impl Disk>>,
     mut condition: AckCondition,
     reply: Reply,
     response: Response,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rocketpy_env::{now_ms, random_u64};
+use rocketpy_env::{Disk, random_u64};
 use rocketpy_model::{TopicConfig, name, perm, property, system};
 
 use super::message::{Delay, NewMessage, Origin, Template};
@@ -41,8 +41,8 @@ pub(super) enum Wait {
 ///
 /// # Errors
 /// It says no time, or one that is too far away.
-pub(super) fn due_later(shared: &Shared, timer: Timer) -> Result<Option<i64>, Refusal> {
-    let now_ms = now_ms();
+pub(super) fn due_later(shared: &Shared<impl Disk>, timer: Timer) -> Result<Option<i64>, Refusal> {
+    let now_ms = shared.store.now_ms();
     let due_at_ms = timer.due_at_ms(now_ms)?;
     let limit = shared.config.max_timer_delay;
     match u64::try_from(due_at_ms.saturating_sub(now_ms)) {
@@ -59,7 +59,11 @@ impl Destination {
     ///
     /// # Errors
     /// There is no such topic or queue, or the sender may not use it; or a topic or a group is missing that may be made.
-    pub(super) fn of(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> Result<Self, NotPut> {
+    pub(super) fn of(
+        shared: &Shared<impl Disk>,
+        origin: Origin,
+        message: &NewMessage<'_>,
+    ) -> Result<Self, NotPut> {
         let topic = find_topic(shared, origin, message.topic, message.template)?;
         let queue_id = choose_queue(&topic, message.queue_id)?;
         let destination = Self { topic, queue_id, wait: None, delay: message.delay };
@@ -77,7 +81,7 @@ impl Destination {
     ///
     /// # Source
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
-    pub(super) fn for_feature(self, shared: &Shared, feature: Feature) -> Result<Self, Refusal> {
+    pub(super) fn for_feature(self, shared: &Shared<impl Disk>, feature: Feature) -> Result<Self, Refusal> {
         let wait = match feature {
             Feature::Level(Some(level)) => Some(Wait::Level(shared.delays.level(level))),
             Feature::Level(None) => return Err(Refusal::NoTime { property: property::DELAY }),
@@ -91,7 +95,12 @@ impl Destination {
     ///
     /// # Source
     /// docs/reference/protocol.md 2.3.9.
-    fn or_dead_letters(self, shared: &Shared, message: &NewMessage<'_>, group: &str) -> Result<Self, NotPut> {
+    fn or_dead_letters(
+        self,
+        shared: &Shared<impl Disk>,
+        message: &NewMessage<'_>,
+        group: &str,
+    ) -> Result<Self, NotPut> {
         let Some(config) = shared.groups.get(group) else {
             return Err(Missing::Group(group.to_owned()).into());
         };
@@ -112,7 +121,7 @@ impl Destination {
 }
 
 fn find_topic(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     name: &str,
     template: Option<Template<'_>>,
@@ -134,7 +143,7 @@ fn find_topic(
 /// What a missing topic becomes: made from the template that the sender names, or with one queue for retries. Dead letters
 /// have a topic of their own only where the broker says so.
 fn missing_topic(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     name: &str,
     template: Option<Template<'_>>,
@@ -155,7 +164,7 @@ fn missing_topic(
 }
 
 /// Queues of a new topic for retries: as many as its group says (`retryQueueNums`). Dead letters have one.
-fn retry_queues(shared: &Shared, topic: &str) -> u32 {
+fn retry_queues(shared: &Shared<impl Disk>, topic: &str) -> u32 {
     let group = system::group_of_retry_topic(topic).and_then(|group| shared.groups.get(group));
     group.and_then(|group| u32::try_from(group.retry_queues).ok()).unwrap_or(1).max(1)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, property, system};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::record::RecordView;
@@ -25,7 +26,7 @@ pub(crate) enum Late {
 /// # Errors
 /// The record cannot be read for now.
 pub(crate) fn due_record(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     at: PhysicalOffset,
 ) -> Result<Result<bytes::Bytes, String>, Refusal> {
     match shared.store.record_at(at) {
@@ -41,7 +42,7 @@ pub(crate) fn due_record(
 /// # Errors
 /// The message could not be stored for now.
 pub(crate) fn deliver_late<'a>(
-    shared: &Arc<Shared>,
+    shared: &Arc<Shared<impl Disk>>,
     runtime: &Handle,
     record: &RecordView<'a>,
     change: impl FnOnce(StoredAgain<'a>) -> Result<StoredAgain<'a>, Refusal>,

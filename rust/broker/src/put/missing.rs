@@ -1,5 +1,6 @@
 //! What a message needs and is not there yet: a topic or a group that the broker may make.
 
+use rocketpy_env::Disk;
 use rocketpy_model::TopicConfig;
 
 use super::{NewMessage, Origin, Stored, put};
@@ -41,7 +42,7 @@ impl Missing {
     ///
     /// # Errors
     /// It may not be made, or cannot be written.
-    pub(crate) async fn make(self, shared: &Shared) -> Result<Option<Announced>, Refusal> {
+    pub(crate) async fn make(self, shared: &Shared<impl Disk>) -> Result<Option<Announced>, Refusal> {
         match self {
             Self::Topic(topic) => {
                 let changed = shared.topics.create(vec![topic])?;
@@ -62,7 +63,7 @@ impl Missing {
 /// # Errors
 /// As [`put`]; a topic may have been made.
 pub(crate) async fn put_and_make<'a>(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
 ) -> Result<Stored<'a>, Refusal> {

@@ -24,6 +24,7 @@ pub(crate) use late::{Late, deliver_late, due_record};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
 use properties::{Feature, PropertyFacts, check_sys_flag, inspect};
+use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
 use rocketpy_protocol::batch;
@@ -81,7 +82,7 @@ thread_local! {
 /// # Durability
 /// On return the record survives the end of the process; it survives a power loss once the flush has reached its end.
 pub(crate) fn put<'a>(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
 ) -> Result<Stored<'a>, NotPut> {
@@ -98,7 +99,7 @@ pub(crate) fn put<'a>(
 }
 
 fn check_and_append<'a>(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
 ) -> Result<Stored<'a>, NotPut> {
@@ -133,7 +134,7 @@ fn check_and_append<'a>(
 /// # Source
 /// docs/reference/store-format.md 9.2.
 fn feature_of(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     message: &NewMessage<'_>,
     facts: &PropertyFacts<'_>,
 ) -> Result<Option<Feature>, Refusal> {
@@ -154,7 +155,7 @@ fn feature_of(
 
 /// # Errors
 /// The broker has no write permission.
-pub(crate) fn check_writable(shared: &Shared) -> Result<(), Refusal> {
+pub(crate) fn check_writable(shared: &Shared<impl Disk>) -> Result<(), Refusal> {
     let permission = shared.permission();
     if permission & perm::WRITE == 0 {
         return Err(Refusal::BrokerNotWritable { broker: shared.config.broker_name.clone(), permission });
@@ -163,7 +164,7 @@ pub(crate) fn check_writable(shared: &Shared) -> Result<(), Refusal> {
 }
 
 /// `maxMessageSize` binds clients only: a message that the broker stores again was accepted once, perhaps when the limit was higher.
-fn check_body(shared: &Shared, origin: Origin, body: &[u8]) -> Result<(), Refusal> {
+fn check_body(shared: &Shared<impl Disk>, origin: Origin, body: &[u8]) -> Result<(), Refusal> {
     if body.is_empty() {
         return Err(Refusal::NoBody);
     }
@@ -175,7 +176,7 @@ fn check_body(shared: &Shared, origin: Origin, body: &[u8]) -> Result<(), Refusa
 }
 
 fn append<'a>(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
     destination: Destination,
@@ -212,7 +213,7 @@ fn append<'a>(
 /// # Source
 /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
 fn place(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     message: &NewMessage<'_>,
     destination: &Destination,
@@ -243,7 +244,7 @@ fn place(
 
 /// Items of a batch get no properties but their own.
 fn append_batch<'a>(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
     destination: Destination,
@@ -306,7 +307,7 @@ fn record<'a>(
 
 /// What the answer to a record that ends at `end` waits for.
 fn condition(
-    shared: &Shared,
+    shared: &Shared<impl Disk>,
     topic: &TopicConfig,
     facts: &PropertyFacts<'_>,
     end: PhysicalOffset,
@@ -318,7 +319,7 @@ fn condition(
 ///
 /// # Source
 /// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
-fn waits_for_flush(shared: &Shared, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
+fn waits_for_flush(shared: &Shared<impl Disk>, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
     let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushMode::Sync);
     let by_topic = by_topic.filter(|_| !planted::has(Bug::TopicFlushIgnored));
     !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)

@@ -3,6 +3,7 @@
 //! Whoever stores a message again uses it: send-back (docs/reference/protocol.md 2.3.8), the delivery of a delayed message
 //! (docs/reference/store-format.md 8.3) and the commit of a transaction (9.3).
 
+use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, Properties, property, sys_flag};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
@@ -98,7 +99,7 @@ impl<'a> StoredAgain<'a> {
     ///
     /// # Errors
     /// As [`put_and_make`].
-    pub(crate) async fn put(&self, shared: &Shared) -> Result<Stored<'_>, Refusal> {
+    pub(crate) async fn put(&self, shared: &Shared<impl Disk>) -> Result<Stored<'_>, Refusal> {
         put_and_make(shared, Origin::Broker, &self.message()).await
     }
 
@@ -106,7 +107,7 @@ impl<'a> StoredAgain<'a> {
     ///
     /// # Errors
     /// As [`put_and_make`].
-    pub(crate) async fn put_or_beside(self, shared: &Shared) -> Result<AckCondition, Refusal> {
+    pub(crate) async fn put_or_beside(self, shared: &Shared<impl Disk>) -> Result<AckCondition, Refusal> {
         match self.put(shared).await {
             Ok(stored) => Ok(stored.ack),
             Err(Refusal::QueueId { .. }) => Ok(Self { queue_id: -1, ..self }.put(shared).await?.ack),

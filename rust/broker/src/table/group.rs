@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::Disk;
 use rocketpy_model::{GroupConfig, name, system};
 use rocketpy_protocol::body::SubscriptionGroupWrapper;
 use tracing::warn;
@@ -49,12 +49,7 @@ impl Named for GroupConfig {
 
 impl GroupTable {
     /// Loads the file and adds the system groups that are missing.
-    pub(crate) fn open(config: &BrokerConfig) -> Result<Self, BrokerError> {
-        Self::open_on(RealDisk, config)
-    }
-
-    /// [`GroupTable::open`] on a given disk.
-    pub(crate) fn open_on(disk: impl Disk, config: &BrokerConfig) -> Result<Self, BrokerError> {
+    pub(crate) fn open(disk: impl Disk, config: &BrokerConfig) -> Result<Self, BrokerError> {
         let file = ConfigFile::on(disk, &config.store.root, "subscriptionGroup.json");
         let loaded = file.load::<SubscriptionGroupWrapper>()?.unwrap_or_default();
         let mut groups: HashMap<Arc<str>, Arc<GroupConfig>> = HashMap::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use rocketpy_env::RealDisk;
+use rocketpy_env::Disk;
 use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, TopicConfigFile};
 use rocketpy_store::Store;
 use serde::Serialize;
@@ -25,15 +25,20 @@ pub(crate) struct MissingTables {
 impl MissingTables {
     /// Looks for the tables, and writes an empty one for each that is missing: the next start can tell a table that was lost from one that
     /// never was.
-    pub(crate) fn replace(store_root: &Path) -> Self {
+    pub(crate) fn replace(disk: &impl Disk, store_root: &Path) -> Self {
         Self {
-            topics: replace(store_root, "topics.json", &TopicConfigFile::default()),
-            offsets: replace(store_root, "consumerOffset.json", &ConsumerOffsetSerializeWrapper::default()),
+            topics: replace(disk, store_root, "topics.json", &TopicConfigFile::default()),
+            offsets: replace(
+                disk,
+                store_root,
+                "consumerOffset.json",
+                &ConsumerOffsetSerializeWrapper::default(),
+            ),
         }
     }
 
     /// Warns of what a store with messages lacks, and says the way out.
-    pub(crate) fn warn(self, store: &Store, topics: &TopicTable) {
+    pub(crate) fn warn(self, store: &Store<impl Disk>, topics: &TopicTable) {
         let has_messages = store.max_physical_offset() > store.min_physical_offset();
         if self.offsets && has_messages {
             warn!(
@@ -53,8 +58,8 @@ impl MissingTables {
 }
 
 /// Whether the table is missing; an empty one is then written.
-fn replace(store_root: &Path, name: &str, empty: &impl Serialize) -> bool {
-    let file = ConfigFile::on(RealDisk, store_root, name);
+fn replace(disk: &impl Disk, store_root: &Path, name: &str, empty: &impl Serialize) -> bool {
+    let file = ConfigFile::on(disk.clone(), store_root, name);
     let is_missing = file.is_missing();
     // A start on a full disk serves what is there.
     if is_missing && let Err(error) = file.save(empty) {
@@ -63,7 +68,7 @@ fn replace(store_root: &Path, name: &str, empty: &impl Serialize) -> bool {
     is_missing
 }
 
-fn warn_of_unknown_topics(store: &Store, topics: &TopicTable) {
+fn warn_of_unknown_topics(store: &Store<impl Disk>, topics: &TopicTable) {
     let queues = store.queues().into_iter().filter(|queue| queue.bounds.max > queue.bounds.min);
     let unknown: BTreeSet<_> =
         queues.map(|queue| queue.topic).filter(|topic| !topics.contains(topic)).collect();

@@ -26,8 +26,8 @@ impl NamedTables {
     /// A file cannot be read, or not be decoded while it has no good backup.
     pub fn open<D: Disk + Clone>(disk: &D, store_root: &Path) -> Result<Self, BrokerError> {
         let config = BrokerConfig { store: StoreConfig::new(store_root), ..BrokerConfig::default() };
-        let topics = TopicTable::open_on(disk.clone(), &config)?;
-        let groups = GroupTable::open_on(disk.clone(), &config)?;
+        let topics = TopicTable::open(disk.clone(), &config)?;
+        let groups = GroupTable::open(disk.clone(), &config)?;
         Ok(Self { topics, groups })
     }
 

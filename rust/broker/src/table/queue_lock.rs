@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_env::EnvError;
+use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_model::MessageQueue;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -32,14 +32,14 @@ const MAX_LOCKS: usize = 1 << 18;
 /// docs/reference/protocol.md 2.3.11. The file is not Apache's, which forgets its locks.
 #[doc(alias = "RebalanceLockManager")]
 #[derive(Debug)]
-pub(crate) struct QueueLocks {
-    table: Arc<GroupCommit<File>>,
+pub(crate) struct QueueLocks<D: Disk = RealDisk> {
+    table: Arc<GroupCommit<File<D>>>,
     max_locks: usize,
 }
 
 /// `config/queueLocks.json`.
 #[derive(Debug)]
-struct File(ConfigFile);
+struct File<D: Disk>(ConfigFile<D>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -73,7 +73,7 @@ struct HeldQueue {
     queue: MessageQueue,
 }
 
-impl Kept for File {
+impl<D: Disk> Kept for File<D> {
     type State = State;
     type Content = Content;
 
@@ -119,17 +119,18 @@ pub(crate) struct Locked {
     pub(crate) written: Option<Written>,
 }
 
-impl QueueLocks {
+impl<D: Disk> QueueLocks<D> {
     /// Reads the locks of the last run, which are held from now on. The file is written on threads of this runtime.
     ///
     /// # Errors
     /// The file cannot be read, or not be decoded while it has no good backup.
     pub(crate) fn open(
+        disk: D,
         store_root: &Path,
         now: Instant,
         runtime: Option<Handle>,
     ) -> Result<Self, BrokerError> {
-        let file = ConfigFile::new(store_root, "queueLocks.json");
+        let file = ConfigFile::on(disk, store_root, "queueLocks.json");
         let content = file.load::<Content>()?.unwrap_or_default();
         let lock = |HeldQueue { client_id, queue }: HeldQueue| {
             let client_id = client_id.into();
@@ -275,7 +276,6 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use rocketpy_env::{Disk, RealDisk};
     use tempfile::TempDir;
 
     use super::*;
@@ -298,7 +298,7 @@ mod tests {
 
     /// Without a runtime whoever changes something writes the file at once.
     fn open(folder: &TempDir, now: Instant) -> QueueLocks {
-        QueueLocks::open(folder.path(), now, None).unwrap()
+        QueueLocks::open(RealDisk, folder.path(), now, None).unwrap()
     }
 
     fn lock(locks: &QueueLocks, group: &str, client_id: &str, ids: &[u32], now: Instant) -> Vec<u32> {

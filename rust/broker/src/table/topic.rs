@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use rocketpy_env::{Disk, RealDisk, now_ms};
+use rocketpy_env::{Disk, now_ms};
 use rocketpy_model::{DataVersion, Permission, TopicConfig, name, perm, system};
 use rocketpy_protocol::body::TopicConfigFile;
 use tracing::warn;
@@ -45,12 +45,7 @@ impl Named for TopicConfig {
 
 impl TopicTable {
     /// Loads the file and adds the system topics that are missing.
-    pub(crate) fn open(config: &BrokerConfig) -> Result<Self, BrokerError> {
-        Self::open_on(RealDisk, config)
-    }
-
-    /// [`TopicTable::open`] on a given disk.
-    pub(crate) fn open_on(disk: impl Disk, config: &BrokerConfig) -> Result<Self, BrokerError> {
+    pub(crate) fn open(disk: impl Disk, config: &BrokerConfig) -> Result<Self, BrokerError> {
         let file = ConfigFile::on(disk, &config.store.root, "topics.json");
         let loaded = file.load::<TopicConfigFile>()?.unwrap_or_default();
         let mut topics: HashMap<Arc<str>, Arc<TopicConfig>> = HashMap::new();

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::record::RecordView;
@@ -31,15 +32,15 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// One turn at a time of the clock: delivers, takes new messages, reads slots, each a bounded number. Blocks; puts wait on the
 /// runtime. Whether there is more to do at once.
-pub(super) fn turn(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> bool {
+pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> bool {
     let mut state = shared.timers.state.lock();
     let state = &mut *state;
-    if state.is_stopped || state.pause_until.is_some_and(|until| Instant::now() < until) {
+    if state.is_stopped || state.pause_until.is_some_and(|until| shared.store.monotonic() < until) {
         return false;
     }
     let before = progress(state);
     let worked = work(shared, state, at_ms, runtime);
-    state.pause_until = worked.as_ref().is_err().then(|| Instant::now() + RETRY);
+    state.pause_until = worked.as_ref().is_err().then(|| shared.store.monotonic() + RETRY);
     state.has_more = worked.unwrap_or_else(|refusal| {
         warn!(%refusal, "timer messages not delivered yet, trying again");
         false
@@ -58,7 +59,12 @@ pub(super) fn turn(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> bool {
     state.has_more
 }
 
-fn work(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle) -> Result<bool, Refusal> {
+fn work<D: Disk>(
+    shared: &Arc<Shared<D>>,
+    state: &mut State<D>,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<bool, Refusal> {
     state.files.write().map_err(StoreError::Env)?;
     let delivers = deliver(shared, state, at_ms, runtime)?;
     let takes = enroll(shared, state, at_ms);
@@ -68,12 +74,17 @@ fn work(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle) -
     Ok(delivers || takes || reads)
 }
 
-fn progress(state: &State) -> Progress {
+fn progress(state: &State<impl Disk>) -> Progress {
     Progress { read_ms: state.read_ms(), cut: state.cut(), next: state.next, units_end: state.files.end() }
 }
 
 /// Delivers up to [`TURN`] messages that are due; whether there may be more.
-fn deliver(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle) -> Result<bool, Refusal> {
+fn deliver<D: Disk>(
+    shared: &Arc<Shared<D>>,
+    state: &mut State<D>,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<bool, Refusal> {
     let early_ms = if planted::has(Bug::TimerTooEarly) { 500 } else { 0 };
     for _ in 0..TURN {
         let Some(due) = state.soon.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
@@ -89,9 +100,9 @@ fn deliver(shared: &Arc<Shared>, state: &mut State, at_ms: i64, runtime: &Handle
 
 /// # Errors
 /// The message could not be stored for now.
-fn deliver_one(
-    shared: &Arc<Shared>,
-    state: &State,
+fn deliver_one<D: Disk>(
+    shared: &Arc<Shared<D>>,
+    state: &State<D>,
     due: &Due,
     at_ms: i64,
     runtime: &Handle,
@@ -125,7 +136,7 @@ fn deliver_one(
     Ok(())
 }
 
-fn is_recalled(state: &State, record: &RecordView<'_>) -> bool {
+fn is_recalled(state: &State<impl Disk>, record: &RecordView<'_>) -> bool {
     if state.recalled.is_empty() {
         return false;
     }
@@ -135,7 +146,7 @@ fn is_recalled(state: &State, record: &RecordView<'_>) -> bool {
 }
 
 /// Stores a message again whose time is still far away.
-fn roll(shared: &Arc<Shared>, record: &RecordView<'_>, runtime: &Handle) -> Result<(), Refusal> {
+fn roll(shared: &Arc<Shared<impl Disk>>, record: &RecordView<'_>, runtime: &Handle) -> Result<(), Refusal> {
     let rolled = record.property(property::TIMER_ROLL_TIMES).and_then(|times| times.parse::<u32>().ok());
     let times = rolled.unwrap_or(0).saturating_add(1).to_string();
     let again = StoredAgain::of(record)
@@ -150,7 +161,7 @@ fn roll(shared: &Arc<Shared>, record: &RecordView<'_>, runtime: &Handle) -> Resu
 }
 
 /// Reads units of the slots that come next; whether there may be more.
-fn read_slots(shared: &Shared, state: &mut State, at_ms: i64) -> Result<bool, Refusal> {
+fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> Result<bool, Refusal> {
     let until_ms = at_ms.saturating_add(AHEAD_MS).div_euclid(SLOT_MS) * SLOT_MS;
     let Some(reading) = state.soon.reading() else {
         let from_ms = state.soon.until_ms();
@@ -184,7 +195,7 @@ fn read_slots(shared: &Shared, state: &mut State, at_ms: i64) -> Result<bool, Re
 }
 
 /// Takes a unit of the wheel into memory, with the exact time of its record.
-fn read_unit(shared: &Shared, state: &mut State, unit: TimerUnit) -> Result<(), Refusal> {
+fn read_unit<D: Disk>(shared: &Shared<D>, state: &mut State<D>, unit: TimerUnit) -> Result<(), Refusal> {
     let bytes = due_record(shared, unit.physical_offset)?;
     let record = bytes.as_ref().ok().and_then(|bytes| RecordView::parse(bytes).ok());
     match record.as_ref().and_then(Wish::of) {

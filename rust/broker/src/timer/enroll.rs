@@ -1,5 +1,6 @@
 //! Takes new messages of the timer topic into the wheel.
 
+use rocketpy_env::Disk;
 use rocketpy_filter::hash_code;
 use rocketpy_model::system;
 use rocketpy_protocol::record::RecordView;
@@ -22,7 +23,11 @@ const MOST_LAG_MS: i64 = 3_600_000;
 ///
 /// # Errors
 /// A record or a file cannot be read, or not be written, for now. What was taken before stays taken.
-pub(super) fn enroll(shared: &Shared, state: &mut State, now_ms: i64) -> Result<bool, Refusal> {
+pub(super) fn enroll<D: Disk>(
+    shared: &Shared<D>,
+    state: &mut State<D>,
+    now_ms: i64,
+) -> Result<bool, Refusal> {
     let store = &shared.store;
     let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
     if state.next < bounds.min {
@@ -49,7 +54,12 @@ pub(super) fn enroll(shared: &Shared, state: &mut State, now_ms: i64) -> Result<
 }
 
 /// Takes one message; false when its slot is not free yet.
-fn enroll_one(shared: &Shared, state: &mut State, entry: &QueueEntry, now_ms: i64) -> Result<bool, Refusal> {
+fn enroll_one<D: Disk>(
+    shared: &Shared<D>,
+    state: &mut State<D>,
+    entry: &QueueEntry,
+    now_ms: i64,
+) -> Result<bool, Refusal> {
     let bytes = match due_record(shared, entry.physical_offset)? {
         Ok(bytes) => bytes,
         Err(reason) => {
@@ -89,7 +99,7 @@ fn enroll_one(shared: &Shared, state: &mut State, entry: &QueueEntry, now_ms: i6
 }
 
 /// Takes a message of a slot that is in memory: it waits there for its exact time, or recalls another.
-pub(super) fn note(shared: &Shared, state: &mut State, wish: &Wish<'_>, unit: TimerUnit) {
+pub(super) fn note<D: Disk>(shared: &Shared<D>, state: &mut State<D>, wish: &Wish<'_>, unit: TimerUnit) {
     let is_rolled = unit.flags & TimerUnit::ROLL != 0;
     match wish.recalls {
         Some(recalls) if !is_rolled => {
@@ -143,7 +153,7 @@ fn is_cut_off(earlier: Earlier, due: &Due) -> bool {
     earlier.cut.is_some_and(|cut| at <= cut.taken && (at_ms, at) < (cut.due_at_ms, cut.at))
 }
 
-fn drop_entry(shared: &Shared, entry: &QueueEntry, reason: &str) {
+fn drop_entry(shared: &Shared<impl Disk>, entry: &QueueEntry, reason: &str) {
     shared.timers.dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let (queue_offset, physical_offset) = (entry.queue_offset, entry.physical_offset);
     error!(%queue_offset, %physical_offset, reason, "timer message dropped");

@@ -20,11 +20,14 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use counts::Counts;
+#[cfg(feature = "sim")]
+pub(crate) use deliver::turn;
 use kept::Kept;
 use parking_lot::Mutex;
+use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::hash_code;
 use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;
@@ -32,6 +35,8 @@ use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles};
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TimerDelivery, TimerProgress};
 pub(crate) use settle::settle_at_stop;
+#[cfg(feature = "sim")]
+pub(crate) use settle::{settle, settled_end};
 use soon::Soon;
 use tokio::sync::Notify;
 
@@ -50,9 +55,9 @@ const QUEUE_ID: u32 = 0;
 /// The messages that wait for their time.
 #[derive(Debug)]
 #[doc(alias = "TimerMessageStore")]
-pub(crate) struct Timers {
+pub(crate) struct Timers<D: Disk = RealDisk> {
     /// Locked for one turn of deliveries, which may wait for the disk: figures do not need it.
-    state: Mutex<State>,
+    state: Mutex<State<D>>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
     /// Rung when a message begins to wait.
@@ -69,8 +74,8 @@ pub(crate) struct Timers {
 }
 
 #[derive(Debug)]
-struct State {
-    files: TimerFiles,
+struct State<D: Disk> {
+    files: TimerFiles<D>,
     soon: Soon,
     /// The first message of the timer topic that is not in the wheel.
     next: QueueOffset,
@@ -81,7 +86,7 @@ struct State {
     earlier: Earlier,
     kept: Kept,
     /// Nothing is tried before, after an error.
-    pause_until: Option<Instant>,
+    pause_until: Option<Duration>,
     /// The last turn left something to do.
     has_more: bool,
     /// Nothing is delivered any more: a round may outlive its service.
@@ -99,7 +104,7 @@ struct Earlier {
     cut: Option<TimerCut>,
 }
 
-impl State {
+impl<D: Disk> State<D> {
     /// Everything in slots before this time is delivered.
     fn read_ms(&self) -> i64 {
         self.soon.first_slot_ms()
@@ -125,7 +130,7 @@ impl State {
     }
 
     /// Where the first message lies that has no durable copy.
-    fn waiting_from(&self, store: &Store) -> Option<PhysicalOffset> {
+    fn waiting_from(&self, store: &Store<D>) -> Option<PhysicalOffset> {
         let next = store.entries(system::TIMER_TOPIC, QUEUE_ID, self.next, 1);
         let next = match next.as_deref() {
             Ok([entry, ..]) => Some(entry.physical_offset),
@@ -136,7 +141,7 @@ impl State {
     }
 }
 
-impl Timers {
+impl<D: Disk> Timers<D> {
     /// Wakes the service when a message begins to wait. Called by the store's threads.
     pub(crate) fn arrived(&self, arrivals: &[Arrival]) {
         if arrivals.iter().any(|arrival| &*arrival.topic == system::TIMER_TOPIC) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
-use rocketpy_env::{RealDisk, now_ms};
+use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerFiles, TimerUnit, read_checkpoint};
 use rocketpy_store::{Store, StoreError};
@@ -21,16 +21,16 @@ use crate::BrokerError;
 /// After so long the slots of the last run may be those of messages to come.
 const LONGEST_STOP_MS: i64 = 10 * 24 * 3_600_000;
 
-impl Timers {
+impl<D: Disk> Timers<D> {
     /// Makes the wheel anew, from the log of timers as far as that is whole. What is missing is taken from the timer topic again.
     ///
     /// # Errors
     /// A file cannot be read, or not be written.
-    pub(crate) fn open(store: &Store) -> Result<Self, BrokerError> {
+    pub(crate) fn open(store: &Store<D>) -> Result<Self, BrokerError> {
         let root = &store.config().root;
-        let checkpoint = read_checkpoint(&RealDisk, root)?;
+        let checkpoint = read_checkpoint(store.disk(), root)?;
         let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
-        let this_slot_ms = now_ms().div_euclid(SLOT_MS) * SLOT_MS;
+        let this_slot_ms = store.now_ms().div_euclid(SLOT_MS) * SLOT_MS;
         let written = checkpoint.unwrap_or_else(|| {
             let is_new = bounds.max == QueueOffset::ZERO;
             if !is_new {
@@ -81,17 +81,17 @@ impl Timers {
 }
 
 /// The files, and what their units say.
-struct Opened {
-    files: TimerFiles,
+struct Opened<D: Disk> {
+    files: TimerFiles<D>,
     kept: Kept,
     counts: Counts,
     /// The record of the last unit.
     last: Option<PhysicalOffset>,
 }
 
-impl Opened {
+impl<D: Disk> Opened<D> {
     /// Opens the files, with units for records up to `taken`.
-    fn of(store: &Store, read_ms: i64, taken: Option<PhysicalOffset>) -> Result<Self, BrokerError> {
+    fn of(store: &Store<D>, read_ms: i64, taken: Option<PhysicalOffset>) -> Result<Self, BrokerError> {
         let config = store.config();
         let (mut kept, counts, mut last) = (Kept::new(config.commit_log_file_size), Counts::default(), None);
         let is_kept = |unit: &TimerUnit| {
@@ -105,14 +105,14 @@ impl Opened {
             }
             true
         };
-        let files = TimerFiles::open(Arc::new(RealDisk), &config.root, read_ms, is_kept)?;
+        let files = TimerFiles::open(Arc::new(store.disk().clone()), &config.root, read_ms, is_kept)?;
         Ok(Self { files, kept, counts, last })
     }
 
     /// The first message that has no unit; `None` when the last unit names no message of the timer topic.
     fn next(
         &self,
-        store: &Store,
+        store: &Store<D>,
         min: QueueOffset,
         until: QueueOffset,
     ) -> Result<Option<QueueOffset>, StoreError> {
@@ -131,7 +131,7 @@ impl Opened {
 }
 
 /// Where the record of the last message before a queue offset lies.
-fn last_before(store: &Store, until: QueueOffset) -> Result<Option<PhysicalOffset>, StoreError> {
+fn last_before(store: &Store<impl Disk>, until: QueueOffset) -> Result<Option<PhysicalOffset>, StoreError> {
     let Some(last) = until.checked_sub(QueueOffset(1)) else { return Ok(None) };
     let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, QueueOffset(last), 1)?;
     Ok(entries.first().filter(|entry| entry.queue_offset < until).map(|entry| entry.physical_offset))

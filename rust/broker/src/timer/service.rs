@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_env::now_ms;
 use rocketpy_env::planted::{self, Bug};
 use tokio::runtime::Handle;
 
@@ -29,12 +28,12 @@ impl TimerDelivery {
     fn rest(&self) -> Option<Duration> {
         let state = self.0.timers.state.lock();
         if let Some(until) = state.pause_until {
-            return Some(until.saturating_duration_since(Instant::now()));
+            return Some(until.saturating_sub(self.0.store.monotonic()));
         }
         if state.has_more {
             return Some(Duration::ZERO);
         }
-        let now_ms = now_ms();
+        let now_ms = self.0.store.now_ms();
         let due = state.soon.first().map(|due| {
             let rest_ms = u64::try_from(due.due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
             Duration::from_millis(rest_ms).min(LONGEST_WAIT)
@@ -63,7 +62,7 @@ impl Service for TimerDelivery {
         let (shared, runtime) = (self.0.clone(), Handle::current());
         Box::pin(aside(move || {
             let mut turns = 0;
-            while turn(&shared, now_ms(), &runtime) && turns < TURNS {
+            while turn(&shared, shared.store.now_ms(), &runtime) && turns < TURNS {
                 turns += 1;
             }
         }))

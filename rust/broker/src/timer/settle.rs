@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_env::{EnvError, RealDisk, now_ms};
+use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::timer::{TimerCheckpoint, Unflushed, write_checkpoint};
 use tracing::error;
@@ -13,13 +13,13 @@ use super::kept::Progress;
 use crate::shared::Shared;
 
 /// Writes the checkpoint if there is progress that holds. Blocks; deliveries go on meanwhile.
-pub(super) fn settle(shared: &Shared, flushed: PhysicalOffset) {
+pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
     let store = &shared.store;
     let _one_at_a_time = shared.timers.settling.lock();
     let (durable, checkpoint, unflushed) = {
         let mut state = shared.timers.state.lock();
         let Some(durable) = state.kept.durable(flushed) else { return };
-        let checkpoint = after(&shared.timers.checkpoint(), &durable.progress);
+        let checkpoint = after(&shared.timers.checkpoint(), &durable.progress, store.now_ms());
         (durable, checkpoint, state.files.unflushed())
     };
     let written = flush_and_write(shared, &unflushed, &checkpoint);
@@ -44,7 +44,7 @@ pub(super) fn settle(shared: &Shared, flushed: PhysicalOffset) {
     store.set_waiting_from(HOLDER, state.waiting_from(store));
 }
 
-fn after(written: &TimerCheckpoint, progress: &Progress) -> TimerCheckpoint {
+fn after(written: &TimerCheckpoint, progress: &Progress, now_ms: i64) -> TimerCheckpoint {
     let [state, _, counter] = written.data_version;
     let queue_offset = progress.next.to_wire();
     TimerCheckpoint {
@@ -52,23 +52,23 @@ fn after(written: &TimerCheckpoint, progress: &Progress) -> TimerCheckpoint {
         log_flushed: i64::try_from(progress.units_end).unwrap_or(i64::MAX),
         queue_offset,
         master_queue_offset: queue_offset,
-        data_version: [state, now_ms(), counter.wrapping_add(1)],
+        data_version: [state, now_ms, counter.wrapping_add(1)],
         cut: progress.cut,
     }
 }
 
 /// The wheel is not flushed: a start makes it anew.
-fn flush_and_write(
-    shared: &Shared,
-    unflushed: &Unflushed,
+fn flush_and_write<D: Disk>(
+    shared: &Shared<D>,
+    unflushed: &Unflushed<D>,
     checkpoint: &TimerCheckpoint,
 ) -> Result<(), EnvError> {
     unflushed.flush()?;
-    write_checkpoint(&RealDisk, &shared.store.config().root, checkpoint)
+    write_checkpoint(shared.store.disk(), &shared.store.config().root, checkpoint)
 }
 
 /// Up to where progress may be written.
-pub(super) fn settled_end(shared: &Shared) -> PhysicalOffset {
+pub(crate) fn settled_end(shared: &Shared<impl Disk>) -> PhysicalOffset {
     if planted::has(Bug::TimerAheadOfLog) {
         return shared.store.max_physical_offset();
     }
@@ -76,7 +76,7 @@ pub(super) fn settled_end(shared: &Shared) -> PhysicalOffset {
 }
 
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
-pub(crate) fn settle_at_stop(shared: &Shared) {
+pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
     let store = &shared.store;
     let is_ahead = {
         let mut state = shared.timers.state.lock();

@@ -17,7 +17,7 @@ use crate::testing::{TestShared, add_topic, message, until};
 const HOUR_MS: i64 = 3_600_000;
 
 async fn open() -> TestShared {
-    let shared = TestShared::open(|config| config.max_timer_delay = std::time::Duration::from_secs(864_000));
+    let shared = TestShared::open(|config| config.max_timer_delay = Duration::from_secs(864_000));
     add_topic(&shared, TopicConfig::new("orders", 2)).await;
     shared
 }
@@ -49,7 +49,7 @@ async fn settled(shared: &TestShared) {
     let owner = Arc::clone(shared);
     aside(move || {
         let end = owner.store.max_physical_offset();
-        owner.store.wait_flushed(end, std::time::Duration::from_secs(60)).unwrap();
+        owner.store.wait_flushed(end, Duration::from_secs(60)).unwrap();
         settle(&owner, end);
     })
     .await;

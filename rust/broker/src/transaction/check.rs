@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rocketpy_env::Disk;
 use rocketpy_model::{QueueOffset, property, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
@@ -43,7 +44,11 @@ enum Look {
 ///
 /// # Errors
 /// The half queue cannot be read.
-pub(super) fn round(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Result<Option<i64>, StoreError> {
+pub(super) fn round(
+    shared: &Arc<Shared<impl Disk>>,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<Option<i64>, StoreError> {
     let transactions = &shared.transactions;
     let interval_ms = millis(shared.config.transaction_check_interval);
     let (mut at, mut due_at_ms, mut looks) = (transactions.state.lock().next, None::<i64>, 0);
@@ -74,14 +79,19 @@ pub(super) fn round(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) -> Resul
 }
 
 /// Half messages were removed before they were over.
-fn lose(shared: &Shared, from: QueueOffset, to: QueueOffset) {
+fn lose(shared: &Shared<impl Disk>, from: QueueOffset, to: QueueOffset) {
     error!(lost = to - from, "half messages were removed before their transactions ended");
     for half in from.get()..to.get() {
         shared.transactions.end(shared, QueueOffset(half), End::GivenUp);
     }
 }
 
-fn look(shared: &Arc<Shared>, entry: &QueueEntry, at_ms: i64, runtime: &Handle) -> Result<Look, StoreError> {
+fn look(
+    shared: &Arc<Shared<impl Disk>>,
+    entry: &QueueEntry,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<Look, StoreError> {
     let half = entry.queue_offset;
     let interval_ms = millis(shared.config.transaction_check_interval);
     let checked = {
@@ -128,7 +138,7 @@ fn look(shared: &Arc<Shared>, entry: &QueueEntry, at_ms: i64, runtime: &Handle) 
 }
 
 /// Sends the question to one live producer of the group. Without one nothing is sent, and nothing counts.
-fn ask(shared: &Shared, record: &RecordView<'_>) -> bool {
+fn ask(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> bool {
     let Some(group) = record.property(property::PRODUCER_GROUP) else { return true };
     let mut members = shared.clients.producer_group(group);
     if members.is_empty() {
@@ -150,7 +160,7 @@ fn ask(shared: &Shared, record: &RecordView<'_>) -> bool {
 }
 
 /// CHECK_TRANSACTION_STATE: the body is the half message in the form of its topic.
-fn question(shared: &Shared, record: &RecordView<'_>) -> Option<Command> {
+fn question(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> Option<Command> {
     let (topic, queue_id) = real(record)?;
     let fields = RecordFields {
         topic,
@@ -185,7 +195,7 @@ fn question(shared: &Shared, record: &RecordView<'_>) -> Option<Command> {
 }
 
 /// Stores a half message that nobody ends where an operator finds it.
-fn give_up(shared: &Arc<Shared>, record: &RecordView<'_>, half: QueueOffset, runtime: &Handle) {
+fn give_up(shared: &Arc<Shared<impl Disk>>, record: &RecordView<'_>, half: QueueOffset, runtime: &Handle) {
     if shared.transactions.claim(half) != Claim::Taken {
         return;
     }

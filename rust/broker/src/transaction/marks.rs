@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use rocketpy_env::now_ms;
+use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
@@ -25,7 +25,7 @@ const PAGE: usize = 1024;
 /// Marks half messages as over. Returns whether that was written; otherwise some of them may be.
 ///
 /// A mark of one message has no comma: readers of Apache's 4.x take no other.
-pub(super) fn write(shared: &Shared, halves: &[QueueOffset]) -> bool {
+pub(super) fn write(shared: &Shared<impl Disk>, halves: &[QueueOffset]) -> bool {
     halves.chunks(MOST).all(|halves| {
         let mut body = halves[0].to_string();
         for half in &halves[1..] {
@@ -39,7 +39,7 @@ pub(super) fn write(shared: &Shared, halves: &[QueueOffset]) -> bool {
             queue_id: QUEUE,
             flag: 0,
             sys_flag: 0,
-            born_at_ms: now_ms(),
+            born_at_ms: shared.store.now_ms(),
             born_host: shared.store_host(),
             reconsume_times: 0,
             prepared_transaction_offset: PhysicalOffset::ZERO,
@@ -59,7 +59,7 @@ pub(super) fn write(shared: &Shared, halves: &[QueueOffset]) -> bool {
 /// # Errors
 /// The queue or the log cannot be read.
 pub(super) fn read(
-    store: &Store,
+    store: &Store<impl Disk>,
     from: QueueOffset,
     mut note: impl FnMut(QueueOffset),
 ) -> Result<(), StoreError> {

@@ -21,10 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use check::{immunity_ms, millis, real};
 use parking_lot::Mutex;
 use ranges::Ranges;
+use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{Arrival, Store};
+#[cfg(feature = "sim")]
+pub(crate) use service::round;
 pub(crate) use service::{TransactionCheck, settle_at_stop};
 use tokio::sync::Notify;
 use tracing::debug;
@@ -140,7 +143,10 @@ impl Transactions {
     ///
     /// # Errors
     /// The marks cannot be read.
-    pub(crate) fn open(store: &Store, offsets: &OffsetTable) -> Result<Self, BrokerError> {
+    pub(crate) fn open(
+        store: &Store<impl Disk>,
+        offsets: &OffsetTable<impl Disk>,
+    ) -> Result<Self, BrokerError> {
         let bounds = |topic: &str| store.queue_bounds(topic, QUEUE);
         let start = |topic: &str| {
             let stored = offsets.get(system::TRANSACTION_GROUP, topic, QUEUE).unwrap_or(0);
@@ -206,7 +212,7 @@ impl Transactions {
 
     /// Notes the end of a claimed transaction, and marks it. A mark that cannot be written is tried again; without it the next
     /// start would ask the producer.
-    pub(crate) fn end(&self, shared: &Shared, half: QueueOffset, end: End) {
+    pub(crate) fn end(&self, shared: &Shared<impl Disk>, half: QueueOffset, end: End) {
         let is_marked = marks::write(shared, &[half]);
         let mut state = self.state.lock();
         state.at_work.remove(&half);
@@ -251,7 +257,7 @@ impl Transactions {
     }
 
     /// Notes where marks begin, and writes how far it is as far as the log is flushed. Keeps the files from there on.
-    fn settle(&self, shared: &Shared) {
+    fn settle(&self, shared: &Shared<impl Disk>) {
         let store = &shared.store;
         let mut state = self.state.lock();
         let is_marked = marks::write(shared, &state.unmarked);
@@ -310,7 +316,7 @@ impl State {
     }
 
     /// Notes for all half messages that come from now on where their marks begin.
-    fn note(&mut self, store: &Store) {
+    fn note(&mut self, store: &Store<impl Disk>) {
         // In this order: a half message that comes in between has its mark behind.
         let op = store.next_queue_offset(system::OP_HALF_TOPIC, QUEUE);
         let half = store.next_queue_offset(system::HALF_TOPIC, QUEUE);
@@ -337,7 +343,7 @@ impl State {
 }
 
 /// Notes an offset of the system's group. Returns false where that has to be tried again.
-fn commit(shared: &Shared, topic: &str, offset: QueueOffset) -> bool {
+fn commit(shared: &Shared<impl Disk>, topic: &str, offset: QueueOffset) -> bool {
     let bounds = shared.store.queue_bounds(topic, QUEUE);
     let place = Place { group: system::TRANSACTION_GROUP, topic, queue_id: QUEUE };
     let readable = Readable { min: bounds.min.to_wire(), max: bounds.max.to_wire() };
@@ -348,7 +354,7 @@ fn commit(shared: &Shared, topic: &str, offset: QueueOffset) -> bool {
     noted.is_ok()
 }
 
-fn first_at(store: &Store, from: QueueOffset) -> Option<PhysicalOffset> {
+fn first_at(store: &Store<impl Disk>, from: QueueOffset) -> Option<PhysicalOffset> {
     match store.entries(system::HALF_TOPIC, QUEUE, from, 1) {
         Ok(entries) => entries.first().map(|entry| entry.physical_offset),
         Err(_) => Some(PhysicalOffset::ZERO),

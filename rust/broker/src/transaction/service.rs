@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_env::now_ms;
+use rocketpy_env::Disk;
 use tokio::runtime::Handle;
 use tracing::error;
 
@@ -30,7 +30,7 @@ impl TransactionCheck {
     fn rest(&self) -> Option<Duration> {
         let transactions = &self.0.transactions;
         let until_due = |due_at_ms: i64| {
-            let rest = u64::try_from(due_at_ms.saturating_sub(now_ms())).unwrap_or(0);
+            let rest = u64::try_from(due_at_ms.saturating_sub(self.0.store.now_ms())).unwrap_or(0);
             Duration::from_millis(rest).min(LONGEST_WAIT)
         };
         let due = transactions.state.lock().due_at_ms.map(until_due);
@@ -57,12 +57,12 @@ impl Service for TransactionCheck {
 
     fn round(&self) -> Work<'_> {
         let (shared, runtime) = (self.0.clone(), Handle::current());
-        Box::pin(aside(move || round(&shared, now_ms(), &runtime)))
+        Box::pin(aside(move || round(&shared, shared.store.now_ms(), &runtime)))
     }
 }
 
 /// One round at a time of the clock. Blocks; puts wait on the runtime.
-pub(super) fn round(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) {
+pub(crate) fn round(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) {
     let due_at_ms = check::round(shared, at_ms, runtime).unwrap_or_else(|error| {
         error!(%error, "open transactions cannot be read, trying again");
         Some(at_ms.saturating_add(RETRY_MS))
@@ -73,7 +73,7 @@ pub(super) fn round(shared: &Arc<Shared>, at_ms: i64, runtime: &Handle) {
 }
 
 /// Writes the progress when nothing is ended any more. Blocks until the log is flushed.
-pub(crate) fn settle_at_stop(shared: &Shared) {
+pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
     let store = &shared.store;
     if shared.transactions.is_behind()
         && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)

@@ -12,8 +12,7 @@ use rocketpy_env::now_ms;
 use rocketpy_model::{Message, property, sys_flag, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
-    ConsumerSendMsgBackRequestHeader, EndTransactionRequestHeader, Header, SendMessageRequestHeader,
-    SendMessageRequestHeaderV2, SendMessageResponseHeader,
+    Header, SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader,
 };
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
@@ -22,17 +21,11 @@ use rocketpy_remoting as remoting;
 
 use super::load::{Load, RETRY_PAUSE};
 use super::message;
-use crate::history::{Acknowledged, Call, Delivery, Event, LogRange, QueueName, Reply, Send};
+use crate::history::{Call, Delivery, Event, LogRange, QueueName, Reply, Send};
+use crate::later::{
+    Half, LEVEL, LEVEL_MS, PRODUCERS, TOPIC, dead_topic, end_transaction, retry_topic, send_back,
+};
 
-/// Delayed messages and those of transactions come here.
-const TOPIC: &str = "later";
-const PRODUCERS: &str = "payers";
-/// The group that gives messages back: once as a retry, then as a dead letter.
-const GROUP: &str = "back";
-const MOST_RETRIES: i32 = 1;
-/// The shortest delay level, and how long it is.
-const LEVEL: i32 = 1;
-const LEVEL_MS: i64 = 1000;
 /// Timer messages wait for less than this.
 const LONGEST_TIMER_MS: i64 = 3000;
 const BODY_BYTES: usize = 200;
@@ -47,29 +40,6 @@ pub(super) struct Came {
     call: Send,
     start: u64,
     is_retry: bool,
-}
-
-/// A half message whose place is known, and what is asked to become of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Half {
-    message: u64,
-    queue_offset: i64,
-    physical_offset: i64,
-    is_committed: bool,
-    was_ended: bool,
-}
-
-fn retry_topic() -> String {
-    system::retry_topic(GROUP)
-}
-
-fn dead_topic() -> String {
-    system::dlq_topic(GROUP)
-}
-
-/// A send-back is answered after the flush, whatever the broker is set to.
-pub(super) fn topics_of_their_own() -> impl Iterator<Item = (String, Acknowledged)> {
-    [retry_topic(), dead_topic()].into_iter().map(|topic| (topic, Acknowledged::AfterFlush))
 }
 
 /// Makes the topics, and reads what came to them.
@@ -151,7 +121,7 @@ impl Load {
                 _ => (None, None),
             };
             let all_well = match (came, half) {
-                (Some(came), _) => self.send_back(&caller, &broker, came).await,
+                (Some(came), _) => self.give_back(&caller, &broker, came).await,
                 (None, Some(half)) => self.decide(&caller, &broker, half).await,
                 (None, None) if rng.bool() => self.prepare(&caller, &broker, rng.bool()).await,
                 (None, None) if rng.bool() => self.send_delayed(&caller, &broker).await,
@@ -208,20 +178,7 @@ impl Load {
 
     /// Ends a transaction, perhaps once more.
     async fn decide(&self, caller: &remoting::Client, broker: &str, half: Half) -> bool {
-        let state =
-            if half.is_committed { sys_flag::TRANSACTION_COMMIT } else { sys_flag::TRANSACTION_ROLLBACK };
-        let header = EndTransactionRequestHeader {
-            topic: Some(TOPIC),
-            producer_group: PRODUCERS,
-            tran_state_table_offset: half.queue_offset,
-            commit_log_offset: half.physical_offset,
-            commit_or_rollback: state,
-            from_transaction_check: None,
-            msg_id: "",
-            transaction_id: None,
-            broker_name: None,
-        };
-        let command = Command::request(request::END_TRANSACTION, &header);
+        let command = end_transaction(&half);
         let call = Call::Decide { message: half.message, committed: half.is_committed };
         let is_answered = self.call_later(caller, broker, command, call).await.is_some();
         if !is_answered || !half.was_ended {
@@ -231,22 +188,12 @@ impl Load {
     }
 
     /// Gives a message back: one that came gets a retry, a retry becomes a dead letter.
-    async fn send_back(&self, caller: &remoting::Client, broker: &str, came: Came) -> bool {
+    async fn give_back(&self, caller: &remoting::Client, broker: &str, came: Came) -> bool {
         let (topic, wait_ms) = if came.is_retry { (dead_topic(), 0) } else { (retry_topic(), LEVEL_MS) };
         let times = if came.is_retry { 2 } else { 1 };
         let not_before_ms = Some(now_ms() + wait_ms);
         let call = Send { topic, not_before_ms, times, ..came.call };
-        let header = ConsumerSendMsgBackRequestHeader {
-            offset: came.start.cast_signed(),
-            group: GROUP,
-            delay_level: LEVEL,
-            origin_msg_id: None,
-            origin_topic: None,
-            unit_mode: None,
-            max_reconsume_times: Some(MOST_RETRIES),
-            broker_name: None,
-        };
-        let command = Command::request(request::CONSUMER_SEND_MSG_BACK, &header);
+        let command = send_back(came.start);
         self.call_later(caller, broker, command, Call::Send(call)).await.is_some()
     }
 

@@ -461,7 +461,7 @@ fn contract(shape: &Shape) -> Contract {
     let groups = GROUPS.into_iter().chain([(LASTING, "*")]).filter(|_| shape.has_consumers);
     Contract {
         acknowledged: shape.flush.acknowledged(),
-        topics: shape.own_flushes().into_iter().chain(later::topics_of_their_own()).collect(),
+        topics: shape.own_flushes().into_iter().chain(crate::later::topics_of_their_own()).collect(),
         groups: groups.map(group).collect(),
     }
 }

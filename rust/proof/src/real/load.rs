@@ -21,10 +21,11 @@ use rocketpy_remoting as remoting;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::later::{Came, Half};
+use super::later::Came;
 use super::message::{self, queue_name};
 use super::shape::{BATCH_BODY_BYTES, BATCH_MESSAGES, Shape, topic_name};
 use crate::history::{Call, Event, LogRange, Reply, Send};
+use crate::later::Half;
 
 /// Producers; each waits for an answer before its next send.
 pub(super) const PRODUCERS: u32 = 4;

@@ -33,6 +33,8 @@ fn script(flush: FlushMode) -> Plan {
         retention: None,
         deletes: false,
         tables: false,
+        waits: false,
+        sets_clock: false,
         boots: Vec::new(),
     }
 }

@@ -19,6 +19,7 @@ mod script;
 mod table;
 mod verify;
 mod verify_index;
+mod waiting;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

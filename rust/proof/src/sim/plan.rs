@@ -48,6 +48,10 @@ pub struct Plan {
     pub deletes: bool,
     /// Whether topics and groups of the broker's tables are made, changed and deleted. They are not those of the messages.
     pub tables: bool,
+    /// Whether all messages wait, for a time or for the end of their transaction, and come by the services of a broker.
+    pub waits: bool,
+    /// Whether somebody sets the clock between two calls. [`SimOptions::clock_steps_per_mille`] does so during one.
+    pub sets_clock: bool,
     /// The lives of the process, one after the other.
     pub boots: Vec<Boot>,
 }
@@ -142,9 +146,39 @@ impl Plan {
             retention: None,
             deletes: false,
             tables: false,
+            waits: false,
+            sets_clock: false,
             boots,
         };
-        plan.with_removals(rng).with_media(rng).with_tables(rng)
+        plan.with_removals(rng).with_media(rng).with_tables(rng).with_waiting(rng)
+    }
+
+    /// An eighth of the runs: the services of a broker work, on a disk that is sound but for its pages. Where the log loses what a former
+    /// process found, a start refuses: pages are not evicted.
+    fn with_waiting(mut self, rng: &mut Rng) -> Self {
+        if rng.u8(0..8) > 0 {
+            return self;
+        }
+        let SimOptions { seed, write_back_per_mille, clock_steps_per_mille, tears_sectors, .. } = self.disk;
+        self.disk = SimOptions { seed, write_back_per_mille, tears_sectors, ..SimOptions::default() };
+        self.sets_clock = clock_steps_per_mille > 0;
+        for boot in &mut self.boots {
+            boot.damage = None;
+            // A clock that was set back may deliver timer messages again after any start (docs/decisions/timers.md).
+            if self.sets_clock && boot.end == CrashKind::Stop {
+                boot.end = CrashKind::Kill;
+            }
+        }
+        let index = self.index.or(Some((20, 40))); // without it a commit before a kill may be repeated after it
+        Self {
+            index,
+            record_check: true,
+            retention: None,
+            deletes: false,
+            tables: false,
+            waits: true,
+            ..self
+        }
     }
 
     /// Worse media: unreadable places, torn sectors, pages that are evicted before they were written.

@@ -18,8 +18,10 @@ use super::reader::Reader;
 use super::removals::Removals;
 use super::table::Tables;
 use super::verify;
+use super::waiting::Clients;
 use crate::checker::{Counts, Rule, Violation};
 use crate::history::{Acknowledged, Contract, CrashKind, Event};
+use crate::later;
 
 /// The result of a run.
 #[derive(Debug)]
@@ -60,6 +62,8 @@ pub(super) struct Run {
     /// The broker's table of consumer offsets, in this life.
     pub offsets: Option<OffsetTable<SimDisk>>,
     pub tables: Tables,
+    /// Those that send and give back what waits.
+    pub clients: Clients,
     pub removals: Removals,
     pub last_message: u64,
     /// Calls that have not returned from the store.
@@ -129,9 +133,11 @@ impl Run {
         };
         // Without the record check a torn record may lose its tag and keys: then only bodies are promised.
         let tags: &[Option<&'static str>] = if plan.record_check { &[None, Some("red")] } else { &[None] };
+        let tags = if plan.waits { &[] } else { tags };
         let readers: Vec<_> = tags.iter().map(|&tag| Reader::new(tag)).collect();
         let groups = readers.iter().map(Reader::group).collect();
-        let contract = Contract { acknowledged, topics: BTreeMap::new(), groups };
+        let topics = if plan.waits { later::topics_of_their_own().collect() } else { BTreeMap::new() };
+        let contract = Contract { acknowledged, topics, groups };
         journal.push(Event::Begin { harness: "simulated disk".to_owned(), seed: plan.seed, contract });
         Self {
             rng: Rng::with_seed(plan.seed ^ 0x5eed),
@@ -140,6 +146,7 @@ impl Run {
             readers,
             offsets: None,
             tables: Tables::default(),
+            clients: Clients::default(),
             removals: Removals::default(),
             last_message: 0,
             in_flight: Vec::new(),
@@ -225,6 +232,9 @@ impl Run {
             self.journal.lock().push(Event::Healed);
         }
         let lived = guarded(|| {
+            if self.plan.waits {
+                return self.wait(&store, boot.steps, boot.end);
+            }
             if !self.prepare_to_serve(&store) {
                 return false;
             }
@@ -345,13 +355,16 @@ impl Run {
     }
 
     fn check_files(&mut self, end: u64) {
+        if self.plan.waits {
+            return; // the entries of what waits are not those that this check knows
+        }
         if let Err(violation) = verify::check_files(&self.disk, &self.plan, &self.removals, end) {
             self.violations.push(violation);
         }
     }
 
     /// Closes the store in order. Returns whether that worked.
-    fn close(&mut self, store: &Store<SimDisk>) -> bool {
+    pub(super) fn close(&mut self, store: &Store<SimDisk>) -> bool {
         self.persist_offsets();
         match store.shutdown() {
             Ok(()) => true,

@@ -17,7 +17,7 @@ use crate::history::{Call, Delivery, Event, LogRange, Look, QueueName, Reply};
 /// Most messages of one read.
 const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
 
-fn born_host() -> SocketAddr {
+pub(super) fn born_host() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 50_000))
 }
 

@@ -66,6 +66,21 @@ impl<D: Disk> Store<D> {
         Ok(store)
     }
 
+    /// The disk that it is on.
+    pub fn disk(&self) -> &D {
+        self.core.log.disk()
+    }
+
+    /// The time of its clock, in milliseconds since 1970.
+    pub fn now_ms(&self) -> i64 {
+        self.disk().now_ms()
+    }
+
+    /// The time of a clock that nobody sets.
+    pub fn monotonic(&self) -> Duration {
+        self.disk().monotonic()
+    }
+
     /// An open store without its threads.
     pub(crate) fn open_idle(disk: D, config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let config = config.checked()?;

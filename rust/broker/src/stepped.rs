@@ -1,0 +1,172 @@
+//! A broker without connections and threads, for the simulator: its caller lets each service do its rounds, so that a seed determines the
+//! order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rocketpy_env::Disk;
+use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig};
+use rocketpy_protocol::Command;
+use rocketpy_store::Store;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::call::on_disk;
+use crate::process::end_transaction::{end_half, half_of};
+use crate::process::send_back::{record_of, take_back};
+use crate::put::{AckCondition, Delay, NewMessage, Origin, put_and_make};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::{BrokerConfig, BrokerError, delay, timer, transaction};
+
+/// A broker whose services are stepped.
+pub struct SteppedBroker<D: Disk> {
+    shared: Arc<Shared<D>>,
+    runtime: Runtime,
+}
+
+/// A message that is to be stored, as its client sends it.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "those of `NewMessage`")]
+pub struct Sent<'a> {
+    pub topic: &'a str,
+    pub sys_flag: i32,
+    pub born_at_ms: i64,
+    pub born_host: SocketAddr,
+    pub body: &'a [u8],
+    pub properties: &'a [u8],
+}
+
+/// Where a message was stored.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "their types say it")]
+pub struct Placed {
+    pub queue_offset: QueueOffset,
+    pub physical_offset: PhysicalOffset,
+    /// The answer waits until the log is flushed up to here.
+    pub flushed: Option<PhysicalOffset>,
+}
+
+/// Why a request was not done: the code and the text of its answer.
+pub type NotDone = (i32, String);
+
+fn not_done(refusal: &Refusal) -> NotDone {
+    (refusal.code(), refusal.to_string())
+}
+
+impl<D: Disk> SteppedBroker<D> {
+    /// Reads what the last life left in the store. `config` names the store's folder.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn open(store: &Arc<Store<D>>, config: BrokerConfig) -> Result<Self, BrokerError> {
+        let host = config.listen;
+        let runtime =
+            Builder::new_current_thread().build().expect("a runtime without drivers needs no resource");
+        let shared = Arc::new(Shared::open(config, store.clone(), host, runtime.handle().clone())?);
+        Ok(Self { shared, runtime })
+    }
+
+    /// Makes a topic, unless it is there.
+    ///
+    /// # Errors
+    /// It is refused, or not written.
+    pub fn make_topic(&self, name: &str) -> Result<(), NotDone> {
+        if self.shared.topics.contains(name) {
+            return Ok(());
+        }
+        let made =
+            self.shared.topics.create(vec![TopicConfig::new(name, 1)]).map_err(|error| not_done(&error))?;
+        self.runtime.block_on(on_disk(made.written)).map_err(|error| not_done(&error))
+    }
+
+    /// Stores a message of a client in the first queue of its topic, or where it has to wait.
+    ///
+    /// # Errors
+    /// It is not stored.
+    pub fn send(&self, sent: &Sent<'_>) -> Result<Placed, NotDone> {
+        let message = NewMessage {
+            topic: sent.topic,
+            template: None,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: sent.sys_flag,
+            born_at_ms: sent.born_at_ms,
+            born_host: sent.born_host,
+            reconsume_times: 0,
+            max_reconsume_times: None,
+            prepared_transaction_offset: None,
+            delay: Delay::Asked,
+            is_batch: false,
+            body: sent.body,
+            properties: sent.properties,
+        };
+        let stored = self.runtime.block_on(put_and_make(&self.shared, Origin::Client, &message));
+        let stored = stored.map_err(|refusal| not_done(&refusal))?;
+        let physical_offset = stored.places.as_slice()[0];
+        Ok(Placed { queue_offset: stored.queue_offset, physical_offset, flushed: stored.ack.flushed })
+    }
+
+    /// END_TRANSACTION. Returns up to where the log has to be flushed before the answer.
+    ///
+    /// # Errors
+    /// The transaction is as before, or ended otherwise.
+    pub fn end_transaction(&self, request: &Command) -> Result<Option<PhysicalOffset>, NotDone> {
+        let half = half_of(&self.shared, request).map_err(|refusal| not_done(&refusal))?;
+        self.answer(end_half(&self.shared, request, &half))
+    }
+
+    /// CONSUMER_SEND_MSG_BACK. Returns up to where the log has to be flushed before the answer.
+    ///
+    /// # Errors
+    /// The message is not taken back.
+    pub fn send_back(&self, request: &Command) -> Result<Option<PhysicalOffset>, NotDone> {
+        let record = record_of(&self.shared, request);
+        self.answer(take_back(&self.shared, request, record))
+    }
+
+    fn answer(
+        &self,
+        request: impl Future<Output = Result<AckCondition, Refusal>>,
+    ) -> Result<Option<PhysicalOffset>, NotDone> {
+        match self.runtime.block_on(request) {
+            Ok(condition) => Ok(condition.flushed),
+            Err(refusal) => Err(not_done(&refusal)),
+        }
+    }
+
+    /// A round of the delivery of delayed messages.
+    pub fn step_delays(&self) {
+        delay::round(&self.shared, self.shared.store.now_ms(), self.runtime.handle());
+    }
+
+    /// A turn of the delivery of timer messages. Returns whether there is more to do.
+    pub fn step_timers(&self) -> bool {
+        timer::turn(&self.shared, self.shared.store.now_ms(), self.runtime.handle())
+    }
+
+    /// A round that writes the progress of timers.
+    pub fn step_timer_progress(&self) {
+        timer::settle(&self.shared, timer::settled_end(&self.shared));
+    }
+
+    /// A round of the questions for open transactions. Nobody is there to be asked; it writes how far the transactions are.
+    pub fn step_transactions(&self) {
+        transaction::round(&self.shared, self.shared.store.now_ms(), self.runtime.handle());
+    }
+
+    /// Writes the consumer offsets, the transactions' own among them. Returns whether that worked.
+    pub fn persist_offsets(&self) -> bool {
+        match self.shared.offsets.persist() {
+            Ok(written) => self.runtime.block_on(on_disk(written)).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    /// What a stop in order writes. The log has to be flushed.
+    pub fn stop(&self) {
+        delay::write_at_stop(&self.shared);
+        timer::settle_at_stop(&self.shared);
+        transaction::settle_at_stop(&self.shared);
+        self.persist_offsets();
+    }
+}

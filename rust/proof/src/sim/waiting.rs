@@ -1,0 +1,331 @@
+//! Messages that wait on the simulated disk: delayed and timer messages, transactions, retries, dead letters. The services of a broker are
+//! stepped between the operations after which its process may end.
+
+use std::collections::BTreeSet;
+
+use rocketpy_broker::{BrokerConfig, NotDone, Placed, Sent, SteppedBroker};
+use rocketpy_env::Disk as _;
+use rocketpy_env::sim::SimDisk;
+use rocketpy_filter::MessageFilter;
+use rocketpy_model::{PhysicalOffset, property, sys_flag};
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::properties_text;
+use rocketpy_protocol::record::records;
+use rocketpy_store::{ReadLimits, Store};
+
+use super::message::{Message, delivery};
+use super::run::Run;
+use super::script::born_host;
+use crate::checker::Rule;
+use crate::history::{Call, CrashKind, Delivery, Event, LogRange, QueueName, Reply, Send};
+use crate::later::{
+    Half, LEVEL, LEVEL_MS, PRODUCERS, TOPIC, dead_topic, end_transaction, retry_topic, send_back, unique_key,
+};
+
+/// Timer messages wait for less than this.
+const LONGEST_TIMER_MS: i64 = 5000;
+/// Everything that waits comes within so many rounds. The clock may have been set back: later rounds take longer.
+const ROUNDS: i64 = 400;
+const ROUND_MS: i64 = 1000;
+/// Turns of the timers in one step.
+const TURNS: u32 = 20;
+const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
+
+type Broker = SteppedBroker<SimDisk>;
+
+/// What the clients know.
+#[derive(Default)]
+pub(super) struct Clients {
+    halves: Vec<Half>,
+    /// Messages that came, by number and whether as a retry, with the place of their record.
+    came: Vec<(Send, u64)>,
+    given_back: BTreeSet<(u64, bool)>,
+}
+
+impl Run {
+    /// A life in which messages wait. Returns whether it ended in order.
+    pub(super) fn wait(
+        &mut self,
+        store: &std::sync::Arc<Store<SimDisk>>,
+        steps: u32,
+        end: CrashKind,
+    ) -> bool {
+        let config = BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
+        let opened = SteppedBroker::open(store, config).map_err(|error| error.to_string());
+        let broker = opened.and_then(|broker| {
+            let topics = [TOPIC.to_owned(), retry_topic(), dead_topic()];
+            let made = topics.iter().try_for_each(|topic| broker.make_topic(topic));
+            made.map_err(|(_, text)| text).map(|()| broker)
+        });
+        let broker = match broker {
+            Ok(broker) => broker,
+            Err(error) => {
+                self.wrong(Rule::Alive, format!("the broker does not open on a sound disk: {error}"));
+                return false;
+            }
+        };
+        self.look_at_what_came(store);
+        let is_last = !self.has_more_lives;
+        for _ in 0..steps {
+            self.step_waiting(store, &broker);
+            self.journal.lock().push(Event::Flushed { end: store.flushed_offset().get() });
+            if self.is_broken() {
+                return false;
+            }
+        }
+        if is_last {
+            self.let_all_come(store, &broker);
+        }
+        if end != CrashKind::Stop || self.is_broken() {
+            return false;
+        }
+        self.settle(store);
+        broker.stop();
+        drop(broker);
+        self.close(store)
+    }
+
+    fn step_waiting(&mut self, store: &Store<SimDisk>, broker: &Broker) {
+        match self.rng.u8(0..110) {
+            0..=7 => self.send_waiting(broker, Wait::Level),
+            8..=17 => {
+                let after_ms = self.rng.i64(1..LONGEST_TIMER_MS);
+                self.send_waiting(broker, Wait::Time(self.disk.now_ms() + after_ms));
+            }
+            18..=24 => self.send_waiting(broker, Wait::End),
+            25..=33 => self.end_some(store, broker),
+            34..=41 => self.give_back(store, broker),
+            42..=53 => drop(store.step_flush()),
+            54..=65 => drop(store.step_dispatch()),
+            66..=69 => drop(store.step_checkpoint()),
+            70 => store.step_allocate(),
+            71..=77 => broker.step_delays(),
+            78..=84 => drop(broker.step_timers()),
+            85..=88 => broker.step_timer_progress(),
+            89..=93 => broker.step_transactions(),
+            94..=96 => drop(broker.persist_offsets()),
+            97 if self.plan.sets_clock => self.disk.step_clock(self.rng.i64(-100_000..100_000)),
+            97..=103 => self.disk.pass_time(self.rng.i64(1..2 * ROUND_MS)),
+            _ => self.read_waiting(store),
+        }
+    }
+
+    /// Sends a message that waits.
+    fn send_waiting(&mut self, broker: &Broker, wait: Wait) {
+        self.last_message += 1;
+        let queue = QueueName { topic: TOPIC.to_owned(), queue_id: 0 };
+        let size = self.rng.usize(8..=self.plan.body_max);
+        let message = Message::new(self.last_message, queue, size);
+        let now_ms = self.disk.now_ms();
+        let mut properties = message.properties.clone();
+        let mut wish = |name, value: &str| properties_text::push(&mut properties, name, value);
+        wish(property::UNIQUE_KEY, &unique_key(message.number));
+        let (not_before_ms, sys_flag) = match wait {
+            Wait::Level => {
+                wish(property::DELAY, &LEVEL.to_string());
+                (Some(now_ms + LEVEL_MS), 0)
+            }
+            Wait::Time(due_ms) => {
+                wish(property::TIMER_DELIVER_MS, &due_ms.to_string());
+                (Some(due_ms), 0)
+            }
+            Wait::End => {
+                wish(property::TRANSACTION_PREPARED, "true");
+                wish(property::PRODUCER_GROUP, PRODUCERS);
+                (None, sys_flag::TRANSACTION_PREPARED)
+            }
+        };
+        let transaction = matches!(wait, Wait::End);
+        let call = Send { not_before_ms, transaction, ..message.call(true) };
+        let sent = Sent {
+            topic: TOPIC,
+            sys_flag,
+            born_at_ms: now_ms,
+            born_host: born_host(),
+            body: &message.body,
+            properties: &properties,
+        };
+        let op = self.begin(Call::Send(call));
+        let placed = broker.send(&sent);
+        self.in_flight.clear();
+        match placed {
+            Ok(Placed { queue_offset, physical_offset, flushed }) => {
+                let start = physical_offset.get();
+                self.answered(op, flushed, sent_reply(TOPIC, Some(start)));
+                if transaction {
+                    self.clients.halves.push(Half {
+                        message: message.number,
+                        queue_offset: queue_offset.to_wire(),
+                        physical_offset: physical_offset.to_wire(),
+                        is_committed: self.rng.bool(),
+                        was_ended: false,
+                    });
+                }
+            }
+            Err(error) => self.not_done(op, &error),
+        }
+    }
+
+    /// Ends some transaction, perhaps once more.
+    fn end_some(&mut self, store: &Store<SimDisk>, broker: &Broker) {
+        let Some(half) = self.rng.choice(&self.clients.halves).copied() else { return };
+        let op = self.begin(Call::Decide { message: half.message, committed: half.is_committed });
+        let ended = broker.end_transaction(&end_transaction(&half));
+        self.in_flight.clear();
+        match ended {
+            Ok(flushed) => self.answered_by(store, op, flushed, Reply::Decided),
+            Err((response::ILLEGAL_OPERATION, _)) => self.journal.lock().ok(op, Reply::DecidedOtherwise),
+            Err(error) => self.not_done(op, &error),
+        }
+    }
+
+    /// Gives something back that came: a message gets a retry, a retry becomes a dead letter.
+    fn give_back(&mut self, store: &Store<SimDisk>, broker: &Broker) {
+        let Some((call, start)) = self.clients.came.pop() else { return };
+        let is_retry = call.times > 0;
+        self.clients.given_back.insert((call.message, is_retry));
+        let (topic, wait_ms) = if is_retry { (dead_topic(), 0) } else { (retry_topic(), LEVEL_MS) };
+        let not_before_ms = Some(self.disk.now_ms() + wait_ms);
+        let reply = sent_reply(&topic, None);
+        let times = call.times + 1;
+        let op = self.begin(Call::Send(Send { topic, not_before_ms, times, ..call }));
+        let taken = broker.send_back(&send_back(start));
+        self.in_flight.clear();
+        match taken {
+            Ok(flushed) => self.answered_by(store, op, flushed, reply),
+            Err(error) => self.not_done(op, &error),
+        }
+    }
+
+    fn begin(&mut self, call: Call) -> u64 {
+        let op = self.journal.lock().invoke(call);
+        self.in_flight.push(op);
+        op
+    }
+
+    /// What is stored just now is not flushed yet.
+    fn answered(&self, op: u64, flushed: Option<PhysicalOffset>, reply: Reply) {
+        let mut journal = self.journal.lock();
+        match flushed {
+            Some(end) => journal.wait(op, end.get(), reply),
+            None => journal.ok(op, reply),
+        }
+    }
+
+    fn answered_by(&self, store: &Store<SimDisk>, op: u64, flushed: Option<PhysicalOffset>, reply: Reply) {
+        self.answered(op, flushed.filter(|end| *end > store.flushed_offset()), reply);
+    }
+
+    /// Whatever is no success is in doubt.
+    fn not_done(&mut self, op: u64, (code, text): &NotDone) {
+        let reason = format!("{code}: {text}");
+        self.journal.lock().push(Event::Unknown { op, reason });
+    }
+
+    /// After a start: what is there now, and what came.
+    fn look_at_what_came(&mut self, store: &Store<SimDisk>) {
+        let op = {
+            let mut journal = self.journal.lock();
+            journal.push(Event::Flushed { end: store.flushed_offset().get() });
+            journal.invoke(Call::Audit)
+        };
+        let nothing = Reply::Audited { deliveries: Vec::new(), ends: Vec::new() };
+        self.journal.lock().push(Event::Ok { op, reply: nothing });
+        self.read_waiting(store);
+    }
+
+    /// Reads everything that came.
+    fn read_waiting(&mut self, store: &Store<SimDisk>) {
+        let op = self.begin(Call::ReadLater);
+        let mut arrivals = Vec::new();
+        for topic in [TOPIC.to_owned(), retry_topic(), dead_topic()] {
+            let bounds = store.queue_bounds(&topic, 0);
+            let mut next = bounds.min;
+            while next < bounds.max {
+                match store.get(&topic, 0, next.to_wire(), &MOST, &MessageFilter::All) {
+                    Ok(fetch) if fetch.next_offset > next => {
+                        next = fetch.next_offset;
+                        let views = fetch.records.iter().flat_map(|bytes| records(bytes)).flatten();
+                        arrivals.extend(views.map(|view| {
+                            let times = view.reconsume_times.cast_unsigned();
+                            (view.stored_at_ms, Delivery { times, ..delivery(&view, true) })
+                        }));
+                    }
+                    other => {
+                        self.wrong(Rule::R6, format!("{topic} cannot be read at {next}: {other:?}"));
+                        break;
+                    }
+                }
+            }
+        }
+        self.in_flight.clear();
+        self.clients.note(&arrivals);
+        self.journal.lock().push(Event::Ok { op, reply: Reply::Came { arrivals } });
+    }
+
+    fn settle(&mut self, store: &Store<SimDisk>) {
+        if let Err(error) = store.step_flush() {
+            self.wrong(Rule::C15, format!("a flush fails on a sound disk: {error}"));
+        }
+        while store.step_dispatch().is_ok_and(|worked| worked) {}
+    }
+
+    /// Lets time pass until nothing is missing.
+    fn let_all_come(&mut self, store: &Store<SimDisk>, broker: &Broker) {
+        for round in 0..ROUNDS {
+            broker.step_delays();
+            for _ in 0..TURNS {
+                if !broker.step_timers() {
+                    break;
+                }
+            }
+            broker.step_timer_progress();
+            broker.step_transactions();
+            self.settle(store);
+            self.read_waiting(store);
+            if self.is_broken() || self.journal.lock().checker.missing() == 0 {
+                return;
+            }
+            self.disk.pass_time(ROUND_MS * (1 + round / 20));
+        }
+    }
+}
+
+/// For what a message waits.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    Level,
+    Time(i64),
+    /// The end of its transaction.
+    End,
+}
+
+impl Clients {
+    /// Notes what may be given back, in place of what could be before: a power cut may have taken that.
+    fn note(&mut self, arrivals: &[(i64, Delivery)]) {
+        self.came.clear();
+        let mut known = BTreeSet::new();
+        for (_, delivery) in arrivals.iter().filter(|(_, delivery)| delivery.queue.topic != dead_topic()) {
+            let is_retry = delivery.times > 0;
+            let name = (delivery.message, is_retry);
+            if let Some(LogRange { start, .. }) = delivery.log
+                && !self.given_back.contains(&name)
+                && known.insert(name)
+            {
+                let call = Send {
+                    message: delivery.message,
+                    digest: delivery.digest,
+                    times: delivery.times,
+                    ..Send::default()
+                };
+                self.came.push((call, start));
+            }
+        }
+    }
+}
+
+fn sent_reply(topic: &str, start: Option<u64>) -> Reply {
+    let queue = QueueName { topic: topic.to_owned(), queue_id: 0 };
+    let log = start.map(|start| LogRange { start, end: start + 1 });
+    Reply::Sent { queue, offset: 0, log }
+}
