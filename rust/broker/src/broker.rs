@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_env::RealDisk;
+use rocketpy_env::{RealDisk, random_u64};
 use rocketpy_model::{PhysicalOffset, name};
+use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
 use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
+use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore, watch};
 use tracing::{error, info, warn};
 
@@ -63,7 +65,7 @@ impl Broker {
         config.memory = Some(memory.clone());
         // Before the store: a failed start leaves no folder behind.
         let address = Reserved::new(config.listen)?;
-        let (runtime, ip) = (tokio::runtime::Handle::current(), host.ip);
+        let (runtime, ip) = (Handle::current(), host.ip);
         // Recovery reads files: not on a thread that serves connections.
         let opening = move || {
             let _runtime = runtime.enter();
@@ -166,7 +168,9 @@ impl Broker {
         aside(move || settle_at_stop(&shared)).await;
         write_tables(&self.shared).await;
         let shared = self.shared.clone();
+        let runtime = Handle::current();
         aside(move || {
+            timer::deliver_at_stop(&shared, &runtime);
             delay::write_at_stop(&shared);
             timer::settle_at_stop(&shared);
         })
@@ -251,7 +255,8 @@ fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
         ..config.store.clone()
     })?;
     make_config_folder(&RealDisk, &config.store.root)?;
-    Shared::open(config, store, store_host, tokio::runtime::Handle::current())
+    let unique_keys = UniqueKeys::new(ip, std::process::id(), random_u64() as u32);
+    Shared::open(config, store, unique_keys, Handle::current())
 }
 
 /// Does not refuse: smaller messages are stored, and each one that is too large is refused by name.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rocketpy_env::{Disk, RealDisk, now_ms, random_u64};
+use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
@@ -120,7 +120,7 @@ impl<D: Disk> Shared<D> {
     pub(crate) fn open(
         config: BrokerConfig,
         store: Arc<Store<D>>,
-        host: SocketAddr,
+        unique_keys: UniqueKeys,
         runtime: Handle,
     ) -> Result<Self, BrokerError> {
         let disk = store.disk().clone();
@@ -170,7 +170,7 @@ impl<D: Disk> Shared<D> {
             hot_bytes: memory_bytes().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT,
             last_filter: Mutex::default(),
             setting_retention: Mutex::default(),
-            unique_keys: UniqueKeys::new(host.ip(), std::process::id(), random_u64() as u32),
+            unique_keys,
             advertised: OnceLock::new(),
             registrar: OnceLock::new(),
             config,
@@ -245,7 +245,7 @@ impl<D: Disk> Shared<D> {
     }
 
     pub(crate) fn next_unique_key(&self) -> String {
-        let now = now_ms();
+        let now = self.store.now_ms();
         self.unique_keys.next(now, month_start_ms(now, 0)).to_string()
     }
 

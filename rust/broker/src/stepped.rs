@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig};
 use rocketpy_protocol::Command;
+use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_store::Store;
 use tokio::runtime::{Builder, Runtime};
 
@@ -59,10 +60,10 @@ impl<D: Disk> SteppedBroker<D> {
     /// # Errors
     /// A file cannot be read or written.
     pub fn open(store: &Arc<Store<D>>, config: BrokerConfig) -> Result<Self, BrokerError> {
-        let host = config.listen;
+        let unique_keys = UniqueKeys::new(config.listen.ip(), 0, 0); // the same in each run
         let runtime =
             Builder::new_current_thread().build().expect("a runtime without drivers needs no resource");
-        let shared = Arc::new(Shared::open(config, store.clone(), host, runtime.handle().clone())?);
+        let shared = Arc::new(Shared::open(config, store.clone(), unique_keys, runtime.handle().clone())?);
         Ok(Self { shared, runtime })
     }
 
@@ -160,6 +161,11 @@ impl<D: Disk> SteppedBroker<D> {
             Ok(written) => self.runtime.block_on(on_disk(written)).is_ok(),
             Err(_) => false,
         }
+    }
+
+    /// The last deliveries of timers before a stop in order.
+    pub fn deliver_at_stop(&self) {
+        timer::deliver_at_stop(&self.shared, self.runtime.handle());
     }
 
     /// What a stop in order writes. The log has to be flushed.

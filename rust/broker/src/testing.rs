@@ -12,6 +12,7 @@ use rocketpy_model::{TopicConfig, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageRequestHeaderV2};
+use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
 
@@ -66,10 +67,9 @@ impl TestShared {
         change(&mut config);
         let store = Store::open(config.store.clone()).unwrap();
         RealDisk.create_dir_all(&config.store.root.join("config")).unwrap();
+        let keys = UniqueKeys::new(store_host.ip(), std::process::id(), 0);
         Self {
-            shared: Arc::new(
-                Shared::open(config, store, store_host, tokio::runtime::Handle::current()).unwrap(),
-            ),
+            shared: Arc::new(Shared::open(config, store, keys, tokio::runtime::Handle::current()).unwrap()),
             _folder: folder,
         }
     }

@@ -147,7 +147,7 @@ impl Sim {
 
     fn run_all(&self) -> bool {
         let is_sound = match (self.seed, &self.seeds, self.soak) {
-            (Some(seed), _, _) => self.one(seed),
+            (Some(seed), _, _) => Plan::all_of(seed).all(|plan| self.one(plan)),
             (_, Some(seeds), _) => self.many(seeds.clone()),
             (_, _, Some(count)) => {
                 let start = rocketpy_env::random_u64() >> 16;
@@ -159,9 +159,10 @@ impl Sim {
         is_sound & (!self.enumerate || self.enumerate())
     }
 
-    fn one(&self, seed: u64) -> bool {
+    fn one(&self, plan: Plan) -> bool {
+        let seed = plan.seed;
         say!("seed {seed}");
-        let outcome = run(Plan::of(seed));
+        let outcome = run(plan);
         say!("{:#?}", outcome.plan);
         outcome.starts.iter().for_each(|start| say!("start: {start}"));
         say!("{:?}, {} operations", outcome.counts, outcome.operations);

@@ -224,6 +224,25 @@ pub const PROOFS: &[Proof] = &[
     },
     Proof {
         bug: Bug::DelayAheadOfLog,
+        layer: SIMULATED,
+        findings: &[(Rule::C1, "was acknowledged and never came")],
+    },
+    Proof { bug: Bug::DelayTooShort, layer: SIMULATED, findings: &[(Rule::C9, "ms early")] },
+    Proof { bug: Bug::RetryNotCounted, layer: SIMULATED, findings: &[(Rule::C10, "with delivery count")] },
+    Proof { bug: Bug::CommittedAgain, layer: SIMULATED, findings: &[(Rule::C8, "was delivered twice")] },
+    Proof {
+        bug: Bug::TimerAheadOfLog,
+        layer: SIMULATED,
+        findings: &[(Rule::C1, "was acknowledged and never came")],
+    },
+    Proof { bug: Bug::TimerTooEarly, layer: SIMULATED, findings: &[(Rule::C9, "ms early")] },
+    Proof {
+        bug: Bug::WheelSlotLost,
+        layer: SIMULATED,
+        findings: &[(Rule::C1, "was acknowledged and never came")],
+    },
+    Proof {
+        bug: Bug::DelayAheadOfLog,
         layer: POWER_CUT,
         findings: &[(Rule::C1, "was acknowledged and never came")],
     },

@@ -34,7 +34,7 @@ use rocketpy_protocol::record::RecordView;
 use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles};
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TimerDelivery, TimerProgress};
-pub(crate) use settle::settle_at_stop;
+pub(crate) use settle::{deliver_at_stop, settle_at_stop};
 #[cfg(feature = "sim")]
 pub(crate) use settle::{settle, settled_end};
 use soon::Soon;
@@ -122,11 +122,16 @@ impl<D: Disk> State<D> {
     /// The slot for a message whose own one may be done.
     ///
     /// One that begins later keeps it: the clock was set back, and everything from that slot on is read again after a start. What is due
-    /// already goes to the last slot in memory, so that this is not read again.
+    /// already goes to the current slot, or to an earlier one that is not done: so it counts as delivered before all that is not due yet.
     fn free_slot(&self, slot_ms: i64, now_ms: i64) -> i64 {
         let last_ms = self.read_ms().min(self.soon.until_ms() - SLOT_MS);
         let is_far = last_ms.saturating_sub(slot_ms) > FURTHEST_BACK_MS; // else places of the wheel are wanted twice
-        if is_far || slot_ms + SLOT_MS <= now_ms { slot_ms.max(last_ms) } else { slot_ms }
+        let this_ms = now_ms.div_euclid(SLOT_MS) * SLOT_MS;
+        match slot_ms {
+            _ if is_far => slot_ms.max(last_ms),
+            _ if slot_ms < this_ms => slot_ms.max(last_ms.min(this_ms)),
+            _ => slot_ms,
+        }
     }
 
     /// Where the first message lies that has no durable copy.

@@ -1,16 +1,22 @@
 //! Writes how far the timers are, as far as the copies of their messages are durable.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::timer::{TimerCheckpoint, Unflushed, write_checkpoint};
+use tokio::runtime::Handle;
 use tracing::error;
 
 use super::HOLDER;
+use super::deliver::turn;
 use super::kept::Progress;
 use crate::shared::Shared;
+
+/// Most turns of the deliveries of a stop.
+const TURNS_AT_STOP: usize = 64;
 
 /// Writes the checkpoint if there is progress that holds. Blocks; deliveries go on meanwhile.
 pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
@@ -75,15 +81,20 @@ pub(crate) fn settled_end(shared: &Shared<impl Disk>) -> PhysicalOffset {
     shared.store.flushed_offset()
 }
 
+/// Delivers what is due, as far as that is soon done, and nothing from then on. One that was taken late may be due before others that are
+/// delivered already: the progress, which is a place in their order, would count those as not delivered. Blocks; puts wait on the runtime.
+pub(crate) fn deliver_at_stop(shared: &Arc<Shared<impl Disk>>, runtime: &Handle) {
+    let mut turns = 0;
+    while turn(shared, shared.store.now_ms(), runtime) && turns < TURNS_AT_STOP {
+        turns += 1;
+    }
+    shared.timers.state.lock().is_stopped = true;
+}
+
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
 pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
     let store = &shared.store;
-    let is_ahead = {
-        let mut state = shared.timers.state.lock();
-        state.is_stopped = true;
-        state.kept.is_ahead()
-    };
-    if is_ahead
+    if shared.timers.state.lock().kept.is_ahead()
         && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
     {
         error!(%error, "copies of timer messages are not durable at the stop, they may be delivered again");

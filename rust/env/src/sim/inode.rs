@@ -1,6 +1,6 @@
 //! One simulated file: what readers see, and what a power cut leaves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -16,8 +16,8 @@ const SECTOR: usize = 512;
 pub(super) struct Inode {
     /// What readers see: the page cache.
     pub(super) cached: Arc<Memory>,
-    /// What is on the medium. May be shorter or longer than the durable length: a fresh extent reads as zeros.
-    durable: Vec<u8>,
+    /// The pages that were written to the medium; others read as zeros. Some may lie behind the durable length.
+    durable: BTreeMap<usize, Box<[u8; PAGE]>>,
     durable_len: usize,
     /// Pages that differ from the medium as far as the system knows.
     dirty: BTreeSet<usize>,
@@ -38,7 +38,7 @@ impl Inode {
     pub(super) fn new(len: usize) -> Self {
         Self {
             cached: Arc::new(Memory::zeros(len)),
-            durable: Vec::new(),
+            durable: BTreeMap::new(),
             durable_len: 0,
             dirty: BTreeSet::new(),
             allocated: BTreeSet::new(),
@@ -80,13 +80,23 @@ impl Inode {
     /// Turns a range into zeros. Returns its whole pages, whose zeros become durable with [`Inode::commit_zeros`]; the
     /// rest is written as any bytes are.
     pub(super) fn zero(&mut self, from: usize, to: usize) -> Vec<usize> {
-        self.cached.write(from, &vec![0; to - from]);
         let end = if to >= self.len() { to.div_ceil(PAGE) } else { to / PAGE };
-        let whole: Vec<usize> = (from.div_ceil(PAGE)..end).collect();
-        self.soil(from, to);
-        for page in &whole {
-            self.dirty.remove(page);
-            self.zeroed.insert(*page);
+        let first = from.div_ceil(PAGE);
+        // A sparse file has few pages that are not zeros already.
+        let pages = from / PAGE..to.div_ceil(PAGE);
+        let written = [&self.dirty, &self.allocated, &self.lost].into_iter();
+        let mut found: BTreeSet<usize> = written.flat_map(|set| set.range(pages.clone()).copied()).collect();
+        found.extend(self.durable.range(pages).map(|(page, _)| *page));
+        let mut whole = Vec::new();
+        for page in found {
+            let (at, behind) = (from.max(page * PAGE), to.min((page + 1) * PAGE));
+            self.cached.write(at, &[0; PAGE][..behind - at]);
+            self.soil(at, behind);
+            if (first..end).contains(&page) {
+                self.dirty.remove(&page);
+                self.zeroed.insert(page);
+                whole.push(page);
+            }
         }
         whole
     }
@@ -95,8 +105,7 @@ impl Inode {
     pub(super) fn commit_zeros(&mut self, pages: &[usize]) {
         for page in pages {
             if self.zeroed.remove(page) {
-                let end = self.durable.len().min((page + 1) * PAGE);
-                self.durable[(page * PAGE).min(end)..end].fill(0);
+                self.durable.remove(page);
             }
         }
     }
@@ -131,31 +140,44 @@ impl Inode {
     /// Makes a length durable.
     pub(super) fn commit_len(&mut self, len: usize) {
         self.durable_len = len;
-        self.durable.truncate(len);
+        self.cut_durable();
+    }
+
+    /// What was on the medium behind the durable length is gone.
+    fn cut_durable(&mut self) {
+        let len = self.durable_len;
+        self.durable.split_off(&len.div_ceil(PAGE));
+        if let Some(last) = self.durable.get_mut(&(len / PAGE)) {
+            last[len % PAGE..].fill(0);
+        }
+    }
+
+    fn durable_page(&mut self, page: usize) -> &mut [u8; PAGE] {
+        self.durable.entry(page).or_insert_with(|| Box::new([0; PAGE]))
     }
 
     /// Writes the sectors of a page that `is_wanted` names.
     fn persist(&mut self, page: usize, mut is_wanted: impl FnMut() -> bool) {
         self.lost.remove(&page);
         self.zeroed.remove(&page);
-        let end = self.cached.len().min((page + 1) * PAGE);
-        if self.durable.len() < end {
-            self.durable.resize(end, 0);
-        }
-        for from in (page * PAGE..end).step_by(SECTOR) {
+        let (start, cached) = (page * PAGE, self.cached.clone());
+        let end = cached.len().min(start + PAGE);
+        let durable = self.durable_page(page);
+        for from in (start..end).step_by(SECTOR) {
             let to = end.min(from + SECTOR);
             if is_wanted() {
-                self.durable[from..to].copy_from_slice(self.cached.slice(from..to));
+                durable[from - start..to - start].copy_from_slice(cached.slice(from..to));
             }
         }
     }
 
     /// Writes a part of one sector of a page.
     fn tear_sector(&mut self, page: usize, rng: &mut Rng) {
-        let end = self.durable.len().min(self.cached.len()).min((page + 1) * PAGE);
-        let from = (page * PAGE + rng.usize(0..PAGE / SECTOR) * SECTOR).min(end);
+        let (start, cached) = (page * PAGE, self.cached.clone());
+        let end = cached.len().min(start + PAGE);
+        let from = (start + rng.usize(0..PAGE / SECTOR) * SECTOR).min(end);
         let to = end.min(from + rng.usize(0..SECTOR));
-        self.durable[from..to].copy_from_slice(self.cached.slice(from..to));
+        self.durable_page(page)[from - start..to - start].copy_from_slice(cached.slice(from..to));
     }
 
     pub(super) fn is_dirty(&self) -> bool {
@@ -209,19 +231,18 @@ impl Inode {
     /// Returns whether there was one. Nobody has the file open.
     pub(super) fn evict(&mut self, rng: &mut Rng) -> bool {
         let gone: Vec<usize> = self.lost.iter().copied().filter(|_| rng.bool()).collect();
-        let mut bytes = self.bytes().to_vec();
+        if gone.is_empty() {
+            return false;
+        }
+        let bytes = Memory::of(self.bytes());
         for page in &gone {
             self.lost.remove(page);
-            let range = page * PAGE..bytes.len().min((page + 1) * PAGE);
-            let medium = self.durable.get(range.start..).unwrap_or_default();
-            let known = medium.len().min(range.len());
-            bytes[range.start..range.start + known].copy_from_slice(&medium[..known]);
-            bytes[range.start + known..range.end].fill(0);
+            let medium = self.durable.get(page).map_or(&[0; PAGE], |page| &**page);
+            let known = bytes.len().saturating_sub(page * PAGE).min(PAGE);
+            bytes.write(page * PAGE, &medium[..known]);
         }
-        if !gone.is_empty() {
-            self.cached = Arc::new(Memory::of(&bytes));
-        }
-        !gone.is_empty()
+        self.cached = Arc::new(bytes);
+        true
     }
 
     /// Writes the pages of a range out ahead of their use. Returns whether that worked: a page that `fails` counts as
@@ -255,8 +276,13 @@ impl Inode {
         }
         self.lost.clear();
         self.zeroed.clear();
-        self.durable.resize(self.durable_len, 0);
-        self.cached = Arc::new(Memory::of(&self.durable));
+        self.cut_durable();
+        let cached = Memory::zeros(self.durable_len);
+        for (page, bytes) in &self.durable {
+            let at = page * PAGE;
+            cached.write(at, &bytes[..PAGE.min(self.durable_len - at)]);
+        }
+        self.cached = Arc::new(cached);
         self.has_unreported_error = false;
         self.cut = false;
     }
@@ -265,7 +291,10 @@ impl Inode {
     pub(super) fn set_bytes(&mut self, bytes: Vec<u8>) {
         self.cached = Arc::new(Memory::of(&bytes));
         self.durable_len = bytes.len();
-        self.durable = bytes;
+        self.durable.clear();
+        for (page, part) in bytes.chunks(PAGE).enumerate() {
+            self.durable_page(page)[..part.len()].copy_from_slice(part);
+        }
         self.dirty.clear();
         self.lost.clear();
         self.zeroed.clear();

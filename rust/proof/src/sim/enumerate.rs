@@ -7,9 +7,10 @@ use super::plan::{Boot, Plan, Retention};
 use super::run::{Outcome, run};
 use crate::history::CrashKind;
 
-/// Outcomes of a power cut that are tried at every operation, and at every one of the script that removes something.
+/// Outcomes of a power cut that are tried at every operation, and at every one of the scripts that do more.
 const OUTCOMES: u64 = 6;
 const OUTCOMES_OF_REMOVAL: u64 = 2;
+const OUTCOMES_OF_WAITING: u64 = 1;
 /// At every operation that is a multiple of this, recovery is also ended after each of its own operations.
 const NESTED_EVERY: u64 = 9;
 
@@ -52,6 +53,11 @@ fn removing(flush: FlushMode) -> Plan {
     Plan { seed: 11, retention: Some(retention), deletes: true, tables: true, ..script(flush) }
 }
 
+/// Messages that wait, and the services that let them come.
+fn waiting(flush: FlushMode) -> Plan {
+    Plan { seed: 21, waits: true, index: Some((20, 40)), body_max: 300, ..script(flush) }
+}
+
 fn boot(stop: Option<u64>, steps: u32, end: CrashKind, outcome: Option<u64>) -> Boot {
     Boot { stop, steps, end, outcome, damage: None }
 }
@@ -72,9 +78,11 @@ pub fn enumerate(mut note: impl FnMut(Outcome) -> bool) {
         let is_sound = each(&script(flush), OUTCOMES, &mut |outcome| note(outcome), |stop, note| {
             !stop.is_multiple_of(NESTED_EVERY) || nested(flush, stop, note)
         });
-        if !is_sound
-            || !each(&removing(flush), OUTCOMES_OF_REMOVAL, &mut |outcome| note(outcome), |_, _| true)
-        {
+        let more = [(removing(flush), OUTCOMES_OF_REMOVAL), (waiting(flush), OUTCOMES_OF_WAITING)];
+        let mut is_sound_with = |(script, outcomes): &(Plan, u64)| {
+            each(script, *outcomes, &mut |outcome| note(outcome), |_, _| true)
+        };
+        if !is_sound || !more.iter().all(&mut is_sound_with) {
             return;
         }
     }

@@ -80,9 +80,10 @@ pub fn run_seeds(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bo
                     if seed >= end.load(Ordering::Relaxed) {
                         return;
                     }
-                    let outcome = run(Plan::of(seed));
-                    if !(note.lock())(outcome) {
-                        end.store(0, Ordering::Relaxed);
+                    for outcome in Plan::all_of(seed).map(run) {
+                        if !(note.lock())(outcome) {
+                            end.store(0, Ordering::Relaxed);
+                        }
                     }
                 }
             });

@@ -1,5 +1,6 @@
 //! What a run does, drawn from its seed.
 
+use std::iter;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -150,15 +151,16 @@ impl Plan {
             sets_clock: false,
             boots,
         };
-        plan.with_removals(rng).with_media(rng).with_tables(rng).with_waiting(rng)
+        plan.with_removals(rng).with_media(rng).with_tables(rng)
     }
 
-    /// An eighth of the runs: the services of a broker work, on a disk that is sound but for its pages. Where the log loses what a former
-    /// process found, a start refuses: pages are not evicted.
-    fn with_waiting(mut self, rng: &mut Rng) -> Self {
-        if rng.u8(0..8) > 0 {
-            return self;
-        }
+    /// All plans of a seed. Every eighth has a second one: the services of a broker work, on a disk that is sound but for its pages.
+    pub fn all_of(seed: u64) -> impl Iterator<Item = Self> {
+        let waiting = || Self::of(seed).waiting();
+        iter::once(Self::of(seed)).chain(seed.is_multiple_of(8).then(waiting))
+    }
+
+    fn waiting(mut self) -> Self {
         let SimOptions { seed, write_back_per_mille, clock_steps_per_mille, tears_sectors, .. } = self.disk;
         self.disk = SimOptions { seed, write_back_per_mille, tears_sectors, ..SimOptions::default() };
         self.sets_clock = clock_steps_per_mille > 0;

@@ -79,6 +79,7 @@ impl Run {
         if end != CrashKind::Stop || self.is_broken() {
             return false;
         }
+        broker.deliver_at_stop();
         self.settle(store);
         broker.stop();
         drop(broker);
