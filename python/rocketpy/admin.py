@@ -313,7 +313,8 @@ class Admin(Closing):
             topic: The topic.
             to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
             force: Also while members are there. They continue at the new offsets, each with its next pull: it may hand out
-                messages before that it has pulled ahead.
+                messages before that it has pulled ahead. A broker with `useServerSideResetOffset=false` stores nothing, and
+                tells them: then see with `group_lag` where they are.
 
         Returns:
             The new offset by queue.

@@ -10,10 +10,12 @@ use rocketpy_model::{MessageQueue, property};
 use rocketpy_protocol::header::CheckTransactionStateRequestHeader;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_protocol::{Command, Header};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Most questions of a group that wait to be answered. A broker asks again for those beyond it.
 const MAX_CHECKS: usize = 2000;
+/// Most bytes of the messages of those questions; of one message any number.
+const MAX_CHECK_BYTES: usize = 16 << 20;
 
 /// Where a half message lies, and what names its transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct TransactionCheck {
     pub(crate) place: HalfPlace,
     /// The end of the connection on which it came: the answer goes there.
     pub(crate) peer: SocketAddr,
+    /// Room among the questions that wait, or are being answered.
+    room: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 impl TransactionCheck {
@@ -71,14 +75,21 @@ impl TransactionCheck {
             msg_id: msg_id.to_owned(),
             transaction_id: header.transaction_id.map(str::to_owned),
         };
-        Ok((group.to_owned(), Self { record: question.body.clone(), place, peer }))
+        Ok((group.to_owned(), Self { record: question.body.clone(), place, peer, room: None }))
     }
 }
 
 /// The producer groups of an instance that answer such questions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Checks {
     groups: Mutex<HashMap<String, mpsc::Sender<TransactionCheck>>>,
+    room: Arc<Semaphore>,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self { groups: Mutex::default(), room: Arc::new(Semaphore::new(MAX_CHECK_BYTES)) }
+    }
 }
 
 /// The questions that come for a group. They end when the producer is closed.
@@ -108,7 +119,10 @@ impl Checks {
     /// # Errors
     /// Why it cannot be read.
     pub(crate) fn arrived(&self, question: &Command, peer: SocketAddr) -> Result<bool, String> {
-        let (group, check) = TransactionCheck::read(question, peer)?;
+        let (group, mut check) = TransactionCheck::read(question, peer)?;
+        let bytes = question.body.len().clamp(1, MAX_CHECK_BYTES) as u32;
+        let Ok(room) = self.room.clone().try_acquire_many_owned(bytes) else { return Ok(false) };
+        check.room = Some(Arc::new(room));
         Ok(self.groups.lock().get(&group).is_some_and(|sender| sender.try_send(check).is_ok()))
     }
 

@@ -67,7 +67,7 @@ pub enum ClientError {
     #[error("not an offset message id: {id}")]
     InvalidMessageId { id: String },
     /// A half message whose broker did not confirm that it is safe.
-    #[error("the half message {msg_id} may be lost by a power cut ({status}): it is not to be committed")]
+    #[error("the broker did not confirm half message {msg_id} ({status}), it was taken back")]
     HalfInDoubt { msg_id: String, status: &'static str },
     /// A recall handle that does not decode.
     #[error("not a recall handle: {handle}")]
@@ -108,7 +108,7 @@ pub enum ClientError {
     /// The broker that was asked knows no member of the group.
     #[error("no members are known of group: {group}")]
     NoMembers { group: String },
-    /// The group has live members that would overwrite the change.
+    /// The group has live members, which the change would meet.
     #[error("the group has {members} live members: {group}")]
     GroupActive { group: String, members: usize },
     /// The server answered with a code that is not success.
@@ -284,6 +284,7 @@ impl ClientError {
             | Self::WindowFull { .. }
             | Self::NoReply { .. }
             | Self::TooManyRequests { .. }
+            | Self::HalfInDoubt { .. }
             | Self::FlushTimeout { .. } => true,
             Self::SendFailed { last, .. } => last.retryable(),
             Self::PartlySent { first, .. } | Self::NotSent { first } => first.retryable(),
@@ -329,8 +330,9 @@ impl ClientError {
                     .to_owned(),
             ),
             Self::GroupActive { .. } => {
-                Some("stop the members first, or force the change: they may overwrite it".to_owned())
+                Some("stop the members first; a reset may be forced, and moves them".to_owned())
             }
+            Self::HalfInDoubt { .. } => Some("begin the transaction again".to_owned()),
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::NoReply { .. } => Some(
                 "check that a consumer of the topic replies, and give it time; it may have received the message".to_owned(),

@@ -100,6 +100,15 @@ impl MessageFilter {
         matches!(self, Self::Tags(TagFilter::Tags { .. }) | Self::Sql(_))
     }
 
+    /// Bytes that [`matches_record`](Self::matches_record) looks at, where that is much: a reader stops after some.
+    #[must_use]
+    pub fn work(&self, properties_bytes: usize) -> usize {
+        match self {
+            Self::Sql(expression) => expression.work(properties_bytes),
+            Self::All | Self::TagCodes(_) | Self::Tags(_) => properties_bytes,
+        }
+    }
+
     /// Says whether the message with these properties is wanted. `property` gives the value of a name.
     #[must_use]
     #[doc(alias = "isMatchedByCommitLog")]

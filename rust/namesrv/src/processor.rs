@@ -259,6 +259,14 @@ impl Processor {
 
     pub(crate) fn delete_kv(&self, Call { request, .. }: Call<'_>, reply: Reply) {
         match header::DeleteKVConfigRequestHeader::read(&request.ext) {
+            // A change that waits holds its texts.
+            Ok(header)
+                if check::key("namespace", header.namespace)
+                    .and_then(|()| check::key("key", header.key))
+                    .is_err() =>
+            {
+                answer_with(reply, request.code, Ok(success(request))); // no such key was ever put
+            }
             Ok(header) => {
                 self.kv.delete(header.namespace.to_owned(), header.key.to_owned(), done(request, reply));
             }

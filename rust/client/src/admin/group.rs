@@ -123,7 +123,8 @@ impl Admin {
 
     /// Stores new offsets for a group in every queue of a topic, and returns them.
     ///
-    /// Live members go there with their next pulls. What they have pulled ahead may be handed out before.
+    /// Live members go there with their next pulls. What they have pulled ahead may be handed out before. A broker that leaves it to them
+    /// (`useServerSideResetOffset=false`) stores nothing: then the offsets are those that they were told.
     ///
     /// # Errors
     /// [`ClientError::GroupActive`] while members live, unless `force`; [`ClientError::NoRoute`]; the first failure of a broker,
@@ -139,11 +140,12 @@ impl Admin {
         self.client.check()?;
         let api = self.client.api();
         let queues = self.queues(topic).await?;
-        if !force {
-            self.refuse_if_active(group).await?;
+        let members = self.group_members(group).await?.len();
+        if members > 0 && !force {
+            return Err(ClientError::GroupActive { group: group.to_owned(), members });
         }
         let (mut reset, mut told) = (Vec::with_capacity(queues.len()), BTreeSet::new());
-        if !self.group_members(group).await?.is_empty() {
+        if members > 0 {
             for (broker_name, address) in self.fetch(topic).await?.addresses() {
                 if let Some(offsets) = api.reset_running(address, group, topic, target).await? {
                     reset.extend(offsets);

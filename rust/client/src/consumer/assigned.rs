@@ -38,6 +38,8 @@ pub(super) struct Assigned {
     pub(super) position: Option<QueueOffset>,
     /// Offset after the last message that the user got. Behind it the position moves where messages are filtered out.
     pub(super) handed_out: Option<QueueOffset>,
+    /// The group was set to another offset, and nothing was handed out since.
+    pub(super) is_reset: bool,
     /// The user is done with messages before this offset: the position when the latest poll began, or a later commit on demand.
     pub(super) settled: Option<QueueOffset>,
     /// Last committed offset that the broker acknowledged.
@@ -60,6 +62,7 @@ impl Assigned {
             next_pull: None,
             position: None,
             handed_out: None,
+            is_reset: false,
             settled: None,
             committed: None,
             cached: VecDeque::new(),
@@ -100,6 +103,7 @@ impl Assigned {
         if let Some(last) = taken.spans().last() {
             self.position = Some(last.queue_offset + 1);
             self.handed_out = self.position;
+            self.is_reset = false;
         }
         if first.part.is_empty() {
             self.position = Some(first.after);

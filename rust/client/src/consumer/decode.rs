@@ -22,6 +22,8 @@ pub(crate) struct Answer {
     pub(crate) kind: Kind,
     pub(crate) pulled: Pulled,
     pub(crate) suggested_broker_id: u64,
+    /// Whether the queue has the offset that was asked for.
+    pub(crate) exists: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,9 +87,9 @@ pub(crate) fn read_answer(
     } else {
         None
     };
+    let moved = (kind == Kind::Moved).then_some(Moved { from: asked, is_reset: false });
     let exists = (min_offset..=max_offset).contains(&asked);
-    let moved = (kind == Kind::Moved).then_some(Moved { from: asked, exists });
-    Ok(Answer { kind, pulled: Pulled { part, next, moved }, suggested_broker_id })
+    Ok(Answer { kind, pulled: Pulled { part, next, moved }, suggested_broker_id, exists })
 }
 
 enum Undecodable {

@@ -136,7 +136,8 @@ impl Puller {
         };
         self.member.note_contact(&self.queue().broker_name, result.as_ref().err());
         match result {
-            Ok(answer) => {
+            Ok(mut answer) => {
+                self.look_for_reset(&mut answer).await;
                 self.broker_id = answer.suggested_broker_id;
                 self.no_route_since = None;
                 if self.failure.worked() {
@@ -146,6 +147,14 @@ impl Puller {
             }
             Err(error) => Some(self.failed(error).await),
         }
+    }
+
+    /// A member that must leave an offset that its queue has was sent to where its group was set, or to where a broker's crash left it. The
+    /// former is what the broker has stored for the group.
+    async fn look_for_reset(&self, answer: &mut Answer) {
+        let Some(moved) = answer.pulled.moved.as_mut().filter(|_| answer.exists) else { return };
+        let stored = self.member.client.api().stored_offset(&self.member.group, self.queue()).await;
+        moved.is_reset = stored.is_ok_and(|stored| stored == Some(answer.pulled.next));
     }
 
     async fn ask(&self, offset: QueueOffset) -> Result<Answer, ClientError> {

@@ -44,8 +44,8 @@ pub(crate) struct Pulled {
 pub(crate) struct Moved {
     /// The requested offset.
     pub(crate) from: QueueOffset,
-    /// Whether the queue has that offset: the broker has set the group to another one.
-    pub(crate) exists: bool,
+    /// Whether somebody set the group to where it must go.
+    pub(crate) is_reset: bool,
 }
 
 /// What a queue's pull task does next.
@@ -250,10 +250,10 @@ impl State {
             return false;
         }
         assigned.next_pull = Some(pulled.next);
-        if let Some(Moved { from, exists }) = pulled.moved {
+        if let Some(Moved { from, is_reset }) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
-            if exists && !is_shorter {
+            if is_reset {
                 self.reset(queue, to);
                 return false;
             }
@@ -351,7 +351,8 @@ impl State {
         self.others.is_some_and(|others| others || self.failure.is_some() || has_starts())
     }
 
-    /// Checks a commit on demand: the queue must be assigned or kept, and the offset not above what was handed out.
+    /// Checks a commit on demand: the queue must be assigned or kept, and the offset not above what was handed out. What was handed out
+    /// before a reset does not count: then the offset is that of the reset.
     pub(crate) fn check_commit(
         &self,
         queue: &MessageQueue,
@@ -362,6 +363,10 @@ impl State {
         let Some((shared, position)) = assigned else {
             return Err(ClientError::NotAssigned { queue: queue.clone() });
         };
+        let is_of_before = self.queues.get(queue).is_some_and(|assigned| assigned.is_reset);
+        if is_of_before {
+            return Ok((shared.clone(), position));
+        }
         if offset > position {
             let (queue, min) = (queue.clone(), QueueOffset(0));
             return Err(ClientError::OffsetOutOfRange { queue, offset, min, max: position });
@@ -433,6 +438,9 @@ impl State {
         let position = self.queues.get(queue).and_then(|assigned| assigned.position);
         self.seek(queue, to);
         self.settle_at(queue, to);
+        if let Some(assigned) = self.queues.get_mut(queue) {
+            assigned.is_reset = true;
+        }
         if let Some(from) = position.filter(|from| *from != to) {
             note_move(&mut self.moves, OffsetMove { queue: queue.clone(), from, to });
         }

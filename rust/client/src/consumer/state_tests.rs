@@ -49,11 +49,19 @@ fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
 }
 
 fn gone(from: u64) -> Option<Moved> {
-    Some(Moved { from: QueueOffset(from), exists: false })
+    Some(Moved { from: QueueOffset(from), is_reset: false })
 }
 
 fn nothing(next: u64) -> Pulled {
     Pulled { part: None, next: QueueOffset(next), moved: None }
+}
+
+/// Where the first queue is pulled next, and in which epoch.
+fn pulled_next(state: &State) -> (QueueOffset, Epoch) {
+    match state.task(&queue(0), number(0), &config()) {
+        Task::Pull { epoch, offset } => (offset, epoch),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn position(state: &State, id: u32) -> u64 {
@@ -292,15 +300,27 @@ fn a_group_that_was_reset_leaves_what_was_pulled_ahead() {
     let mut state = started(1);
     state.pulled(&queue(0), number(0), pulled(0, 0, 10, 10));
     assert_eq!(offsets(&mut state, 3).len(), 3);
-    let moved = Some(Moved { from: QueueOffset(10), exists: true });
+    let moved = Some(Moved { from: QueueOffset(10), is_reset: true });
     assert!(!state.pulled(&queue(0), number(0), Pulled { moved, ..nothing(30) }));
     assert!(offsets(&mut state, 10).is_empty(), "3 to 9 are skipped");
     assert_eq!(state.to_commit(CommitScope::Settled), [(queue(0), QueueOffset(30))]);
     assert_eq!(state.settled("t").collect::<Vec<_>>(), [(&*queue(0), QueueOffset(30))]);
     let moves = state.take_moves();
     assert_eq!((moves[0].from, moves[0].to), (QueueOffset(3), QueueOffset(30)));
+    let of_before = state.check_commit(&queue(0), QueueOffset(2)).unwrap();
+    assert_eq!(of_before, (queue(0), QueueOffset(30)), "a commit of before does not undo it");
+    let (_, epoch) = pulled_next(&state);
+    state.pulled(&queue(0), epoch, pulled(0, 30, 34, 34));
+    assert_eq!(offsets(&mut state, 2).len(), 2);
+    assert_eq!(state.check_commit(&queue(0), QueueOffset(31)).unwrap().1, QueueOffset(31));
+
+    let within = Some(Moved { from: QueueOffset(34), is_reset: true });
+    let (_, epoch) = pulled_next(&state);
+    assert!(!state.pulled(&queue(0), epoch, Pulled { moved: within, ..nothing(33) }));
+    assert_eq!(position(&state, 0), 33, "of what was pulled ahead a part is skipped");
     assert!(state.reset(&queue(0), QueueOffset(1)));
     assert_eq!(position(&state, 0), 1);
+    assert_eq!(state.check_commit(&queue(0), QueueOffset(31)).unwrap().1, QueueOffset(1), "nor one above it");
     assert!(!state.reset(&queue(9), QueueOffset(1)), "it is another member's");
 }
 

@@ -1,7 +1,7 @@
 //! Packs messages into send requests: one message, or a wire batch.
 
 use bytes::Bytes;
-use rocketpy_model::{Message, property};
+use rocketpy_model::{Message, property, sys_flag};
 use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::{compression, properties_text};
 use tracing::debug;
@@ -27,6 +27,13 @@ pub(crate) struct Outgoing {
     /// It answers a request.
     pub(crate) is_reply: bool,
     pub(crate) born_at_ms: i64,
+}
+
+impl Outgoing {
+    /// Whether it begins a transaction.
+    pub(crate) fn is_half(&self) -> bool {
+        sys_flag::transaction(self.sys_flag) == sys_flag::TRANSACTION_PREPARED
+    }
 }
 
 /// The unique keys of the messages of one request, in order.

@@ -116,7 +116,9 @@ impl Sender {
                 Err(error) => error,
             };
             attempts.failed(&queue, &error);
-            let next = retry::after_failure(&error, bound);
+            // A second half message would be asked for, and committed, as a transaction of its own.
+            let may_be_a_second = outgoing.is_half() && error.may_have_been_applied();
+            let next = if may_be_a_second { Next::GiveUp } else { retry::after_failure(&error, bound) };
             if next == Next::GiveUp || attempts.made > self.config.retries || attempts.left().is_zero() {
                 return Err(attempts.give_up(&outgoing.topic, error, true));
             }

@@ -51,8 +51,9 @@ impl Producer {
     /// every member of its group: see [`Self::transaction_checks`].
     ///
     /// # Errors
-    /// Those of a send; nothing is delivered after any of them. [`ClientError::HalfInDoubt`]: a power cut may lose the half message. Its
-    /// rollback was sent; if that is lost, the broker asks.
+    /// Those of a send. Where the error may have been applied, a half message may wait, and the broker asks for it; it is not sent again,
+    /// which would make a second transaction. [`ClientError::HalfInDoubt`]: a power cut may lose the half message. Its rollback was sent;
+    /// if that is lost, the broker asks.
     pub async fn prepare(&self, message: &Message, options: SendOptions) -> Result<HalfMessage, SendError> {
         let started = Instant::now();
         let mut outgoing = self.pack(message, &options)?;

@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node {
     Constant(Constant),
-    Property(Box<str>),
+    /// Number of its name.
+    Property(usize),
     Negative(Box<Self>),
     Not(Box<Self>),
     All(Vec<Self>),
@@ -17,7 +18,7 @@ pub(super) enum Node {
     Between(Box<[Self; 3]>),
     /// The texts are sorted.
     In {
-        name: Box<str>,
+        name: usize,
         texts: Box<[Box<str>]>,
     },
     Search {
@@ -97,8 +98,11 @@ pub(super) fn is_empty_range(low: &Constant, high: &Constant) -> bool {
     order(low.value(), high.value()) == Some(Ordering::Greater)
 }
 
-/// The truth of a condition; `None` is unknown.
-pub(super) fn truth<'n, 'a: 'n>(node: &'n Node, property: &impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
+/// The truth of a condition; `None` is unknown. `property` gives the value of a name by its number.
+pub(super) fn truth<'n, 'a: 'n>(
+    node: &'n Node,
+    property: &impl Fn(usize) -> Option<&'a str>,
+) -> Option<bool> {
     match node {
         Node::Not(inner) => truth(inner, property).map(|truth| !truth),
         Node::All(nodes) => joined(nodes, false, property),
@@ -115,7 +119,7 @@ pub(super) fn truth<'n, 'a: 'n>(node: &'n Node, property: &impl Fn(&str) -> Opti
             if from == Some(false) || to == Some(false) { Some(false) } else { from.and(to) }
         }
         Node::In { name, texts } => {
-            property(name).map(|text| texts.binary_search_by(|it| (**it).cmp(text)).is_ok())
+            property(*name).map(|text| texts.binary_search_by(|it| (**it).cmp(text)).is_ok())
         }
         Node::Search { search, operand, text, not } => Some(match value(operand, property) {
             // Neither a missing text nor an empty one contains or lacks anything.
@@ -142,7 +146,7 @@ pub(super) fn truth<'n, 'a: 'n>(node: &'n Node, property: &impl Fn(&str) -> Opti
 fn joined<'n, 'a: 'n>(
     nodes: &'n [Node],
     decisive: bool,
-    property: &impl Fn(&str) -> Option<&'a str>,
+    property: &impl Fn(usize) -> Option<&'a str>,
 ) -> Option<bool> {
     let mut known = Some(!decisive);
     for node in nodes {
@@ -155,10 +159,10 @@ fn joined<'n, 'a: 'n>(
     known
 }
 
-fn value<'n, 'a: 'n>(node: &'n Node, property: &impl Fn(&str) -> Option<&'a str>) -> Value<'n> {
+fn value<'n, 'a: 'n>(node: &'n Node, property: &impl Fn(usize) -> Option<&'a str>) -> Value<'n> {
     match node {
         Node::Constant(constant) => constant.value(),
-        Node::Property(name) => property(name).map_or(Value::Null, Value::Text),
+        Node::Property(name) => property(*name).map_or(Value::Null, Value::Text),
         Node::Negative(inner) => match number_of(value(inner, property)) {
             Some(Number::Long(number)) => {
                 number.checked_neg().map_or(Value::Number(Number::Double(-(number as f64))), |number| {

@@ -6,6 +6,8 @@ mod parser;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
+
 use thiserror::Error;
 
 use self::evaluate::Node;
@@ -17,7 +19,8 @@ use self::evaluate::Node;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SqlFilter {
     root: Node,
-    heap_bytes: usize,
+    names: Vec<Box<str>>,
+    text_bytes: usize,
 }
 
 /// Why an expression is refused. Positions count characters, from 1.
@@ -28,6 +31,8 @@ pub enum SqlError {
     TooLong { size_bytes: usize, limit_bytes: usize },
     #[error("the SQL92 expression nests deeper than {limit} levels at character {at}; use fewer parentheses")]
     TooDeep { at: usize, limit: usize },
+    #[error("the SQL92 expression names more than {limit} properties at character {at}; use fewer")]
+    TooManyNames { at: usize, limit: usize },
     #[error("the SQL92 expression has {found} at character {at}, where {expected} is expected")]
     Unexpected { at: usize, found: String, expected: &'static str },
     #[error("the SQL92 expression has {found:?} at character {at}, which no part of it begins with")]
@@ -55,6 +60,8 @@ impl SqlFilter {
     pub const MAX_BYTES: usize = 64 * 1024;
     /// Deepest nesting of parentheses and prefix operators. Neither parsing nor evaluating overflows a stack.
     pub const MAX_DEPTH: usize = 32;
+    /// Most names of properties. Each is looked for once in a message, however often it is used.
+    pub const MAX_NAMES: usize = 64;
     /// Most memory that an expression takes for each of its bytes. The densest form is `a=b OR `: seven bytes make three nodes, two
     /// names and the spare room of a list.
     pub const HEAP_BYTES_PER_BYTE: usize = size_of::<Node>() + 8;
@@ -64,19 +71,31 @@ impl SqlFilter {
     /// # Errors
     /// The expression is not in the grammar, compares what cannot be compared, or exceeds a bound.
     pub fn parse(text: &str) -> Result<Self, SqlError> {
-        let root = parser::parse(text)?;
-        Ok(Self { root, heap_bytes: text.len() * Self::HEAP_BYTES_PER_BYTE })
+        let (root, names) = parser::parse(text)?;
+        Ok(Self { root, names, text_bytes: text.len() })
     }
 
     /// The truth of the expression; `None` is SQL's unknown. `property` gives the value of a name.
     #[must_use]
     pub fn evaluate<'a>(&self, property: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
-        evaluate::truth(&self.root, &property)
+        let known = [const { Cell::new(None) }; Self::MAX_NAMES];
+        let value = |number: usize| {
+            let value = known[number].get().unwrap_or_else(|| property(&self.names[number]));
+            known[number].set(Some(value));
+            value
+        };
+        evaluate::truth(&self.root, &value)
+    }
+
+    /// Bytes that one evaluation looks at, of the message's properties and of the expression.
+    #[must_use]
+    pub fn work(&self, properties_bytes: usize) -> usize {
+        self.names.len() * properties_bytes + self.text_bytes
     }
 
     /// Bytes of memory that the filter holds at most besides its own struct.
     #[must_use]
     pub const fn heap_bytes(&self) -> usize {
-        self.heap_bytes
+        self.text_bytes * Self::HEAP_BYTES_PER_BYTE
     }
 }

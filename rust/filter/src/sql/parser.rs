@@ -15,21 +15,22 @@ struct Parser {
     depth: usize,
     /// Operators of one level that follow each other, as in `a = b = c`: each makes the tree deeper.
     chained: usize,
+    names: Vec<Box<str>>,
 }
 
-/// Parses a whole expression.
-pub(super) fn parse(text: &str) -> Result<Node, SqlError> {
+/// Parses a whole expression. Returns the names of its properties too.
+pub(super) fn parse(text: &str) -> Result<(Node, Vec<Box<str>>), SqlError> {
     let (size_bytes, limit_bytes) = (text.len(), SqlFilter::MAX_BYTES);
     if size_bytes > limit_bytes {
         return Err(SqlError::TooLong { size_bytes, limit_bytes });
     }
     let tokens = lexer::tokens(text)?.into_iter().peekable();
-    let mut parser = Parser { tokens, depth: 0, chained: 0 };
+    let mut parser = Parser { tokens, depth: 0, chained: 0, names: Vec::new() };
     let root = parser.any()?;
     if *parser.kind() != Kind::End {
         return Err(parser.unexpected("an operator or the end"));
     }
-    condition(root)
+    Ok((condition(root)?, parser.names))
 }
 
 impl Parser {
@@ -60,6 +61,19 @@ impl Parser {
 
     fn expect(&mut self, kind: &Kind, expected: &'static str) -> Result<(), SqlError> {
         if self.take(kind) { Ok(()) } else { Err(self.unexpected(expected)) }
+    }
+
+    /// The number of a name.
+    fn number_of(&mut self, name: Box<str>, at: usize) -> Result<usize, SqlError> {
+        let limit = SqlFilter::MAX_NAMES;
+        let known = self.names.iter().position(|known| *known == name);
+        if known.is_none() && self.names.len() == limit {
+            return Err(SqlError::TooManyNames { at, limit });
+        }
+        Ok(known.unwrap_or_else(|| {
+            self.names.push(name);
+            self.names.len() - 1
+        }))
     }
 
     fn text(&mut self) -> Result<Box<str>, SqlError> {
@@ -239,7 +253,9 @@ impl Parser {
         }
         let token = self.tokens.next_if(|token| !matches!(token.kind, Kind::Symbol(_) | Kind::End));
         let constant = match token.map(|token| token.kind) {
-            Some(Kind::Name(name)) => return Ok(Operand { node: Node::Property(name), at }),
+            Some(Kind::Name(name)) => {
+                return Ok(Operand { node: Node::Property(self.number_of(name, at)?), at });
+            }
             Some(Kind::Text(text)) => Constant::Text(text),
             Some(Kind::Long(number)) => Constant::Long(number),
             Some(Kind::Double(number)) => Constant::Double(number),

@@ -99,6 +99,12 @@ fn length_and_depth_are_bounded_and_a_long_expression_is_not_a_deep_one() {
     }
     let long = format!("a = 1{}", " OR a = 3".repeat(5000));
     assert_eq!(evaluated(&long), Some(true));
+    let names = |count: usize| {
+        (0..count).map(|number| format!("n{number} IS NULL")).collect::<Vec<_>>().join(" AND ")
+    };
+    assert_eq!(evaluated(&names(SqlFilter::MAX_NAMES)), Some(true));
+    let one_more = SqlFilter::parse(&names(SqlFilter::MAX_NAMES + 1));
+    assert!(matches!(one_more, Err(SqlError::TooManyNames { limit: 64, .. })), "{one_more:?}");
     let too_long = format!("a = '{}'", "x".repeat(SqlFilter::MAX_BYTES));
     assert!(matches!(SqlFilter::parse(&too_long), Err(SqlError::TooLong { .. })));
 }

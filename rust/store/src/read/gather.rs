@@ -20,6 +20,8 @@ use crate::queue::entry::Entry;
 /// Ask the system about this many bytes of the log at once whether they are in memory. A system call for each record would cost as
 /// much as reading it.
 const LOOK_AHEAD: u64 = 64 << 10;
+/// Bytes of properties and expressions that the filter of one read looks at, about 10 ms: somebody else waits for the thread.
+const MOST_WORK: usize = 16 << 20;
 
 /// The records of one read. Neighbours in the log share one slice.
 pub(super) struct Gathering<'a, D: Disk> {
@@ -33,6 +35,8 @@ pub(super) struct Gathering<'a, D: Disk> {
     records: Vec<Bytes>,
     count: u32,
     size_bytes: u64,
+    /// Bytes that the filter has looked at.
+    worked_bytes: usize,
     /// The last neighbours, not yet in `records`.
     run: Option<LogRun<D::Region>>,
 }
@@ -79,6 +83,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
             records: Vec::new(),
             count: 0,
             size_bytes: 0,
+            worked_bytes: 0,
             run: None,
         }
     }
@@ -91,6 +96,11 @@ impl<'a, D: Disk> Gathering<'a, D> {
     /// Length of all records.
     pub(super) fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    /// Whether the filter has had enough work for one read.
+    pub(super) fn is_tired(&self) -> bool {
+        self.worked_bytes > MOST_WORK
     }
 
     /// Whether one more record would exceed the limits.
@@ -124,10 +134,12 @@ impl<'a, D: Disk> Gathering<'a, D> {
             return Lead::Damaged(error);
         }
         if self.filter.needs_record() {
-            match RecordView::parse(file.region.view(start - file.start..end - file.start)) {
-                Ok(record) if self.filter.matches_record(|name| record.property(name)) => {}
-                Ok(_) => return Lead::Unwanted,
-                Err(_) => return Lead::Broken,
+            let Ok(record) = RecordView::parse(file.region.view(start - file.start..end - file.start)) else {
+                return Lead::Broken;
+            };
+            self.worked_bytes += self.filter.work(record.properties.len());
+            if !self.filter.matches_record(|name| record.property(name)) {
+                return Lead::Unwanted;
             }
         }
         match &mut self.run {

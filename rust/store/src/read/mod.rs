@@ -127,7 +127,7 @@ impl<D: Disk> Reads<D> {
                 }
                 return Err(broken_entry(queue, next, PhysicalOffset::ZERO));
             };
-            if gathering.is_full(entry.size_bytes) {
+            if gathering.is_full(entry.size_bytes) || gathering.is_tired() {
                 break;
             }
             let may_match = !entry::is_preblank(&entry) && filter.matches_code(entry.tags_code);
