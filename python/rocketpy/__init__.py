@@ -51,7 +51,7 @@ _NAMES = {
     ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
-    "dead_letters": ("DeadLetter", "DeadLetterGroup", "DeadLetterWishes", "Resent"),
+    "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "errors": (
         "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
         "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DiskFullError", "ForkedError",

@@ -12,10 +12,10 @@ from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.dead_letters import (
     PREFIX,
     DeadLetter,
+    DeadLetterFilter,
     DeadLetterGroup,
-    DeadLetterWishes,
+    Pace,
     Resent,
-    paced,
     target_of,
     topic_of,
 )
@@ -312,9 +312,9 @@ class Admin(Closing):
             group: Name of the group.
             topic: The topic.
             to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
-            force: Also while members are there. They continue at the new offsets, each with its next pull: it may hand out
-                messages before that it has pulled ahead. A broker with `useServerSideResetOffset=false` stores nothing, and
-                tells them: then see with `group_lag` where they are.
+            force: Also while members are there. They continue at the new offsets, each with its next pull: it may hand
+                out messages before that it has pulled ahead. A broker with `useServerSideResetOffset=false` stores
+                nothing, and tells them: then see with `group_lag` where they are.
 
         Returns:
             The new offset by queue.
@@ -439,18 +439,18 @@ class Admin(Closing):
             found.append(DeadLetterGroup(topic.removeprefix(PREFIX), count, oldest, newest))
         return found
 
-    def dead_letters(self, group: str, wishes: DeadLetterWishes | None = None) -> Iterator[DeadLetter]:
+    def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
         """The dead letters of a group, queue by queue, the oldest first. Those that die meanwhile are left out.
 
         Args:
             group: The consumer group.
-            wishes: Which ones; default: all.
+            which: Which ones; default: all.
 
         Raises:
             TopicNotFoundError: The group has no dead letters.
             InvalidArgumentError: A time is none.
         """
-        is_meant = (wishes or DeadLetterWishes()).test()
+        is_meant = (which or DeadLetterFilter()).matcher()
         queues = self.describe_topic(topic_of(group)).queues
         return (
             letter
@@ -467,7 +467,7 @@ class Admin(Closing):
         rate: float | None = None,
         again: bool = False,
     ) -> Iterator[Resent]:
-        """Sends dead letters again, each to the topic that it came from, and yields what became of each.
+        """Sends dead letters again, each to the topic that it came from. Each step of the iteration sends the next one.
 
         The dead letters stay. One that was resent before is not sent again: its copy has an id of its own, made from
         its place, and is looked up first. So a resend that ended in the middle may be repeated. Two at the same time
@@ -479,19 +479,23 @@ class Admin(Closing):
         Args:
             letters: What to resend, from `dead_letters`.
             to: Another topic for all of them.
-            rate: Most messages a second.
+            rate: Most messages a second. Those that were resent before do not count.
             again: Send also what was resent before.
 
         Raises:
-            InvalidArgumentError: A dead letter names no topic, and `to` is not given.
+            InvalidArgumentError: A dead letter names no topic, and `to` is not given; the rate is not above 0.
             RocketPyError: As for `Producer.send`. Those before it were resent.
         """
+        return self._resent(letters, to, Pace(rate), again)
+
+    def _resent(self, letters: Iterable[DeadLetter], to: str | None, pace: Pace, again: bool) -> Iterator[Resent]:
         with Producer("rocketpy-dead-letters", name_servers=self._name_servers, **self._options) as producer:
-            for letter in paced(letters, rate):
+            for letter in letters:
                 topic = target_of(letter, to)
                 if not again and self._has(topic, letter.resent_id):
                     yield Resent(letter, topic, None)
                     continue
+                pace.wait()
                 yield Resent(letter, topic, producer.send(letter.again(topic), msg_id=letter.resent_id))
 
     def _has(self, topic: str, msg_id: str) -> bool:

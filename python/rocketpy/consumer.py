@@ -354,7 +354,7 @@ class Consumer(Closing):
         return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
 
     def offset_moves(self) -> list[OffsetMove]:
-        """Returns the moves that brokers ordered since the last call, because an offset did not exist or the group was reset."""
+        """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:

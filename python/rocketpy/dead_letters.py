@@ -13,14 +13,14 @@ from rocketpy.instant import instant_ms
 from rocketpy.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.config import Instant
     from rocketpy.message import Receipt
 
-__all__ = ["DeadLetter", "DeadLetterGroup", "DeadLetterWishes", "Resent"]
+__all__ = ["DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"]
 
 PREFIX = "%DLQ%"
 RESENT_FROM, ORIGIN_TOPIC, ORIGIN_ID = "rocketpyResentFrom", "rocketpyOriginTopic", "rocketpyOriginMsgId"
@@ -57,8 +57,7 @@ class DeadLetter:
     def reason(self) -> str | None:
         """`RETRIES_EXHAUSTED`, or `GIVEN_UP` where its consumer wanted no retry; None where nothing says it.
 
-        A broker of Apache's does not say it. A client that sends a message to the retries of its group by itself leaves
-        it out as well.
+        Apache's brokers do not say it. Nor is it known where a client itself sent the message to the retries.
         """
         return self.message.properties.get("DLQ_REASON")
 
@@ -83,6 +82,7 @@ class DeadLetter:
             tag=message.tag,
             keys=message.keys,
             order_key=message.order_key,
+            flag=message.flag,
             properties=own | origin,
         )
 
@@ -99,7 +99,7 @@ class Resent:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetterWishes:
+class DeadLetterFilter:
     """Which dead letters are meant; all that are given have to hold."""
 
     topic: str | None = None
@@ -115,8 +115,8 @@ class DeadLetterWishes:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     """They have these properties with these values."""
 
-    def test(self) -> Callable[[DeadLetter], bool]:
-        """Makes a function that tells which are meant.
+    def matcher(self) -> Callable[[DeadLetter], bool]:
+        """Makes a function that tells which are meant. Times as text count from this call.
 
         Raises:
             InvalidArgumentError: A time is none.
@@ -159,12 +159,20 @@ def target_of(letter: DeadLetter, to: str | None) -> str:
     return target
 
 
-def paced(letters: Iterable[DeadLetter], rate: float | None) -> Iterator[DeadLetter]:
-    """Hands out at most `rate` a second."""
-    if rate is not None and not rate > 0:
-        raise InvalidArgumentError(f"rate must be more than 0 messages a second, not {rate}")
-    began = time.monotonic()
-    for number, letter in enumerate(letters):
-        if rate is not None:
-            time.sleep(max(0.0, began + number / rate - time.monotonic()))
-        yield letter
+class Pace:
+    """Lets pass at most `rate` a second.
+
+    Raises:
+        InvalidArgumentError: The rate is not above 0.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        if rate is not None and not rate > 0:
+            raise InvalidArgumentError(f"rate must be more than 0 messages a second, not {rate}")
+        self._pause = 0.0 if rate is None else 1 / rate
+        self._next_at = 0.0
+
+    def wait(self) -> None:
+        """Waits for the turn of the next one."""
+        time.sleep(max(0.0, self._next_at - time.monotonic()))
+        self._next_at = time.monotonic() + self._pause

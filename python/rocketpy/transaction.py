@@ -177,8 +177,8 @@ class TransactionProducer(Producer):
 
         Raises:
             NotSupportedError: The message has a delay, and a broker of its topic is Apache's, which would lose it.
-            RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` it may
-                wait at the broker, which asks `check` for it; else nothing does.
+            RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` it
+                may wait at the broker, which asks `check` for it; else nothing does.
         """
         return Transaction(self._native.prepare(message, queue, timeout, msg_id))
 

@@ -202,7 +202,7 @@ def set_up_apache_4_9() -> Java:
 
 
 def set_up_client_4_9() -> Java:
-    """Brings the client of Apache 4.9. The drivers are those of 5.5.0: what 4.9 has not, they use only when asked to."""
+    """Brings the client of Apache 4.9, for the drivers of 5.5.0: what 4.9 has not, they use only when asked to."""
     classes = set_up_java().class_path.partition(":")[0]
     [json_of_drivers] = (BUILD / "lib").glob("fastjson2-[0-9]*.jar")
     return Java(tools_for_java()["java"], f"{classes}:{jars_of('client-4.9')}/*:{json_of_drivers}")

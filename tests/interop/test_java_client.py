@@ -87,7 +87,9 @@ def test_java_and_python_ask_and_either_replies_to_either(each_java: Java, rocke
     with Admin(rocketpy_address) as admin:
         for topic in (to_java, to_python):
             admin.create_topic(topic, queues=1)
-    answering = each_java.start_driver(home / "answering", "answer", rocketpy_address, to_java, "5", fresh("java-answers"))
+    answering = each_java.start_driver(
+        home / "answering", "answer", rocketpy_address, to_java, "5", fresh("java-answers")
+    )
     asking = each_java.start_driver(home / "asking", "ask", rocketpy_address, to_python, "2", "java")
     reply_to(rocketpy_address, to_python, 2)
     assert [one["body"] for one in finish(asking)] == ["re:java-0", "re:java-1"]
@@ -104,7 +106,9 @@ def test_every_member_of_a_broadcasting_group_gets_every_message(java: Java, roc
     with Admin(rocketpy_address) as admin:
         admin.create_topic(topic, queues=3)
     send(rocketpy_address, messages(topic, 6, "news"))
-    members = [java.start_driver(home / name, "broadcast", rocketpy_address, topic, "6", group) for name in ("one", "two")]
+    members = [
+        java.start_driver(home / name, "broadcast", rocketpy_address, topic, "6", group) for name in ("one", "two")
+    ]
     for member in members:
         assert sorted(one["body"] for one in finish(member)) == [f"news-{number}" for number in range(6)]
 
@@ -164,13 +168,11 @@ def test_apache_tools_find_messages_by_key_by_unique_key_and_by_id(java: Java, r
         assert found["body"] == "found-2"
 
 
-def test_a_running_java_consumer_goes_where_mqadmin_resets_its_group(
-    java: Java, each_java: Java, rocketpy_address: str, home: Path
-):
+def test_a_running_java_consumer_goes_where_mqadmin_resets_its_group(java: Java, rocketpy_address: str, home: Path):
     """By the time of its queues' beginning. The member itself is not asked: its next pulls are answered from there."""
     topic, group = fresh("java-reset"), fresh("java-resetting")
     send(rocketpy_address, messages(topic, 10, "again"))
-    running = each_java.start_driver(home / "reader", "push", rocketpy_address, topic, "20", group)
+    running = java.start_driver(home / "reader", "push", rocketpy_address, topic, "20", group)
     with Admin(rocketpy_address) as admin:
 
         def has_read() -> bool:

@@ -5,7 +5,7 @@ from reading import read_all
 from wire import give_up
 
 import rocketpy
-from rocketpy import DeadLetterWishes, Message
+from rocketpy import DeadLetterFilter, Message
 from rocketpy.testing import fresh_name
 
 
@@ -20,10 +20,10 @@ def admin(rocketpy_server):
         yield admin
 
 
-def letters(admin, group, count, **wishes):
+def letters(admin, group, count, **which):
     """The dead letters, once they can be read."""
     while True:
-        found = list(admin.dead_letters(group, DeadLetterWishes(**wishes)))
+        found = list(admin.dead_letters(group, DeadLetterFilter(**which)))
         if len(found) >= count:
             return found
 
@@ -51,7 +51,7 @@ def test_dead_letters_are_counted_and_read_by_what_is_asked(admin, dead, rocketp
     assert (listed.count, listed.oldest_at, listed.newest_at) == (
         3, found[0].message.stored_at, found[2].message.stored_at,
     )  # fmt: skip
-    for wishes, expected in [
+    for which, expected in [
         ({"topic": rocketpy_topic}, 3),
         ({"topic": "other"}, 0),
         ({"key": "k-1"}, 1),
@@ -61,9 +61,9 @@ def test_dead_letters_are_counted_and_read_by_what_is_asked(admin, dead, rocketp
         ({"until": found[0].message.stored_at}, 0),
         ({"since": "-1h", "until": "-30m"}, 0),
     ]:
-        assert len(list(admin.dead_letters(group, DeadLetterWishes(**wishes)))) == expected, wishes
+        assert len(list(admin.dead_letters(group, DeadLetterFilter(**which)))) == expected, which
     with pytest.raises(rocketpy.InvalidArgumentError):
-        admin.dead_letters(group, DeadLetterWishes(since="soon"))
+        admin.dead_letters(group, DeadLetterFilter(since="soon"))
     with pytest.raises(rocketpy.TopicNotFoundError):
         admin.dead_letters(fresh_name("nobody"))
 

@@ -63,6 +63,7 @@ def test_batches(consumer):
 
 
 def test_fetch_arrow(consumer):
+    consumer.fetch_arrow(timeout=0)  # imports what it needs
     assert_wakes(lambda: consumer.fetch_arrow(timeout=LONG))
 
 

@@ -16,7 +16,7 @@ from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.message import BODY_SHOWN
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
-from rocketpy.dead_letters import DeadLetter, DeadLetterWishes
+from rocketpy.dead_letters import DeadLetter, DeadLetterFilter
 
 Group = Annotated[str, typer.Argument(metavar="GROUP")]
 Topic = Annotated[str | None, typer.Option("--topic", help="Only those that were sent to this topic first.")]
@@ -52,13 +52,14 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show dead letters of a group: where they came from, and how they begin."""
-    wishes = wishes_of(topic, since, until, key, msg_id, properties)
+    which = filter_of(topic, since, until, key, msg_id, properties)
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
-        letters = list(islice(admin.dead_letters(group, wishes), most + 1))
+        letters = list(islice(admin.dead_letters(group, which), most + 1))
     rows = [exported(letter) if as_json else row(letter) for letter in letters[:most]]
     output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
-    if len(letters) > most and not as_json:
-        print(f"there are more: --max shows them, {most} are shown")
+    if len(letters) > most:
+        stream = sys.stderr if as_json else sys.stdout
+        print(f"there are more: --max shows them, {most} are shown", file=stream)
 
 
 def export(
@@ -77,11 +78,11 @@ def export(
     name_server: NameServer = LOCAL,
 ) -> None:
     """Write dead letters of a group as JSON lines, as `rocketpy produce --format json` takes them."""
-    wishes = wishes_of(topic, since, until, key, msg_id, properties)
+    which = filter_of(topic, since, until, key, msg_id, properties)
     if file is not None and file.exists() and not force:
         raise CommandError(f"{file} exists", ExitCode.USAGE, "choose another name, or add --force to replace it")
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
-        letters = islice(admin.dead_letters(group, wishes), most)
+        letters = islice(admin.dead_letters(group, which), most)
         if file is None:
             write(letters, sys.stdout)
             return
@@ -123,11 +124,11 @@ def resend(
     as_json: Json = False,
 ) -> None:
     """Send dead letters again, each to its topic of origin. They stay, and none is sent twice by mistake."""
-    wishes = wishes_of(topic, since, until, key, msg_id, properties)
+    which = filter_of(topic, since, until, key, msg_id, properties)
     with ExitStack() as stack:
         admin = stack.enter_context(Admin(name_servers=name_server, **WAITING))
         stack.enter_context(existing(group))
-        letters = islice(admin.dead_letters(group, wishes), most)
+        letters = islice(admin.dead_letters(group, which), most)
         if not yes:
             rows = [{**row(letter), "to": to or letter.topic} for letter in letters]
             output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
@@ -156,14 +157,14 @@ def summary(sent: int, known: int) -> str:
     return f"{output.counted(sent, 'dead letter')} sent{before}"
 
 
-def wishes_of(
+def filter_of(
     topic: str | None,
     since: str | None,
     until: str | None,
     key: str | None,
     msg_id: str | None,
     properties: list[str] | None,
-) -> DeadLetterWishes:
+) -> DeadLetterFilter:
     """Which dead letters the options mean.
 
     Raises:
@@ -177,7 +178,7 @@ def wishes_of(
         pairs[name] = value
     begin = None if since is None else moment(since)
     end = None if until is None else moment(until)
-    return DeadLetterWishes(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
+    return DeadLetterFilter(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
 
 
 @contextmanager

@@ -34,8 +34,8 @@ RENEWED = {
 """Properties that `consume` prints as fields of their own, or that client and broker set again."""
 LATER = {"delay_level", "deliver_at", "delay"}
 """Fields of which a message has at most one."""
-STORED_AGAIN = {"REAL_TOPIC", "RETRY_TOPIC"}
-"""A message with one of these has waited, or was given back: no property of clients and brokers goes into its copy."""
+STORED_AGAIN = {"REAL_TOPIC", "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "CORRELATION_ID"}
+"""A message with one has waited, was given back or asks for a reply: no other reserved property goes into its copy."""
 FIELDS = {"tag", "keys", "order_key", "properties"} | LATER
 
 
