@@ -15,25 +15,36 @@ use crate::shared::Shared;
 
 /// Longest wait while a message waits: the clock may have been set meanwhile, and the next slots are to be read.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Shortest time from one round to the next: what is due or arrives within it shares a round, which costs about as much for one message
+/// as for many.
+const PACE: Duration = Duration::from_millis(2);
 /// Most turns of a round: a stop waits for one.
 const TURNS: usize = 16;
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// Delivers timer messages when they are due.
-pub(crate) struct TimerDelivery(pub(crate) Arc<Shared>);
+pub(crate) struct TimerDelivery {
+    shared: Arc<Shared>,
+    /// No round begins before.
+    next_round: Mutex<Instant>,
+}
 
 impl TimerDelivery {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, next_round: Mutex::new(Instant::now()) }
+    }
+
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
-        let state = self.0.timers.state.lock();
+        let state = self.shared.timers.state.lock();
         if let Some(until) = state.pause_until {
-            return Some(until.saturating_sub(self.0.store.monotonic()));
+            return Some(until.saturating_sub(self.shared.store.monotonic()));
         }
         if state.has_more {
             return Some(Duration::ZERO);
         }
-        let now_ms = self.0.store.now_ms();
+        let now_ms = self.shared.store.now_ms();
         let due = state.soon.first().map(|due| {
             let rest_ms = u64::try_from(due.due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
             Duration::from_millis(rest_ms).min(LONGEST_WAIT)
@@ -49,17 +60,20 @@ impl Service for TimerDelivery {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            let arrived = self.0.timers.arrived.notified();
+            let arrived = self.shared.timers.arrived.notified();
             match self.rest() {
                 Some(Duration::ZERO) => {}
                 Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
                 None => arrived.await,
             }
+            let next_round = *self.next_round.lock();
+            tokio::time::sleep_until(next_round.into()).await;
         })
     }
 
     fn round(&self) -> Work<'_> {
-        let (shared, runtime) = (self.0.clone(), Handle::current());
+        *self.next_round.lock() = Instant::now() + PACE;
+        let (shared, runtime) = (self.shared.clone(), Handle::current());
         Box::pin(aside(move || {
             let mut turns = 0;
             while turn(&shared, shared.store.now_ms(), &runtime) && turns < TURNS {

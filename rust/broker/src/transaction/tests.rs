@@ -6,6 +6,7 @@ use rocketpy_model::{TopicConfig, sys_flag};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::EndTransactionRequestHeader;
+use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
 
@@ -55,6 +56,10 @@ async fn prepare(shared: &TestShared, more: &str) -> Half {
 }
 
 fn end_request(group: &str, half: Half, state: i32) -> Command {
+    end_request_of("", group, half, state)
+}
+
+fn end_request_of(msg_id: &str, group: &str, half: Half, state: i32) -> Command {
     let header = EndTransactionRequestHeader {
         topic: Some("orders"),
         producer_group: group,
@@ -62,7 +67,7 @@ fn end_request(group: &str, half: Half, state: i32) -> Command {
         commit_log_offset: half.physical_offset.to_wire(),
         commit_or_rollback: state,
         from_transaction_check: None,
-        msg_id: "",
+        msg_id,
         transaction_id: None,
         broker_name: None,
     };
@@ -131,7 +136,7 @@ async fn a_half_message_that_is_rolled_back_never_comes() {
 #[tokio::test]
 async fn an_end_that_names_another_message_is_refused() {
     let shared = open().await;
-    let half = prepare(&shared, "").await;
+    let half = prepare(&shared, "UNIQ_KEY\u{1}0A0B0C0D0000000000000000000000FF\u{2}").await;
     put(&shared, Origin::Client, &message("orders", "PGROUP\u{1}g\u{2}")).unwrap();
     let plain = PhysicalOffset(shared.only_record("orders", 0).len() as u64);
     let no_half = Half { physical_offset: half.physical_offset + plain.get(), ..half };
@@ -140,11 +145,17 @@ async fn an_end_that_names_another_message_is_refused() {
         (end_request("other", half, COMMIT), "another group"),
         (end_request("g", other_number, COMMIT), "offset in the half queue"),
         (end_request("g", no_half, COMMIT), "no message"),
+        (end_request_of("0A0B0C0D0000000000000000000000FE", "g", half, COMMIT), "another message"),
+        (end_request_of("a key of its sender", "g", half, COMMIT), "another message"),
     ] {
         let refused = half_of(&shared, &request).unwrap_err().to_string();
         assert!(refused.contains(reason), "{refused}");
     }
     assert_eq!(count(&shared, "orders", 1), 0);
+    let place = OffsetMessageId { host: shared.store_host(), physical_offset: half.physical_offset };
+    for msg_id in [place.to_string().as_str(), "0A0B0C0D0000000000000000000000FF"] {
+        half_of(&shared, &end_request_of(msg_id, "g", half, COMMIT)).unwrap();
+    }
     end(&shared, half, COMMIT).await.unwrap();
 }
 

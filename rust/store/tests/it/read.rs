@@ -69,6 +69,27 @@ fn a_tag_filter_passes_over_the_rest_and_says_where_to_go_on() {
 }
 
 #[test]
+fn a_filter_that_has_had_much_to_do_ends_the_read_and_says_where_to_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let properties = format!("a\x01{}\x02", "x".repeat(8000));
+    for number in 0..100u8 {
+        store.append(&NewRecord { properties: properties.as_bytes(), ..record("t", 0, &[number]) }).unwrap();
+    }
+    settle(&store);
+    let names: Vec<String> = (0..64).map(|number| format!("n{number} = 'y'")).collect();
+    let filter = MessageFilter::sql(&names.join(" OR ")).unwrap();
+    let (mut next, mut reads) = (0, 0);
+    while next < 100 {
+        let fetch = store.get("t", 0, next, &ALL, &filter).unwrap();
+        assert_eq!((fetch.status, fetch.count), (FetchStatus::NoMatchedMessage, 0));
+        assert!(fetch.next_offset.to_wire() > next);
+        (next, reads) = (fetch.next_offset.to_wire(), reads + 1);
+    }
+    assert_eq!(reads, 4, "64 names in 8 KB each");
+}
+
+#[test]
 fn tags_whose_hashes_are_equal_are_told_apart_by_their_records_when_the_filter_asks_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();
