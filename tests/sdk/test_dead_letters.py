@@ -6,6 +6,7 @@ from wire import give_up
 
 import rocketpy
 from rocketpy import DeadLetterFilter, Message
+from rocketpy.dead_letters import Pace
 from rocketpy.testing import fresh_name
 
 
@@ -92,3 +93,16 @@ def test_what_is_resent_keeps_its_origin_and_is_not_resent_twice(rocketpy_server
     assert [receipt.queue.topic for receipt in resend(found, to=other)] == [other] * 3
     with pytest.raises(rocketpy.InvalidArgumentError, match="rate"):
         resend(found, rate=0)
+
+
+def test_a_pace_spaces_what_is_sent(monkeypatch):
+    now, slept = [100.0], []
+    monkeypatch.setattr("rocketpy.dead_letters.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rocketpy.dead_letters.time.sleep", slept.append)
+    pace = Pace(10)
+    for passed in (0, 0.02, 60, 0):
+        now[0] += passed
+        pace.wait()
+    assert slept == pytest.approx([0, 0.08, 0, 0.1]), "a stall is not made up for"
+    with pytest.raises(rocketpy.InvalidArgumentError, match="rate"):
+        Pace(0)

@@ -16,7 +16,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{KeyKind, ReadLimits, StoreError};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::call::{Call, aside, read_aside, without_body};
 use crate::put::{AckCondition, StoredAgain, acknowledge};
@@ -51,7 +51,11 @@ pub(super) fn end(Call { shared, request, .. }: Call<'_>, reply: Reply) {
             match ended {
                 Ok(ack) => acknowledge(&owner, ack, reply, Response::success()),
                 Err(refusal) => {
-                    debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");
+                    if matches!(refusal, Refusal::NoTopic { .. }) {
+                        warn!(%refusal, "the message of a transaction cannot be delivered, it stays open"); // its producer may ask for no answer
+                    } else {
+                        debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");
+                    }
                     reply.send(refusal.response());
                 }
             }

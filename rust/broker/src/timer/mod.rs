@@ -2,7 +2,7 @@
 //!
 //! Which of them waits for which second stands in a file, the wheel ([`rocketpy_store::timer`]): what is years ahead costs no memory. The
 //! seconds that come next are in memory, ordered by the exact time ([`soon`]). One service takes new messages into the wheel ([`enroll`])
-//! and delivers what is due ([`deliver`]); another one writes how far that is, no further than the copies are durable ([`settle`]).
+//! and delivers what is due ([`deliver`]); another one writes how far that is, no further than the copies are durable ([`mod@settle`]).
 //!
 //! # Source
 //! docs/reference/store-format.md 8.4 to 8.6.

@@ -18,7 +18,7 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 
 use crate::offsets::commit;
-use crate::support::{Fixture, Send, heartbeat};
+use crate::support::{Fixture, Send, heartbeat, wait_until};
 
 async fn ask<'a, T: serde::de::DeserializeOwned>(
     fixture: &Fixture,
@@ -52,6 +52,13 @@ async fn offsets_and_topics_of_groups_are_told() {
     assert_eq!(offsets.offset_table["orders@slow"], [(0, 2)].into());
     let delays = fixture.call(Command::bare_request(request::GET_ALL_DELAY_OFFSET)).await;
     assert!(delays.code == 0 && delays.body.ends_with(b"\"offsetTable\":{}}"), "{delays:?}");
+    fixture.send(Send { properties: "DELAY\u{1}1\u{2}", ..Send::new("orders", "later") }).await;
+    fixture.wait_for_end("orders", 0, 6).await;
+    wait_until("the delivery is written", async || {
+        let delays = fixture.call(Command::bare_request(request::GET_ALL_DELAY_OFFSET)).await;
+        String::from_utf8_lossy(&delays.body).contains("\"offsetTable\":{\"1\":1}")
+    })
+    .await;
     let system: TopicList = ask_bare(&fixture, request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER).await;
     assert!(system.topic_list.contains(&"SCHEDULE_TOPIC_XXXX".to_owned()));
     assert!(!system.topic_list.contains(&"orders".to_owned()));

@@ -166,8 +166,9 @@ impl Later {
         let is_dead_letter = queue.topic.starts_with(system::DLQ_PREFIX);
         promise.has_come = true;
         promise.came.insert((queue.clone(), delivery.offset));
-        // The end of a transaction counts once whatever happens.
-        if promise.came.len() > 1 && (promise.send.transaction || promise.crashes == self.crashes) {
+        // Each crash since explains one repeat, but none of a transaction: its end counts once whatever happens.
+        let explained = if promise.send.transaction { 0 } else { self.crashes - promise.crashes };
+        if promise.came.len() as u64 > 1 + explained {
             let rule = match (promise.send.transaction, is_dead_letter) {
                 (true, _) => Rule::C8,
                 (_, true) => Rule::C10,
