@@ -17,7 +17,6 @@ impl Handler for Processor {
         let answer = match route_of(request.code) {
             Some(Route::Served(function)) => function(self, call),
             Some(Route::AnsweredLater(function)) => return function(self, call, reply),
-            Some(Route::Refused { why }) => Err(Refusal::NotSupported { code: request.code, why }),
             None => Err(Refusal::NotSupported { code: request.code, why: who_answers(request.code) }),
         };
         answer_with(reply, request.code, answer);

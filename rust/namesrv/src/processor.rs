@@ -204,6 +204,16 @@ impl Processor {
         Ok(topic_list(request, self.routes.topics_of_cluster(header.cluster), None))
     }
 
+    pub(crate) fn broker_members(&self, Call { request, .. }: Call<'_>) -> Answer {
+        let header = header::GetBrokerMemberGroupRequestHeader::read(&request.ext)?;
+        let broker_member_group = body::BrokerMemberGroup {
+            broker_addrs: self.routes.members(header.broker_name),
+            broker_name: header.broker_name.to_owned(),
+            cluster: header.cluster_name.to_owned(),
+        };
+        Ok(with_json(request, &body::GetBrokerMemberGroupResponseBody { broker_member_group }))
+    }
+
     pub(crate) fn wipe_write_perm(&self, Call { request, .. }: Call<'_>) -> Answer {
         let header = header::WipeWritePermOfBrokerRequestHeader::read(&request.ext)?;
         let wipe_topic_count = count(self.routes.wipe_write_perm(header.broker_name));

@@ -1,4 +1,4 @@
-//! The table of requests: for each code that a name server can get, the function that serves it, or why none does.
+//! The table of requests: for each code that a name server can get, the function that serves it.
 
 use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::request_table;
@@ -13,12 +13,7 @@ pub(crate) enum Route {
     Served(fn(&Processor, Call<'_>) -> Answer),
     /// The function answers, at once or when a file is written.
     AnsweredLater(fn(&Processor, Call<'_>, Reply)),
-    /// The answer is REQUEST_CODE_NOT_SUPPORTED.
-    Refused { why: &'static str },
 }
-
-/// The reason of most refusals.
-const NOT_YET: &str = "this name server does not have that function yet";
 
 request_table! {
     Route:
@@ -48,14 +43,13 @@ request_table! {
     UNREGISTER_BROKER => Route::Served(Processor::unregister);
     BROKER_HEARTBEAT => Route::Served(Processor::heartbeat);
     QUERY_DATA_VERSION => Route::Served(Processor::query_data_version);
-    GET_BROKER_MEMBER_GROUP => Route::Refused { why: NOT_YET };
+    GET_BROKER_MEMBER_GROUP => Route::Served(Processor::broker_members);
 }
 
 /// What a name server does with each request that it can get, by code.
 pub fn requests() -> impl Iterator<Item = (i32, Handling)> {
     let handling = |route: &Route| match route {
         Route::Served(_) | Route::AnsweredLater(_) => Handling::Served { after_dispatch: AfterDispatch::No },
-        Route::Refused { why } => Handling::Refused { why },
     };
     CODES.iter().filter_map(move |&code| Some((code, handling(route_of(code)?))))
 }

@@ -63,6 +63,11 @@ impl RouteTable {
         of_cluster.map(|(topic, _)| topic.clone()).collect()
     }
 
+    /// The addresses of the brokers of one name, by id; none for a name that nobody registered.
+    pub(crate) fn members(&self, broker_name: &str) -> BTreeMap<u64, String> {
+        self.tables.read().brokers.get(broker_name).map(|group| group.addrs.clone()).unwrap_or_default()
+    }
+
     /// The names of clusters and brokers, which are topics of the system, and the address of some broker.
     pub(crate) fn system_topics(&self) -> (Vec<String>, Option<String>) {
         let tables = self.tables.read();

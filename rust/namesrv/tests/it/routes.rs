@@ -91,6 +91,20 @@ async fn cluster_info_lists_brokers_and_clusters() {
 }
 
 #[tokio::test]
+async fn the_brokers_of_a_name_are_told_by_id() {
+    let bench = Bench::start().await;
+    bench.register(MASTER, &["TopicTest", "TBW102"]).await;
+    let group = |broker_name| header::GetBrokerMemberGroupRequestHeader { cluster_name: "c1", broker_name };
+    for (name, addrs) in [("b-a", r#"{"0":"10.0.0.2:10911"}"#), ("none", "{}")] {
+        let answer = bench.ask(request::GET_BROKER_MEMBER_GROUP, &group(name)).await;
+        let body = format!(
+            r#"{{"brokerMemberGroup":{{"brokerAddrs":{addrs},"brokerName":"{name}","cluster":"c1"}}}}"#
+        );
+        assert_eq!(text(&answer), body);
+    }
+}
+
+#[tokio::test]
 async fn topics_are_listed_altogether_by_cluster_and_of_the_system() {
     let bench = Bench::start().await;
     bench.register(MASTER, &["TopicTest", "TBW102"]).await;
@@ -128,7 +142,7 @@ async fn order_configuration_goes_into_the_route_when_it_is_switched_on() {
 #[tokio::test]
 async fn unknown_codes_are_refused_by_name() {
     let bench = Bench::start().await;
-    for code in [request::SEND_MESSAGE, request::GET_BROKER_MEMBER_GROUP, 31_000] {
+    for code in [request::SEND_MESSAGE, 31_000] {
         let answer = bench.call(Command::bare_request(code)).await;
         assert_eq!(answer.code, response::REQUEST_CODE_NOT_SUPPORTED);
         assert!(answer.remark.expect("a remark").contains(&code.to_string()));
