@@ -123,12 +123,16 @@ fn again<'a>(
 mod tests {
     use super::*;
     use crate::FlushMode;
-    use crate::put::{Origin, put};
+    use crate::put::{NewMessage, Origin, put};
     use crate::testing::{TestShared, message};
 
     fn request(delay_level: i32) -> Command {
+        request_at(PhysicalOffset::ZERO, delay_level)
+    }
+
+    fn request_at(offset: PhysicalOffset, delay_level: i32) -> Command {
         let header = ConsumerSendMsgBackRequestHeader {
-            offset: 0,
+            offset: offset.to_wire(),
             group: "group",
             delay_level,
             origin_msg_id: None,
@@ -155,6 +159,32 @@ mod tests {
             let request = request(delay_level);
             let ack = take_back(&shared, &request, record_of(&shared, &request)).await.unwrap();
             assert_eq!(ack.flushed, Some(shared.store.max_physical_offset()), "level {delay_level}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_retry_waits_a_level_longer_and_after_sixteen_the_message_is_dead() {
+        let shared = with_a_message();
+        for tried in 0..17 {
+            let message = NewMessage { reconsume_times: tried, ..message("SELF_TEST_TOPIC", "") };
+            let stored = put(&shared, Origin::Broker, &message).unwrap();
+            let request = request_at(stored.places.as_slice()[0], 0);
+            let at = shared.store.max_physical_offset();
+            take_back(&shared, &request, record_of(&shared, &request)).await.unwrap();
+            let bytes = shared.store.record_at(at).unwrap().unwrap();
+            let again = RecordView::parse(&bytes).unwrap();
+            assert_eq!(again.reconsume_times, tried + 1);
+            match u32::try_from(tried).unwrap() {
+                16 => assert_eq!(
+                    (again.topic, again.property(property::DLQ_REASON)),
+                    ("%DLQ%group", Some(RETRIES_EXHAUSTED))
+                ),
+                tried => assert_eq!(
+                    (again.topic, again.queue_id),
+                    (system::SCHEDULE_TOPIC, 2 + tried),
+                    "10 s to 2 h"
+                ),
+            }
         }
     }
 
