@@ -23,7 +23,7 @@ use super::load::{Load, RETRY_PAUSE};
 use super::message;
 use crate::history::{Call, Delivery, Event, LogRange, QueueName, Reply, Send};
 use crate::later::{
-    Half, LEVEL, LEVEL_MS, PRODUCERS, TOPIC, dead_topic, end_transaction, retry_topic, send_back,
+    Half, LEVEL, LEVEL_MS, PRODUCERS, TOPIC, dead_topic, end_transaction, retry_topic, send_back, unique_key,
 };
 
 /// Timer messages wait for less than this.
@@ -153,7 +153,11 @@ impl Load {
     async fn prepare(&self, caller: &remoting::Client, broker: &str, is_committed: bool) -> bool {
         let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
         let number = call.message;
-        let wishes = [(property::TRANSACTION_PREPARED, "true"), (property::PRODUCER_GROUP, PRODUCERS)];
+        let wishes = [
+            (property::TRANSACTION_PREPARED, "true"),
+            (property::PRODUCER_GROUP, PRODUCERS),
+            (property::UNIQUE_KEY, &unique_key(number)),
+        ];
         let command = send_command(&message, sys_flag::TRANSACTION_PREPARED, &wishes);
         let call = Call::Send(Send { transaction: true, ..call });
         let Some(answer) = self.call_later(caller, broker, command, call).await else { return false };
