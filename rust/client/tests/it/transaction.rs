@@ -52,3 +52,22 @@ async fn a_half_message_whose_flush_is_in_doubt_is_rolled_back() {
     assert_eq!((ends.len(), end.commit_or_rollback, end.producer_group), (1, 12, "payers"));
     assert_eq!((end.tran_state_table_offset, end.commit_log_offset), (7, 7));
 }
+
+#[tokio::test]
+async fn a_half_message_that_may_be_stored_is_not_sent_again() {
+    let peer = single(1);
+    peer.script(|asked| if asked.code == request::SEND_MESSAGE_V2 { Act::Hold } else { Act::Default });
+    let producer = Producer::new(&client(&[&peer]), "payers", ProducerConfig::default()).await.unwrap();
+    let message = Message::new("t", "x");
+    let (error, _answer) = tokio::join!(producer.prepare(&message, SendOptions::default()), async {
+        let held = peer.held(request::SEND_MESSAGE_V2).await;
+        peer.cut();
+        held
+    });
+    assert!(error.unwrap_err().may_have_been_applied());
+    assert_eq!(
+        peer.seen(request::SEND_MESSAGE_V2).len(),
+        1,
+        "the broker asks for it, a second one would come too"
+    );
+}
