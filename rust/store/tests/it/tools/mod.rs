@@ -292,3 +292,18 @@ fn facts_say_what_there_is() {
     assert!(queue.first_stored_at_ms.unwrap() <= queue.last_stored_at_ms.unwrap());
     assert!(queue.estimated_bytes > 10_000 && facts.log.holes.is_empty());
 }
+
+#[test]
+fn a_store_of_another_broker_with_delay_levels_of_its_own_is_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = StoreConfig { delay_levels: "7s 9s".parse().unwrap(), ..small(dir.path()) };
+    let store = Store::open(config).unwrap();
+    for level in 1..=2u32 {
+        let properties = format!("DELAY\x01{level}\x02");
+        let delayed = record("SCHEDULE_TOPIC_XXXX", level - 1, b"later");
+        store.append(&NewRecord { properties: properties.as_bytes(), ..delayed }).unwrap();
+    }
+    settle(&store);
+    store.shutdown().unwrap();
+    assert_sound(dir.path());
+}
