@@ -76,7 +76,7 @@ impl Broker {
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
         shared.sample(Instant::now());
-        let config = &shared.config;
+        let config = &shared.config();
         let processor = Arc::new(Processor(shared.clone()));
         // Before the first request: one may wait for what only the listener hears of.
         let (listener, failed) = Listener::new(&shared);
@@ -318,7 +318,7 @@ fn start_services(shared: &Arc<Shared>) -> Services {
 
 /// Starts the registration; returns the announced address.
 fn register(shared: &Arc<Shared>, services: &Services) -> String {
-    let config = &shared.config;
+    let config = &shared.config();
     let Some(advertised) = shared.advertised() else { return String::new() };
     let broker_addr = advertised.address();
     if !config.name_servers.is_empty() {

@@ -26,32 +26,39 @@ pub struct Endpoint<'a> {
 }
 
 /// The configuration as text by key, in the words of the process that read it.
-#[derive(Clone)]
-pub struct Describe(Arc<Lines>);
+pub trait ConfigText: fmt::Debug + Send + Sync {
+    /// Keys and values of a broker with this configuration that is reached there.
+    fn lines(&self, config: &BrokerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)>;
 
-type Lines = dyn Fn(&Endpoint<'_>) -> Vec<(&'static str, String)> + Send + Sync;
-
-impl Describe {
-    /// Answers with the keys and values of `lines`.
-    pub fn new(lines: impl Fn(&Endpoint<'_>) -> Vec<(&'static str, String)> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(lines))
-    }
-
-    /// Keys and values of a broker that is reached there.
-    pub(crate) fn lines(&self, endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
-        (self.0)(endpoint)
-    }
+    /// The configuration with the changes of a text of `key=value` lines.
+    ///
+    /// # Errors
+    /// One of the changes cannot be made while the broker runs; then none is.
+    fn changed(&self, config: &BrokerConfig, text: &str) -> Result<BrokerConfig, SettingError>;
 }
 
-impl Default for Describe {
-    fn default() -> Self {
-        Self::new(|_| Vec::new())
-    }
+/// Why a running broker keeps its configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// A key that is read at start only, or one that there is not.
+    #[error("{0}")]
+    Fixed(String),
+    /// A value that is none of its key's, or a text that is malformed.
+    #[error("{0}")]
+    Value(String),
 }
 
-impl fmt::Debug for Describe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Describe").finish_non_exhaustive()
+/// The text of a broker that was started without one: no key has a name.
+#[derive(Debug)]
+struct NoText;
+
+impl ConfigText for NoText {
+    fn lines(&self, _config: &BrokerConfig, _endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    fn changed(&self, _config: &BrokerConfig, _text: &str) -> Result<BrokerConfig, SettingError> {
+        Err(SettingError::Fixed("this broker was started without keys".to_owned()))
     }
 }
 
@@ -174,7 +181,7 @@ pub struct BrokerConfig {
     /// `serverChannelMaxIdleTimeSeconds`, default 120 s.
     pub idle_timeout: Duration,
     /// Writes what GET_BROKER_CONFIG answers; default nothing.
-    pub describe: Describe,
+    pub text: Arc<dyn ConfigText>,
 }
 
 impl Default for BrokerConfig {
@@ -233,7 +240,7 @@ impl Default for BrokerConfig {
             max_frame_bytes: 16 << 20,
             max_connections: 65_536,
             idle_timeout: Duration::from_secs(120),
-            describe: Describe::default(),
+            text: Arc::new(NoText),
         }
     }
 }

@@ -99,13 +99,13 @@ impl Figures {
         self.add("started_at", Unit::UnixMillis, Value::Time(shared.started_at_ms));
         self.add("uptime", Unit::Seconds, Value::Count(shared.stats.uptime().as_secs()));
         self.add("held_pulls", Unit::Requests, Value::Count(shared.held.count_for_messages() as u64));
-        if let Some(memory) = &shared.config.memory {
+        if let Some(memory) = &shared.config().memory {
             self.add("peer_memory", Unit::Bytes, Value::Count(memory.used_bytes() as u64));
             self.add("peer_memory_limit", Unit::Bytes, Value::Count(memory.limit_bytes() as u64));
             let closed = Value::Count(memory.closed_connections());
             self.add("peers_closed_for_memory_total", Unit::Connections, closed);
         }
-        self.add("held_pulls_limit", Unit::Requests, Value::Count(shared.config.max_held_pulls as u64));
+        self.add("held_pulls_limit", Unit::Requests, Value::Count(shared.config().max_held_pulls as u64));
     }
 
     fn add_traffic(&mut self, shared: &Shared, now: Instant) {

@@ -44,7 +44,7 @@ mod transaction;
 mod waiting;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, DEFAULT_PORT, Describe, Endpoint};
+pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, SettingError};
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
 pub use error::BrokerError;

@@ -11,6 +11,7 @@ use rocketpy_protocol::header::HeaderError;
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
+use crate::SettingError;
 use crate::table::offset::CommitError;
 
 /// Why a request is not done, with the facts that its remark names. None of them leaves anything stored.
@@ -19,6 +20,10 @@ pub(crate) enum Refusal {
     // What the request itself says.
     #[error(transparent)]
     Header(#[from] HeaderError),
+    #[error("the body must be UTF-8 lines of key=value")]
+    NotText,
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     #[error("the body of {request} cannot be decoded: {reason}")]
     Body { request: &'static str, reason: String },
     #[error(transparent)]
@@ -146,6 +151,8 @@ pub(crate) enum Refusal {
     BroadcastDisabled { group: String },
     #[error("consumer group {group} may not read topic {topic} (forbiddenTable of subscriptionGroup.json)")]
     ReadForbidden { group: String, topic: String },
+    #[error("{limit} topics are forbidden to groups; allow one first (UPDATE_AND_GET_GROUP_FORBIDDEN)")]
+    TooMuchForbidden { limit: usize },
     #[error(
         "consumer group {group} has no live member; send a heartbeat first, or pull with a subscription of its own"
     )]
@@ -248,6 +255,7 @@ impl Refusal {
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
             | Self::BroadcastDisabled { .. }
+            | Self::Setting(SettingError::Fixed(_))
             | Self::ReadForbidden { .. } => response::NO_PERMISSION,
             Self::TooManyHeld { .. }
             | Self::HeldBytes { .. }
@@ -266,11 +274,13 @@ impl Refusal {
             Self::NoOffset { .. } => response::QUERY_NOT_FOUND,
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
             Self::MemberSilent { .. } => response::CONSUME_MSG_TIMEOUT,
+            Self::NotText | Self::Setting(SettingError::Value(_)) => response::INVALID_PARAMETER,
             Self::Store(_)
             | Self::Config(_)
             | Self::TableFull { .. }
             | Self::TooManyTopics { .. }
             | Self::TooManyGroups { .. }
+            | Self::TooMuchForbidden { .. }
             | Self::FilterType { .. }
             | Self::ClassFilter { .. }
             | Self::ProducerOffline { .. }

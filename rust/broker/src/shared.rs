@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_filter::MessageFilter;
@@ -44,7 +45,8 @@ const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
 /// Everything that the requests and services of one broker share.
 #[derive(Debug)]
 pub(crate) struct Shared<D: Disk = RealDisk> {
-    pub(crate) config: BrokerConfig,
+    /// As it is now: some of it may change while the broker runs.
+    config: ArcSwap<BrokerConfig>,
     pub(crate) store: Arc<Store<D>>,
     pub(crate) topics: Arc<TopicTable>,
     pub(crate) groups: GroupTable,
@@ -85,6 +87,7 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     /// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
     last_filter: Mutex<LastFilter>,
     setting_retention: Mutex<()>,
+    setting_config: Mutex<()>,
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
     registrar: OnceLock<Registrar>,
@@ -173,10 +176,29 @@ impl<D: Disk> Shared<D> {
             unique_keys,
             advertised: OnceLock::new(),
             registrar: OnceLock::new(),
-            config,
+            config: ArcSwap::from_pointee(config),
+            setting_config: Mutex::default(),
         };
         shared.set_topic_retention().map_err(BrokerError::from)?;
         Ok(shared)
+    }
+
+    /// The configuration as it is now.
+    pub(crate) fn config(&self) -> Guard<Arc<BrokerConfig>> {
+        self.config.load()
+    }
+
+    /// Takes the changes of a text of `key=value` lines, all or none; the configuration of before and the new one.
+    ///
+    /// # Errors
+    /// A key may not change while the broker runs, or its value is none of its values.
+    pub(crate) fn change_config(&self, text: &str) -> Result<[Arc<BrokerConfig>; 2], Refusal> {
+        let _one_at_a_time = self.setting_config.lock();
+        let before = self.config.load_full();
+        let after = Arc::new(before.text.changed(&before, text)?);
+        self.store.set_retention(after.store.retention.clone())?;
+        self.config.store(after.clone());
+        Ok([before, after])
     }
 
     /// Tells the store how long messages of each topic stay readable.
@@ -199,7 +221,7 @@ impl<D: Disk> Shared<D> {
     }
 
     pub(crate) fn store_host(&self) -> SocketAddr {
-        self.advertised.get().map_or(self.config.listen, |advertised| advertised.store_host)
+        self.advertised.get().map_or(self.config().listen, |advertised| advertised.store_host)
     }
 
     pub(crate) fn set_registrar(&self, registrar: Registrar) {
@@ -213,7 +235,7 @@ impl<D: Disk> Shared<D> {
 
     /// What clients may do here: as configured, and no more than the role allows.
     pub(crate) fn permission(&self) -> i32 {
-        self.config.broker_permission & self.role.get().permission()
+        self.config().broker_permission & self.role.get().permission()
     }
 
     /// Changes the role, and tells every name server.
@@ -252,7 +274,7 @@ impl<D: Disk> Shared<D> {
     /// # Errors
     /// The expression is longer than filters may be.
     pub(crate) fn check_filter(&self, expression: &str) -> Result<(), Refusal> {
-        let (size_bytes, limit_bytes) = (expression.len(), self.config.max_filter_bytes);
+        let (size_bytes, limit_bytes) = (expression.len(), self.config().max_filter_bytes);
         if size_bytes > limit_bytes {
             return Err(Refusal::FilterTooLong { size_bytes, limit_bytes });
         }

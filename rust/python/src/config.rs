@@ -80,7 +80,7 @@ fn row(key: &'static Key, config: &ServerConfig) -> ConfigKey {
         source: match origin {
             Origin::File(path) => Some(path.display().to_string()),
             Origin::Environment(name) => Some(name.clone()),
-            Origin::Default | Origin::CommandLine => None,
+            Origin::Default | Origin::CommandLine | Origin::Request => None,
         },
     }
 }

@@ -13,7 +13,8 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 use tracing::{error, info, warn};
 
-use crate::{ServerConfig, ServerError, address, config, limits, log_files};
+use crate::config::Keys;
+use crate::{ServerConfig, ServerError, address, limits, log_files};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
 const REGISTER_WAIT: Duration = Duration::from_secs(2);
@@ -143,7 +144,7 @@ impl Process {
         }
         config.broker.listen =
             address::listen(&config.host, config.port.unwrap_or(rocketpy_broker::DEFAULT_PORT))?;
-        config.broker.describe = config::describe(&config);
+        config.broker.text = Arc::new(Keys::of(&config));
         let policy = config.broker.store.on_failed_flush;
         let broker = Arc::new(Broker::start(config.broker).await?);
         self.take_ready_file(config.ready_file)?;

@@ -142,7 +142,8 @@ impl<D: Disk> Delays<D> {
 pub(crate) fn write_at_stop(shared: &Shared<impl Disk>) {
     let store = &shared.store;
     if shared.delays.state.lock().progress.is_ahead()
-        && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
+        && let Err(error) =
+            store.wait_flushed(store.max_physical_offset(), shared.config().sync_flush_timeout)
     {
         error!(%error, "copies of delayed messages are not durable at the stop, they may be delivered again");
     }

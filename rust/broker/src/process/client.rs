@@ -145,7 +145,7 @@ fn enter_consumer(
     heard: &mut Heard,
 ) -> Result<(), Refusal> {
     consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
-    let found = match shared.groups.get_or_create(&consumer.group_name) {
+    let found = match shared.groups.get_or_create(&consumer.group_name, &shared.config()) {
         Ok(found) => found,
         // The client learns it from the answers to its pulls.
         Err(Refusal::NoGroup { group }) => {
@@ -215,7 +215,7 @@ fn create_retry_topic(
 /// heartbeat, finds no member, and would wait 20 s for its next rebalance. Members rebalance by themselves as well, which repairs
 /// a lost notice.
 fn notify(shared: &Shared, group: &str) {
-    let is_wanted = shared.config.notify_consumer_ids_changed
+    let is_wanted = shared.config().notify_consumer_ids_changed
         && !shared.clients.is_broadcasting(group)
         && shared.groups.get(group).is_none_or(|group| group.notify_consumer_ids_changed_enable);
     if !is_wanted {
@@ -239,7 +239,7 @@ pub(super) fn disconnected(shared: &Shared, connection_id: u64) {
 
 /// Closes connections whose clients have not sent a heartbeat for too long.
 pub(crate) fn expire(shared: &Shared) {
-    for connection in shared.clients.silent(shared.config.client_expiry) {
+    for connection in shared.clients.silent(shared.config().client_expiry) {
         warn!(peer = %connection.peer(), "client without heartbeat taken out of its groups");
         disconnected(shared, connection.id());
         connection.close();
@@ -320,7 +320,7 @@ fn lock_request(request: &Command) -> Result<LockBatchRequestBody, Refusal> {
 }
 
 fn is_here(shared: &Shared, queue: &MessageQueue) -> bool {
-    *queue.broker_name == *shared.config.broker_name
+    *queue.broker_name == *shared.config().broker_name
         && shared.topics.get(&queue.topic).is_some_and(|topic| queue.queue_id < topic.queues())
 }
 

@@ -97,11 +97,11 @@ pub(crate) async fn end_half(
     let header = EndTransactionRequestHeader::read(&request.ext)?;
     let permission = shared.role.get().permission(); // what was begun may be ended where new messages are refused
     if permission & perm::WRITE == 0 {
-        return Err(Refusal::BrokerNotWritable { broker: shared.config.broker_name.clone(), permission });
+        return Err(Refusal::BrokerNotWritable { broker: shared.config().broker_name.clone(), permission });
     }
     let offset = header.commit_log_offset;
     let record = RecordView::parse(bytes).map_err(|_| Refusal::NoMessageAt { offset })?;
-    let timeout_ms = millis(shared.config.transaction_timeout);
+    let timeout_ms = millis(shared.config().transaction_timeout);
     let is_late = || {
         let immune = immunity_ms(&record, timeout_ms);
         immune.is_some_and(|immune_ms| shared.store.now_ms().saturating_sub(record.stored_at_ms) > immune_ms)

@@ -63,7 +63,8 @@ pub(super) fn consume_directly(Call { shared, request, .. }: Call<'_>, reply: Re
         let (store, at) = (owner.store.clone(), place.physical_offset);
         let record = aside(move || store.record_at(at)).await?;
         let record = record.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
-        let broker_name = Some(owner.config.broker_name.as_str());
+        let config = owner.config();
+        let broker_name = Some(config.broker_name.as_str());
         let header = ConsumeMessageDirectlyResultRequestHeader { broker_name, ..header };
         let question = Command::request(request::CONSUME_MESSAGE_DIRECTLY, &header).with_body(record);
         ask(&owner, &member, question).await

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, name};
-use rocketpy_protocol::body::{ConsumeStats, GroupList, OffsetWrapper};
+use rocketpy_protocol::body::{ConsumeStats, GroupForbidden, GroupList, OffsetWrapper};
 use rocketpy_protocol::header::{
     DeleteSubscriptionGroupRequestHeader, GetAllSubscriptionGroupRequestHeader,
     GetAllSubscriptionGroupResponseHeader, GetConsumeStatsRequestHeader, Header,
-    QueryTopicConsumeByWhoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader, UpdateGroupForbiddenRequestHeader,
 };
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
@@ -91,6 +91,36 @@ pub(super) fn delete(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     });
 }
 
+/// UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic, after a change of it if the request says so.
+pub(super) fn forbid(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let wanted =
+        UpdateGroupForbiddenRequestHeader::read(&request.ext).map_err(Refusal::from).and_then(|header| {
+            let (group, topic) = (header.group.to_owned(), header.topic.to_owned());
+            if shared.groups.get(&group).is_none() {
+                return Err(Refusal::NoGroup { group });
+            }
+            if shared.topics.get(&topic).is_none() {
+                return Err(Refusal::NoTopic { topic });
+            }
+            let changed =
+                header.readable.map(|readable| shared.groups.set_readable(&group, &topic, readable));
+            Ok((group, topic, changed.transpose()?))
+        });
+    let (group, topic, changed) = match wanted {
+        Ok(wanted) => wanted,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    let owner = shared.clone();
+    answer_later(shared, reply, async move {
+        let readable = !owner.groups.is_read_forbidden(&group, &topic);
+        if let Some(written) = changed {
+            on_disk(written).await?;
+            info!(group, topic, readable, "topic forbidden to a group, or allowed again");
+        }
+        Ok(success_json(&GroupForbidden { group, topic, readable }))
+    });
+}
+
 /// GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
 pub(super) fn all(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = GetAllSubscriptionGroupRequestHeader::read(&request.ext)?;
@@ -122,7 +152,7 @@ pub(super) fn consume_stats(Call { shared, connection, request }: Call<'_>) -> A
         let name: Arc<str> = topic.as_str().into();
         for queue_id in 0..config.read_queues {
             let progress = progress(shared, group, &topic, queue_id)?;
-            let broker_name = shared.config.broker_name.as_str().into();
+            let broker_name = shared.config().broker_name.as_str().into();
             stats.offset_table.insert(MessageQueue { topic: name.clone(), broker_name, queue_id }, progress);
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
             return Err(Refusal::Value { field, wanted, value: other.to_owned() });
         }
     };
-    let config = &shared.config;
+    let config = &shared.config();
     let wanted =
         if is_unique { config.default_query_max } else { u32::try_from(header.max_num).unwrap_or(0) };
     let limits = ReadLimits { max_messages: wanted.min(config.query_max), max_bytes: QUERY_BYTES };

@@ -48,7 +48,7 @@ pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Opti
     // The length of the filter first: a group may have to be made, and the request waits for it.
     let found = check_broker(shared, request.code)
         .and_then(|()| check_length(shared, &header))
-        .and_then(|()| shared.groups.get_or_create(header.consumer_group));
+        .and_then(|()| shared.groups.get_or_create(header.consumer_group, &shared.config()));
     let checked = match found {
         Ok(FoundGroup { written: Some(written), .. }) => {
             pull_once_made(shared, written, request, reply);
@@ -169,7 +169,7 @@ fn moved(pull: &Pull, to: i64, Readable { min, max }: Readable, why: &str) -> Re
 
 fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration {
     let asked = Duration::from_millis(header.suspend_timeout_millis.max(0).unsigned_abs()).min(MAX_HOLD);
-    if shared.config.long_polling { asked } else { asked.min(shared.config.short_polling) }
+    if shared.config().long_polling { asked } else { asked.min(shared.config().short_polling) }
 }
 
 /// Answers a pull that was held.
@@ -207,7 +207,7 @@ fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
 
 /// Whether this broker serves such pulls.
 fn check_broker(shared: &Shared, code: i32) -> Result<(), Refusal> {
-    let config = &shared.config;
+    let config = &shared.config();
     let permission = shared.permission();
     if permission & perm::READ == 0 {
         let broker = config.broker_name.clone();
@@ -254,7 +254,7 @@ fn check(
 }
 
 fn limits(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> ReadLimits {
-    let config = &shared.config;
+    let config = &shared.config();
     let asked =
         header.max_msg_bytes.filter(|bytes| *bytes > 0).map_or(DEFAULT_MAX_BYTES, |bytes| bytes as usize);
     let messages = usize::try_from(header.max_msg_nums).unwrap_or(0).clamp(1, config.max_transfer_messages);

@@ -77,8 +77,8 @@ async fn store(
 
 /// The handle of a message that waits here.
 fn checked(shared: &Shared, header: &RecallMessageRequestHeader<'_>) -> Result<RecallHandle, Refusal> {
-    let broker = &shared.config.broker_name;
-    if !shared.config.recalls {
+    let broker = &shared.config().broker_name;
+    if !shared.config().recalls {
         return Err(Refusal::RecallsOff { broker: broker.clone() });
     }
     let text = header.recall_handle;
@@ -96,7 +96,7 @@ fn checked(shared: &Shared, header: &RecallMessageRequestHeader<'_>) -> Result<R
     if wait_ms <= 0 {
         return Err(bad(text, "its time is over"));
     }
-    if u128::from(wait_ms.unsigned_abs()) > shared.config.max_timer_delay.as_millis() {
+    if u128::from(wait_ms.unsigned_abs()) > shared.config().max_timer_delay.as_millis() {
         return Err(bad(text, "its time is further away than timerMaxDelaySec"));
     }
     Ok(handle)

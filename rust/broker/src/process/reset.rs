@@ -42,7 +42,7 @@ pub(super) fn reset(Call { shared, request, .. }: Call<'_>, reply: Reply) {
             targets(&looker, &header)
         });
         let targets = targets.await?;
-        if !owner.config.server_side_reset {
+        if !owner.config().server_side_reset {
             return tell_members(&owner, &header, targets, request.language);
         }
         let mut writes = Vec::new();
@@ -62,7 +62,7 @@ pub(super) fn reset(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 
 fn table(shared: &Shared, topic: &str, targets: Vec<(u32, i64)>) -> ResetOffsetBody {
     let (topic, broker_name): (Arc<str>, Arc<str>) =
-        (topic.into(), shared.config.broker_name.as_str().into());
+        (topic.into(), shared.config().broker_name.as_str().into());
     let queue = |queue_id| MessageQueue { topic: topic.clone(), broker_name: broker_name.clone(), queue_id };
     let offset_table = targets.into_iter().map(|(queue_id, offset)| (queue(queue_id), offset)).collect();
     ResetOffsetBody { offset_table }

@@ -126,6 +126,7 @@ request_table! {
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => Route::Replies(group::put);
     DELETE_SUBSCRIPTIONGROUP => Route::Replies(group::delete);
     GET_ALL_SUBSCRIPTIONGROUP_CONFIG => answers(group::all);
+    UPDATE_AND_GET_GROUP_FORBIDDEN => Route::Replies(group::forbid);
     GET_CONSUME_STATS => surveys_once_dispatched(group::consume_stats);
     QUERY_TOPIC_CONSUME_BY_WHO => answers(group::of_topic);
 
@@ -138,6 +139,7 @@ request_table! {
     GET_ALL_CONSUMER_OFFSET => answers(whole::consumer_offsets);
     GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
     GET_BROKER_CONFIG => answers(|call| state::config(call.shared));
+    UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
     GET_BROKER_RUNTIME_INFO => answers(|call| state::runtime_info(call.shared));
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
         call.shared.store.delete_expired();
@@ -156,8 +158,6 @@ request_table! {
     GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.shared));
 
     // What is not there yet.
-    UPDATE_BROKER_CONFIG
-        => refused("the configuration is read at start; change it there and restart");
     QUERY_BROKER_OFFSET
     | UPDATE_AND_CREATE_TOPIC_LIST
     | GET_TOPIC_CONFIG_LIST
@@ -175,7 +175,6 @@ request_table! {
     | GET_BROKER_CONSUME_STATS
     | QUERY_CONSUME_QUEUE
     | GET_SUBSCRIPTIONGROUP_CONFIG
-    | UPDATE_AND_GET_GROUP_FORBIDDEN
     | CHECK_ROCKSDB_CQ_WRITE_PROGRESS
     | EXPORT_ROCKSDB_CONFIG_TO_JSON
     | QUERY_ASSIGNMENT

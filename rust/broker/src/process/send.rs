@@ -99,8 +99,8 @@ pub(super) fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Respo
         transaction_id: unique_key,
         batch_uniq_id: None, // of inner-batch queues: with it, Java reports one id for a whole batch
         recall_handle: recall_handle.as_deref(),
-        region: Some(&shared.config.region_id),
-        trace_on: Some(if shared.config.trace_on { "true" } else { "false" }),
+        region: Some(&shared.config().region_id),
+        trace_on: Some(if shared.config().trace_on { "true" } else { "false" }),
     };
     let mut command = respond(response::SUCCESS);
     header.write(&mut command.ext);
@@ -111,12 +111,12 @@ pub(super) fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Respo
 fn recall_handle(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Option<RecallHandle> {
     let unique_key = stored.unique_key.as_deref()?;
     // The names stand in it with spaces between.
-    if !shared.config.recalls || unique_key.contains(' ') {
+    if !shared.config().recalls || unique_key.contains(' ') {
         return None;
     }
     Some(RecallHandle {
         topic: topic.to_owned(),
-        broker_name: shared.config.broker_name.clone(),
+        broker_name: shared.config().broker_name.clone(),
         deliver_at_ms: stored.due_at_ms?,
         unique_key: unique_key.to_owned(),
     })

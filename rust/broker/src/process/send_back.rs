@@ -64,7 +64,7 @@ pub(crate) async fn take_back(
     record: Result<Bytes, Refusal>,
 ) -> Result<AckCondition, Refusal> {
     let header = ConsumerSendMsgBackRequestHeader::read(&request.ext)?;
-    let found = shared.groups.get_or_create(header.group)?;
+    let found = shared.groups.get_or_create(header.group, &shared.config())?;
     on_disk(found.written).await?;
     let group = found.group;
     check_writable(shared)?;

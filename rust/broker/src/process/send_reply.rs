@@ -161,7 +161,7 @@ async fn store(
     request: &Command,
     answer: &mut Command,
 ) {
-    if shared.config.store_replies {
+    if shared.config().store_replies {
         let message = NewMessage { is_batch: false, ..send::message(header, sender, request) };
         match put_and_make(shared, Origin::Client, &message).await {
             Ok(stored) => {
@@ -181,8 +181,8 @@ async fn store(
         transaction_id: None,
         batch_uniq_id: None,
         recall_handle: None,
-        region: Some(&shared.config.region_id),
-        trace_on: Some(if shared.config.trace_on { "true" } else { "false" }),
+        region: Some(&shared.config().region_id),
+        trace_on: Some(if shared.config().trace_on { "true" } else { "false" }),
     };
     header.write(&mut answer.ext);
 }

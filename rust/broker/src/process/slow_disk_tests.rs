@@ -331,7 +331,7 @@ async fn pulls_count_in_the_budget_while_they_wait_for_a_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_with_a_long_filter_makes_no_group() {
     let fixture = Fixture::start().await;
-    let long = "x".repeat(fixture.shared.config.max_filter_bytes + 1);
+    let long = "x".repeat(fixture.shared.config().max_filter_bytes + 1);
     let refused = fixture.call(&fixture.client, pull_with("made", flag::SUBSCRIPTION, &long)).await;
     assert_eq!(refused.code, response::SUBSCRIPTION_PARSE_FAILED, "{:?}", refused.remark);
     assert!(fixture.shared.groups.get("made").is_none());

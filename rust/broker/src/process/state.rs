@@ -10,28 +10,32 @@ use rocketpy_protocol::body::{KvTable, TimerMetrics, TimingCount};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::GetBrokerConfigResponseHeader;
 use rocketpy_protocol::json;
-use rocketpy_remoting::Response;
+use rocketpy_remoting::{Reply, Response};
+use tracing::info;
 
 use super::runtime_info;
-use crate::Endpoint;
-use crate::call::{Answer, response as respond, success_json};
+use crate::call::{Answer, Call, answer_later, on_disk, response as respond, success_json};
 use crate::figures::Figures;
+use crate::refusal::Refusal;
 use crate::shared::Shared;
+use crate::table::topic::TopicChange;
+use crate::{BrokerConfig, Endpoint};
 
 /// GET_BROKER_CONFIG: Java properties text.
 pub(super) fn config(shared: &Shared) -> Answer {
     let mut text = String::new();
+    let config = shared.config();
     let (host, port) = match shared.advertised() {
         Some(advertised) => (advertised.host.as_str(), advertised.port),
-        None => ("", shared.config.listen.port()),
+        None => ("", config.listen.port()),
     };
     let endpoint = Endpoint {
-        listen_ip: shared.config.listen.ip(),
+        listen_ip: config.listen.ip(),
         port,
         advertised_host: host,
         broker_id: shared.role.get().broker_id(),
     };
-    for (key, value) in shared.config.describe.lines(&endpoint) {
+    for (key, value) in config.text.lines(&config, &endpoint) {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{key}={value}");
     }
@@ -40,6 +44,29 @@ pub(super) fn config(shared: &Shared) -> Answer {
         .with_header(&GetBrokerConfigResponseHeader { version: &version })
         .with_body(text.into_bytes());
     Ok(command.into())
+}
+
+/// UPDATE_BROKER_CONFIG: Java properties text. A change holds until the next start.
+pub(super) fn update_config(Call { shared, request, connection }: Call<'_>, reply: Reply) {
+    let text = std::str::from_utf8(&request.body).map_err(|_| Refusal::NotText);
+    let changed = text.and_then(|text| shared.change_config(text));
+    let [before, after] = match changed {
+        Ok(changed) => changed,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    info!(peer = %connection.peer(), "configuration changed until the next start");
+    let template = |config: &BrokerConfig| (config.auto_create_topic, config.default_topic_queues);
+    let is_template_new = template(&before) != template(&after);
+    let owner = shared.clone();
+    answer_later(shared, reply, async move {
+        if is_template_new {
+            let changed = owner.topics.set_template(&after)?;
+            let topics = changed.values;
+            on_disk(changed.written).await?;
+            owner.announce(&TopicChange { topics });
+        }
+        Ok(Response::success())
+    });
 }
 
 /// GET_BROKER_RUNTIME_INFO.

@@ -117,7 +117,7 @@ fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
 /// The text is not a topic name, or the topic belongs to the system.
 fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
     name::check_topic(topic)?;
-    if is_system(topic, &shared.config) {
+    if is_system(topic, &shared.config()) {
         return Err(Refusal::SystemTopic { topic: topic.to_owned() });
     }
     Ok(())
@@ -201,7 +201,7 @@ pub(super) fn get(Call { shared, request, .. }: Call<'_>) -> Answer {
 pub(super) fn stats(Call { shared, connection, request }: Call<'_>) -> Answer {
     let header = GetTopicStatsInfoRequestHeader::read(&request.ext)?;
     let topic = existing(shared, header.topic)?;
-    let broker_name: Arc<str> = shared.config.broker_name.as_str().into();
+    let broker_name: Arc<str> = shared.config().broker_name.as_str().into();
     let name: Arc<str> = topic.name.as_str().into();
     let mut offset_table = BTreeMap::new();
     for queue_id in 0..topic.queues() {

@@ -36,7 +36,7 @@ pub(super) fn delay_offsets(Call { shared, .. }: Call<'_>) -> Answer {
 /// GET_SYSTEM_TOPIC_LIST_FROM_BROKER.
 pub(super) fn system_topics(Call { shared, .. }: Call<'_>) -> Answer {
     let (_, topics) = shared.topics.all();
-    let of_system = topics.into_keys().filter(|name| is_system(name, &shared.config));
+    let of_system = topics.into_keys().filter(|name| is_system(name, &shared.config()));
     Ok(success_json(&TopicList {
         broker_addr: None,
         topic_list: of_system.map(|name| name.to_string()).collect(),

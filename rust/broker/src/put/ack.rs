@@ -37,7 +37,8 @@ pub(crate) fn acknowledge(
         let owner = shared.clone();
         return shared.tasks.spawn(async move {
             if let Some(registrar) = owner.registrar() {
-                registrar.taken(&announced, owner.config.announce_wait).await;
+                let within = owner.config().announce_wait;
+                registrar.taken(&announced, within).await;
             }
             acknowledge(&owner, condition, reply, response);
         });
@@ -47,7 +48,7 @@ pub(crate) fn acknowledge(
         return reply.send(response);
     };
     let flushed = || shared.store.flushed_offset();
-    shared.held_sends.hold(end, shared.config.sync_flush_timeout, (reply, response), flushed);
+    shared.held_sends.hold(end, shared.config().sync_flush_timeout, (reply, response), flushed);
     shared.store.request_flush(end);
 }
 

@@ -44,7 +44,7 @@ pub(super) enum Wait {
 pub(super) fn due_later(shared: &Shared<impl Disk>, timer: Timer) -> Result<Option<i64>, Refusal> {
     let now_ms = shared.store.now_ms();
     let due_at_ms = timer.due_at_ms(now_ms)?;
-    let limit = shared.config.max_timer_delay;
+    let limit = shared.config().max_timer_delay;
     match u64::try_from(due_at_ms.saturating_sub(now_ms)) {
         Ok(0) | Err(_) => Ok(None),
         Ok(wait_ms) if u128::from(wait_ms) > limit.as_millis() => {
@@ -130,7 +130,7 @@ fn find_topic(
     if known.is_none() {
         name::check_topic(name).map_err(Refusal::from)?;
     }
-    let is_trace = name == shared.config.trace_topic_name;
+    let is_trace = name == shared.config().trace_topic_name;
     if origin == Origin::Client && system::is_send_denied(name) && !is_trace {
         return Err(Refusal::SendDenied { topic: name.to_owned() }.into());
     }

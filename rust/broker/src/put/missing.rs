@@ -51,7 +51,8 @@ impl Missing {
                 Ok(if change.topics.is_empty() { None } else { shared.announce(&change) })
             }
             Self::Group(group) => {
-                on_disk(shared.groups.get_or_create(&group)?.written).await?;
+                let found = shared.groups.get_or_create(&group, &shared.config())?;
+                on_disk(found.written).await?;
                 Ok(None)
             }
         }

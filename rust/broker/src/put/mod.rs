@@ -142,8 +142,8 @@ fn feature_of(
         (Some(Feature::Transaction), Some(level @ Feature::Level(_))) if message.reconsume_times > 0 => {
             Ok(Some(level))
         }
-        (Some(Feature::Transaction), _) if shared.config.reject_transactions => {
-            Err(Refusal::TransactionsOff { broker: shared.config.broker_name.clone() })
+        (Some(Feature::Transaction), _) if shared.config().reject_transactions => {
+            Err(Refusal::TransactionsOff { broker: shared.config().broker_name.clone() })
         }
         (Some(Feature::Transaction), Some(Feature::Timer(timer))) => {
             due_later(shared, timer)?; // else its commit would be refused
@@ -158,7 +158,7 @@ fn feature_of(
 pub(crate) fn check_writable(shared: &Shared<impl Disk>) -> Result<(), Refusal> {
     let permission = shared.permission();
     if permission & perm::WRITE == 0 {
-        return Err(Refusal::BrokerNotWritable { broker: shared.config.broker_name.clone(), permission });
+        return Err(Refusal::BrokerNotWritable { broker: shared.config().broker_name.clone(), permission });
     }
     Ok(())
 }
@@ -168,7 +168,7 @@ fn check_body(shared: &Shared<impl Disk>, origin: Origin, body: &[u8]) -> Result
     if body.is_empty() {
         return Err(Refusal::NoBody);
     }
-    let limit_bytes = shared.config.max_message_size as usize;
+    let limit_bytes = shared.config().max_message_size as usize;
     if origin == Origin::Client && body.len() > limit_bytes {
         return Err(Refusal::BodyTooLong { size_bytes: body.len(), limit_bytes });
     }

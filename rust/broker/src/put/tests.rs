@@ -99,7 +99,7 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
     }
     let queue = rocketpy_model::MessageQueue {
         topic: "orders".into(),
-        broker_name: shared.config.broker_name.as_str().into(),
+        broker_name: shared.config().broker_name.as_str().into(),
         queue_id: 0,
     };
     drop(shared.queue_locks.lock("group", "client", vec![queue], std::time::Instant::now()).unwrap());

@@ -22,7 +22,7 @@ pub(crate) struct HeldRequestWatch {
 
 impl HeldRequestWatch {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let next_scan = Mutex::new(Instant::now() + shared.config.scan_held_pulls_every);
+        let next_scan = Mutex::new(Instant::now() + shared.config().scan_held_pulls_every);
         Self { shared, next_scan }
     }
 }
@@ -42,7 +42,7 @@ impl Service for HeldRequestWatch {
             let now = Instant::now();
             let scans = now >= *self.next_scan.lock();
             if scans {
-                *self.next_scan.lock() = now + self.shared.config.scan_held_pulls_every;
+                *self.next_scan.lock() = now + self.shared.config().scan_held_pulls_every;
             }
             process::held::resume_due(&self.shared, now, scans).await;
         })
@@ -75,7 +75,7 @@ pub(crate) struct ClientExpiry {
 
 impl ClientExpiry {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let pace = Pace::new(Duration::ZERO, shared.config.expire_clients_every);
+        let pace = Pace::new(Duration::ZERO, shared.config().expire_clients_every);
         Self { shared, pace }
     }
 }
@@ -131,7 +131,7 @@ pub(crate) struct OffsetPersistence {
 
 impl OffsetPersistence {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let pace = Pace::new(Duration::ZERO, shared.config.persist_offsets_every);
+        let pace = Pace::new(Duration::ZERO, shared.config().persist_offsets_every);
         Self { shared, pace }
     }
 }

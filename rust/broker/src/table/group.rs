@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rocketpy_env::Disk;
 use rocketpy_model::{GroupConfig, name, system};
 use rocketpy_protocol::body::SubscriptionGroupWrapper;
@@ -22,15 +23,16 @@ use crate::{BrokerConfig, BrokerError};
 #[derive(Debug)]
 pub(crate) struct GroupTable {
     table: NamedTable<GroupConfig>,
-    /// Kept as it was read: only Apache's broker forbids topics to groups (353), and it may open this folder again.
-    forbidden: Arc<Forbidden>,
-    auto_create: bool,
+    /// Seen at once, and on disk with the next write of the table.
+    forbidden: Arc<RwLock<Forbidden>>,
     #[cfg(test)]
     pub(crate) gate: Arc<crate::testing::Gate>,
 }
 
 /// The bit of what a group may not read.
 const READ_FORBIDDEN: i32 = 1 << 2;
+/// Most topics that are forbidden to groups, all groups together.
+const MAX_FORBIDDEN: usize = 10_000;
 
 type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
 
@@ -66,18 +68,17 @@ impl GroupTable {
             groups.entry((*group).into()).or_insert_with(|| Arc::new(GroupConfig::new(*group)));
         }
         let limits = Limits { entries: config.max_groups, refusal: |limit| Refusal::TooManyGroups { limit } };
-        let forbidden = Arc::new(loaded.forbidden_table);
+        let forbidden = Arc::new(RwLock::new(loaded.forbidden_table));
         #[cfg(test)]
         let gate = file.gate.clone();
         let forbidden_of_file = forbidden.clone();
         let save = move |data_version, subscription_group_table| {
-            let forbidden_table = (*forbidden_of_file).clone();
+            let forbidden_table = forbidden_of_file.read().clone();
             file.save(&SubscriptionGroupWrapper { data_version, forbidden_table, subscription_group_table })
         };
         Ok(Self {
             table: NamedTable::new(loaded.data_version, groups, limits, save),
             forbidden,
-            auto_create: config.auto_create_group,
             #[cfg(test)]
             gate,
         })
@@ -92,20 +93,50 @@ impl GroupTable {
     /// # Source
     /// docs/reference/store-format.md 1.4: the bits of `forbiddenTable`.
     pub(crate) fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
-        let forbidden = self.forbidden.get(group).and_then(|topics| topics.get(topic));
-        forbidden.is_some_and(|bits| bits & READ_FORBIDDEN != 0)
+        let forbidden = self.forbidden.read();
+        let bits = forbidden.get(group).and_then(|topics| topics.get(topic));
+        bits.is_some_and(|bits| bits & READ_FORBIDDEN != 0)
     }
 
-    /// The group's configuration. A missing group is created when the broker may do so (`autoCreateSubscriptionGroup`).
+    /// Forbids the group to read the topic, or allows it again.
+    ///
+    /// # Errors
+    /// Too much is forbidden, or the table cannot be written.
+    pub(crate) fn set_readable(
+        &self,
+        group: &str,
+        topic: &str,
+        is_readable: bool,
+    ) -> Result<Option<Written>, Refusal> {
+        let mut forbidden = self.forbidden.write();
+        if is_readable {
+            let Some(topics) = forbidden.get_mut(group) else { return Ok(None) };
+            if let Some(bits) = topics.get_mut(topic) {
+                *bits &= !READ_FORBIDDEN;
+            }
+            topics.retain(|_, bits| *bits != 0);
+            forbidden.retain(|_, topics| !topics.is_empty());
+        } else {
+            if forbidden.values().map(BTreeMap::len).sum::<usize>() >= MAX_FORBIDDEN {
+                return Err(Refusal::TooMuchForbidden { limit: MAX_FORBIDDEN });
+            }
+            *forbidden.entry(group.to_owned()).or_default().entry(topic.to_owned()).or_default() |=
+                READ_FORBIDDEN;
+        }
+        drop(forbidden);
+        self.persist()
+    }
+
+    /// The group's configuration. A missing group is created when the broker may do so now.
     ///
     /// # Errors
     /// The name is not a group name, the group is missing and may not be created, or there would be too many.
-    pub(crate) fn get_or_create(&self, group: &str) -> Result<FoundGroup, Refusal> {
+    pub(crate) fn get_or_create(&self, group: &str, config: &BrokerConfig) -> Result<FoundGroup, Refusal> {
         if let Some(group) = self.get(group) {
             return Ok(FoundGroup { group, written: None });
         }
         name::check_group(group)?;
-        if !self.auto_create && !system::is_system_group(group) {
+        if !config.auto_create_group && !system::is_system_group(group) {
             return Err(Refusal::NoGroup { group: group.to_owned() });
         }
         let created = self.table.create(vec![GroupConfig::new(group)])?;
@@ -128,7 +159,7 @@ impl GroupTable {
     /// The whole table, in the form of the file and of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
     pub(crate) fn all(&self) -> SubscriptionGroupWrapper {
         let (data_version, subscription_group_table) = self.table.all();
-        let forbidden_table = (*self.forbidden).clone();
+        let forbidden_table = self.forbidden.read().clone();
         SubscriptionGroupWrapper { data_version, forbidden_table, subscription_group_table }
     }
 

@@ -127,6 +127,11 @@ impl TopicTable {
         self.table.update(name, make)
     }
 
+    /// Makes new topics as the configuration says now.
+    pub(crate) fn set_template(&self, config: &BrokerConfig) -> Result<Changed<TopicConfig>, Refusal> {
+        self.update(system::TEMPLATE_TOPIC, |_| Ok(template(config)))
+    }
+
     /// Removes the topic; `None` when there is none.
     pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
         self.table.remove(name)
@@ -162,10 +167,7 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
             .with_perm(Permission(perm::INHERIT)),
     ];
     if config.auto_create_topic {
-        topics.push(
-            TopicConfig::new(system::TEMPLATE_TOPIC, config.default_topic_queues)
-                .with_perm(Permission::READ_WRITE_INHERIT),
-        );
+        topics.push(template(config));
     }
     if config.trace_topic {
         topics.push(TopicConfig::new(&config.trace_topic_name, 1));
@@ -188,10 +190,14 @@ fn add_system_topics(topics: &mut HashMap<Arc<str>, Arc<TopicConfig>>, config: &
         topics.insert(topic.name.as_str().into(), Arc::new(topic));
     }
     if !config.auto_create_topic && topics.contains_key(system::TEMPLATE_TOPIC) {
-        // It stays as a plain topic, because name servers and clients know it.
-        let topic = TopicConfig::new(system::TEMPLATE_TOPIC, config.default_topic_queues);
-        topics.insert(system::TEMPLATE_TOPIC.into(), Arc::new(topic));
+        topics.insert(system::TEMPLATE_TOPIC.into(), Arc::new(template(config)));
     }
+}
+
+/// The topic that others are made from. Where none are, it stays as a plain topic, because name servers and clients know it.
+fn template(config: &BrokerConfig) -> TopicConfig {
+    let topic = TopicConfig::new(system::TEMPLATE_TOPIC, config.default_topic_queues);
+    if config.auto_create_topic { topic.with_perm(Permission::READ_WRITE_INHERIT) } else { topic }
 }
 
 fn bound_queues(topic: &mut TopicConfig) {

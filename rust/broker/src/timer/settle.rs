@@ -95,7 +95,8 @@ pub(crate) fn deliver_at_stop(shared: &Arc<Shared<impl Disk>>, runtime: &Handle)
 pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
     let store = &shared.store;
     if shared.timers.state.lock().kept.is_ahead()
-        && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
+        && let Err(error) =
+            store.wait_flushed(store.max_physical_offset(), shared.config().sync_flush_timeout)
     {
         error!(%error, "copies of timer messages are not durable at the stop, they may be delivered again");
     }

@@ -50,7 +50,7 @@ pub(super) fn round(
     runtime: &Handle,
 ) -> Result<Option<i64>, StoreError> {
     let transactions = &shared.transactions;
-    let interval_ms = millis(shared.config.transaction_check_interval);
+    let interval_ms = millis(shared.config().transaction_check_interval);
     let (mut at, mut due_at_ms, mut looks) = (transactions.state.lock().next, None::<i64>, 0);
     loop {
         at = transactions.state.lock().over_from(at);
@@ -93,7 +93,7 @@ fn look(
     runtime: &Handle,
 ) -> Result<Look, StoreError> {
     let half = entry.queue_offset;
-    let interval_ms = millis(shared.config.transaction_check_interval);
+    let interval_ms = millis(shared.config().transaction_check_interval);
     let checked = {
         let state = shared.transactions.state.lock();
         if state.is_over(half) {
@@ -115,7 +115,7 @@ fn look(
         lose(shared, half, half + 1);
         return Ok(Look::Nothing);
     };
-    let timeout_ms = millis(shared.config.transaction_timeout);
+    let timeout_ms = millis(shared.config().transaction_timeout);
     let own_ms = immunity_ms(&record, timeout_ms);
     let wait_ms = own_ms.unwrap_or(timeout_ms);
     let age_ms = at_ms.saturating_sub(record.stored_at_ms);
@@ -124,8 +124,8 @@ fn look(
         return Ok(if own_ms.is_some() { Look::Due(next_ms) } else { Look::Young(next_ms) });
     }
     let times = checked.map_or_else(|| stored_times(&record), |checked| checked.times);
-    let kept_ms = millis(shared.config.store.retention.reserved_time);
-    if times >= shared.config.transaction_check_max || age_ms > kept_ms.max(wait_ms) {
+    let kept_ms = millis(shared.config().store.retention.reserved_time);
+    if times >= shared.config().transaction_check_max || age_ms > kept_ms.max(wait_ms) {
         give_up(shared, &record, half, runtime);
     } else {
         let times = times + u32::from(ask(shared, &record));
@@ -189,7 +189,7 @@ fn question(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> Option<Comma
         msg_id: record.unique_key(),
         transaction_id: record.property(property::TRANSACTION_ID).or_else(|| record.unique_key()),
         offset_msg_id: Some(&offset_msg_id),
-        broker_name: Some(&shared.config.broker_name),
+        broker_name: Some(&shared.config().broker_name),
     };
     Some(Command::request(request::CHECK_TRANSACTION_STATE, &header).with_body(body))
 }

@@ -76,7 +76,8 @@ pub(crate) fn round(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handl
 pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
     let store = &shared.store;
     if shared.transactions.is_behind()
-        && let Err(error) = store.wait_flushed(store.max_physical_offset(), shared.config.sync_flush_timeout)
+        && let Err(error) =
+            store.wait_flushed(store.max_physical_offset(), shared.config().sync_flush_timeout)
     {
         error!(%error, "marks of transactions are not durable at the stop, they may be asked for again");
     }

@@ -1,8 +1,11 @@
 use rocketpy_model::{GroupConfig, GroupSubscription, MessageQueue};
-use rocketpy_protocol::body::{ConsumeStats, GroupList, SubscriptionGroupWrapper};
+use rocketpy_protocol::body::{
+    ConsumeStats, GroupForbidden, GroupList, MessageModel, SubscriptionGroupWrapper,
+};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     DeleteSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader, QueryTopicConsumeByWhoRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 };
 use rocketpy_protocol::{Command, json};
 
@@ -84,6 +87,60 @@ async fn a_group_is_created_changed_and_deleted() {
     for name in ["a/b", ""] {
         assert_eq!(put(&fixture, &GroupConfig::new(name)).await.code, 29);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_without_broadcast_gives_nothing_to_members_that_broadcast() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let mut member = heartbeat("c", "group", &[("orders", "*", 1)]);
+    member.consumer_data_set[0].message_model = MessageModel::Broadcasting;
+    fixture.heartbeat(&fixture.client, &member).await;
+    let pull = Pull { group: "group", flags: 0, sub_version: 1, ..Pull::new("orders", 0) };
+    assert_eq!(fixture.pull(pull).await.code, 19);
+    let group = GroupConfig { consume_broadcast_enable: false, ..GroupConfig::new("group") };
+    assert_eq!(put(&fixture, &group).await.code, 0);
+    let refused = fixture.pull(pull).await;
+    assert_eq!((refused.code, refused.command.ext.get("forbiddenType")), (16, Some("4")));
+}
+
+/// What the broker says about it, or its code.
+async fn forbid(fixture: &Fixture, group: &str, topic: &str, readable: Option<bool>) -> Result<bool, i32> {
+    let header = UpdateGroupForbiddenRequestHeader { group, topic, readable };
+    let answer = fixture.call(Command::request(request::UPDATE_AND_GET_GROUP_FORBIDDEN, &header)).await;
+    if answer.code != 0 {
+        return Err(answer.code);
+    }
+    let forbidden: GroupForbidden = json::from_slice(&answer.body).unwrap();
+    assert_eq!((forbidden.group.as_str(), forbidden.topic.as_str()), (group, topic));
+    Ok(forbidden.readable)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_forbidden_to_a_group_stays_so_after_a_restart() {
+    let fixture = Fixture::start().await;
+    for topic in ["orders", "payments"] {
+        fixture.create_topic(topic, 1).await;
+    }
+    put(&fixture, &GroupConfig::new("group")).await;
+    assert_eq!(forbid(&fixture, "nobody", "orders", Some(false)).await, Err(26));
+    assert_eq!(forbid(&fixture, "group", "nothing", Some(false)).await, Err(17));
+    assert_eq!(forbid(&fixture, "group", "orders", None).await, Ok(true));
+    assert_eq!(forbid(&fixture, "group", "orders", Some(false)).await, Ok(false));
+
+    let fixture = fixture.restart().await;
+    assert_eq!(forbid(&fixture, "group", "orders", None).await, Ok(false));
+    let pull = Pull { group: "group", ..Pull::new("orders", 0) };
+    let refused = fixture.pull(pull).await;
+    assert_eq!((refused.code, refused.command.ext.get("forbiddenType")), (16, Some("5")));
+    assert_eq!(fixture.pull(Pull { topic: "payments", ..pull }).await.code, 19);
+    assert_eq!(fixture.pull(Pull { group: "TOOLS_CONSUMER", ..pull }).await.code, 19);
+    assert_eq!(all(&fixture).await.forbidden_table["group"]["orders"], 4);
+
+    assert_eq!(forbid(&fixture, "group", "orders", Some(true)).await, Ok(true));
+    assert_eq!(fixture.pull(pull).await.code, 19);
+    let fixture = fixture.restart().await;
+    assert_eq!(all(&fixture).await.forbidden_table, [].into());
 }
 
 #[tokio::test(flavor = "multi_thread")]

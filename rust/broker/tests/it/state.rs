@@ -1,9 +1,11 @@
-use rocketpy_broker::{Describe, Endpoint};
+use std::sync::Arc;
+
+use rocketpy_broker::{BrokerConfig, ConfigText, Endpoint, SettingError};
 use rocketpy_protocol::body::KvTable;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::{Command, json};
 
-use crate::support::{Fixture, Pull};
+use crate::support::{Fixture, Pull, Send};
 
 async fn runtime(fixture: &Fixture) -> KvTable {
     let answer = fixture.call(Command::bare_request(request::GET_BROKER_RUNTIME_INFO)).await;
@@ -48,18 +50,34 @@ async fn the_runtime_information_has_what_the_tools_read() {
     assert!(table["runtime"].starts_with("[ 0 days"));
 }
 
+/// Two keys, one of which may change.
+#[derive(Debug)]
+struct TwoKeys;
+
+impl ConfigText for TwoKeys {
+    fn lines(&self, config: &BrokerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
+        let Endpoint { listen_ip, port, advertised_host, broker_id } = endpoint;
+        vec![
+            ("brokerId", broker_id.to_string()),
+            ("listenPort", port.to_string()),
+            ("brokerIP1", format!("{advertised_host} {listen_ip}")),
+            ("maxMessageSize", config.max_message_size.to_string()),
+        ]
+    }
+
+    fn changed(&self, config: &BrokerConfig, text: &str) -> Result<BrokerConfig, SettingError> {
+        let Some(value) = text.strip_prefix("maxMessageSize=") else {
+            return Err(SettingError::Fixed(text.to_owned()));
+        };
+        let max_message_size = value.parse().map_err(|_| SettingError::Value(value.to_owned()))?;
+        Ok(BrokerConfig { max_message_size, ..config.clone() })
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn the_configuration_is_told_as_its_reader_describes_it() {
+async fn the_configuration_is_told_and_changed_by_its_reader() {
     let fixture = Fixture::start_with(|config| {
-        config.describe = Describe::new(|endpoint| {
-            let Endpoint { listen_ip, port, advertised_host, broker_id } = endpoint;
-            let id = ("brokerId", broker_id.to_string());
-            vec![
-                id,
-                ("listenPort", port.to_string()),
-                ("brokerIP1", format!("{advertised_host} {listen_ip}")),
-            ]
-        });
+        (config.text, config.max_message_size) = (Arc::new(TwoKeys), 9);
     })
     .await;
     let answer = fixture.call(Command::bare_request(request::GET_BROKER_CONFIG)).await;
@@ -67,5 +85,17 @@ async fn the_configuration_is_told_as_its_reader_describes_it() {
     assert!(answer.ext.get("version").unwrap().contains("counter"));
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     let port = fixture.broker.local_addr().port();
-    assert_eq!(text, format!("brokerId=0\nlistenPort={port}\nbrokerIP1=127.0.0.1 127.0.0.1\n"));
+    let expected =
+        format!("brokerId=0\nlistenPort={port}\nbrokerIP1=127.0.0.1 127.0.0.1\nmaxMessageSize=9\n");
+    assert_eq!(text, expected);
+
+    let update = |text: &'static [u8]| {
+        fixture.call(Command::bare_request(request::UPDATE_BROKER_CONFIG).with_body(text))
+    };
+    for (text, code) in [(b"listenPort=1".as_slice(), 16), (b"maxMessageSize=x", 29), (b"\xff", 29)] {
+        assert_eq!(update(text).await.code, code, "{text:?}");
+    }
+    assert_eq!(fixture.send(Send::new("orders", "ten bytes!")).await.code, 13);
+    assert_eq!(update(b"maxMessageSize=10").await.code, 0);
+    assert_eq!(fixture.send(Send::new("orders", "ten bytes!")).await.code, 0);
 }

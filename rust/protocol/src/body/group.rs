@@ -25,6 +25,18 @@ pub struct SubscriptionGroupList {
     pub group_config_list: Vec<GroupConfig>,
 }
 
+/// Whether a group may read a topic (answer of code 353).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupForbidden {
+    /// The group.
+    pub group: String,
+    /// The topic.
+    pub topic: String,
+    /// Whether the group may read it.
+    pub readable: bool,
+}
+
 /// The committed offsets of all groups (answer of code 43, and the file `config/consumerOffset.json`).
 ///
 /// # Source

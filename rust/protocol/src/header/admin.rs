@@ -47,6 +47,16 @@ header! {
 }
 
 header! {
+    /// Asks whether a group may read a topic, and changes it (code 353).
+    UpdateGroupForbiddenRequestHeader<'a> {
+        group: &'a str = "group",
+        topic: &'a str = "topic",
+        /// Absent: nothing changes.
+        readable: Option<bool> = "readable",
+    }
+}
+
+header! {
     /// Deletes a group (code 207).
     DeleteSubscriptionGroupRequestHeader<'a> {
         group_name: &'a str = "groupName",

@@ -1,17 +1,39 @@
-//! What GET_BROKER_CONFIG answers.
+//! What GET_BROKER_CONFIG answers, and what UPDATE_BROKER_CONFIG changes.
 
-use rocketpy_broker::{Describe, Endpoint};
+use rocketpy_broker::{BrokerConfig, ConfigText, Endpoint, SettingError};
 
-use super::ServerConfig;
 use super::apache::FIXED;
 use super::key::Section;
 use super::keys::KEYS;
 use super::kind::Value;
+use super::{ConfigError, ServerConfig};
 
-/// Hands the broker its configuration as text by key.
-pub(crate) fn describe(config: &ServerConfig) -> Describe {
-    let config = config.clone();
-    Describe::new(move |endpoint| properties(config.clone(), endpoint))
+/// The configuration of the process, but for the broker's: that is as it is now.
+#[derive(Debug)]
+pub(crate) struct Keys(ServerConfig);
+
+impl Keys {
+    pub(crate) fn of(config: &ServerConfig) -> Self {
+        Self(config.clone())
+    }
+
+    fn with(&self, broker: &BrokerConfig) -> ServerConfig {
+        ServerConfig { broker: broker.clone(), ..self.0.clone() }
+    }
+}
+
+impl ConfigText for Keys {
+    fn lines(&self, config: &BrokerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
+        properties(self.with(config), endpoint)
+    }
+
+    fn changed(&self, config: &BrokerConfig, text: &str) -> Result<BrokerConfig, SettingError> {
+        let changed = self.with(config).changed(text).map_err(|error| match error {
+            ConfigError::Value { .. } | ConfigError::Text(_) => SettingError::Value(error.to_string()),
+            _ => SettingError::Fixed(error.to_string()),
+        })?;
+        Ok(changed.broker)
+    }
 }
 
 /// Every key of the broker that has a value, sorted by name; addresses and folders as they turned out at start.

@@ -43,6 +43,21 @@ pub enum ConfigError {
         /// The layer it came from.
         origin: Origin,
     },
+    /// A running server was to change what it has read at its start.
+    #[error("{key} is read at the start only; set it there, and restart")]
+    ReadAtStart {
+        /// The key's proper name.
+        key: &'static str,
+    },
+    /// A running server was to change a key of Apache's that means nothing here.
+    #[error("{key} has no meaning here; leave it out")]
+    Meaningless {
+        /// The key's proper name.
+        key: &'static str,
+    },
+    /// A text is not in its format.
+    #[error("this is no text of key=value lines: {0}")]
+    Text(String),
     /// Several settings cannot be used.
     #[error("{} settings cannot be used:{}", .0.len(), lines(.0))]
     Several(Vec<Self>),
@@ -71,7 +86,11 @@ impl ConfigError {
                 let hints: Vec<_> = errors.iter().filter_map(Self::hint).collect();
                 (!hints.is_empty()).then(|| hints.join("; "))
             }
-            Self::Value { .. } | Self::NotThereYet { .. } => None,
+            Self::Value { .. }
+            | Self::NotThereYet { .. }
+            | Self::ReadAtStart { .. }
+            | Self::Meaningless { .. }
+            | Self::Text(_) => None,
         }
     }
 }

@@ -54,7 +54,7 @@ fn toml_text(key: &str, value: toml::Value) -> Result<String, String> {
 ///
 /// # Source
 /// <https://docs.oracle.com/javase/8/docs/api/java/util/Properties.html#load-java.io.Reader->
-fn properties_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
+pub(super) fn properties_pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let mut pairs = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

@@ -80,7 +80,7 @@ pub const KEYS: &[Key] = keys! {
         /// which this machine reaches others.
         "brokerIP1" = Maybe(Host) => [broker.advertised_host], apache "the first address found";
         /// What clients may do: 4 read, 2 write, 6 both, 0 nothing.
-        "brokerPermission" = Permissions => [broker.broker_permission];
+        "brokerPermission" = Permissions => [broker.broker_permission], changeable;
         /// Region that the broker writes into every message.
         "regionId" = Plain => [broker.region_id];
         /// Time between two registrations; less than 10,000 counts as 10,000, more than 60,000 as 60,000.
@@ -95,16 +95,16 @@ pub const KEYS: &[Key] = keys! {
                 c.name_server.idle_timeout = v;
             }};
         /// After this time without a heartbeat a client leaves its groups.
-        "channelExpiredTimeout" = millis(1000, DAY_MS) => [broker.client_expiry];
+        "channelExpiredTimeout" = millis(1000, DAY_MS) => [broker.client_expiry], changeable;
     }
     Topics {
         /// Maximum number of queues of a topic that its first message creates. The sender asks for a number: RocketPy's and
         /// Apache's clients for 4.
-        "defaultTopicQueueNums" = Whole(1, 16_384, "queues") => [broker.default_topic_queues];
+        "defaultTopicQueueNums" = Whole(1, 16_384, "queues") => [broker.default_topic_queues], changeable;
         /// Whether the first message of an unknown topic creates it.
-        "autoCreateTopicEnable" = Switch => [broker.auto_create_topic];
+        "autoCreateTopicEnable" = Switch => [broker.auto_create_topic], changeable;
         /// Whether the first consumer of an unknown group creates it.
-        "autoCreateSubscriptionGroup" = Switch => [broker.auto_create_group];
+        "autoCreateSubscriptionGroup" = Switch => [broker.auto_create_group], changeable;
         /// Whether there is a topic with the name of the cluster.
         "clusterTopicEnable" = Switch => [broker.cluster_topic];
         /// Whether there is a topic with the name of the broker.
@@ -116,51 +116,51 @@ pub const KEYS: &[Key] = keys! {
         /// Name of the topic for traces.
         "msgTraceTopicName" = Name(name::check_topic) => [broker.trace_topic_name];
         /// Whether the members of a group hear at once that one joined or left.
-        "notifyConsumerIdsChangedEnable" = Switch => [broker.notify_consumer_ids_changed];
+        "notifyConsumerIdsChangedEnable" = Switch => [broker.notify_consumer_ids_changed], changeable;
         /// Whether the broker itself sets a running group to other offsets; its members go there with their next pulls. If not, the
         /// members that are online are told to, and store the offsets.
-        "useServerSideResetOffset" = Switch => [broker.server_side_reset];
+        "useServerSideResetOffset" = Switch => [broker.server_side_reset], changeable;
         /// Time between two writes of `consumerOffset.json`, when offsets changed.
         "flushConsumerOffsetInterval" = millis(100, DAY_MS) => [broker.persist_offsets_every];
         /// Whether replies to requests are stored in the cluster's topic of replies, besides being pushed to their clients.
-        "storeReplyMessageEnable" = Switch => [broker.store_replies];
+        "storeReplyMessageEnable" = Switch => [broker.store_replies], changeable;
     }
     Transactions {
         /// Whether half messages are refused.
-        "rejectTransactionMessage" = Switch => [broker.reject_transactions];
+        "rejectTransactionMessage" = Switch => [broker.reject_transactions], changeable;
         /// How old a half message gets before its producer is asked for the first time.
-        "transactionTimeOut" = millis(0, DAY_MS) => [broker.transaction_timeout];
+        "transactionTimeOut" = millis(0, DAY_MS) => [broker.transaction_timeout], changeable;
         /// Time between two questions for the same half message.
-        "transactionCheckInterval" = millis(100, DAY_MS) => [broker.transaction_check_interval];
+        "transactionCheckInterval" = millis(100, DAY_MS) => [broker.transaction_check_interval], changeable;
         /// Questions for a half message; after these it goes to `TRANS_CHECK_MAX_TIME_TOPIC`. They count since the start.
-        "transactionCheckMax" = Whole(1, 1_000_000, "questions") => [broker.transaction_check_max];
+        "transactionCheckMax" = Whole(1, 1_000_000, "questions") => [broker.transaction_check_max], changeable;
     }
     Timers {
         /// How long messages with a delay level wait: up to 64 levels in s, m, h or d, level 1 first. Taken at a start if no message waits by
         /// other ones.
         "messageDelayLevel" = Levels => [broker.delay_levels];
         /// How far ahead the time of a message may be, in TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC.
-        "timerMaxDelaySec" = seconds(1, 100 * 365 * DAY_MS / 1000) => [broker.max_timer_delay];
+        "timerMaxDelaySec" = seconds(1, 100 * 365 * DAY_MS / 1000) => [broker.max_timer_delay], changeable;
         /// Whether a message that waits for its time may be recalled.
-        "recallMessageEnable" = Switch => [broker.recalls], apache "false";
+        "recallMessageEnable" = Switch => [broker.recalls], apache "false", changeable;
     }
     Reading {
         /// Whether a pull that finds nothing is held for as long as its client asks.
-        "longPollingEnable" = Switch => [broker.long_polling];
+        "longPollingEnable" = Switch => [broker.long_polling], changeable;
         /// How long a pull that finds nothing is held when `longPollingEnable` is false.
-        "shortPollingTimeMills" = millis(0, DAY_MS) => [broker.short_polling];
+        "shortPollingTimeMills" = millis(0, DAY_MS) => [broker.short_polling], changeable;
         /// Whether lite pull consumers may read.
-        "litePullMessageEnable" = Switch => [broker.lite_pull];
+        "litePullMessageEnable" = Switch => [broker.lite_pull], changeable;
         /// Maximum number of bytes in the answer to one pull. A client that does not say how many it takes gets at most 262144.
         "maxTransferBytesOnMessageInMemory" = Whole(100, 8 * MIB, "bytes") => [broker.max_transfer_bytes],
-            apache "262144";
+            apache "262144", changeable;
         /// Maximum number of messages in the answer to one pull. A client never gets more than it asks for.
         "maxTransferCountOnMessageInMemory" = Whole(1, 1 << 20, "messages") => [broker.max_transfer_messages],
-            apache "32";
+            apache "32", changeable;
         /// Maximum number of messages that one look-up by key returns.
-        "maxMsgsNumBatch" = Whole(1, 10_000, "messages") => [broker.query_max];
+        "maxMsgsNumBatch" = Whole(1, 10_000, "messages") => [broker.query_max], changeable;
         /// Maximum number of messages that one look-up by unique key returns.
-        "defaultQueryMaxNum" = Whole(1, 10_000, "messages") => [broker.default_query_max];
+        "defaultQueryMaxNum" = Whole(1, 10_000, "messages") => [broker.default_query_max], changeable;
     }
     Store {
         /// Folder of the store; the folder on the command line wins.
@@ -177,7 +177,7 @@ pub const KEYS: &[Key] = keys! {
         /// Size of one consume queue file, 20 bytes a message.
         "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];
         /// Maximum size of the body of a message that a client sends, or of its batch as a whole.
-        "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.max_message_size];
+        "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.max_message_size], changeable;
         /// When a message is acknowledged: ASYNC_FLUSH before its flush, SYNC_FLUSH after it.
         "flushDiskType" = Choice(FLUSH_MODES) => [broker.store.flush];
         /// Time between two flushes of the commit log under ASYNC_FLUSH.
@@ -196,7 +196,7 @@ pub const KEYS: &[Key] = keys! {
         "osPageCacheBusyTimeOutMills" = millis(1, DAY_MS) => [broker.store.busy_timeout];
         /// How long a send waits for its flush under SYNC_FLUSH before it is answered FLUSH_DISK_TIMEOUT: the message is
         /// stored, and may or may not be durable.
-        "syncFlushTimeout" = millis(1, DAY_MS) => [broker.sync_flush_timeout];
+        "syncFlushTimeout" = millis(1, DAY_MS) => [broker.sync_flush_timeout], changeable;
         /// Whether every record gets a check of the whole record.
         "enabledAppendPropCRC" = Switch => [broker.store.record_check], apache "false";
         /// Whether messages can be looked up by key; switched on again, the next start builds the missing part of the
@@ -210,28 +210,28 @@ pub const KEYS: &[Key] = keys! {
     }
     Retention {
         /// How long a log file stays after its last write.
-        "fileReservedTime" = hours(0, 1_000_000) => [broker.store.retention.reserved_time];
+        "fileReservedTime" = hours(0, 1_000_000) => [broker.store.retention.reserved_time], changeable;
         /// Hours of the local day in which files that are old enough are removed, as `04;16`.
-        "deleteWhen" = DayHours => [broker.store.retention.delete_hours];
+        "deleteWhen" = DayHours => [broker.store.retention.delete_hours], changeable;
         /// With more of the disk in use than this, files that are old enough are removed at any hour; counts as 10 to 95.
-        "diskMaxUsedSpaceRatio" = Whole(0, 100, "percent") => [broker.store.retention.max_used_percent];
+        "diskMaxUsedSpaceRatio" = Whole(0, 100, "percent") => [broker.store.retention.max_used_percent], changeable;
         /// With more of the disk in use than this, the oldest files are removed whatever their age, and no more of them
         /// than it takes; counts as 30 to 85.
-        "diskSpaceCleanForciblyRatio" = Whole(0, 100, "percent") => [broker.store.retention.force_used_percent];
+        "diskSpaceCleanForciblyRatio" = Whole(0, 100, "percent") => [broker.store.retention.force_used_percent], changeable;
         /// With more of the disk in use than this, messages are refused until it is below `diskSpaceCleanForciblyRatio`;
         /// counts as 35 to 90.
-        "diskSpaceWarningLevelRatio" = Whole(0, 100, "percent") => [broker.store.retention.refuse_used_percent];
+        "diskSpaceWarningLevelRatio" = Whole(0, 100, "percent") => [broker.store.retention.refuse_used_percent], changeable;
         /// Whether files that are not old enough may be removed when the disk fills up.
-        "cleanFileForciblyEnable" = Switch => [broker.store.retention.clean_forcibly];
+        "cleanFileForciblyEnable" = Switch => [broker.store.retention.clean_forcibly], changeable;
         /// Time between two rounds of removals and checks of the disk; the first round comes after a minute, the first
         /// check at the start.
-        "cleanResourceInterval" = millis(1, DAY_MS) => [broker.store.retention.interval];
+        "cleanResourceInterval" = millis(1, DAY_MS) => [broker.store.retention.interval], changeable;
         /// Maximum number of log files that one round removes.
-        "deleteFileBatchMax" = Whole(1, 1_000_000, "files") => [broker.store.retention.files_a_round];
+        "deleteFileBatchMax" = Whole(1, 1_000_000, "files") => [broker.store.retention.files_a_round], changeable;
         /// Pause after the removal of a log file.
-        "deleteCommitLogFilesInterval" = millis(0, DAY_MS) => [broker.store.retention.log_file_pause];
+        "deleteCommitLogFilesInterval" = millis(0, DAY_MS) => [broker.store.retention.log_file_pause], changeable;
         /// Pause after the removal of a consume queue file.
-        "deleteConsumeQueueFilesInterval" = millis(0, DAY_MS) => [broker.store.retention.queue_file_pause];
+        "deleteConsumeQueueFilesInterval" = millis(0, DAY_MS) => [broker.store.retention.queue_file_pause], changeable;
     }
     NameServer {
         /// Port of the name server; 0 takes a free one.
@@ -241,9 +241,9 @@ pub const KEYS: &[Key] = keys! {
         /// folder of the store; another one without this key has it in memory alone.
         "kvConfigPath" = Maybe(File) => [name_server.kv_config_path], apache "~/namesrv/kvConfig.json";
         /// Whether routes carry the order configuration of the KV store.
-        "orderMessageEnable" = Switch => [name_server.order_message_enabled];
+        "orderMessageEnable" = Switch => [name_server.order_message_enabled], changeable;
         /// Time between two checks for brokers that fell silent.
-        "scanNotActiveBrokerInterval" = millis(10, DAY_MS) => [name_server.scan_interval];
+        "scanNotActiveBrokerInterval" = millis(10, DAY_MS) => [name_server.scan_interval], changeable;
     }
     Ours {
         /// File that gets the process id and the addresses as JSON once everything accepts connections.
@@ -275,7 +275,7 @@ pub const KEYS: &[Key] = keys! {
             c.name_server.max_peer_bytes = v;
         }}, ours;
         /// Longest filter expression of a subscription; a longer one is answered SUBSCRIPTION_PARSE_FAILED.
-        "maxFilterBytes" = Whole(256, 1 << 20, "bytes") => [broker.max_filter_bytes], ours;
+        "maxFilterBytes" = Whole(256, 1 << 20, "bytes") => [broker.max_filter_bytes], ours, changeable;
         /// Maximum number of topics; one more is refused.
         "maxTopics" = Whole(32, 10_000_000, "topics") => [broker.max_topics], ours;
         /// Maximum number of consumer groups; one more is refused.
@@ -290,7 +290,7 @@ pub const KEYS: &[Key] = keys! {
         "retentionMaxBytes" = Whole(0, ANY, "bytes") => {
             |c| c.broker.store.retention.max_bytes.unwrap_or(0),
             |c, v| c.broker.store.retention.max_bytes = Some(v).filter(|limit| *limit > 0)
-        }, ours;
+        }, ours, changeable;
         /// What happens after a failed flush: STOP ends the process with exit code 5, REFUSE refuses messages and serves
         /// readers.
         "onFailedFlush" = Choice(FAILED_FLUSH) => [broker.store.on_failed_flush], ours;

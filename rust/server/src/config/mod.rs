@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use apache::{FIXED, Fixed, MEANINGLESS};
-pub(crate) use describe::describe;
+pub(crate) use describe::Keys;
 pub use error::ConfigError;
 pub use key::{Apache, Key, Section};
 pub use keys::KEYS;
@@ -139,6 +139,24 @@ impl ServerConfig {
     /// The layer that set a key of the table; [`Origin::Default`] when none did.
     pub fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+
+    /// With the changes of a text of Java properties, all of them or none.
+    ///
+    /// # Errors
+    /// The text is malformed, a key cannot change while the server runs, or its value is none of its values.
+    pub(crate) fn changed(mut self, text: &str) -> Result<Self, ConfigError> {
+        for (key, value) in file::properties_pairs(text).map_err(ConfigError::Text)? {
+            let is_changeable = |key: &Key| key.is_changeable && key.section != Section::NameServer;
+            match find(&key) {
+                Ok(Known::Used(known)) if !is_changeable(known) => {
+                    return Err(ConfigError::ReadAtStart { key: known.name });
+                }
+                Ok(Known::Meaningless(key)) => return Err(ConfigError::Meaningless { key }),
+                _ => self.set_from(&key, &value, &Origin::Request)?,
+            }
+        }
+        Ok(self)
     }
 
     fn set_from(&mut self, key: &str, value: &str, origin: &Origin) -> Result<(), ConfigError> {

@@ -14,6 +14,8 @@ pub enum Origin {
     Environment(String),
     /// A flag, or `--set`.
     CommandLine,
+    /// A request to the running server (UPDATE_BROKER_CONFIG).
+    Request,
 }
 
 impl Origin {
@@ -24,6 +26,7 @@ impl Origin {
             Self::File(_) => "file",
             Self::Environment(_) => "environment",
             Self::CommandLine => "command line",
+            Self::Request => "request",
         }
     }
 }
@@ -35,6 +38,7 @@ impl fmt::Display for Origin {
             Self::File(path) => path.display().fmt(f),
             Self::Environment(name) => write!(f, "environment variable {name}"),
             Self::CommandLine => f.write_str("the command line"),
+            Self::Request => f.write_str("the request"),
         }
     }
 }

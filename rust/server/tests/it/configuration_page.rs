@@ -42,7 +42,11 @@ fn the_page_of_keys_says_what_the_table_says() {
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    page.push_str(changes());
+    page.push_str(
+        "\nMost values are read at start. Those that `May change while it runs` are changed by UPDATE_BROKER_CONFIG\n\
+         (`mqadmin updateBrokerConfig`) or, for the name server, UPDATE_NAMESRV_CONFIG (`mqadmin updateNamesrvConfig`): all keys of a\n\
+         request or none, and until the next start. Apache's servers write them into their file as well.\n",
+    );
     for section in Section::ALL {
         let _ = write!(page, "\n## {}\n\n", section.title());
         if section == Section::Ours {
@@ -81,14 +85,6 @@ fn page() -> String {
     page
 }
 
-/// Whether values may change while a server runs.
-fn changes() -> &'static str {
-    match KEYS.iter().any(|key| key.is_changeable) {
-        true => "\nMost values are read at start; a key that may change while a server runs says so.\n",
-        false => "\nEvery value is read at start. No key can change while a server runs.\n",
-    }
-}
-
 fn values(shape: &Shape) -> String {
     if !shape.choices.is_empty() {
         return shape.choices.join(", ");
@@ -115,7 +111,7 @@ fn meaning(key: &Key) -> String {
         text.push_str(" Not a key of Apache's.");
     }
     if key.is_changeable {
-        text.push_str(" It may change while a server runs.");
+        text.push_str(" May change while it runs.");
     }
     text
 }

@@ -103,6 +103,74 @@ fn what_the_broker_says_about_its_configuration_can_be_its_configuration() {
 }
 
 #[test]
+fn keys_change_while_the_server_runs_all_of_a_request_or_none_until_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
+    let broker = server.addresses().broker.clone().unwrap();
+    let caller = Caller::new();
+    let update = |text: &str| {
+        let request = Command::bare_request(request::UPDATE_BROKER_CONFIG);
+        caller.call(&broker, request.with_body(text.as_bytes().to_vec()))
+    };
+    for (text, code, named) in [
+        ("brokerPermission=4\nbrokerName=other\n", 16, "brokerName"),
+        ("brokerPermission=4\nsendMessageThreadPoolNums=4\n", 16, "no meaning"),
+        ("brokerPermission=4\nbrokerPermision=4\n", 16, "brokerPermision"),
+        ("brokerPermission=4\nbrokerRole=SLAVE\n", 16, "brokerRole"),
+        ("brokerPermission=4\norderMessageEnable=true\n", 16, "orderMessageEnable"),
+        ("brokerPermission=5\n", 29, "brokerPermission"),
+        ("brokerPermission=4\nfileReservedTime=\\u00zz", 29, "key=value"),
+    ] {
+        let answer = update(text);
+        assert_eq!(answer.code, code, "{text}: {answer:?}");
+        assert!(answer.remark.as_ref().unwrap().contains(named), "{answer:?}");
+    }
+    assert_eq!(caller.send(&broker, "orders", "all or none").code, 0);
+
+    assert_eq!(
+        update("# by mqadmin\nautoCreateTopicEnable=false\nautoCreateSubscriptionGroup = false\n").code,
+        0
+    );
+    assert_eq!(caller.send(&broker, "unknown", "x").code, 17);
+    assert_eq!(caller.send(&broker, "orders", "x").code, 0);
+    assert_eq!(update("autoCreateTopicEnable=true\ndefaultTopicQueueNums=2").code, 0);
+    assert_eq!(caller.send(&broker, "unknown", "x").code, 0);
+    let name_server = server.addresses().name_server.clone().unwrap();
+    wait_until("the topic has a route", || caller.route(&name_server, "unknown").is_some());
+    assert_eq!(caller.route(&name_server, "unknown").unwrap().queue_datas[0].write_queues, 2);
+
+    assert_eq!(update("brokerPermission=4").code, 0);
+    assert_eq!(caller.send(&broker, "orders", "x").code, 16);
+    let text = caller.call(&broker, Command::bare_request(request::GET_BROKER_CONFIG)).body;
+    assert!(String::from_utf8_lossy(&text).contains("brokerPermission=4\n"));
+    server.stop(TIMEOUT).unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
+    let broker = server.addresses().broker.clone().unwrap();
+    assert_eq!(caller.send(&broker, "orders", "x").code, 0, "as it was configured");
+}
+
+#[test]
+fn rules_of_retention_change_while_the_server_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(Role::Standalone, config(folder.path())).unwrap();
+    let broker = server.addresses().broker.clone().unwrap();
+    let caller = Caller::new();
+    let body = "x".repeat(300 << 10);
+    for _ in 0..10 {
+        assert_eq!(caller.send(&broker, "orders", &body).code, 0);
+    }
+    let request = || Command::bare_request(request::UPDATE_BROKER_CONFIG);
+    let text = "retentionMaxBytes=1048576\ndeleteCommitLogFilesInterval=0\n";
+    let log = folder.path().join("commitlog");
+    wait_until("old files are removed", || {
+        // Each change brings a round. The first one may come before the messages are flushed.
+        assert_eq!(caller.call(&broker, request().with_body(text)).code, 0);
+        // The file that is written, the one before it, and one made ahead.
+        RealDisk.list(&log).unwrap().len() <= 3
+    });
+}
+
+#[test]
 fn a_stop_closes_what_still_waits() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(Role::Standalone, config(folder.path())).unwrap();

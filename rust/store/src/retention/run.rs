@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, Region, local_hour};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::RecordHead;
 
+use super::config::RetentionConfig;
 use super::life::Life;
 use super::plan::{Aged, FolderSpace, Keep, LogFile, OldPart, Removal, RetentionPlan, Situation, plan};
 use crate::admission::Admission;
@@ -49,6 +50,7 @@ pub(crate) struct Retention<D: Disk> {
     keeper: Arc<Keeper<D>>,
     derived: Arc<Derived<D>>,
     reads: Arc<Reads<D>>,
+    config: RwLock<RetentionConfig>,
     state: Mutex<State>,
     /// Held for one round.
     round: Mutex<Round>,
@@ -97,6 +99,7 @@ impl<D: Disk> Retention<D> {
             keeper: Arc::clone(keeper),
             derived: Arc::clone(derived),
             reads: Arc::clone(reads),
+            config: RwLock::new(log.config().retention.clone()),
             state: Mutex::default(),
             round: Mutex::default(),
             life: Mutex::new(life),
@@ -111,9 +114,9 @@ impl<D: Disk> Retention<D> {
 
     /// The loop of the cleaning thread.
     pub(crate) fn run(&self) {
-        let config = &self.log.config().retention;
         let started = Instant::now();
         loop {
+            let config = self.config.read().clone();
             let next = Instant::now() + config.interval;
             let is_called = || self.state.lock().is_called;
             while Instant::now() < next && !self.wake.is_stopped() && !is_called() {
@@ -143,6 +146,13 @@ impl<D: Disk> Retention<D> {
         self.wake.wake();
     }
 
+    /// Goes by other rules from now on, and has a round at once.
+    pub(crate) fn set_config(&self, config: RetentionConfig) {
+        *self.config.write() = config;
+        self.state.lock().is_called = true;
+        self.wake.wake();
+    }
+
     /// Notes where the first message lies that waits to be stored again by `holder`.
     pub(crate) fn set_waiting_from(&self, holder: &'static str, from: Option<PhysicalOffset>) {
         let waiting_from = &mut self.state.lock().waiting_from;
@@ -158,7 +168,7 @@ impl<D: Disk> Retention<D> {
     /// docs/reference/store-format.md 7.2.
     pub(crate) fn check_space(&self) -> Result<(), StoreError> {
         let situation = self.situation(Vec::new())?;
-        self.take_space(&plan(&situation, &self.log.config().retention));
+        self.take_space(&plan(&situation, &self.config.read()));
         Ok(())
     }
 
@@ -177,7 +187,7 @@ impl<D: Disk> Retention<D> {
         self.sync_removed(&mut round)?;
         let files = self.log_files()?;
         let situation = self.situation(files)?;
-        let plan = plan(&situation, &self.log.config().retention);
+        let plan = plan(&situation, &self.config.read());
         self.take_space(&plan);
         self.age_topics(&situation.files);
         let log_files = self.remove_log_files(&plan.removals, &mut round, pause)?;
@@ -198,7 +208,7 @@ impl<D: Disk> Retention<D> {
     fn situation(&self, files: Vec<LogFile>) -> Result<Situation, EnvError> {
         let disk = self.log.disk();
         let now_ms = disk.now_ms();
-        let young_from = self.young_from(self.log.config().retention.reserved_time);
+        let young_from = self.young_from(self.config.read().reserved_time);
         let space = |path: &Path| {
             Ok::<_, EnvError>(FolderSpace { path: path.to_path_buf(), usage: disk.usage(path)? })
         };
@@ -278,7 +288,7 @@ impl<D: Disk> Retention<D> {
         let mut removed = 0;
         for removal in removals {
             if removed > 0 {
-                pause(self.log.config().retention.log_file_pause);
+                pause(self.config.read().log_file_pause);
             }
             if self.wake.is_stopped() {
                 break;

@@ -29,7 +29,7 @@ use crate::listener::StoreListener;
 use crate::read::Reach;
 use crate::record::{Appended, AppendedBatch, NewRecord};
 use crate::recovery::{RecoveryReport, recover};
-use crate::retention::Cleaned;
+use crate::retention::{Cleaned, RetentionConfig};
 
 /// Longest wait for a flush before other delay levels are written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
@@ -380,6 +380,15 @@ impl<D: Disk> Store<D> {
     #[doc(alias = "executeDeleteFilesManually")]
     pub fn delete_expired(&self) {
         self.core.retention.ask();
+    }
+
+    /// Has old files removed by other rules from now on, until the store is closed. A round comes soon.
+    ///
+    /// # Errors
+    /// [`StoreError::BadConfig`]: the rules of before hold.
+    pub fn set_retention(&self, rules: RetentionConfig) -> Result<(), StoreError> {
+        self.core.retention.set_config(rules.checked()?);
+        Ok(())
     }
 
     /// Notes where the first message lies that waits to be stored again by `holder`, as delayed ones do; `None`: none waits. A log
