@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Reply, Response};
@@ -110,6 +111,23 @@ pub(crate) fn read_aside<T: Send + 'static>(
             then(result, reply);
         }
     });
+}
+
+/// Reads the record at an offset of the log, then calls `then` with the result: at once if it is in memory, else as [`read_aside`] does.
+pub(crate) fn read_record<T: Send + 'static>(
+    shared: &Shared,
+    offset: i64,
+    reply: Reply,
+    bytes: usize,
+    read: impl FnOnce() -> T + Send + 'static,
+    then: impl FnOnce(T, Reply) + Send + 'static,
+) {
+    let is_in_memory =
+        u64::try_from(offset).is_ok_and(|at| shared.store.is_record_in_memory(PhysicalOffset(at)));
+    match is_in_memory {
+        true => then(read(), reply),
+        false => read_aside(shared, &shared.look_ups, reply, bytes, read, then),
+    }
 }
 
 /// Does work that waits for the disk, on a thread that serves no connections.

@@ -1,5 +1,6 @@
 //! Short work that a request or an event of the store leaves behind.
 
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -29,6 +30,15 @@ impl Tasks {
             check(ended);
         }
         running.spawn_on(work, &self.runtime);
+    }
+
+    /// Does the work here and now as far as it need not wait, and the rest of it as [`Self::spawn`] does. Called on the runtime.
+    pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut work = Box::pin(work);
+        // Whatever it waits for hears of its real waker when it is spawned.
+        if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            self.spawn(work);
+        }
     }
 
     /// Waits until everything has ended, or the time is up. What is left then ends at its next wait; work that blocks its thread

@@ -18,7 +18,7 @@ use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{KeyKind, ReadLimits, StoreError};
 use tracing::{debug, warn};
 
-use crate::call::{Call, aside, read_aside, without_body};
+use crate::call::{Call, aside, read_record, without_body};
 use crate::put::{AckCondition, StoredAgain, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -35,15 +35,17 @@ const CLOCKS_DIFFER_MS: i64 = 3_600_000;
 pub(super) fn end(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let request = without_body(request.clone());
     let (bytes, owner) = (header_bytes(&request), shared.clone());
-    match EndTransactionRequestHeader::read(&request.ext).map(|header| header.commit_or_rollback) {
-        Ok(sys_flag::TRANSACTION_COMMIT | sys_flag::TRANSACTION_ROLLBACK) => {}
-        Ok(_) => return reply.send_nothing(),
+    let offset = match EndTransactionRequestHeader::read(&request.ext) {
+        Ok(header) => match header.commit_or_rollback {
+            sys_flag::TRANSACTION_COMMIT | sys_flag::TRANSACTION_ROLLBACK => header.commit_log_offset,
+            _ => return reply.send_nothing(),
+        },
         Err(error) => return reply.send(Refusal::from(error).response()),
-    }
+    };
     let read = move || (half_of(&owner, &request), owner, request);
-    read_aside(shared, &shared.look_ups, reply, bytes, read, |(half, shared, request), reply| {
+    read_record(shared, offset, reply, bytes, read, |(half, shared, request), reply| {
         let owner = shared.clone();
-        shared.tasks.spawn(async move {
+        shared.tasks.run(async move {
             let ended = match half {
                 Ok(half) => end_half(&owner, &request, &half).await,
                 Err(refusal) => Err(refusal),

@@ -24,7 +24,7 @@ const BODY: &[u8] = b"0";
 /// Stores the recall, and answers when it is durable: who got the answer counts on it.
 pub(super) fn recall(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let (owner, request) = (shared.clone(), without_body(request.clone()));
-    shared.tasks.spawn(async move {
+    shared.tasks.run(async move {
         let header = RecallMessageRequestHeader::read(&request.ext).map_err(Refusal::from);
         let recalled = match header {
             Ok(header) => store(&owner, &header, reply.connection()).await,

@@ -16,7 +16,7 @@ use rocketpy_protocol::record::RecordView;
 use rocketpy_remoting::{Reply, Response};
 use tracing::debug;
 
-use crate::call::{Call, on_disk, read_aside, without_body};
+use crate::call::{Call, on_disk, read_record, without_body};
 use crate::put::{AckCondition, StoredAgain, acknowledge, check_writable};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -31,12 +31,16 @@ const GIVEN_UP: &str = "GIVEN_UP";
 
 /// Stores the message again: for its group's retries, or as a dead letter.
 pub(super) fn send_back(Call { shared, request, .. }: Call<'_>, reply: Reply) {
+    let offset = match ConsumerSendMsgBackRequestHeader::read(&request.ext) {
+        Ok(header) => header.offset,
+        Err(error) => return reply.send(Refusal::from(error).response()),
+    };
     let request = without_body(request.clone());
     let (bytes, owner) = (header_bytes(&request), shared.clone());
     let read = move || (record_of(&owner, &request), owner, request);
-    read_aside(shared, &shared.look_ups, reply, bytes, read, |(record, shared, request), reply| {
+    read_record(shared, offset, reply, bytes, read, |(record, shared, request), reply| {
         let owner = shared.clone();
-        shared.tasks.spawn(async move {
+        shared.tasks.run(async move {
             match take_back(&owner, &request, record).await {
                 Ok(ack) => acknowledge(&owner, ack, reply, Response::success()),
                 Err(refusal) => {

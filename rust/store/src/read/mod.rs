@@ -33,6 +33,8 @@ const MOST_ENTRIES: u64 = 65_536;
 /// A read of entries alone takes at least this many at once. Otherwise it would take fillers one by one.
 const ENTRIES_WINDOW: u64 = 512;
 
+/// How much of a record is looked for first: most are no longer.
+const FIRST_LOOK: u64 = 4096;
 const NO_BOUNDS: QueueBounds = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
 
 thread_local! {
@@ -297,6 +299,23 @@ impl<D: Disk> Reads<D> {
                 file.check(offset, end.min(offset + u64::from(head.size_bytes())))?;
                 Err(self.log.damage(offset, &error.to_string()).into())
             }
+        }
+    }
+
+    /// Whether the record at an offset, or that there is none, can be told without the disk.
+    pub(crate) fn is_in_memory(&self, offset: PhysicalOffset) -> bool {
+        let Some(file) = self.log.find(offset) else { return true };
+        let end = file.wrote().min(self.log.readable_end());
+        if offset >= end {
+            return true;
+        }
+        let (at, most) = (offset - file.start, end - offset);
+        let resident = |bytes: u64| file.region.resident(at..at + bytes.min(most));
+        let first = resident(FIRST_LOOK);
+        let size = |head: RecordHead<'_>| u64::from(head.size_bytes()).min(most);
+        match RecordHead::of(file.region.view(at..at + first)).map(size) {
+            Some(size) => size <= first || size <= resident(size),
+            None => first == most, // too short for a record
         }
     }
 

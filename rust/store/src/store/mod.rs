@@ -305,6 +305,11 @@ impl<D: Disk> Store<D> {
         self.core.reads.record_at(offset)
     }
 
+    /// Whether [`Self::record_at`] of this offset would not wait for the disk.
+    pub fn is_record_in_memory(&self, offset: PhysicalOffset) -> bool {
+        self.core.reads.is_in_memory(offset)
+    }
+
     /// Records of a key that were stored from `begin_ms` to `end_ms`, both included; if there are more than the limits
     /// allow, the newest.
     ///
