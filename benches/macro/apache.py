@@ -12,7 +12,8 @@ Both JVMs are warmed up: a fifth of the load goes to a topic of its own first. T
 at rest, and measures. Apache's JVM runs with the options of its `runbroker.sh` and a smaller heap (`--heap`), not
 touched in advance. The processor time is the broker's, in ticks of 10 ms, without Apache's name server. The peak of
 memory (VmHWM) is that of the whole turn, with the pages of mapped files. `delay` and `send-back` last until all
-messages came, a second after their last call; `timer` has a fixed rate. `filter` counts the messages of the backlog.
+messages came, a second after their last call; timers of `timer` are all sent within 10 s, and due at a fixed rate from then
+on. `filter` counts the messages of the backlog.
 """
 
 import argparse
@@ -227,7 +228,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=2, help="turns of each broker; default: 2")
     parser.add_argument("--scale", type=float, default=1.0, help="part of all counts and of --per-second; default: 1")
     parser.add_argument("--waiting", type=int, default=200_000, help="timers a day ahead; default: 200000")
-    parser.add_argument("--per-second", type=int, default=2_000, help="timers due a second; default: 2000")
+    parser.add_argument("--per-second", type=int, default=10_000, help="timers due a second; default: 10000")
     parser.add_argument("--seconds", type=int, default=10, help="how long timers become due; default: 10")
     parser.add_argument("--heap", default="4g", help="of Apache's broker; default: 4g")
     parser.add_argument(

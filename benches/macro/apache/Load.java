@@ -41,7 +41,7 @@ public final class Load {
     private static final int MAX_COUNT = 1 << 22; // bounds the table of what has come
     private static final int FILL_BATCH = 64;
     private static final int PULL_BATCH = 32; // what Apache's consumers ask for, and the most that its broker gives
-    private static final int TIMER_LEAD_MS = 5_000; // a timer is sent this long before it is due
+    private static final int TIMER_LEAD_MS = 10_000; // the first timer is due so long after its sending
     private static final long FAR_MS = 24 * 3600 * 1000L; // the first of the waiting timers is due after the run
     private static final long FAR_SPREAD_MS = 3600 * 1000L;
     private static final int REQUEST_TIMEOUT_MS = 60_000;
@@ -103,7 +103,7 @@ public final class Load {
         run("warm", warmUp);
         if (row.equals("timer")) {
             long first = System.currentTimeMillis() + FAR_MS;
-            inParallel("timers to wait", waiting, i -> 0, i -> {
+            inParallel("timers to wait", waiting, i -> {
                 Message message = message("load", i);
                 message.setDeliverTimeMs(first + i * FAR_SPREAD_MS / waiting);
                 check(producer.send(message));
@@ -126,7 +126,7 @@ public final class Load {
             return;
         }
         int batches = (count + FILL_BATCH - 1) / FILL_BATCH;
-        inParallel("batches to fill " + topic, batches, i -> 0, i -> {
+        inParallel("batches to fill " + topic, batches, i -> {
             List<Message> batch = new ArrayList<>();
             for (int number = i * FILL_BATCH; number < Math.min(count, (i + 1) * FILL_BATCH); number++) {
                 Message message = message(topic, number);
@@ -150,7 +150,7 @@ public final class Load {
 
     private Map<String, Object> run(String topic, int count) throws Exception {
         return switch (row) {
-            case "send" -> calls(inParallel("sends", count, i -> 0, i -> check(producer.send(message(topic, i)))));
+            case "send" -> calls(inParallel("sends", count, i -> check(producer.send(message(topic, i)))));
             case "pull" -> new Reading(topic, "*", count, message -> { }).finish();
             case "filter" -> new Reading(topic, "n < 50", count / 100 * 50 + Math.min(count % 100, 50), message -> { }).finish();
             case "delay" -> delay(topic, count);
@@ -163,7 +163,7 @@ public final class Load {
 
     private Map<String, Object> delay(String topic, int count) throws Exception {
         Reading reading = new Reading(topic, "*", count, message -> { });
-        long[] nanos = inParallel("sends", count, i -> 0, i -> {
+        long[] nanos = inParallel("sends", count, i -> {
             Message message = message(topic, i);
             message.setDelayTimeLevel(1);
             check(producer.send(message));
@@ -180,7 +180,7 @@ public final class Load {
                 - Long.parseLong(message.getProperty(MessageConst.PROPERTY_TIMER_DELIVER_MS)));
         long firstMs = System.currentTimeMillis() + TIMER_LEAD_MS;
         IntToLongFunction dueMs = i -> firstMs + i * 1000L / perSecond;
-        long[] nanos = inParallel("timers", count, i -> dueMs.applyAsLong(i) - TIMER_LEAD_MS, i -> {
+        long[] nanos = inParallel("timers", count, i -> {
             Message message = message(topic, i);
             message.setDeliverTimeMs(dueMs.applyAsLong(i));
             check(producer.send(message));
@@ -198,7 +198,7 @@ public final class Load {
     }
 
     private Map<String, Object> transaction(String topic, int count) throws Exception {
-        long[] nanos = inParallel("transactions", count, i -> 0, i ->
+        long[] nanos = inParallel("transactions", count, i ->
             check(producer.sendMessageInTransaction(message(topic, i), null)));
         List<MessageQueue> queues = producer.fetchPublishMessageQueues(topic); // a commit has no answer
         waitUntil("the committed messages", () -> stored(queues) == count);
@@ -211,7 +211,7 @@ public final class Load {
         String brokerName = pulled.get(0).getBrokerName();
         MQClientInstance client = producer.getDefaultMQProducerImpl().getMqClientFactory();
         String address = client.findBrokerAddressInPublish(brokerName);
-        long[] nanos = inParallel("send-backs", pulled.size(), i -> 0, i -> client.getMQClientAPIImpl().consumerSendMessageBack(
+        long[] nanos = inParallel("send-backs", pulled.size(), i -> client.getMQClientAPIImpl().consumerSendMessageBack(
             address, brokerName, pulled.get(i), group, 1, REQUEST_TIMEOUT_MS, 16));
         List<MessageQueue> retry = List.of(new MessageQueue(MixAll.getRetryTopic(group), brokerName, 0));
         waitUntil("the messages of the retry topic", () -> stored(retry) == pulled.size());
@@ -278,8 +278,8 @@ public final class Load {
         }
     }
 
-    /** Runs a call for each number, each not before its time; returns how long each took, sorted. */
-    private static long[] inParallel(String doing, int count, IntToLongFunction startMs, Call call) throws Exception {
+    /** Runs a call for each number; returns how long each took, sorted. */
+    private static long[] inParallel(String doing, int count, Call call) throws Exception {
         long[] nanos = new long[count];
         AtomicInteger next = new AtomicInteger();
         AtomicInteger done = new AtomicInteger();
@@ -287,7 +287,6 @@ public final class Load {
         for (int thread = 0; thread < THREADS; thread++) {
             daemon(failed, () -> {
                 for (int i = next.getAndIncrement(); i < count && failed.get() == null; i = next.getAndIncrement()) {
-                    Thread.sleep(Math.max(0, startMs.applyAsLong(i) - System.currentTimeMillis()));
                     long began = System.nanoTime();
                     call.run(i);
                     nanos[i] = System.nanoTime() - began;
