@@ -309,7 +309,7 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(ClientExpiry::new(shared.clone())));
     services.start(Arc::new(Sampling::new(shared.clone())));
     services.start(Arc::new(OffsetPersistence::new(shared.clone())));
-    services.start(Arc::new(DelayDelivery(shared.clone())));
+    services.start(Arc::new(DelayDelivery::new(shared.clone())));
     services.start(Arc::new(TimerDelivery::new(shared.clone())));
     services.start(Arc::new(TimerProgress::new(shared.clone())));
     services.start(Arc::new(TransactionCheck(shared.clone())));

@@ -10,29 +10,35 @@ use tokio::runtime::Handle;
 use super::HOLDER;
 use super::deliver::deliver;
 use crate::call::aside;
-use crate::service::{Service, Work};
+use crate::service::{MESSAGES_PACE, Pace, Service, Work};
 use crate::shared::Shared;
 
 /// Longest wait while a message waits: the clock may have been set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Delivers delayed messages when they are due, and writes how far it is.
-pub(crate) struct DelayDelivery(pub(crate) Arc<Shared>);
+pub(crate) struct DelayDelivery {
+    shared: Arc<Shared>,
+    pace: Pace,
+}
 
 impl DelayDelivery {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, pace: Pace::new(Duration::ZERO, MESSAGES_PACE) }
+    }
+
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
-        let state = self.0.delays.state.lock();
-        let now = self.0.store.now_ms();
+        let state = self.shared.delays.state.lock();
+        let now = self.shared.store.now_ms();
         let until_due = |due_at_ms: i64| {
             let rest = u64::try_from(due_at_ms.saturating_sub(now)).unwrap_or(0);
             Duration::from_millis(rest).min(LONGEST_WAIT)
         };
         let due = state.due_at_ms.iter().flatten().copied().min().map(until_due);
-        let write = state
-            .progress
-            .is_ahead()
-            .then(|| state.write_at.saturating_sub(self.0.store.monotonic()).max(Duration::from_millis(1)));
+        let write = state.progress.is_ahead().then(|| {
+            state.write_at.saturating_sub(self.shared.store.monotonic()).max(Duration::from_millis(1))
+        });
         due.into_iter().chain(write).min()
     }
 }
@@ -57,17 +63,18 @@ impl Service for DelayDelivery {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            let arrived = self.0.delays.arrived.notified();
+            let arrived = self.shared.delays.arrived.notified();
             match self.rest() {
                 Some(Duration::ZERO) => {}
                 Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
                 None => arrived.await,
             }
+            self.pace.due().await;
         })
     }
 
     fn round(&self) -> Work<'_> {
-        let (shared, runtime) = (self.0.clone(), Handle::current());
+        let (shared, runtime) = (self.shared.clone(), Handle::current());
         Box::pin(aside(move || {
             round(&shared, shared.store.now_ms(), &runtime);
         }))

@@ -71,6 +71,9 @@ impl<'a> StoredAgain<'a> {
 
     /// Takes a property out.
     pub(crate) fn without_property(self, name: &str) -> Self {
+        if properties_text::get_bytes(&self.properties, name).is_none() {
+            return self;
+        }
         let mut properties = Vec::with_capacity(self.properties.len());
         properties_text::copy_without(&self.properties, name, &mut properties);
         Self { properties, ..self }

@@ -154,21 +154,25 @@ async fn end(all: BTreeMap<String, Running>, within: Duration) {
     }
 }
 
+/// Shortest time between two rounds that deliver messages: what is due or arrives within it shares a round, which costs about as much for
+/// one message as for many.
+pub(crate) const MESSAGES_PACE: Duration = Duration::from_millis(2);
+
 /// When the next round of a service is due that comes at intervals.
 #[derive(Debug)]
-struct Pace {
+pub(crate) struct Pace {
     period: Duration,
     next: Mutex<Instant>,
 }
 
 impl Pace {
     /// The first round is due in `first`.
-    fn new(first: Duration, period: Duration) -> Self {
+    pub(crate) fn new(first: Duration, period: Duration) -> Self {
         Self { period, next: Mutex::new(Instant::now() + first) }
     }
 
     /// Waits until a round is due. Rounds that were missed are not made up for.
-    async fn due(&self) {
+    pub(crate) async fn due(&self) {
         let next = *self.next.lock();
         tokio::time::sleep_until(next.into()).await;
         *self.next.lock() = (next + self.period).max(Instant::now());

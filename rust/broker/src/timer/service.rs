@@ -10,14 +10,11 @@ use tokio::runtime::Handle;
 use super::deliver::turn;
 use super::settle::{settle, settled_end};
 use crate::call::aside;
-use crate::service::{Service, Work};
+use crate::service::{MESSAGES_PACE, Pace, Service, Work};
 use crate::shared::Shared;
 
 /// Longest wait while a message waits: the clock may have been set meanwhile, and the next slots are to be read.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// Shortest time from one round to the next: what is due or arrives within it shares a round, which costs about as much for one message
-/// as for many.
-const PACE: Duration = Duration::from_millis(2);
 /// Most turns of a round: a stop waits for one.
 const TURNS: usize = 16;
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
@@ -26,13 +23,12 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// Delivers timer messages when they are due.
 pub(crate) struct TimerDelivery {
     shared: Arc<Shared>,
-    /// No round begins before.
-    next_round: Mutex<Instant>,
+    pace: Pace,
 }
 
 impl TimerDelivery {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, next_round: Mutex::new(Instant::now()) }
+        Self { shared, pace: Pace::new(Duration::ZERO, MESSAGES_PACE) }
     }
 
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
@@ -66,13 +62,11 @@ impl Service for TimerDelivery {
                 Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
                 None => arrived.await,
             }
-            let next_round = *self.next_round.lock();
-            tokio::time::sleep_until(next_round.into()).await;
+            self.pace.due().await;
         })
     }
 
     fn round(&self) -> Work<'_> {
-        *self.next_round.lock() = Instant::now() + PACE;
         let (shared, runtime) = (self.shared.clone(), Handle::current());
         Box::pin(aside(move || {
             let mut turns = 0;

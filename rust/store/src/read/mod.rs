@@ -33,6 +33,8 @@ const MOST_ENTRIES: u64 = 65_536;
 /// A read of entries alone takes at least this many at once. Otherwise it would take fillers one by one.
 const ENTRIES_WINDOW: u64 = 512;
 
+/// So much of the log's end was written a moment ago: it is not asked whether it is in memory.
+const RECENT: u64 = 16 << 20;
 /// How much of a record is looked for first: most are no longer.
 const FIRST_LOOK: u64 = 4096;
 const NO_BOUNDS: QueueBounds = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
@@ -307,6 +309,9 @@ impl<D: Disk> Reads<D> {
         let Some(file) = self.log.find(offset) else { return true };
         let end = file.wrote().min(self.log.readable_end());
         if offset >= end {
+            return true;
+        }
+        if self.log.readable_end() - offset < RECENT {
             return true;
         }
         let (at, most) = (offset - file.start, end - offset);
