@@ -2,6 +2,7 @@
 
     python benches/macro/apache.py --rows send pull --rounds 3
     python benches/macro/apache.py --scale 0.01 --rounds 1    # does it run?
+    python benches/macro/apache.py --baseline BINARY --rows send pull    # beside another build of RocketPy
 
 Needs Maven, which brings Apache's jars, and a JDK 17. Each turn starts a broker on an empty store and gives it the load
 of one row. The load is the same Java program with Apache's client for both brokers (`apache/Load.java`), so all rows
@@ -12,8 +13,8 @@ Both JVMs are warmed up: a fifth of the load goes to a topic of its own first. T
 at rest, and measures. Apache's JVM runs with the options of its `runbroker.sh` and a smaller heap (`--heap`), not
 touched in advance. The processor time is the broker's, in ticks of 10 ms, without Apache's name server. The peak of
 memory (VmHWM) is that of the whole turn, with the pages of mapped files. `delay` and `send-back` last until all
-messages came, a second after their last call; timers of `timer` are all sent within 10 s, and due at a fixed rate from then
-on. `filter` counts the messages of the backlog.
+messages came, a second after their last call; the timers of `timer` are sent within 10 s, and due at a fixed rate from
+then on. `filter` counts the messages of the backlog.
 """
 
 import argparse
@@ -74,6 +75,7 @@ SETTINGS: dict[str, object] = {
 REST_CPU_PART = 0.2
 """A broker is at rest when it takes less of a processor than this."""
 REST_WITHIN_S = 60
+APACHE, BASELINE = "Apache", "baseline"
 FIGURES = {
     "messages_per_s": ("messages/s", ",.0f"),
     "call_p99_us": ("p99 of a call, us", ",.0f"),
@@ -188,12 +190,13 @@ def take_turn(broker: Broker, command: list[str], log: Path, show: Callable[[Lin
 
 
 def ratios(rounds: dict[str, list[Figures]]) -> Figures:
-    """RocketPy to Apache in each round; the median of the rounds. None for what is zero or less at Apache."""
+    """RocketPy to the other broker in each round; the median of the rounds. None for what is zero or less there."""
+    ours, theirs = rounds.values()
     result = {}
     for name in FIGURES:
         pairs = [
             (one[name], other[name])
-            for one, other in zip(rounds["RocketPy"], rounds["Apache"], strict=True)
+            for one, other in zip(ours, theirs, strict=True)
             if name in one and other.get(name, 0) > 0
         ]
         if pairs:
@@ -202,7 +205,8 @@ def ratios(rounds: dict[str, list[Figures]]) -> Figures:
 
 
 def show_table(console: Console, taken: dict[str, dict[str, list[Figures]]]) -> None:
-    table = Table("row", "figure", "RocketPy", "Apache", "ratio", title="median (least to most) of the rounds")
+    names = next(iter(taken.values()), {"RocketPy": [], APACHE: []})
+    table = Table("row", "figure", *names, "ratio", title="median (least to most) of the rounds")
     for row, rounds in taken.items():
         ratio = ratios(rounds)
         for name, (title, form) in FIGURES.items():
@@ -234,8 +238,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--server", type=Path, help="`rocketpy`, or `rocketpy-server` of another build; default: builds the release"
     )
+    parser.add_argument("--baseline", type=Path, help="a `rocketpy-server` in the place of Apache's broker")
     parser.add_argument("--save", action="store_true", help="writes benches/results/apache.json")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.save and options.baseline:
+        parser.error("--save keeps figures beside Apache: leave out --baseline")
+    return options
 
 
 def load_of(row: str, options: argparse.Namespace) -> list[str]:
@@ -255,9 +263,12 @@ class Turns:
         self.options, self.folder, self.progress = options, folder, progress
         self.load = compiled(replace(java, tuning=("-XX:+UseParallelGC",)), folder / "classes")
         self.brokers: dict[str, Callable[[Path], AbstractContextManager[Broker]]] = {
-            "RocketPy": lambda home: ours(program, home),
-            "Apache": lambda home: apache(replace(java, tuning=RUNBROKER), options.heap, home),
+            "RocketPy": lambda home: ours(program, home)
         }
+        if baseline := options.baseline:
+            self.brokers[BASELINE] = lambda home: ours(baseline.absolute(), home)
+        else:
+            self.brokers[APACHE] = lambda home: apache(replace(java, tuning=RUNBROKER), options.heap, home)
 
     def rounds(self, row: str) -> dict[str, list[Figures]]:
         """All turns of a row, the brokers one after the other."""
@@ -293,7 +304,7 @@ class Turns:
 def save(options: argparse.Namespace, taken: dict[str, dict[str, list[Figures]]]) -> Path:
     path = ROOT / "benches" / "results" / "apache.json"
     machine = {"processors": os.cpu_count(), "machine": platform.machine()}
-    settings = {name: value for name, value in vars(options).items() if name not in ("server", "save")}
+    settings = {name: value for name, value in vars(options).items() if name not in ("server", "baseline", "save")}
     rows = {row: {"ratio": ratios(rounds), **rounds} for row, rounds in taken.items()}
     path.write_text(json.dumps({"machine": machine, "options": settings, "rows": rows}, indent=1) + "\n")
     return path

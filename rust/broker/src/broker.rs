@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersis
 use crate::shared::{Advertised, Shared};
 use crate::timer::{self, TimerDelivery, TimerProgress};
 use crate::transaction::{TransactionCheck, settle_at_stop};
-use crate::{BrokerConfig, BrokerError};
+use crate::{BrokerConfig, BrokerError, lost};
 
 /// Most sends that wait for the disk or for dispatch at a time, each on a thread. Tokio has 512 threads for work that blocks and for
 /// the connections of threads that do: with all of them taken, nobody is served before a wait is over.
@@ -377,6 +378,10 @@ impl StoreListener for Listener {
         if let Ok(_permit) = self.wait_permits.try_acquire() {
             blocking(wait);
         }
+    }
+
+    fn removes_waiting(&self, file: &Range<PhysicalOffset>) {
+        lost::tell(&self.shared, file);
     }
 
     fn poisoned(&self, failure: &StoreError) {

@@ -129,6 +129,7 @@ impl Figures {
             ("transactions_committed_total", End::Commit),
             ("transactions_rolled_back_total", End::Rollback),
             ("transactions_given_up_total", End::GivenUp),
+            ("transactions_lost_total", End::Lost),
         ] {
             self.add(name, Messages, Value::Count(shared.transactions.ended(end)));
         }

@@ -22,6 +22,7 @@ mod figures;
 mod held_request;
 mod held_send;
 mod held_state;
+mod lost;
 mod minute;
 mod process;
 mod put;

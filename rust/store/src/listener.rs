@@ -1,5 +1,6 @@
 //! What a store reports to its listeners.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -37,6 +38,9 @@ pub trait StoreListener: Send + Sync {
     fn waits(&self, wait: &mut dyn FnMut()) {
         wait();
     }
+    /// A file of the log is about to be removed for want of space though messages in it wait ([`crate::Store::set_waiting_from`]). Comes on
+    /// the cleaning thread, and may block.
+    fn removes_waiting(&self, _file: &Range<PhysicalOffset>) {}
     /// A flush failed; no append is acknowledged any more. Called once.
     fn poisoned(&self, _error: &StoreError) {}
 }
@@ -71,6 +75,10 @@ impl Listeners {
 
     pub(crate) fn dispatched(&self, offset: PhysicalOffset) {
         self.all().iter().for_each(|listener| listener.dispatched(offset));
+    }
+
+    pub(crate) fn removes_waiting(&self, file: &Range<PhysicalOffset>) {
+        self.all().iter().for_each(|listener| listener.removes_waiting(file));
     }
 
     pub(crate) fn poisoned(&self, error: &StoreError) {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use progress::Progress;
 use rocketpy_env::{Disk, RealDisk};
-use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_store::{Arrival, DelayLevels, Store};
 pub(crate) use service::DelayDelivery;
 #[cfg(feature = "sim")]
@@ -108,6 +108,12 @@ impl<D: Disk> Delays<D> {
     /// The level that a message gets which asks for one: the last one for any above it.
     pub(crate) fn level(&self, asked: u32) -> u32 {
         asked.min(self.levels)
+    }
+
+    /// The first message of each level that waits.
+    pub(crate) fn waiting_from(&self) -> Vec<QueueOffset> {
+        let state = self.state.lock();
+        (0..LEVELS as usize).map(|level| state.progress.next(level)).collect()
     }
 
     /// Messages that were stored again, since the start.

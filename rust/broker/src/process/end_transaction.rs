@@ -161,6 +161,7 @@ async fn again(
     let how = match end {
         _ if !wants_commit => "it was committed",
         Some(End::GivenUp) => "nobody could say how it ended, and it was given up",
+        Some(End::Lost) => "its half message was removed for want of space",
         Some(_) => "it was rolled back",
         None => "it was rolled back or given up",
     };

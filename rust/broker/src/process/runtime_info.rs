@@ -48,6 +48,7 @@ const ONE_FIGURE: &[(&str, &str, Option<Label>)] = &[
     ("transactionsCommitted", "transactions_committed_total", None),
     ("transactionsRolledBack", "transactions_rolled_back_total", None),
     ("transactionsGivenUp", "transactions_given_up_total", None),
+    ("transactionsLost", "transactions_lost_total", None),
     ("transactionsChecked", "transactions_checked_total", None),
 ];
 

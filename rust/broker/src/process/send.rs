@@ -13,6 +13,7 @@ use rocketpy_protocol::{Command, Header};
 use rocketpy_remoting::{Connection, Reply, Response};
 
 use super::new_topic;
+use crate::BrokerConfig;
 use crate::call::{Call, response as respond};
 use crate::put::{Delay, NewMessage, NotPut, Origin, Stored, Template, acknowledge, put, put_and_make};
 use crate::refusal::Refusal;
@@ -91,7 +92,8 @@ pub(super) fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Respo
         OffsetMessageId { host: shared.store_host(), physical_offset: *place }.write(&mut message_ids);
     }
     let unique_key = stored.unique_key.as_deref();
-    let recall_handle = recall_handle(shared, topic, stored).map(|handle| handle.to_string());
+    let config = shared.config();
+    let recall_handle = recall_handle(&config, topic, stored).map(|handle| handle.to_string());
     let header = SendMessageResponseHeader {
         msg_id: &message_ids,
         queue_id: stored.queue_id as i32,
@@ -99,8 +101,8 @@ pub(super) fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Respo
         transaction_id: unique_key,
         batch_uniq_id: None, // of inner-batch queues: with it, Java reports one id for a whole batch
         recall_handle: recall_handle.as_deref(),
-        region: Some(&shared.config().region_id),
-        trace_on: Some(if shared.config().trace_on { "true" } else { "false" }),
+        region: Some(&config.region_id),
+        trace_on: Some(if config.trace_on { "true" } else { "false" }),
     };
     let mut command = respond(response::SUCCESS);
     header.write(&mut command.ext);
@@ -108,16 +110,17 @@ pub(super) fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Respo
 }
 
 /// What recalls a message that waits for its time.
-fn recall_handle(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Option<RecallHandle> {
+fn recall_handle(config: &BrokerConfig, topic: &str, stored: &Stored<'_>) -> Option<RecallHandle> {
+    let deliver_at_ms = stored.due_at_ms?;
     let unique_key = stored.unique_key.as_deref()?;
     // The names stand in it with spaces between.
-    if !shared.config().recalls || unique_key.contains(' ') {
+    if !config.recalls || unique_key.contains(' ') {
         return None;
     }
     Some(RecallHandle {
         topic: topic.to_owned(),
-        broker_name: shared.config().broker_name.clone(),
-        deliver_at_ms: stored.due_at_ms?,
+        broker_name: config.broker_name.clone(),
+        deliver_at_ms,
         unique_key: unique_key.to_owned(),
     })
 }

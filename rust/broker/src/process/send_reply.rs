@@ -174,6 +174,7 @@ async fn store(
             Err(refusal) => warn!(%refusal, topic = header.topic, "reply not stored"),
         }
     }
+    let config = shared.config();
     let header = SendMessageResponseHeader {
         msg_id: "0",
         queue_id: header.queue_id.max(0),
@@ -181,8 +182,8 @@ async fn store(
         transaction_id: None,
         batch_uniq_id: None,
         recall_handle: None,
-        region: Some(&shared.config().region_id),
-        trace_on: Some(if shared.config().trace_on { "true" } else { "false" }),
+        region: Some(&config.region_id),
+        trace_on: Some(if config.trace_on { "true" } else { "false" }),
     };
     header.write(&mut answer.ext);
 }

@@ -40,14 +40,18 @@ pub(super) enum Wait {
 /// When a timer message is due; `None` when that is now.
 ///
 /// # Errors
-/// It says no time, or one that is too far away.
-pub(super) fn due_later(shared: &Shared<impl Disk>, timer: Timer) -> Result<Option<i64>, Refusal> {
+/// It says no time, or a client's one is too far away: what the broker stores again was accepted once, perhaps when the limit was higher.
+pub(super) fn due_later(
+    shared: &Shared<impl Disk>,
+    origin: Origin,
+    timer: Timer,
+) -> Result<Option<i64>, Refusal> {
     let now_ms = shared.store.now_ms();
     let due_at_ms = timer.due_at_ms(now_ms)?;
     let limit = shared.config().max_timer_delay;
     match u64::try_from(due_at_ms.saturating_sub(now_ms)) {
         Ok(0) | Err(_) => Ok(None),
-        Ok(wait_ms) if u128::from(wait_ms) > limit.as_millis() => {
+        Ok(wait_ms) if origin == Origin::Client && u128::from(wait_ms) > limit.as_millis() => {
             Err(Refusal::TooFar { property: timer.property(), wait_ms, limit_seconds: limit.as_secs() })
         }
         Ok(_) => Ok(Some(due_at_ms)),
@@ -81,11 +85,16 @@ impl Destination {
     ///
     /// # Source
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
-    pub(super) fn for_feature(self, shared: &Shared<impl Disk>, feature: Feature) -> Result<Self, Refusal> {
+    pub(super) fn for_feature(
+        self,
+        shared: &Shared<impl Disk>,
+        origin: Origin,
+        feature: Feature,
+    ) -> Result<Self, Refusal> {
         let wait = match feature {
             Feature::Level(Some(level)) => Some(Wait::Level(shared.delays.level(level))),
             Feature::Level(None) => return Err(Refusal::NoTime { property: property::DELAY }),
-            Feature::Timer(timer) => due_later(shared, timer)?.map(Wait::Time),
+            Feature::Timer(timer) => due_later(shared, origin, timer)?.map(Wait::Time),
             Feature::Transaction => Some(Wait::Transaction),
         };
         Ok(Self { wait, ..self })
@@ -130,8 +139,8 @@ fn find_topic(
     if known.is_none() {
         name::check_topic(name).map_err(Refusal::from)?;
     }
-    let is_trace = name == shared.config().trace_topic_name;
-    if origin == Origin::Client && system::is_send_denied(name) && !is_trace {
+    let is_trace = || name == shared.config().trace_topic_name;
+    if origin == Origin::Client && system::is_send_denied(name) && !is_trace() {
         return Err(Refusal::SendDenied { topic: name.to_owned() }.into());
     }
     match known {

@@ -112,8 +112,8 @@ fn check_and_append<'a>(
     if origin == Origin::Client {
         check_sys_flag(message.sys_flag, facts.feature)?;
     }
-    if let Some(feature) = feature_of(shared, message, &facts)? {
-        destination = destination.for_feature(shared, feature)?;
+    if let Some(feature) = feature_of(shared, origin, message, &facts)? {
+        destination = destination.for_feature(shared, origin, feature)?;
         if facts.recalls && matches!((feature, destination.wait), (Feature::Timer(_), None)) {
             return Err(Refusal::LateRecall.into()); // else it would be a message of the topic
         }
@@ -135,6 +135,7 @@ fn check_and_append<'a>(
 /// docs/reference/store-format.md 9.2.
 fn feature_of(
     shared: &Shared<impl Disk>,
+    origin: Origin,
     message: &NewMessage<'_>,
     facts: &PropertyFacts<'_>,
 ) -> Result<Option<Feature>, Refusal> {
@@ -146,7 +147,7 @@ fn feature_of(
             Err(Refusal::TransactionsOff { broker: shared.config().broker_name.clone() })
         }
         (Some(Feature::Transaction), Some(Feature::Timer(timer))) => {
-            due_later(shared, timer)?; // else its commit would be refused
+            due_later(shared, origin, timer)?; // else its commit would be refused
             Ok(Some(Feature::Transaction))
         }
         (feature, _) => Ok(feature),

@@ -154,6 +154,11 @@ impl<D: Disk> Timers<D> {
         }
     }
 
+    /// Whether the time of a record of the timer topic is to come.
+    pub(crate) fn is_waiting(&self, record: &RecordView<'_>) -> bool {
+        Wish::of(record).is_some_and(|wish| wish.slot_ms >= self.state.lock().read_ms())
+    }
+
     /// Messages that wait in the wheel, those included whose delivery is not durable.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)

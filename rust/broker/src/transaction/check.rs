@@ -54,6 +54,11 @@ pub(super) fn round(
     let (mut at, mut due_at_ms, mut looks) = (transactions.state.lock().next, None::<i64>, 0);
     loop {
         at = transactions.state.lock().over_from(at);
+        let first = shared.store.queue_bounds(system::HALF_TOPIC, QUEUE).min;
+        if at < first {
+            lose(shared, at, first);
+            at = first;
+        }
         let entries = shared.store.entries(system::HALF_TOPIC, QUEUE, at, PAGE)?;
         let Some(last) = entries.last() else { return Ok(due_at_ms) };
         if at < entries[0].queue_offset {
@@ -82,7 +87,7 @@ pub(super) fn round(
 fn lose(shared: &Shared<impl Disk>, from: QueueOffset, to: QueueOffset) {
     error!(lost = to - from, "half messages were removed before their transactions ended");
     for half in from.get()..to.get() {
-        shared.transactions.end(shared, QueueOffset(half), End::GivenUp);
+        shared.transactions.end(shared, QueueOffset(half), End::Lost);
     }
 }
 
@@ -125,7 +130,10 @@ fn look(
     }
     let times = checked.map_or_else(|| stored_times(&record), |checked| checked.times);
     let kept_ms = millis(shared.config().store.retention.reserved_time);
-    if times >= shared.config().transaction_check_max || age_ms > kept_ms.max(wait_ms) {
+    let most = shared.config().transaction_check_max;
+    // However short messages are kept, there is time for all questions.
+    let asked_ms = wait_ms.saturating_add(interval_ms.saturating_mul(i64::from(most)));
+    if times >= most || age_ms > kept_ms.max(asked_ms) {
         give_up(shared, &record, half, runtime);
     } else {
         let times = times + u32::from(ask(shared, &record));
@@ -204,7 +212,7 @@ fn give_up(shared: &Arc<Shared<impl Disk>>, record: &RecordView<'_>, half: Queue
         Ok(_) => {
             let topic = record.property(property::REAL_TOPIC).unwrap_or_default();
             let kept_in = system::TRANSACTION_CHECK_MAX_TIME_TOPIC;
-            warn!(%half, topic, kept_in, "nobody ended a transaction, given up");
+            warn!(%half, topic, kept_in, "a transaction did not end, given up");
             shared.transactions.end(shared, half, End::GivenUp);
         }
         Err(refusal) => {

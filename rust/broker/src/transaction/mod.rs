@@ -57,6 +57,7 @@ pub(crate) struct Transactions {
     committed: AtomicU64,
     rolled_back: AtomicU64,
     given_up: AtomicU64,
+    lost: AtomicU64,
     checked: AtomicU64,
 }
 
@@ -136,6 +137,8 @@ pub(crate) enum End {
     Rollback,
     /// Its producer was asked too often.
     GivenUp,
+    /// Its half message was removed for want of space.
+    Lost,
 }
 
 impl Transactions {
@@ -182,6 +185,7 @@ impl Transactions {
             committed: AtomicU64::new(0),
             rolled_back: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
             checked: AtomicU64::new(0),
         })
     }
@@ -228,6 +232,11 @@ impl Transactions {
         self.counter(end).fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether the half message waits for its end.
+    pub(crate) fn is_open(&self, half: QueueOffset) -> bool {
+        !self.state.lock().is_over(half)
+    }
+
     /// Whether a process before this one may have committed it without a mark.
     pub(crate) fn may_be_committed(&self, half: QueueOffset) -> bool {
         half < self.state.lock().found_to
@@ -248,6 +257,7 @@ impl Transactions {
             End::Commit => &self.committed,
             End::Rollback => &self.rolled_back,
             End::GivenUp => &self.given_up,
+            End::Lost => &self.lost,
         }
     }
 

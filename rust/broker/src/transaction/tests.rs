@@ -17,6 +17,7 @@ use crate::process::end_transaction::{end_half, half_of};
 use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
 use crate::refusal::Refusal;
 use crate::testing::{TestShared, add_topic, message, until};
+use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
 
 const COMMIT: i32 = sys_flag::TRANSACTION_COMMIT;
 const ROLLBACK: i32 = sys_flag::TRANSACTION_ROLLBACK;
@@ -328,6 +329,56 @@ async fn a_half_message_without_a_producer_waits_and_one_that_was_asked_for_too_
     }
     assert_eq!(shared.transactions.claim(waiting.queue_offset), Claim::Taken, "nobody could be asked");
     assert_eq!((shared.transactions.checked(), shared.transactions.ended(End::GivenUp)), (0, 1));
+}
+
+#[tokio::test]
+async fn a_commit_to_a_topic_that_is_gone_leaves_the_half_message_open_until_it_is_given_up() {
+    let shared = open().await;
+    let half = prepare(&shared, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
+    shared.topics.remove("orders").unwrap().unwrap().done().await.unwrap();
+    let refused = end(&shared, half, COMMIT).await.unwrap_err();
+    assert!(matches!(refused, Refusal::NoTopic { .. }), "{refused}");
+    at(&shared, half.stored_at_ms + 6_000).await;
+    assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 1, "it is kept there");
+    assert_eq!((shared.transactions.ended(End::GivenUp), shared.transactions.ended(End::Commit)), (1, 0));
+}
+
+#[tokio::test]
+async fn however_short_messages_are_kept_there_is_time_for_all_questions() {
+    let shared = TestShared::open(|config| config.store.retention.reserved_time = std::time::Duration::ZERO);
+    add_topic(&shared, TopicConfig::new("orders", 2)).await;
+    let half = prepare(&shared, "").await;
+    let all_ms = half.stored_at_ms + 6_000 + 15 * 30_000;
+    at(&shared, all_ms).await;
+    assert_eq!(shared.transactions.ended(End::GivenUp), 0);
+    at(&shared, all_ms + 30_001).await;
+    assert_eq!(shared.transactions.ended(End::GivenUp), 1, "nobody could be asked");
+}
+
+#[tokio::test]
+async fn a_limit_that_was_lowered_since_keeps_no_message_from_its_commit() {
+    let shared = TestShared::open(|config| config.text = Arc::new(ADay));
+    add_topic(&shared, TopicConfig::new("orders", 2)).await;
+    let half = prepare(&shared, "TIMER_DELAY_SEC\u{1}90000\u{2}").await;
+    shared.change_config("").unwrap();
+    let timed = put(&shared, Origin::Client, &message("orders", "TIMER_DELAY_SEC\u{1}90000\u{2}"));
+    assert!(timed.is_err(), "the limit holds for what is new");
+    end(&shared, half, COMMIT).await.unwrap();
+    assert_eq!(count(&shared, system::TIMER_TOPIC, 0), 1);
+}
+
+/// Any change allows messages to wait for a day.
+#[derive(Debug)]
+struct ADay;
+
+impl ConfigText for ADay {
+    fn lines(&self, _config: &BrokerConfig, _endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    fn changed(&self, config: &BrokerConfig, _text: &str) -> Result<BrokerConfig, SettingError> {
+        Ok(BrokerConfig { max_timer_delay: std::time::Duration::from_secs(86_400), ..config.clone() })
+    }
 }
 
 #[tokio::test]

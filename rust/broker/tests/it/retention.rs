@@ -50,6 +50,33 @@ async fn search(fixture: &Fixture, topic: &str, timestamp: i64, boundary: &str) 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_message_that_goes_with_its_file_is_counted() {
+    let fixture = Fixture::start_with(|config| {
+        config.store.commit_log_file_size = 64 << 10;
+        config.store.retention = RetentionConfig { max_bytes: Some(3 * (64 << 10)), ..busy() };
+        config.delay_levels = "3s".parse().unwrap();
+        config.transaction_check_interval = Duration::from_millis(100);
+        config.transaction_timeout = Duration::ZERO;
+    })
+    .await;
+    fixture.create_topic("orders", 1).await;
+    let transaction = "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}";
+    for properties in ["DELAY\u{1}1\u{2}", "TIMER_DELAY_SEC\u{1}3\u{2}", transaction] {
+        let send = Send { properties, ..Send::new("orders", "x") };
+        assert_eq!(fixture.send(send).await.code, 0);
+    }
+    wait_until("it is in the wheel", async || runtime_value(&fixture, "timersWaiting").await == "1").await;
+    let body = "x".repeat(4000);
+    for _ in 0..100 {
+        fixture.put("orders", 0, &body).await;
+    }
+    wait_until("old files go", async || runtime_value(&fixture, "commitLogMinOffset").await != "0").await;
+    for count in ["delayedDropped", "timersDropped", "transactionsLost"] {
+        wait_until(count, async || runtime_value(&fixture, count).await == "1").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pull_below_the_minimum_is_sent_to_it_and_offsets_of_groups_stay_as_they_were_committed() {
     let fixture = Fixture::start_with(|config| {
         config.store.commit_log_file_size = 64 << 10;

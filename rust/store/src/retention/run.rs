@@ -162,6 +162,11 @@ impl<D: Disk> Retention<D> {
         }
     }
 
+    /// Where the first message lies that waits.
+    fn waiting_from(&self) -> PhysicalOffset {
+        self.state.lock().waiting_from.values().copied().min().unwrap_or(PhysicalOffset(u64::MAX))
+    }
+
     /// Checks the space of the file systems, and refuses or admits appends.
     ///
     /// # Source
@@ -213,17 +218,14 @@ impl<D: Disk> Retention<D> {
             Ok::<_, EnvError>(FolderSpace { path: path.to_path_buf(), usage: disk.usage(path)? })
         };
         let log_folders = self.log.files().writable().iter().map(|dir| space(dir));
-        let state = self.state.lock();
-        let waiting_from = state.waiting_from.values().copied().min().unwrap_or(PhysicalOffset(u64::MAX));
-        let is_asked = state.is_asked;
-        drop(state);
+        let is_asked = self.state.lock().is_asked;
         Ok(Situation {
             files,
             log_folders: log_folders.collect::<Result<_, _>>()?,
             queue_folder: space(&self.log.folder().consume_queue)?,
             now_ms,
             young_from,
-            waiting_from,
+            waiting_from: self.waiting_from(),
             hour: local_hour(now_ms),
             is_asked,
             is_refusing: self.admission.has_full_disk(),
@@ -310,6 +312,9 @@ impl<D: Disk> Retention<D> {
         let Removal { file, age_ms, rule } = removal;
         assert_eq!(file.start, self.log.start(), "the oldest file goes first");
         assert!(file.end() <= self.dispatcher.dispatched(), "a file goes after it was dispatched");
+        if file.end() > self.waiting_from() {
+            self.admission.listeners().removes_waiting(&(file.start..file.end()));
+        }
         round.unsynced = file.path.parent().map(Path::to_path_buf);
         match self.log.disk().remove_file(&file.path) {
             Err(error) if !error.is_not_found() => return Err(error.into()),

@@ -1,0 +1,128 @@
+//! Names the messages that wait and go with a log file which is removed for want of space.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use rocketpy_env::Disk;
+use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
+use rocketpy_protocol::record::RecordView;
+use tracing::error;
+
+use crate::shared::Shared;
+
+/// Entries that are read at once.
+const PAGE: usize = 512;
+/// Most topics that are named; the others are counted.
+const MOST_TOPICS: usize = 20;
+
+/// How many messages of a topic wait in a file.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) delayed: u64,
+    pub(crate) timers: u64,
+    pub(crate) halves: u64,
+}
+
+/// Says which messages are about to be lost.
+pub(crate) fn tell(shared: &Shared<impl Disk>, file: &Range<PhysicalOffset>) {
+    let lost = in_file(shared, file);
+    for (topic, Lost { delayed, timers, halves }) in lost.iter().take(MOST_TOPICS) {
+        error!(
+            start = %file.start, topic, delayed, timers, halves,
+            "messages that wait are lost: their log file is removed for want of space"
+        );
+    }
+    if lost.len() > MOST_TOPICS {
+        let (topics, more) = (lost.len() - MOST_TOPICS, lost.values().skip(MOST_TOPICS));
+        let messages: u64 = more.map(|lost| lost.delayed + lost.timers + lost.halves).sum();
+        error!(start = %file.start, topics, messages, "messages of more topics are lost with it");
+    }
+}
+
+/// What waits in a part of the log, by the topic that it is for.
+pub(crate) fn in_file(shared: &Shared<impl Disk>, file: &Range<PhysicalOffset>) -> BTreeMap<String, Lost> {
+    let mut lost = BTreeMap::new();
+    for (level, from) in shared.delays.waiting_from().into_iter().enumerate() {
+        each(shared, (system::SCHEDULE_TOPIC, level as u32), from, file, |_, record| {
+            of_topic(&mut lost, record).delayed += 1;
+        });
+    }
+    each(shared, (system::TIMER_TOPIC, 0), QueueOffset::ZERO, file, |_, record| {
+        if shared.timers.is_waiting(record) {
+            of_topic(&mut lost, record).timers += 1;
+        }
+    });
+    each(shared, (system::HALF_TOPIC, 0), QueueOffset::ZERO, file, |half, record| {
+        if shared.transactions.is_open(half) {
+            of_topic(&mut lost, record).halves += 1;
+        }
+    });
+    lost
+}
+
+fn of_topic<'l>(lost: &'l mut BTreeMap<String, Lost>, record: &RecordView<'_>) -> &'l mut Lost {
+    lost.entry(record.property(property::REAL_TOPIC).unwrap_or_default().to_owned()).or_default()
+}
+
+/// The records of a queue that lie in the file, from an offset on. What cannot be read is left out.
+fn each(
+    shared: &Shared<impl Disk>,
+    (topic, queue_id): (&str, u32),
+    from: QueueOffset,
+    file: &Range<PhysicalOffset>,
+    mut found: impl FnMut(QueueOffset, &RecordView<'_>),
+) {
+    let mut at = from.max(shared.store.queue_bounds(topic, queue_id).min);
+    while let Ok(entries) = shared.store.entries(topic, queue_id, at, PAGE) {
+        let Some(last) = entries.last() else { return };
+        at = last.queue_offset + 1;
+        for entry in &entries {
+            if entry.physical_offset >= file.end {
+                return;
+            }
+            if let Ok(Some(bytes)) = shared.store.record_at(entry.physical_offset)
+                && let Ok(record) = RecordView::parse(&bytes)
+            {
+                found(entry.queue_offset, &record);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_model::TopicConfig;
+
+    use super::*;
+    use crate::put::{Origin, put};
+    use crate::testing::{TestShared, add_topic, message, until};
+
+    #[tokio::test]
+    async fn what_waits_in_a_file_is_counted_by_its_topic() {
+        let shared = TestShared::open(|_| {});
+        for topic in ["orders", "payments"] {
+            add_topic(&shared, TopicConfig::new(topic, 1)).await;
+        }
+        let later =
+            ["DELAY\u{1}18\u{2}", "TIMER_DELAY_SEC\u{1}9999\u{2}", "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}"];
+        for (topic, properties) in [
+            ("orders", ""),
+            ("orders", later[0]),
+            ("orders", later[1]),
+            ("payments", later[1]),
+            ("orders", later[2]),
+        ] {
+            put(&shared, Origin::Client, &message(topic, properties)).unwrap();
+        }
+        let end = shared.store.max_physical_offset();
+        let behind = put(&shared, Origin::Client, &message("payments", later[0])).unwrap();
+        assert_eq!(behind.places.as_slice(), [end]);
+        let dispatched = shared.store.max_physical_offset();
+        until("it can be read", || shared.store.dispatched_offset() >= dispatched).await;
+        let expected = [
+            ("orders".to_owned(), Lost { delayed: 1, timers: 1, halves: 1 }),
+            ("payments".to_owned(), Lost { delayed: 0, timers: 1, halves: 0 }),
+        ];
+        assert_eq!(in_file(&shared, &(PhysicalOffset::ZERO..end)), expected.into());
+    }
+}
