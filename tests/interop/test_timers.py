@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import rocketpy
+import sdk
 from peers import Java, apache_cluster, rocketpy_server
 
 TOPIC = "timed"
@@ -30,18 +31,11 @@ def send(address: str, due: dict[str, float]) -> dict[str, rocketpy.Receipt]:
 
 
 def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
-    """Every message of the topic, read from its beginning until all that is wanted has come; none before its time."""
-    found: Counter[str] = Counter()
-    with rocketpy.Consumer(group, TOPIC, name_servers=[address], start=rocketpy.Start.EARLIEST) as consumer:
-        while not wanted <= found.keys():
-            batch = consumer.poll(timeout=60)
-            assert batch, f"missing: {wanted - found.keys()}"
-            for message in batch:
-                assert message.stored_at_ms >= int(message.properties["TIMER_DELIVER_MS"]), message
-                found[message.body.decode()] += 1
-        for message in consumer.poll(timeout=0.2):
-            found[message.body.decode()] += 1
-    return found
+    """Every message of the topic until all that is wanted has come; none before its time."""
+    found = sdk.came(address, TOPIC, group, wanted)
+    for message in found:
+        assert message.stored_at_ms >= int(message.properties["TIMER_DELIVER_MS"]), message
+    return Counter(message.body.decode() for message in found)
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rocketpy
+import sdk
 from peers import Java, apache_cluster, rocketpy_server
 from rocketpy import Decision, Message
 
@@ -42,15 +43,7 @@ def work(producer: rocketpy.TransactionProducer, prefix: str) -> None:
 
 
 def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
-    """Every message of the topic, read from its beginning until all that is wanted has come."""
-    found: Counter[str] = Counter()
-    with rocketpy.Consumer(group, TOPIC, name_servers=[address], start=rocketpy.Start.EARLIEST) as consumer:
-        while not wanted <= found.keys():
-            batch = consumer.poll(timeout=60)
-            assert batch, f"missing: {wanted - found.keys()}"
-            found.update(message.body.decode() for message in batch)
-        found.update(message.body.decode() for message in consumer.poll(timeout=0.2))
-    return found
+    return Counter(message.body.decode() for message in sdk.came(address, TOPIC, group, wanted))
 
 
 def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: Path):

@@ -105,7 +105,7 @@ public final class Driver {
         producer.shutdown();
     }
 
-    private static Message message(String topic, String tag, String text, int bodyBytes) {
+    static Message message(String topic, String tag, String text, int bodyBytes) {
         StringBuilder body = new StringBuilder(text);
         while (body.length() < bodyBytes) {
             body.append('.');
@@ -356,6 +356,10 @@ public final class Driver {
     }
 
     private static void print(MessageExt message) {
+        print(line(message));
+    }
+
+    static Map<String, Object> line(MessageExt message) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("topic", message.getTopic());
         line.put("queue_id", message.getQueueId());
@@ -365,10 +369,10 @@ public final class Driver {
         line.put("keys", message.getKeys());
         line.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
         line.put("origin", message.getUserProperty("origin"));
-        print(line);
+        return line;
     }
 
-    private static synchronized void print(Map<String, Object> line) {
+    static synchronized void print(Map<String, Object> line) {
         System.out.println(JSON.toJSONString(line));
     }
 }
