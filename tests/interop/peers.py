@@ -152,6 +152,16 @@ def start(command: list[str], home: Path | None = None) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
+@contextmanager
+def running(command: list[str]) -> Iterator[subprocess.Popen]:
+    """A driver that reads lines too, and is killed at the end."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def finish(process: subprocess.Popen) -> list[dict]:
     try:
         out, err = process.communicate(timeout=600)

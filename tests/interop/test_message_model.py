@@ -5,7 +5,9 @@ levels. Every message says when it was stored, so one that comes before its time
 the machine; only the patience of the clients bounds it. Says nothing of durability.
 """
 
+import contextlib
 import itertools
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import rocketpy
-from peers import LEVEL_TABLE, LEVELS_S, Cpp, Go, Java, finish, lines, rocketpy_server, start, stop
+from peers import LEVEL_TABLE, LEVELS_S, Cpp, Go, Java, finish, lines, rocketpy_server, running, start, stop
 from sdk import came, fresh, messages
 from waiting import wait_until
 
@@ -106,32 +108,45 @@ class Order:
     killed_at_ms: int
 
 
+def read_until(process: subprocess.Popen, found: list[dict], what: str, number: int) -> None:
+    """Reads until that has happened to the message of that number in every queue."""
+    for line in lines(process):
+        found.append(line)
+        if sum(event(one) == (what, number) for one in found) == 4:
+            return
+    raise AssertionError(f"the member ended: {found}")
+
+
+def event(line: dict) -> tuple[str, int]:
+    [(what, key)] = [(what, line[what]) for what in ("began", "ended") if what in line]
+    return what, int(key.rsplit("-", 1)[1])
+
+
 def member_dies(address: str, home: Path, java: Java) -> Order:
     topic, group = fresh("order"), fresh("orderly")
-    command = ("orderly", address, topic, group)
     often = ("-Drocketmq.client.rebalance.lockInterval=500",)  # so that its locks are fresh when it dies
-    with rocketpy.Admin(address) as admin, rocketpy.Producer(fresh("order"), name_servers=[address]) as producer:
+    with (
+        contextlib.ExitStack() as kept,
+        rocketpy.Admin(address) as admin,
+        rocketpy.Producer(fresh("order"), name_servers=[address]) as producer,
+    ):
         admin.create_topic(topic, queues=4)
         for queue in admin.queues(topic):
             for message in messages(topic, PER_QUEUE, f"{queue.queue_id}"):
                 producer.send(message, queue=queue)
-        first = start(java.command("Members", home / "first", *command, f"-{HANGS_AT}", options=often))
         by_first: list[dict] = []
-        output = lines(first)
-        while sum(one.get("began", "").endswith(f"-{HANGS_AT}") for one in by_first) < 4:
-            by_first.append(next(output))
-        second = start(java.command("Members", home / "second", *command))
-        wait_until(lambda: len(admin.group_members(group)) == 2, "the second member", process=second)
-        killed_at_ms = time.time_ns() // 1_000_000
-        first.kill()
-        by_first += output
         by_second: list[dict] = []
-        output = lines(second)
-        while sum(one.get("ended", "").endswith(f"-{PER_QUEUE - 1}") for one in by_second) < 4:
-            by_second.append(next(output))
-        second.kill()
-        for process in (first, second):
-            process.communicate()
+        command = ("orderly", address, topic, group)
+        dies = java.command("Members", home / "first", *command, f"-{HANGS_AT}", options=often)
+        takes_over = java.command("Members", home / "second", *command)
+        with running(dies) as first:
+            read_until(first, by_first, "began", HANGS_AT)
+            second = kept.enter_context(running(takes_over))
+            wait_until(lambda: len(admin.group_members(group)) == 2, "the second member", process=second)
+            killed_at_ms = time.time_ns() // 1_000_000
+            first.kill()
+            by_first += lines(first)
+        read_until(second, by_second, "ended", PER_QUEUE - 1)
     return Order(by_first, by_second, killed_at_ms)
 
 
@@ -298,8 +313,3 @@ def test_the_queues_of_an_orderly_member_that_dies_in_work_go_to_the_other_after
         again = by_second[0][1]
         assert again <= HANGS_AT
         assert by_second == done[2 * again :]
-
-
-def event(line: dict) -> tuple[str, int]:
-    [(what, key)] = [(what, line[what]) for what in ("began", "ended") if what in line]
-    return what, int(key.rsplit("-", 1)[1])
