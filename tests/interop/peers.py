@@ -22,7 +22,7 @@ from waiting import wait_until
 HERE = Path(__file__).parent
 BUILD = HERE / "java" / "target"
 CPP_PACKAGE = "rocketmq==0.4.4"
-LEVELS_S = [2, 3, 1] + 5 * [1, 1, 2]
+LEVELS_S = [1, 3, 1] + 5 * [1, 2, 1]
 """How long the messages of each delay level wait at the brokers that tests share. The first retry has level 3."""
 LEVEL_TABLE = " ".join(f"{seconds}s" for seconds in LEVELS_S)
 ADD_OPENS = [

@@ -49,6 +49,11 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * given, that tag; each carries the user property "origin" with the value "java".
  */
 public final class Driver {
+    /**
+     * The client may skip the heartbeat after its first rebalance, because the one before is not over yet. Without the new version
+     * of its subscription any broker refuses its pulls until the next heartbeat, by default 30 s later.
+     */
+    static final int HEARTBEAT_MS = 1000;
     private static final int TIMEOUT_SECONDS = 60;
 
     public static void main(String[] args) {
@@ -181,6 +186,7 @@ public final class Driver {
         CountDownLatch left = new CountDownLatch(2 * Integer.parseInt(args[3]));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(1);
         consumer.setAwaitTerminationMillisWhenShutdown(10_000); // the last ones are given back before it ends
@@ -240,6 +246,7 @@ public final class Driver {
         replies.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -275,6 +282,7 @@ public final class Driver {
         CountDownLatch left = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (args[0].equals("broadcast")) {
             broadcast(consumer);
@@ -303,6 +311,7 @@ public final class Driver {
         int left = Integer.parseInt(args[3]);
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.subscribe(args[2], selector(args));

@@ -53,6 +53,7 @@ public final class Members {
     private static void orderly(String nameServer, String topic, String group, List<String> hangs) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServer);
+        consumer.setHeartbeatBrokerInterval(Driver.HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {

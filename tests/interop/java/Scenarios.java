@@ -180,7 +180,7 @@ public final class Scenarios {
         admin.setInstanceName(group);
         admin.setNamesrvAddr(nameServer);
         admin.start();
-        while (sum(admin.examineConsumeStats(group, topic).getOffsetTable().values().stream().map(one -> one.getConsumerOffset()).toList()) < 12) {
+        while (sum(committed(admin)) < 12) {
             TimeUnit.MILLISECONDS.sleep(50);
         }
         String client = admin.examineConsumerConnectionInfo(group).getConnectionSet().iterator().next().getClientId();
@@ -191,6 +191,11 @@ public final class Scenarios {
         print(Map.of("reset", sum(admin.resetOffsetByTimestamp(topic, group, middle, true).values())));
         take(came, 4);
         admin.shutdown();
+    }
+
+    private List<Long> committed(DefaultMQAdminExt admin) throws Exception {
+        var queues = admin.examineConsumeStats(group, topic).getOffsetTable().values();
+        return queues.stream().map(one -> one.getConsumerOffset()).toList();
     }
 
     private Map<String, Object> running(ConsumerRunningInfo info) {
@@ -240,7 +245,8 @@ public final class Scenarios {
     private DefaultMQPushConsumer consumer() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServer);
-        consumer.setInstanceName(topic); // another than the producer's: of two heartbeats of one instance the client skips the second
+        consumer.setInstanceName(topic);
+        consumer.setHeartbeatBrokerInterval(Driver.HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         return consumer;
