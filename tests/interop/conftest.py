@@ -5,7 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from peers import Cpp, Go, Java, apache_cluster, rocketpy_server, set_up_client_4_9, set_up_cpp, set_up_go, set_up_java
+from peers import (
+    LEVEL_TABLE,
+    Cpp,
+    Go,
+    Java,
+    apache_cluster,
+    rocketpy_server,
+    set_up_client_4_9,
+    set_up_cpp,
+    set_up_go,
+    set_up_java,
+)
 
 collect_ignore = ["cpp_driver.py", "cpp-env"]  # they belong to another environment
 
@@ -33,15 +44,17 @@ def go() -> Go:
 
 @pytest.fixture(scope="session")
 def rocketpy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that asks soon how open transactions end, so that no test waits for it."""
+    """A server that asks soon how open transactions end, and retries soon, so that no test waits for it."""
     settings = [f"--set={key}=1000" for key in ("transactionTimeOut", "transactionCheckInterval")]
+    settings.append(f"--set=messageDelayLevel={LEVEL_TABLE}")
     with rocketpy_server(tmp_path_factory.mktemp("rocketpy"), *settings) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def apache_address(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with apache_cluster(java, tmp_path_factory.mktemp("apache")) as address:
+    settings = {"messageDelayLevel": LEVEL_TABLE, "recallMessageEnable": "true"}
+    with apache_cluster(java, tmp_path_factory.mktemp("apache"), settings) as address:
         yield address
 
 

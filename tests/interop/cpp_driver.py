@@ -3,11 +3,12 @@
 Runs in an environment of its own, because the package shares its import name with others. One command a run, one
 JSON object a line on standard output, exit code 0 only when all that was asked for happened::
 
-    cpp_driver.py send|batch|oneway|keyed NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES] [DELAY_LEVEL]
+    cpp_driver.py send|batch|oneway|keyed|levels NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
     cpp_driver.py push|orderly|fail NAMESRV TOPIC COUNT GROUP [EXPRESSION]
 
 Message i of a producer has body PREFIX-i (padded with dots to BODY_BYTES), key PREFIX-i and the property
-``origin`` = ``cpp``; with ``keyed`` it goes to queue i % 3. ``fail`` handles no message and ends by SIGTERM.
+``origin`` = ``cpp``; with ``keyed`` it goes to queue i % 3, with ``levels`` it has the delay level i + 1. ``fail``
+handles no message and ends by SIGTERM.
 """
 
 import json
@@ -24,7 +25,7 @@ from rocketmq.ffi import _CConsumeStatus, dll
 TIMEOUT_SECONDS = 60
 
 
-def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int, delay_level: int) -> Iterator[Message]:
+def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int) -> Iterator[Message]:
     for i in range(count):
         text = f"{prefix}-{i}"
         message = Message(topic)
@@ -33,25 +34,17 @@ def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int, del
             message.set_tags(tag)
         message.set_body(text.ljust(body_bytes, "."))
         message.set_property("origin", "cpp")
-        if delay_level:
-            message.set_delay_time_level(delay_level)
         yield message
 
 
-def produce(
-    command: str,
-    name_server: str,
-    topic: str,
-    count: str,
-    prefix: str,
-    tag: str = "",
-    body_bytes: str = "0",
-    delay_level: str = "0",
-):
+def produce(command: str, name_server: str, topic: str, count: str, prefix: str, tag: str = "", body_bytes: str = "0"):
     producer = Producer("interop-cpp-producer")
     producer.set_namesrv_addr(name_server)
     producer.start()
-    todo = list(messages(topic, int(count), prefix, tag, int(body_bytes), int(delay_level)))
+    todo = list(messages(topic, int(count), prefix, tag, int(body_bytes)))
+    if command == "levels":
+        for level, message in enumerate(todo, 1):
+            message.set_delay_time_level(level)
     if command == "batch":
         results = [producer.send_batch(todo)]
     elif command == "oneway":

@@ -22,6 +22,9 @@ from waiting import wait_until
 HERE = Path(__file__).parent
 BUILD = HERE / "java" / "target"
 CPP_PACKAGE = "rocketmq==0.4.4"
+LEVELS_S = [1, 3, 1] + 5 * [1, 2, 1]
+"""How long the messages of each delay level wait at the brokers that tests share. The first retry has level 3."""
+LEVEL_TABLE = " ".join(f"{seconds}s" for seconds in LEVELS_S)
 ADD_OPENS = [
     *(
         f"--add-opens=java.base/{name}=ALL-UNNAMED"
@@ -149,15 +152,31 @@ def start(command: list[str], home: Path | None = None) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
+@contextmanager
+def running(command: list[str]) -> Iterator[subprocess.Popen]:
+    """A driver that reads lines too, and is killed at the end."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def finish(process: subprocess.Popen) -> list[dict]:
     try:
         out, err = process.communicate(timeout=600)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
-    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    assert process.returncode == 0, f"exit code {process.returncode}: {err[-4000:]}\n{len(lines)} lines: {lines[-3:]}"
-    return lines
+    found = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert process.returncode == 0, f"exit code {process.returncode}: {err[-4000:]}\n{len(found)} lines: {found[-3:]}"
+    return found
+
+
+def lines(process: subprocess.Popen) -> Iterator[dict]:
+    """The JSON objects of a driver, as it prints them."""
+    assert process.stdout is not None
+    return (json.loads(line) for line in process.stdout if line.startswith("{"))
 
 
 def stop(process: subprocess.Popen) -> list[dict]:

@@ -1,6 +1,7 @@
 """What the Python side of each test sends and reads, in the same shape as the drivers print it."""
 
 import uuid
+from collections.abc import Set
 
 import rocketpy
 
@@ -49,6 +50,18 @@ def read(address: str, topic: str, count: int, tags: str = "*", group: str | Non
         lines += [line(message) for message in consumer.poll(max_messages=500, timeout=0.2)]
         consumer.commit()
     return lines
+
+
+def came(address: str, topic: str, group: str, wanted: Set[str]) -> list[rocketpy.ReceivedMessage]:
+    """Every message of a topic, read from its beginning until all bodies that are wanted have come."""
+    found: list[rocketpy.ReceivedMessage] = []
+    with rocketpy.Consumer(group, topic, name_servers=[address], start=rocketpy.Start.EARLIEST) as consumer:
+        while missing := wanted - {message.body.decode() for message in found}:
+            batch = consumer.poll(timeout=60)
+            assert batch, f"missing: {missing}"
+            found += batch
+        found += consumer.poll(timeout=0.2)
+    return found
 
 
 def reply_to(address: str, topic: str, count: int) -> None:

@@ -29,20 +29,13 @@ def test_go_and_python_read_by_tag_and_by_sql_what_either_sent(go: Go, rocketpy_
 def test_what_a_go_consumer_fails_at_comes_again_and_then_lies_with_the_dead_letters(
     go: Go, rocketpy_address: str, home
 ):
-    """Meanwhile messages with a delay level come, none before its time; how late they come is not looked at."""
-    topic, later, group = fresh("go-fails"), fresh("go-later"), fresh("go-failing")
+    """Times and all attempts are looked at in test_message_model.py."""
+    topic, group = fresh("go-fails"), fresh("go-failing")
     sent = {one["msg_id"] for one in go.drive(home, "send", rocketpy_address, topic, "3", "hard", "TagA")}
     with Admin(rocketpy_address) as admin:
         # As after the group's first start, which makes the topic; the client looks for it again after 30 s.
         admin.create_topic(f"%RETRY%{group}", queues=1)
         failing = go.start_driver(home / "failing", "fail", rocketpy_address, topic, "3", group)
-
-        go.drive(home, "send", rocketpy_address, later, "3", "late", "TagA", "1")
-        for one in read(rocketpy_address, later, 3):
-            message = admin.message(later, one["msg_id"])
-            assert message is not None
-            assert message.stored_at_ms - message.born_at_ms >= 1000, one
-
         dead = f"%DLQ%{group}"
         wait_until(lambda: dead in admin.topics(), "the first dead letter", process=failing)
         lines = read(rocketpy_address, dead, 3)

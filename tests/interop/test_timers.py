@@ -1,7 +1,7 @@
-"""Timer messages in one open format: what waits at one broker comes at the other, after a stop and after a kill.
+"""Timers and delay levels in one open format: what waits at one broker comes at the other, after a stop and a kill.
 
-Shows that each broker reads wheel, log and checkpoint of the other. Says nothing of power loss, nor of times below
-Apache's second.
+Shows that each broker reads wheel, log and checkpoint of the other, and the progress of its levels. Says nothing of
+power loss, nor of times below Apache's second.
 """
 
 from collections import Counter
@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 import rocketpy
+import sdk
 from peers import Java, apache_cluster, rocketpy_server
 
 TOPIC = "timed"
 MANY = 20
+LEVELS_S = [1, 11, 15]
+LEVELS = {"messageDelayLevel": " ".join(f"{seconds}s" for seconds in LEVELS_S)}
 
 
 def send(address: str, due: dict[str, float]) -> dict[str, rocketpy.Receipt]:
@@ -29,39 +32,46 @@ def send(address: str, due: dict[str, float]) -> dict[str, rocketpy.Receipt]:
         }
 
 
+def delay(address: str, keys: set[str], level: int) -> None:
+    """Sends a message for each key, which waits as long as its level."""
+    with rocketpy.Producer("delays", name_servers=[address], send_timeout=30) as producer:
+        for key in keys:
+            producer.send(rocketpy.Message(TOPIC, key.encode(), keys=[key], delay_level=level))
+
+
 def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
-    """Every message of the topic, read from its beginning until all that is wanted has come; none before its time."""
-    found: Counter[str] = Counter()
-    with rocketpy.Consumer(group, TOPIC, name_servers=[address], start=rocketpy.Start.EARLIEST) as consumer:
-        while not wanted <= found.keys():
-            batch = consumer.poll(timeout=60)
-            assert batch, f"missing: {wanted - found.keys()}"
-            for message in batch:
-                assert message.stored_at_ms >= int(message.properties["TIMER_DELIVER_MS"]), message
-                found[message.body.decode()] += 1
-        for message in consumer.poll(timeout=0.2):
-            found[message.body.decode()] += 1
-    return found
+    """Every message of the topic until all that is wanted has come; none before its time."""
+    found = sdk.came(address, TOPIC, group, wanted)
+    for message in found:
+        if level := message.properties.get("DELAY"):
+            assert message.stored_at_ms - message.born_at_ms >= LEVELS_S[int(level) - 1] * 1000, message
+        else:
+            assert message.stored_at_ms >= int(message.properties["TIMER_DELIVER_MS"]), message
+    return Counter(message.body.decode() for message in found)
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_what_waits_at_one_broker_comes_at_the_other(java: Java, tmp_path: Path, clean: bool):
     apaches = {f"a-{number}": 9 + number / 10 for number in range(MANY)}
     ours = {f"r-{number}": 13 + number / 10 for number in range(MANY)}
-    with apache_cluster(java, tmp_path, {}, [TOPIC], clean) as address:
+    apaches_levels, our_levels = ({f"{prefix}-level-{number}" for number in range(MANY)} for prefix in "ar")
+    with apache_cluster(java, tmp_path, LEVELS, [TOPIC], clean) as address:
         send(address, {"a-first": 1.5, "a-far": 36_000, **apaches})
+        delay(address, apaches_levels, 2)
         assert came(address, "one", {"a-first"}) == Counter(["a-first"])
 
-    with rocketpy_server(tmp_path / "rocketpy", store=tmp_path / "store", clean=clean) as address:
+    flags = [f"--set={key}={value}" for key, value in LEVELS.items()]
+    with rocketpy_server(tmp_path / "rocketpy", *flags, store=tmp_path / "store", clean=clean) as address:
         receipts = send(address, {"r-first": 0.3, "r-far": 36_000, **ours})
+        delay(address, our_levels, 3)
         with rocketpy.Producer("timers", name_servers=[address]) as producer:
             producer.recall(receipts["r-7"])
-        found = came(address, "two", {"a-first", "r-first", *apaches})
+        found = came(address, "two", {"a-first", "r-first", *apaches, *apaches_levels})
         if clean:  # after a kill what came in the last second comes again
             assert max(found.values()) == 1, found
 
-    with apache_cluster(java, tmp_path, {}, [TOPIC], clean) as address:
-        wanted = {"a-first", "r-first", *apaches, *ours} - {"r-7"}
+    with apache_cluster(java, tmp_path, LEVELS, [TOPIC], clean) as address:
+        wanted = {"a-first", "r-first", *apaches, *ours, *apaches_levels, *our_levels} - {"r-7"}
         found = came(address, "three", wanted)
         assert found.keys() == wanted
         if clean:

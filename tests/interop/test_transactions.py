@@ -1,10 +1,12 @@
-"""Transactions in one open format: what was left open at one broker is ended at the other, after a kill.
+"""Transactions that outlive their producer and their broker, each killed, and in one open format.
 
-Shows that RocketPy's producer works with Apache's broker as with its own, and that each broker knows from the other's
-store which half messages are open. Says nothing of power loss.
+Shows that another producer of the group ends what a dead one left, that a broker asks again after a kill, that
+RocketPy's producer works with Apache's broker as with its own, and that each broker knows from the other's store which
+half messages are open. Says nothing of power loss.
 """
 
 import contextlib
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +14,16 @@ from pathlib import Path
 import pytest
 
 import rocketpy
-from peers import Java, apache_cluster, rocketpy_server
+import sdk
+from peers import Go, Java, apache_cluster, lines, rocketpy_server, running, stop
+from ports import free_port
 from rocketpy import Decision, Message
+from waiting import wait_until
 
 TOPIC = "paid"
 GROUP = "payers"
 SOON = {"transactionTimeOut": 1000, "transactionCheckInterval": 1000}
+FLAGS = [f"--set={key}={value}" for key, value in SOON.items()]
 
 
 @contextlib.contextmanager
@@ -42,19 +48,10 @@ def work(producer: rocketpy.TransactionProducer, prefix: str) -> None:
 
 
 def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
-    """Every message of the topic, read from its beginning until all that is wanted has come."""
-    found: Counter[str] = Counter()
-    with rocketpy.Consumer(group, TOPIC, name_servers=[address], start=rocketpy.Start.EARLIEST) as consumer:
-        while not wanted <= found.keys():
-            batch = consumer.poll(timeout=60)
-            assert batch, f"missing: {wanted - found.keys()}"
-            found.update(message.body.decode() for message in batch)
-        found.update(message.body.decode() for message in consumer.poll(timeout=0.2))
-    return found
+    return Counter(message.body.decode() for message in sdk.came(address, TOPIC, group, wanted))
 
 
 def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: Path):
-    flags = [word for key, value in SOON.items() for word in ("--set", f"{key}={value}")]
     apaches, ours = ({f"{prefix}-{end}" for end in ("asked", "committed")} for prefix in "ar")
     with apache_cluster(java, tmp_path, SOON, [TOPIC, "plain"]) as address:
         with payer(address, {"a-asked"}) as producer:
@@ -65,7 +62,7 @@ def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: 
             assert came(address, "one", apaches).keys() == apaches
 
     apaches.add("a-open")
-    with rocketpy_server(tmp_path / "rocketpy", *flags, store=tmp_path / "store", clean=False) as address:
+    with rocketpy_server(tmp_path / "rocketpy", *FLAGS, store=tmp_path / "store", clean=False) as address:
         with payer(address, {"a-open", "r-asked"}) as producer:
             work(producer, "r")
             # Apache stored the open one again before each question, and may have marked none of its copies.
@@ -75,3 +72,57 @@ def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: 
     with apache_cluster(java, tmp_path, SOON, [TOPIC, "plain"]) as address:
         with payer(address, {"r-open"}):
             assert came(address, "three", apaches | ours).keys() == apaches | ours
+
+
+def until(process: subprocess.Popen, *wanted: dict[str, str]) -> None:
+    """Reads what a member prints until all of these were there."""
+    missing = list(wanted)
+    for line in lines(process):
+        missing = [one for one in missing if one != line]
+        if not missing:
+            return
+    raise AssertionError(f"the member ended without {missing}")
+
+
+def test_half_messages_outlive_their_producer_and_their_broker(java: Java, go: Go, tmp_path: Path):
+    """Every message that is committed comes once, and no other.
+
+    A Java producer is killed while one transaction is under way, the answer for another is due, and a third one is left
+    open; a Go producer of the same group ends them. Another Java producer lives on while the broker is killed: one
+    transaction is under way, and one open. Chance decides whether its answer for the former arrives.
+    """
+    ports = ("--port", str(free_port()), "--name-server-port", str(free_port()))
+
+    def broker():
+        return rocketpy_server(tmp_path, *FLAGS, *ports, clean=False)
+
+    def member(address: str, *keys: str):
+        return running(java.command("Members", tmp_path / "payer", "payer", address, TOPIC, GROUP, *keys))
+
+    def ended(admin: rocketpy.Admin) -> tuple[int, int]:
+        """How many were committed and rolled back since the broker's start."""
+        [one] = admin.brokers()
+        figures = admin.broker_figures(one.addresses[0])
+        return int(figures["transactionsCommitted"]), int(figures["transactionsRolledBack"])
+
+    kept = contextlib.ExitStack()
+    first = {"committed-0", "hanging-2", "mute-6"}
+    with broker() as address, rocketpy.Admin(address) as admin:
+        admin.create_topic(TOPIC)
+        with member(address, *first, "rolled-1", "open-3") as dies:
+            until(dies, *({"half": key} for key in (*first, "rolled-1", "open-3")), {"asked": "mute-6"})
+        takes_over = go.start_driver(tmp_path, "asked", address, TOPIC, "3", GROUP)
+        until(takes_over, {"asked": "hanging-2"}, {"asked": "mute-6"}, {"asked": "open-3"})
+        first.add(f"{GROUP}-0")  # of the Go driver itself
+        wait_until(lambda: ended(admin) == (len(first), 2), "the ends that Go tells")
+        stop(takes_over)
+        stays = kept.enter_context(member(address, "hanging-4", "open-5"))
+        until(stays, {"half": "hanging-4"}, {"half": "open-5"}, {"asked": "open-5"})
+
+    with kept, broker() as address, rocketpy.Admin(address) as admin:
+        assert stays.stdin is not None
+        stays.stdin.write("commit\n")
+        stays.stdin.flush()
+        wait_until(lambda: ended(admin) == (2, 0), "the ends that Java tells", process=stays)
+        wanted = first | {"hanging-4", "open-5"}
+        assert came(address, "reader", wanted) == Counter(wanted)

@@ -1,12 +1,15 @@
 // Drives Apache's Go client from the interoperability tests: one command a run, one JSON object a line on standard
 // output, exit code 0 only when all that was asked for happened.
 //
-//	driver send NAMESRV TOPIC COUNT PREFIX [TAG] [DELAY_LEVEL]
-//	driver keyed|transaction|ask NAMESRV TOPIC COUNT PREFIX
+//	driver send NAMESRV TOPIC COUNT PREFIX [TAG]
+//	driver keyed|levels|transaction|ask NAMESRV TOPIC COUNT PREFIX
+//	driver asked NAMESRV TOPIC COUNT GROUP
 //	driver push NAMESRV TOPIC COUNT GROUP [EXPRESSION]
 //	driver orderly|fail|answer NAMESRV TOPIC COUNT GROUP
+//	driver retry NAMESRV TOPIC RETRIES GROUP
 //
-// Message i of a producer has body PREFIX-i, key PREFIX-i and the property "origin" with the value "go".
+// Message i of a producer has body PREFIX-i, key PREFIX-i and the property "origin" with the value "go"; with `levels` it
+// has the delay level i + 1.
 package main
 
 import (
@@ -58,10 +61,10 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	given := arguments{args[0], args[2], []string{args[1]}, count, args[4], append(args[5:], "", "")}
+	given := arguments{args[0], args[2], []string{args[1]}, count, args[4], append(args[5:], "")}
 	commands := map[string]func(arguments) error{
-		"send": send, "keyed": send, "transaction": transactions, "ask": ask,
-		"push": push, "orderly": orderly, "fail": fail, "answer": answer,
+		"send": send, "keyed": send, "levels": send, "transaction": transactions, "asked": asked, "ask": ask,
+		"push": push, "orderly": orderly, "fail": fail, "retry": retry, "answer": answer,
 	}
 	command, known := commands[given.command]
 	if !known {
@@ -82,7 +85,8 @@ func messages(given arguments) []*primitive.Message {
 			message.WithShardingKey(strconv.Itoa(i % 3))
 		case "send":
 			message.WithTag(given.rest[0])
-			message.WithProperty(primitive.PropertyDelayTimeLevel, given.rest[1])
+		case "levels":
+			message.WithDelayTimeLevel(i + 1)
 		}
 		all = append(all, message)
 	}
@@ -159,9 +163,21 @@ func number(message *primitive.Message) int {
 }
 
 func transactions(given arguments) error {
+	return pay(given, "interop-go-payer", given.count/4*2)
+}
+
+// asked ends transactions that others of the group have left, after one of its own, by which the broker gets to know it.
+func asked(given arguments) error {
+	others := given.count
+	given.count = 1
+	return pay(given, given.name, others)
+}
+
+// pay sends the transactions, and waits until the broker has asked for so many.
+func pay(given arguments, group string, open int) error {
 	listener := &payments{asked: map[string]bool{}}
-	listener.open.Add(given.count / 4 * 2)
-	payer, err := rocketmq.NewTransactionProducer(listener, options(given, "interop-go-payer")...)
+	listener.open.Add(open)
+	payer, err := rocketmq.NewTransactionProducer(listener, options(given, group)...)
 	if err != nil {
 		return err
 	}
@@ -303,6 +319,25 @@ func fail(given arguments) error {
 	reader, _, err := startConsumer(given, func(ctx context.Context, _ *primitive.MessageExt) (consumer.ConsumeResult, error) {
 		return retrySoon(ctx), nil
 	}, consumer.WithMaxReconsumeTimes(1))
+	if err != nil {
+		return err
+	}
+	if err := untilStopped(); err != nil {
+		return err
+	}
+	return reader.Shutdown()
+}
+
+// retry fails at every message, and prints each attempt, until the test ends it.
+func retry(given arguments) error {
+	reader, _, err := startConsumer(given, func(_ context.Context, message *primitive.MessageExt) (consumer.ConsumeResult, error) {
+		printLine(map[string]interface{}{
+			"reconsume_times": message.ReconsumeTimes,
+			"of":              message.GetKeys(),
+			"came_at_ms":      time.Now().UnixMilli(),
+		})
+		return consumer.ConsumeRetryLater, nil
+	}, consumer.WithMaxReconsumeTimes(int32(given.count)))
 	if err != nil {
 		return err
 	}

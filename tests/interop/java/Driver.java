@@ -49,6 +49,11 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * given, that tag; each carries the user property "origin" with the value "java".
  */
 public final class Driver {
+    /**
+     * The client may skip the heartbeat after its first rebalance, because the one before is not over yet. Without the new version
+     * of its subscription any broker refuses its pulls until the next heartbeat, by default 30 s later.
+     */
+    static final int HEARTBEAT_MS = 1000;
     private static final int TIMEOUT_SECONDS = 60;
 
     public static void main(String[] args) {
@@ -105,7 +110,7 @@ public final class Driver {
         producer.shutdown();
     }
 
-    private static Message message(String topic, String tag, String text, int bodyBytes) {
+    static Message message(String topic, String tag, String text, int bodyBytes) {
         StringBuilder body = new StringBuilder(text);
         while (body.length() < bodyBytes) {
             body.append('.');
@@ -181,6 +186,7 @@ public final class Driver {
         CountDownLatch left = new CountDownLatch(2 * Integer.parseInt(args[3]));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(1);
         consumer.setAwaitTerminationMillisWhenShutdown(10_000); // the last ones are given back before it ends
@@ -240,6 +246,7 @@ public final class Driver {
         replies.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[2], "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -275,6 +282,7 @@ public final class Driver {
         CountDownLatch left = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (args[0].equals("broadcast")) {
             broadcast(consumer);
@@ -303,6 +311,7 @@ public final class Driver {
         int left = Integer.parseInt(args[3]);
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args[4]);
         consumer.setNamesrvAddr(args[1]);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
         consumer.subscribe(args[2], selector(args));
@@ -356,6 +365,10 @@ public final class Driver {
     }
 
     private static void print(MessageExt message) {
+        print(line(message));
+    }
+
+    static Map<String, Object> line(MessageExt message) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("topic", message.getTopic());
         line.put("queue_id", message.getQueueId());
@@ -365,10 +378,10 @@ public final class Driver {
         line.put("keys", message.getKeys());
         line.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
         line.put("origin", message.getUserProperty("origin"));
-        print(line);
+        return line;
     }
 
-    private static synchronized void print(Map<String, Object> line) {
+    static synchronized void print(Map<String, Object> line) {
         System.out.println(JSON.toJSONString(line));
     }
 }

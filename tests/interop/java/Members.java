@@ -1,0 +1,139 @@
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * Members of a group by Apache's Java client that work until they are killed: one JSON object a line on standard output.
+ *
+ * <pre>
+ *   Members orderly NAMESRV TOPIC GROUP [HANGS]
+ *   Members payer NAMESRV TOPIC GROUP KEY...
+ * </pre>
+ *
+ * An orderly member prints that it "began" a message, and "ended" it; it does not come to an end with those whose key ends with
+ * HANGS.
+ *
+ * A payer sends one half message for each key, and says when it is a "half", and when it is "asked" for it. It commits and rolls
+ * back at once what begins with "committed" and "rolled". It hangs within the transaction of "hanging", and in the answer for
+ * "mute", until it reads a line; then it commits both. Of all others it does not know the end before it has read the line.
+ */
+public final class Members {
+    private static final int TIMEOUT_SECONDS = 180;
+
+    private final CountDownLatch told = new CountDownLatch(1);
+
+    public static void main(String[] args) {
+        int exitCode = 0;
+        try {
+            List<String> rest = List.of(args).subList(4, args.length);
+            switch (args[0]) {
+                case "orderly" -> orderly(args[1], args[2], args[3], rest);
+                case "payer" -> new Members().pay(args[1], args[2], args[3], rest);
+                default -> throw new IllegalArgumentException("unknown member: " + args[0]);
+            }
+            TimeUnit.SECONDS.sleep(TIMEOUT_SECONDS);
+            throw new IllegalStateException("nobody ended the driver");
+        } catch (Throwable error) {
+            error.printStackTrace();
+            exitCode = 1;
+        }
+        System.exit(exitCode);
+    }
+
+    private static void orderly(String nameServer, String topic, String group, List<String> hangs) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setHeartbeatBrokerInterval(Driver.HEARTBEAT_MS);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            MessageExt message = messages.get(0); // one at a time by default
+            print("began", message.getKeys(), message);
+            if (hangs.stream().anyMatch(message.getKeys()::endsWith)) {
+                sleepForEver();
+            }
+            print("ended", message.getKeys(), message);
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        consumer.start();
+    }
+
+    private static void sleepForEver() {
+        while (true) {
+            try {
+                TimeUnit.DAYS.sleep(1);
+            } catch (InterruptedException ignored) {
+                // as a member that does not react
+            }
+        }
+    }
+
+    private void pay(String nameServer, String topic, String group, List<String> keys) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer(group);
+        producer.setNamesrvAddr(nameServer);
+        producer.setSendMsgTimeout(30_000);
+        producer.setHeartbeatBrokerInterval(500); // soon known to a broker that was restarted
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                print("half", message.getKeys(), null);
+                return switch (message.getKeys().split("-")[0]) {
+                    case "committed" -> LocalTransactionState.COMMIT_MESSAGE;
+                    case "rolled" -> LocalTransactionState.ROLLBACK_MESSAGE;
+                    case "hanging" -> commitWhenTold();
+                    default -> LocalTransactionState.UNKNOW;
+                };
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                print("asked", message.getKeys(), null);
+                boolean waits = message.getKeys().startsWith("mute");
+                return waits || told.getCount() == 0 ? commitWhenTold() : LocalTransactionState.UNKNOW;
+            }
+        });
+        producer.start();
+        producer.send(Driver.message(topic + "-plain", null, "plain", 0)); // a member of the group whatever comes next
+        for (String key : keys) {
+            Thread sender = new Thread(() -> sendHalf(producer, Driver.message(topic, null, key, 0)));
+            sender.setDaemon(true);
+            sender.start();
+        }
+        if (System.in.read() >= 0) {
+            told.countDown();
+        }
+    }
+
+    private static void sendHalf(TransactionMQProducer producer, Message message) {
+        try {
+            producer.sendMessageInTransaction(message, null);
+        } catch (Exception error) {
+            error.printStackTrace();
+        }
+    }
+
+    private LocalTransactionState commitWhenTold() {
+        try {
+            told.await();
+        } catch (InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
+        return LocalTransactionState.COMMIT_MESSAGE;
+    }
+
+    private static void print(String what, String key, MessageExt message) {
+        Driver.print(message == null
+            ? Map.of(what, key)
+            : Map.of(what, key, "queue_id", message.getQueueId(), "at_ms", System.currentTimeMillis()));
+    }
+}
