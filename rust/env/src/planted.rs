@@ -82,11 +82,13 @@ pub enum Bug {
     TimerTooEarly,
     /// Some slots of the wheel are passed over.
     WheelSlotLost,
+    /// A start forgets which queues are locked.
+    LocksForgotten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -122,6 +124,7 @@ impl Bug {
         Self::TimerAheadOfLog,
         Self::TimerTooEarly,
         Self::WheelSlotLost,
+        Self::LocksForgotten,
     ];
 
     /// What it is, in words.
@@ -162,6 +165,7 @@ impl Bug {
             Self::TimerAheadOfLog => "timer progress ahead of the log",
             Self::TimerTooEarly => "timer messages early",
             Self::WheelSlotLost => "lost wheel slot",
+            Self::LocksForgotten => "locks forgotten at a start",
         }
     }
 }

@@ -265,6 +265,7 @@ pub const PROOFS: &[Proof] = &[
         layer: KILL,
         findings: &[(Rule::C1, "was acknowledged and never came")],
     },
+    Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
 ];
 
 /// The kind of store that can show a bug; everything else is drawn.
