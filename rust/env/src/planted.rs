@@ -84,11 +84,13 @@ pub enum Bug {
     WheelSlotLost,
     /// A start forgets which queues are locked.
     LocksForgotten,
+    /// A start leaves some slots out when it makes the wheel of the log of timers.
+    SlotNotRebuilt,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -125,6 +127,7 @@ impl Bug {
         Self::TimerTooEarly,
         Self::WheelSlotLost,
         Self::LocksForgotten,
+        Self::SlotNotRebuilt,
     ];
 
     /// What it is, in words.
@@ -166,6 +169,7 @@ impl Bug {
             Self::TimerTooEarly => "timer messages early",
             Self::WheelSlotLost => "lost wheel slot",
             Self::LocksForgotten => "locks forgotten at a start",
+            Self::SlotNotRebuilt => "wheel slot not made again",
         }
     }
 }
