@@ -145,6 +145,15 @@ impl<D: Disk> SteppedBroker<D> {
         timer::turn(&self.shared, self.shared.store.now_ms(), self.runtime.handle())
     }
 
+    /// How what waits by wheel and log of the timers differs from what the timer topic and the checkpoint say; `None` when it does not.
+    /// To be asked right after [`Self::open`].
+    ///
+    /// # Errors
+    /// A record or a file cannot be read.
+    pub fn timers_beside_rebuild(&self) -> Result<Option<String>, NotDone> {
+        timer::difference(&self.shared).map_err(|refusal| not_done(&refusal))
+    }
+
     /// A round that writes the progress of timers.
     pub fn step_timer_progress(&self) {
         timer::settle(&self.shared, timer::settled_end(&self.shared));

@@ -82,11 +82,15 @@ pub enum Bug {
     TimerTooEarly,
     /// Some slots of the wheel are passed over.
     WheelSlotLost,
+    /// A start forgets which queues are locked.
+    LocksForgotten,
+    /// A start leaves some slots out when it makes the wheel of the log of timers.
+    SlotNotRebuilt,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -122,6 +126,8 @@ impl Bug {
         Self::TimerAheadOfLog,
         Self::TimerTooEarly,
         Self::WheelSlotLost,
+        Self::LocksForgotten,
+        Self::SlotNotRebuilt,
     ];
 
     /// What it is, in words.
@@ -162,6 +168,8 @@ impl Bug {
             Self::TimerAheadOfLog => "timer progress ahead of the log",
             Self::TimerTooEarly => "timer messages early",
             Self::WheelSlotLost => "lost wheel slot",
+            Self::LocksForgotten => "locks forgotten at a start",
+            Self::SlotNotRebuilt => "wheel slot not made again",
         }
     }
 }

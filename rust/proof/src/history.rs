@@ -118,7 +118,7 @@ pub enum Event {
     Rebuilt,
     /// The queues of a group were assigned to its members anew.
     Rebalance { group: String },
-    /// An orderly member begins and ends the work on a message.
+    /// An orderly member begins the work on a message. It outlives the process that serves it.
     Handling { group: String, member: u32, queue: QueueName, message: u64 },
     /// The member is done with it.
     Handled { group: String, member: u32, queue: QueueName, message: u64 },

@@ -265,6 +265,12 @@ pub const PROOFS: &[Proof] = &[
         layer: KILL,
         findings: &[(Rule::C1, "was acknowledged and never came")],
     },
+    Proof {
+        bug: Bug::SlotNotRebuilt,
+        layer: SIMULATED,
+        findings: &[(Rule::R6, "the timers differ from a rebuild")],
+    },
+    Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
 ];
 
 /// The kind of store that can show a bug; everything else is drawn.

@@ -129,12 +129,12 @@ impl Real {
 
 fn line(totals: &Totals, started: Instant) -> String {
     let Totals { stores, cycles, failed, messages, acknowledged, lost_as_allowed, .. } = totals;
-    let Totals { removed_files, stored_again, .. } = totals;
+    let Totals { removed_files, stored_again, worked_on, .. } = totals;
     let rate = *cycles as f64 / started.elapsed().as_secs_f64();
     format!(
         "{cycles} cycles ({rate:.2}/s) on {stores} stores, {failed} failed, {messages} messages, \
          {acknowledged} acknowledged, {lost_as_allowed} of them lost as ASYNC_FLUSH allows, {removed_files} log files removed, \
-         {stored_again} came after a wait"
+         {stored_again} came after a wait, {worked_on} were worked on in order"
     )
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_model::MessageQueue;
 use serde::{Deserialize, Serialize};
@@ -131,7 +132,8 @@ impl<D: Disk> QueueLocks<D> {
         runtime: Option<Handle>,
     ) -> Result<Self, BrokerError> {
         let file = ConfigFile::on(disk, store_root, "queueLocks.json");
-        let content = file.load::<Content>()?.unwrap_or_default();
+        let content =
+            file.load::<Content>()?.filter(|_| !planted::has(Bug::LocksForgotten)).unwrap_or_default();
         let lock = |HeldQueue { client_id, queue }: HeldQueue| {
             let client_id = client_id.into();
             (queue, Lock { client_id, renewed_at: now, write: None, is_written: true })

@@ -124,7 +124,7 @@ pub(super) fn note<D: Disk>(shared: &Shared<D>, state: &mut State<D>, wish: &Wis
 /// # Source
 /// docs/reference/store-format.md 8.5. Here the time of storing counts, not that of taking: then it is the same whenever the wheel is
 /// made anew.
-fn place(wish: &Wish<'_>, stored_at_ms: i64) -> (i64, i32) {
+pub(super) fn place(wish: &Wish<'_>, stored_at_ms: i64) -> (i64, i32) {
     let mut flags = TimerUnit::DEFAULT;
     if wish.recalls.is_some() {
         flags |= TimerUnit::RECALL;
@@ -148,7 +148,7 @@ fn is_of_earlier(earlier: Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32)
 
 /// Whether the last run has delivered it, or stored it again, of a slot that it was not done with. A message that came too late for its
 /// own slot counts as of its new one: that is when it is read again.
-fn is_cut_off(earlier: Earlier, due: &Due) -> bool {
+pub(super) fn is_cut_off(earlier: Earlier, due: &Due) -> bool {
     let (at_ms, at) = (due.due_at_ms.max(due.unit.slot_ms), due.unit.physical_offset);
     earlier.cut.is_some_and(|cut| at <= cut.taken && (at_ms, at) < (cut.due_at_ms, cut.at))
 }

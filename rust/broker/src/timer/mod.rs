@@ -12,6 +12,8 @@ mod deliver;
 mod enroll;
 mod kept;
 mod open;
+#[cfg(feature = "sim")]
+mod rebuilt;
 mod service;
 mod settle;
 mod soon;
@@ -27,6 +29,8 @@ use counts::Counts;
 pub(crate) use deliver::turn;
 use kept::Kept;
 use parking_lot::Mutex;
+#[cfg(feature = "sim")]
+pub(crate) use rebuilt::difference;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::hash_code;
 use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, property, system};

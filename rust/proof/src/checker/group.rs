@@ -28,7 +28,7 @@ pub(super) struct Members {
     /// When the newest of the messages was sent that it got of each queue, counted in lines of the history.
     newest: BTreeMap<QueueName, u64>,
     dead: BTreeSet<u64>,
-    /// Which member works on which message of a queue.
+    /// Which member works on which message of a queue. Members outlive the process that serves them.
     at_work: BTreeMap<QueueName, (u32, u64)>,
 }
 
@@ -63,7 +63,6 @@ impl Members {
 
     pub(super) fn crash(&mut self) {
         self.era += 1;
-        self.at_work.clear();
     }
 
     pub(super) fn rebalance(&mut self) {

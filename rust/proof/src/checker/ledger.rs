@@ -113,6 +113,7 @@ impl Ledger {
             lost_as_allowed: self.lost_as_allowed,
             crashes: self.crashes,
             stored_again: 0,
+            worked_on: 0,
         }
     }
 

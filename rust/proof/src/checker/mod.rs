@@ -97,6 +97,8 @@ pub struct Counts {
     pub crashes: u64,
     /// Messages that had to wait, and came.
     pub stored_again: u64,
+    /// Messages that orderly members worked on.
+    pub worked_on: u64,
 }
 
 /// Reads a history.
@@ -107,6 +109,7 @@ pub struct Checker {
     later: Later,
     groups: BTreeMap<String, Members>,
     pending: HashMap<u64, Call>,
+    worked_on: u64,
     healed: bool,
 }
 
@@ -137,7 +140,8 @@ impl Checker {
 
     /// Counts so far.
     pub fn counts(&self) -> Counts {
-        Counts { stored_again: self.later.came(), ..self.ledger.counts() }
+        let (stored_again, worked_on) = (self.later.came(), self.worked_on);
+        Counts { stored_again, worked_on, ..self.ledger.counts() }
     }
 
     /// Messages that had to wait, must come, and have not been seen.
@@ -172,7 +176,10 @@ impl Checker {
             Event::Handling { group, member, queue, message } => {
                 group_of(&mut self.groups, group).handling(wrongs, *member, queue, *message);
             }
-            Event::Handled { group, queue, .. } => group_of(&mut self.groups, group).handled(queue),
+            Event::Handled { group, queue, .. } => {
+                self.worked_on += 1;
+                group_of(&mut self.groups, group).handled(queue);
+            }
             Event::DeadLetter { group, message } => {
                 group_of(&mut self.groups, group).dead_letter(wrongs, *message);
             }

@@ -22,7 +22,7 @@ use super::plan::{Drawn, Ending, How, Lives};
 use super::server::{Death, Launch, Server, Started};
 use super::shape::Shape;
 use super::survey::Survey;
-use super::{Harness, Options, Totals, is_interrupted, later};
+use super::{Harness, Options, Totals, is_interrupted, later, sql};
 use crate::checker::{Rule, Violation};
 use crate::history::{Contract, CrashKind, Event, Group};
 
@@ -199,7 +199,7 @@ impl<'a> Life<'a> {
         let tasks = self.load.begin(&client, &server.broker, &mut drawn.load, !is_last);
         if self.lasting.is_none() && self.shape.has_consumers {
             let client = self.client(config)?;
-            let tasks = self.load.begin_lasting(&client, &mut drawn.load);
+            let tasks = self.load.begin_lasting(&client, &server.broker, &mut drawn.load);
             self.lasting = Some((client, tasks));
         }
         let is_enough = || ending.hang_after.is_some() && self.load.has_filled();
@@ -458,10 +458,16 @@ fn contract(shape: &Shape) -> Contract {
         members: Vec::new(),
         outlives: name == LASTING,
     };
-    let groups = GROUPS.into_iter().chain([(LASTING, "*")]).filter(|_| shape.has_consumers);
+    let by_sql = Group {
+        name: sql::GROUP.to_owned(),
+        tags: sql::TAGS.map(str::to_owned).to_vec(),
+        ..group((sql::GROUP, "*"))
+    };
+    let groups = GROUPS.into_iter().chain([(LASTING, "*")]).map(group).chain([by_sql]);
+    let groups = groups.filter(|_| shape.has_consumers);
     Contract {
         acknowledged: shape.flush.acknowledged(),
         topics: shape.own_flushes().into_iter().chain(crate::later::topics_of_their_own()).collect(),
-        groups: groups.map(group).collect(),
+        groups: groups.collect(),
     }
 }

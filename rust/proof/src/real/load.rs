@@ -23,7 +23,9 @@ use tokio::task::JoinSet;
 use super::journal::Journal;
 use super::later::Came;
 use super::message::{self, queue_name};
+use super::orderly::{self, Member};
 use super::shape::{BATCH_BODY_BYTES, BATCH_MESSAGES, Shape, topic_name};
+use super::sql;
 use crate::history::{Call, Event, LogRange, Reply, Send};
 use crate::later::Half;
 
@@ -36,8 +38,8 @@ pub(super) const LASTING: &str = "lasting";
 /// Pause after a refused call.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for this long has everything.
-const DRAINED_AFTER: Duration = Duration::from_millis(600);
-const DRAIN_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const DRAINED_AFTER: Duration = Duration::from_millis(600);
+pub(super) const DRAIN_WITHIN: Duration = Duration::from_secs(20);
 /// How long a round of retention may take: it pauses between files, and each of its flushes may take long on a busy machine.
 const ASK_WITHIN: Duration = Duration::from_secs(20);
 /// A load that fills `maxUnflushedBytes` ends when the log has passed this, even if no send was refused.
@@ -135,6 +137,9 @@ impl Load {
         for (group, tags) in GROUPS.into_iter().filter(|_| self.has_consumers) {
             tasks.spawn_on(self.clone().consume(client.clone(), group, tags, rng.fork(), false), runtime);
         }
+        if self.has_consumers {
+            tasks.spawn_on(sql::read(self.clone(), client.clone(), broker.to_owned()), runtime);
+        }
         if self.has_later {
             tasks.spawn_on(self.clone().send_later(broker.to_owned(), rng.fork()), runtime);
         }
@@ -145,11 +150,17 @@ impl Load {
         tasks
     }
 
-    /// Starts the consumer that lives until everything is drained, whatever becomes of the server.
-    pub(super) fn begin_lasting(&self, client: &Client, rng: &mut Rng) -> JoinSet<()> {
+    /// Starts the consumers that live until everything is drained, whatever becomes of the server at `broker`.
+    pub(super) fn begin_lasting(&self, client: &Client, broker: &str, rng: &mut Rng) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let task = self.clone().consume(client.clone(), LASTING, "*", rng.fork(), true);
         tasks.spawn_on(task, client.runtime());
+        let positions = orderly::Positions::default();
+        for number in 0..orderly::MEMBERS {
+            let (broker, positions) = (broker.to_owned(), positions.clone());
+            let member = Member::new(self.clone(), number, broker, positions, rng.fork());
+            tasks.spawn_on(member.work(client.clone()), client.runtime());
+        }
         tasks
     }
 
@@ -168,8 +179,12 @@ impl Load {
         self.refused.load(Ordering::SeqCst) > 0 || self.journal.lock().log_end > FULL_BYTES
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
     }
 
     pub(super) fn next_number(&self) -> u64 {
@@ -177,7 +192,7 @@ impl Load {
     }
 
     pub(super) fn sends_no_more(&self) -> bool {
-        self.is_over() || self.draining.load(Ordering::SeqCst)
+        self.is_over() || self.is_draining()
     }
 
     async fn produce(self, client: Client, number: u32, mut rng: Rng) {
@@ -308,7 +323,7 @@ impl Load {
                 }
                 Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
             }
-            if self.draining.load(Ordering::SeqCst) {
+            if self.is_draining() {
                 let since = *draining_since.get_or_insert_with(Instant::now);
                 if !has_queues() {
                     got_at = Instant::now(); // a stalled disk delays the first assignment of a group

@@ -8,6 +8,8 @@ use crate::history::{Delivery, QueueName, Send};
 use crate::sim::message;
 
 pub(super) const TAGS: [&str; 3] = ["red", "green", "blue"];
+/// A property that says by a number what the tag says: for SQL filters.
+const PART: &str = "part";
 
 /// The key of a message; four messages share it.
 pub(super) fn key_of(number: u64) -> String {
@@ -32,6 +34,7 @@ pub(super) fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) 
     let mut message = Message::new(topic, body);
     message.set_tag(tag).expect("a tag without separators");
     message.set_keys([key.as_str()]).expect("a key without separators");
+    message.properties.set(PART, &(number % 3).to_string()).expect("a property without separators");
     (message, call)
 }
 

@@ -11,9 +11,12 @@ mod life;
 mod load;
 mod message;
 mod mount;
+mod orderly;
 mod plan;
+mod pull;
 mod server;
 mod shape;
+mod sql;
 mod survey;
 
 use std::path::PathBuf;
@@ -124,6 +127,8 @@ pub struct Totals {
     pub removed_files: u64,
     /// Messages that had to wait, and came.
     pub stored_again: u64,
+    /// Messages that orderly members worked on.
+    pub worked_on: u64,
 }
 
 impl Totals {
@@ -137,6 +142,7 @@ impl Totals {
         self.acknowledged += counts.acknowledged;
         self.lost_as_allowed += counts.lost_as_allowed;
         self.stored_again += counts.stored_again;
+        self.worked_on += counts.worked_on;
     }
 }
 

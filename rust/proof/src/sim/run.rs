@@ -124,7 +124,7 @@ pub(super) fn guarded<T>(act: impl FnOnce() -> T) -> Guarded<T> {
 }
 
 impl Run {
-    fn new(plan: Plan) -> Self {
+    pub(super) fn new(plan: Plan) -> Self {
         let disk = SimDisk::new(plan.disk);
         let mut journal = Journal::new(disk.clone());
         let acknowledged = match plan.flush {
@@ -184,6 +184,11 @@ impl Run {
 
     pub(super) fn is_broken(&self) -> bool {
         !self.violations.is_empty() || !self.journal.lock().checker.violations().is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn violations(&self) -> &[Violation] {
+        &self.violations
     }
 
     pub(super) fn wrong(&mut self, rule: Rule, text: impl Into<String>) {

@@ -64,6 +64,9 @@ impl Run {
                 return false;
             }
         };
+        if !self.plan.sets_clock {
+            self.quiet(|run| run.compare_timers(&broker)); // else delivered ones may wait again
+        }
         self.look_at_what_came(store);
         let is_last = !self.has_more_lives;
         for _ in 0..steps {
@@ -84,6 +87,17 @@ impl Run {
         broker.stop();
         drop(broker);
         self.close(store)
+    }
+
+    /// Checks that the files of the timers hold what a rebuild would.
+    fn compare_timers(&mut self, broker: &Broker) {
+        match broker.timers_beside_rebuild() {
+            Ok(None) => {}
+            Ok(Some(text)) => self.wrong(Rule::R6, format!("the timers differ from a rebuild: {text}")),
+            Err((_, error)) => {
+                self.wrong(Rule::R6, format!("the timers cannot be read: {error}"));
+            }
+        }
     }
 
     fn step_waiting(&mut self, store: &Store<SimDisk>, broker: &Broker) {
@@ -329,4 +343,34 @@ fn sent_reply(topic: &str, start: Option<u64>) -> Reply {
     let queue = QueueName { topic: topic.to_owned(), queue_id: 0 };
     let log = start.map(|start| LogRange { start, end: start + 1 });
     Reply::Sent { queue, offset: 0, log }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sim::Plan;
+
+    #[test]
+    fn a_slot_of_the_wheel_that_is_lost_is_seen_beside_a_rebuild() {
+        let plan = Plan::all_of(0).find(|plan| plan.waits).unwrap();
+        let mut run = Run::new(Plan { sets_clock: false, ..plan });
+        let store = run.open().unwrap();
+        let config = BrokerConfig { store: store.config().clone(), ..BrokerConfig::default() };
+        let broker = SteppedBroker::open(&store, config).unwrap();
+        broker.make_topic(TOPIC).unwrap();
+        let due_ms = run.disk.now_ms() + 10_000;
+        run.send_waiting(&broker, Wait::Time(due_ms));
+        run.settle(&store);
+        while broker.step_timers() {}
+        run.compare_timers(&broker);
+        assert!(!run.is_broken());
+        let wheel = Arc::clone(&store).config().root.join("timerwheel");
+        run.disk.damage(&wheel, |bytes| bytes.fill(0)).unwrap();
+        run.compare_timers(&broker);
+        let violation = &run.violations()[0];
+        assert_eq!(violation.rule, Rule::R6);
+        assert!(violation.text.contains("differ from a rebuild: [0] are missing"), "{violation}");
+    }
 }
