@@ -20,6 +20,7 @@ from rocketpy.store_reports import (
     TopicFacts,
     TransferReport,
     VerifyReport,
+    WaitingCounts,
 )
 from rocketpy.store_retention import AgedQueue, FolderUsage, KeptFile, Removal, RetentionPlan, retention
 from rocketpy.store_tools import (
@@ -63,6 +64,7 @@ __all__ = [
     "TopicFacts",
     "TransferReport",
     "VerifyReport",
+    "WaitingCounts",
     "export_messages",
     "import_messages",
     "records",

@@ -21,6 +21,7 @@ __all__ = [
     "TopicFacts",
     "TransferReport",
     "VerifyReport",
+    "WaitingCounts",
 ]
 
 
@@ -228,6 +229,18 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingCounts:
+    """How many messages wait."""
+
+    delayed: int = 0
+    """For a delay level."""
+    timers: int = 0
+    """For their time; recalls among them."""
+    half_messages: int = 0
+    """For the end of their transaction."""
+
+
+@dataclass(frozen=True, slots=True)
 class TransferReport:
     """What went into a store, or out of one."""
 
@@ -235,6 +248,8 @@ class TransferReport:
     body_bytes: int
     topics: Mapping[str, int] = field(default_factory=dict[str, int])
     """Messages of each topic."""
+    waiting: WaitingCounts = field(default_factory=WaitingCounts)
+    """Messages that wait, beside those; stored where they wait again."""
     passed_over: int = 0
     """Records that are no message of a user: of system topics, prepared, rolled back."""
     left_out: int = 0

@@ -205,6 +205,44 @@ def records(
         InvalidArgumentError: A queue number is negative or not an int.
         DamagedDataError: From the iteration. A retry gives the same.
     """
+    return _records(
+        path,
+        topics,
+        queues,
+        queue_offsets,
+        physical_offsets,
+        (stored_from, stored_before),
+        key,
+        use_index,
+        columns,
+        batch_rows,
+        batch_bytes,
+        fail_on_damage,
+        verify,
+        commit_log,
+        max_body_bytes,
+    )
+
+
+def _records(
+    path: Folder,
+    topics: str | Iterable[str],
+    queues: Iterable[int] | None = None,
+    queue_offsets: tuple[int | None, int | None] = (None, None),
+    physical_offsets: tuple[int | None, int | None] = (None, None),
+    stored: tuple[Instant | None, Instant | None] = (None, None),
+    key: str | None = None,
+    use_index: bool = True,
+    columns: Iterable[str] | None = None,
+    batch_rows: int = 8192,
+    batch_bytes: int = 1 << 20,
+    fail_on_damage: bool = True,
+    verify: bool = True,
+    commit_log: Folder | None = None,
+    max_body_bytes: int | None = None,
+    takes_waiting: bool = False,
+) -> StoreRecords:
+    """`records`, and for a transfer also what waits."""
     topics = [topics] if isinstance(topics, str) else list(topics)
     numbers = _queue_numbers(queues)
     chosen = StoreRecords(
@@ -215,7 +253,7 @@ def records(
             numbers,
             queue_offsets,
             physical_offsets,
-            (_ms(stored_from), _ms(stored_before)),
+            (_ms(stored[0]), _ms(stored[1])),
             key,
             use_index,
             not fail_on_damage,
@@ -224,6 +262,7 @@ def records(
             batch_rows,
             batch_bytes,
             max_body_bytes,
+            takes_waiting,
         )
     )
     for number in numbers or ():
@@ -266,7 +305,9 @@ def export_messages(
 ) -> TransferReport:
     """Copies messages into a new store, with their topic, queue, tag, keys, properties and born time.
 
-    Offsets and stored times are new. Beside a running server, it copies what the store holds now.
+    Offsets and stored times are new. Beside a running server, it copies what the store holds now. Messages that wait, of
+    these topics and queues, wait in the new store as well: a delay level from its beginning, a timer until its time, a
+    half message until its producer is asked.
 
     Args:
         source: The folder of the store. No lock is taken.
@@ -285,14 +326,14 @@ def export_messages(
         InvalidArgumentError: The target is not empty, or is inside the source.
     """
     _check_apart(source, target)
-    chosen = records(
+    chosen = _records(
         source,
-        topics=topics,
-        queues=queues,
-        stored_from=stored_from,
-        stored_before=stored_before,
+        topics,
+        queues,
+        stored=(stored_from, stored_before),
         fail_on_damage=fail_on_damage,
         commit_log=commit_log,
+        takes_waiting=True,
     )
     transfer = _rocketpy.StoreTransfer(
         os.fspath(target), _optional(target_commit_log), os.fspath(source), _optional(commit_log), True
@@ -335,7 +376,7 @@ def import_messages(
     """
     if isinstance(source, str | os.PathLike):
         _check_apart(source, target)
-        chosen = records(source, topics=topics, fail_on_damage=fail_on_damage, commit_log=commit_log)
+        chosen = _records(source, topics, fail_on_damage=fail_on_damage, commit_log=commit_log, takes_waiting=True)
         transfer = _rocketpy.StoreTransfer(
             os.fspath(target), _optional(target_commit_log), os.fspath(source), _optional(commit_log), False
         )

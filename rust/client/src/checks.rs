@@ -107,6 +107,11 @@ impl TransactionChecks {
 }
 
 impl Checks {
+    /// Whether there is a group whose questions are taken.
+    pub(crate) fn are_answered(&self) -> bool {
+        self.groups.lock().values().any(|taker| !taker.is_closed())
+    }
+
     /// Takes the questions of a group from now on, in place of whoever took them before.
     pub(crate) fn of(&self, group: &str) -> TransactionChecks {
         let (sender, receiver) = mpsc::channel(MAX_CHECKS);

@@ -150,6 +150,12 @@ impl Client {
         self.user.share.instance.heartbeat().await;
     }
 
+    /// Tells them in the background.
+    pub(crate) fn start_heartbeat(&self) {
+        let client = self.clone();
+        self.user.share.instance.spawn(async move { client.heartbeat().await });
+    }
+
     /// Whether transactions may have a delay at a broker; `None` where it did not answer the latest heartbeat.
     pub(crate) fn keeps_delays(&self, address: &str) -> Option<bool> {
         self.user.share.instance.keeps_delays(address)

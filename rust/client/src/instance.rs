@@ -135,10 +135,22 @@ impl Instance {
         background.spawn_on(task, &self.runtime);
     }
 
-    /// Tells all known brokers about the groups; only masters while there is no consumer.
+    /// Tells all known brokers about the groups; only masters while there is no consumer. Where a group answers questions for
+    /// transactions, these are all that the name servers know: one that has sent nothing yet may have open transactions.
     #[doc(alias = "sendHeartbeatToAllBroker")]
     pub(crate) async fn heartbeat(&self) {
-        self.heartbeat_to(self.api.broker_addresses(self.members.has_consumers()), true).await;
+        let mut addresses = self.api.broker_addresses(self.members.has_consumers());
+        if self.checks.are_answered() {
+            match self.api.cluster_info().await {
+                Ok(info) => {
+                    let masters =
+                        info.broker_addr_table.values().filter_map(|broker| broker.master_address());
+                    addresses.extend(masters.map(str::to_owned));
+                }
+                Err(error) => debug!(%error, "brokers that may ask for transactions not known"),
+            }
+        }
+        self.heartbeat_to(addresses, true).await;
     }
 
     async fn heartbeat_to(&self, addresses: BTreeSet<String>, are_all: bool) {

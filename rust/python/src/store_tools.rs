@@ -135,6 +135,7 @@ impl StoreRecords {
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
         max_body_bytes: Option<&Bound<'_, PyAny>>,
+        takes_waiting: bool,
     ) -> PyResult<Self> {
         let selection = Selection {
             topics,
@@ -149,6 +150,7 @@ impl StoreRecords {
             scans_log: !use_index,
             skips_damage,
             trusts_checksums: !verify,
+            takes_waiting,
         };
         let columns = arrow::columns(columns)?;
         let limits = arrow::limits(batch_rows, batch_bytes)?;

@@ -1,35 +1,22 @@
 //! How far the delivery of each delay level is, and how much of that may be written.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset};
+use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::body::DelayOffsetSerializeWrapper;
 use rocketpy_store::QueueBounds;
-use serde::{Deserialize, Serialize};
 
 use super::LEVELS;
 
 /// Most deliveries of a level of which it is known by themselves whether they are durable; more of them count as one.
 const MOST_PENDING: usize = 1024;
 
-/// `config/delayOffset.json`.
-///
-/// # Source
-/// docs/reference/store-format.md 1.4.
-#[doc(alias = "DelayOffsetSerializeWrapper")]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct DelayOffsets {
-    pub(super) data_version: DataVersion,
-    /// By level, from 1 on: the queue offset of the first message that is not delivered.
-    pub(super) offset_table: BTreeMap<i32, i64>,
-}
-
 /// How far the delivery of each level is.
 #[derive(Debug)]
 pub(super) struct Progress {
     levels: Vec<Level>,
     /// What the file holds.
-    file: DelayOffsets,
+    file: DelayOffsetSerializeWrapper,
 }
 
 #[derive(Debug, Default)]
@@ -56,7 +43,7 @@ struct Pending {
 impl Progress {
     /// Continues where the file says, or at the nearest message that there is: a power cut may have taken the last ones,
     /// retention the first ones.
-    pub(super) fn new(file: DelayOffsets, bounds: impl Fn(u32) -> QueueBounds) -> Self {
+    pub(super) fn new(file: DelayOffsetSerializeWrapper, bounds: impl Fn(u32) -> QueueBounds) -> Self {
         let level = |level: u32| {
             let bounds = bounds(level);
             let offset = file.offset_table.get(&(level as i32)).copied().unwrap_or(0);
@@ -101,7 +88,11 @@ impl Progress {
     }
 
     /// What the file is to hold once the log is flushed up to an offset; `None` when it holds that already.
-    pub(super) fn durable(&mut self, flushed: PhysicalOffset, now_ms: i64) -> Option<DelayOffsets> {
+    pub(super) fn durable(
+        &mut self,
+        flushed: PhysicalOffset,
+        now_ms: i64,
+    ) -> Option<DelayOffsetSerializeWrapper> {
         let mut offset_table = self.file.offset_table.clone();
         for (number, level) in (1..).zip(&mut self.levels) {
             while let Some(pending) = level.pending.front().filter(|pending| pending.end <= flushed) {
@@ -114,16 +105,19 @@ impl Progress {
             }
         }
         let is_changed = offset_table != self.file.offset_table;
-        is_changed.then(|| DelayOffsets { data_version: self.file.data_version.next(now_ms), offset_table })
+        is_changed.then(|| DelayOffsetSerializeWrapper {
+            data_version: self.file.data_version.next(now_ms),
+            offset_table,
+        })
     }
 
     /// What the file holds.
-    pub(super) fn file(&self) -> &DelayOffsets {
+    pub(super) fn file(&self) -> &DelayOffsetSerializeWrapper {
         &self.file
     }
 
     /// The file holds this now.
-    pub(super) fn written(&mut self, content: DelayOffsets) {
+    pub(super) fn written(&mut self, content: DelayOffsetSerializeWrapper) {
         self.file = content;
     }
 }
@@ -136,8 +130,11 @@ mod tests {
         move |_| QueueBounds { min: QueueOffset(min), max: QueueOffset(max) }
     }
 
-    fn file(offsets: &[(i32, i64)]) -> DelayOffsets {
-        DelayOffsets { offset_table: offsets.iter().copied().collect(), ..DelayOffsets::default() }
+    fn file(offsets: &[(i32, i64)]) -> DelayOffsetSerializeWrapper {
+        DelayOffsetSerializeWrapper {
+            offset_table: offsets.iter().copied().collect(),
+            ..DelayOffsetSerializeWrapper::default()
+        }
     }
 
     #[test]

@@ -9,14 +9,14 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::StoreError;
-use rocketpy_store::timer::{SLOT_MS, TimerUnit};
+use rocketpy_store::timer::{SLOT_MS, TimerUnit, Wish};
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
 use super::enroll::{enroll, note};
 use super::kept::Progress;
 use super::soon::Due;
-use super::{MOST_SOON, State, Wish, recall_name};
+use super::{MOST_SOON, State, recall_name};
 use crate::put::{Late, StoredAgain, deliver_late, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;

@@ -4,12 +4,12 @@ use rocketpy_env::Disk;
 use rocketpy_filter::hash_code;
 use rocketpy_model::system;
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::timer::{SLOT_MS, TimerUnit, WHEEL_MS};
+use rocketpy_store::timer::{SLOT_MS, TimerUnit, WHEEL_MS, Wish};
 use rocketpy_store::{QueueEntry, StoreError};
 use tracing::error;
 
 use super::soon::Due;
-use super::{Earlier, MOST_SOON, QUEUE_ID, ROLL_MS, State, Wish, recall_name};
+use super::{Earlier, MOST_SOON, QUEUE_ID, State, recall_name};
 use crate::put::due_record;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -72,7 +72,7 @@ fn enroll_one<D: Disk>(
         drop_entry(shared, entry, "its record says no time or no topic");
         return Ok(true);
     };
-    let (slot_ms, flags) = place(&wish, record.stored_at_ms);
+    let (slot_ms, flags) = wish.place(record.stored_at_ms);
     if is_of_earlier(state.earlier, entry, slot_ms, flags) {
         return Ok(true);
     }
@@ -117,26 +117,6 @@ pub(super) fn note<D: Disk>(shared: &Shared<D>, state: &mut State<D>, wish: &Wis
             }
         }
     }
-}
-
-/// Its slot, or that in which it is stored again; and its flags.
-///
-/// # Source
-/// docs/reference/store-format.md 8.5. Here the time of storing counts, not that of taking: then it is the same whenever the wheel is
-/// made anew.
-pub(super) fn place(wish: &Wish<'_>, stored_at_ms: i64) -> (i64, i32) {
-    let mut flags = TimerUnit::DEFAULT;
-    if wish.recalls.is_some() {
-        flags |= TimerUnit::RECALL;
-    }
-    let stored_ms = stored_at_ms.div_euclid(SLOT_MS) * SLOT_MS;
-    let excess_ms = wish.slot_ms.saturating_sub(stored_ms).saturating_sub(ROLL_MS);
-    if excess_ms < 0 {
-        return (wish.slot_ms, flags);
-    }
-    // Not just before its time: a last hour in memory and a further storing would come for one message.
-    let after_ms = if excess_ms < ROLL_MS / 3 { ROLL_MS / 2 } else { ROLL_MS };
-    (stored_ms + after_ms, flags | TimerUnit::ROLL)
 }
 
 /// Whether the last run has delivered it, or stored it again.

@@ -33,9 +33,9 @@ use parking_lot::Mutex;
 pub(crate) use rebuilt::difference;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::hash_code;
-use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, property, system};
+use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles};
+use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles, Wish};
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TimerDelivery, TimerProgress};
 pub(crate) use settle::{deliver_at_stop, settle_at_stop};
@@ -46,9 +46,6 @@ use tokio::sync::Notify;
 
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "timers";
-/// A message whose time is further ahead than this is stored again after it, so that the log before it can be removed
-/// (`timerRollWindowSlot`).
-const ROLL_MS: i64 = 172_800 * SLOT_MS;
 /// With so many messages in memory no others are taken in.
 const MOST_SOON: usize = 1 << 20;
 /// With the clock set back by more, messages keep no slot before those that are done.
@@ -205,37 +202,6 @@ impl<D: Disk> Timers<D> {
 /// docs/reference/store-format.md 8.4 rule 3.
 pub(crate) fn slot_of(due_at_ms: i64) -> i64 {
     due_at_ms.saturating_sub(1).div_euclid(SLOT_MS).saturating_mul(SLOT_MS)
-}
-
-/// What a record of the timer topic asks for.
-#[derive(Debug, Clone, Copy)]
-struct Wish<'a> {
-    /// `TIMER_OUT_MS`, rounded down to a slot.
-    slot_ms: i64,
-    /// The exact time, within a second behind the slot.
-    due_at_ms: i64,
-    /// The topic that it goes to.
-    topic: &'a str,
-    /// The message that it recalls.
-    recalls: Option<&'a str>,
-}
-
-impl<'a> Wish<'a> {
-    /// `None` for a record that the timer topic should not have.
-    fn of(record: &RecordView<'a>) -> Option<Self> {
-        let number = |name| record.property(name).and_then(|value| value.trim().parse::<i64>().ok());
-        let out_ms = number(property::TIMER_OUT_MS)?;
-        let slot_ms = out_ms.div_euclid(SLOT_MS).checked_mul(SLOT_MS)?;
-        let after_ms = || {
-            let seconds = number(property::TIMER_DELAY_SEC).and_then(|seconds| seconds.checked_mul(1000));
-            record.stored_at_ms.checked_add(seconds.or_else(|| number(property::TIMER_DELAY_MS))?)
-        };
-        // Another broker rounds to other slots, and stores a message several times before its time.
-        let due_at_ms = number(property::TIMER_DELIVER_MS).or_else(after_ms);
-        let due_at_ms = due_at_ms.unwrap_or(out_ms).clamp(out_ms, out_ms.checked_add(SLOT_MS)?);
-        let topic = record.property(property::REAL_TOPIC)?;
-        Some(Self { slot_ms, due_at_ms, topic, recalls: record.property(property::TIMER_DEL_UNIQUE_KEY) })
-    }
 }
 
 /// How a message is named in memory by what recalls it: by its key, which the recall may write with or without the topic.

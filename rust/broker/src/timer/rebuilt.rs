@@ -7,11 +7,11 @@ use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::StoreError;
-use rocketpy_store::timer::{SLOT_MS, TimerUnit};
+use rocketpy_store::timer::{SLOT_MS, TimerUnit, Wish};
 
-use super::enroll::{is_cut_off, place};
+use super::enroll::is_cut_off;
 use super::soon::Due;
-use super::{QUEUE_ID, State, Wish};
+use super::{QUEUE_ID, State};
 use crate::put::due_record;
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -56,7 +56,7 @@ fn messages(shared: &Shared<impl Disk>) -> Result<BTreeMap<u64, Message>, Refusa
             let Ok(bytes) = due_record(shared, entry.physical_offset)? else { continue };
             let Ok(record) = RecordView::parse(&bytes) else { continue };
             let Some(wish) = Wish::of(&record) else { continue };
-            let (slot_ms, flags) = place(&wish, record.stored_at_ms);
+            let (slot_ms, flags) = wish.place(record.stored_at_ms);
             let due_at_ms = if flags & TimerUnit::ROLL != 0 { slot_ms } else { wish.due_at_ms };
             let message = Message { queue_offset: entry.queue_offset, slot_ms, due_at_ms };
             messages.insert(entry.physical_offset.get(), message);

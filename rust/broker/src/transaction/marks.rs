@@ -8,15 +8,13 @@ use std::fmt::Write;
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::properties_text;
-use rocketpy_protocol::record::RecordView;
+use rocketpy_protocol::record::{MARK_TAG, RecordView, marked_halves};
 use rocketpy_store::{NewRecord, Store, StoreError};
 use tracing::warn;
 
 use super::QUEUE;
 use crate::shared::Shared;
 
-/// The tag of a mark.
-const TAG: &str = "d";
 /// Half messages of one mark: its text stays below the 4 KiB of Apache's.
 const MOST: usize = 128;
 /// Entries that are read at once.
@@ -32,7 +30,7 @@ pub(super) fn write(shared: &Shared<impl Disk>, halves: &[QueueOffset]) -> bool 
             let _ = write!(body, ",{half}");
         }
         let mut properties = Vec::new();
-        properties_text::push(&mut properties, property::TAGS, TAG);
+        properties_text::push(&mut properties, property::TAGS, MARK_TAG);
         properties_text::push(&mut properties, property::UNIQUE_KEY, &shared.next_unique_key());
         let mark = NewRecord {
             topic: system::OP_HALF_TOPIC,
@@ -71,14 +69,8 @@ pub(super) fn read(
         from = last.queue_offset + 1;
         for entry in &entries {
             let Some(bytes) = store.record_at(entry.physical_offset)? else { continue };
-            if let Ok(record) = RecordView::parse(&bytes)
-                && record.tag() == Some(TAG)
-            {
-                let text = str::from_utf8(record.body).unwrap_or_default();
-                text.split(',')
-                    .filter_map(|number| number.trim().parse().ok())
-                    .map(QueueOffset)
-                    .for_each(&mut note);
+            if let Ok(record) = RecordView::parse(&bytes) {
+                marked_halves(&record).for_each(&mut note);
             }
         }
     }

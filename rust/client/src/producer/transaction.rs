@@ -138,9 +138,12 @@ impl Producer {
         api.call_ok(&address, OPERATION, command).await.map(drop).map_err(outcome::bad_answer_to_change)
     }
 
-    /// The questions that brokers put to this producer's group from now on.
+    /// The questions that brokers put to this producer's group from now on. All brokers hear of it soon, those included to which it sends
+    /// nothing: an earlier producer of the group may have left transactions open there.
     pub fn transaction_checks(&self) -> TransactionChecks {
-        self.client().checks().of(self.group())
+        let checks = self.client().checks().of(self.group());
+        self.client().start_heartbeat();
+        checks
     }
 
     /// Answers a question. One that nobody answers comes again.

@@ -34,7 +34,7 @@ pub(super) fn build(number: u64, producer: u32, topic: &str, body_bytes: usize) 
     let mut message = Message::new(topic, body);
     message.set_tag(tag).expect("a tag without separators");
     message.set_keys([key.as_str()]).expect("a key without separators");
-    message.properties.set(PART, &(number % 3).to_string()).expect("a property without separators");
+    message.properties.set(PART, (number % 3).to_string()).expect("a property without separators");
     (message, call)
 }
 

@@ -25,6 +25,19 @@ pub struct SubscriptionGroupList {
     pub group_config_list: Vec<GroupConfig>,
 }
 
+/// How far the delay levels are (answer of code 45, and the file `config/delayOffset.json`).
+///
+/// # Source
+/// docs/reference/store-format.md 1.4.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DelayOffsetSerializeWrapper {
+    /// Version of the table.
+    pub data_version: DataVersion,
+    /// By level, from 1 on: the queue offset of the first message that is not delivered.
+    pub offset_table: BTreeMap<i32, i64>,
+}
+
 /// Whether a group may read a topic (answer of code 353).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -31,6 +31,7 @@ mod crc;
 mod encode;
 mod error;
 mod head;
+mod mark;
 mod view;
 
 pub use check::{CheckMode, RecordCheck, check_record, ends_in_its_crc};
@@ -38,6 +39,7 @@ pub use crc::{CRC_PROPERTY_BYTES, body_crc, crc31};
 pub use encode::{RecordFields, RecordPlan};
 pub use error::{RecordEncodeError, RecordError};
 pub use head::RecordHead;
+pub use mark::{MARK_TAG, marked_halves};
 pub use view::{RecordVersion, RecordView, Records, records};
 
 /// Magic of a record whose topic length has one byte.

@@ -146,7 +146,9 @@ impl Raise for ToolError {
             Self::Interrupted { cause, .. } => cause.facts().class,
             Self::Refused { .. } | Self::CheckpointBehind { .. } => "StoreError",
             Self::TargetNotEmpty { .. } | Self::TargetInside { .. } => "InvalidArgumentError",
-            Self::HoleTooShort { .. } | Self::BadTopics { .. } => "DamagedDataError",
+            Self::HoleTooShort { .. } | Self::BadTopics { .. } | Self::BadProgress { .. } => {
+                "DamagedDataError"
+            }
             Self::Stopped => "RocketPyError",
         };
         Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }

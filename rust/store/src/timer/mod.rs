@@ -10,6 +10,7 @@ mod log;
 #[cfg(test)]
 mod tests;
 mod wheel;
+mod wish;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +23,7 @@ use rocketpy_env::{Disk, DiskFile, EnvError, RealDisk};
 use rocketpy_model::PhysicalOffset;
 pub use rocketpy_protocol::disk::{TimerCheckpoint, TimerCut, TimerSlot, TimerUnit};
 use wheel::Wheel;
+pub use wish::{ROLL_MS, Wish};
 
 /// Length of a slot in milliseconds (`timerPrecisionMs`).
 pub const SLOT_MS: i64 = 1000;

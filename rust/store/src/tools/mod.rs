@@ -18,6 +18,7 @@ mod selection;
 mod snapshot;
 mod transfer;
 mod verify;
+mod waiting;
 mod walk;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub use selection::Selection;
 pub use snapshot::{Snapshot, snapshot};
 pub use transfer::{Transfer, TransferReport};
 pub use verify::verify;
+pub use waiting::WaitingCounts;
 
 use crate::error::{AppendError, StoreError};
 use crate::folder::file_name;
@@ -53,6 +55,9 @@ pub enum ToolError {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A file that says how far the broker is cannot be read.
+    #[error("{} does not say how far the broker is: {reason}", path.display())]
+    BadProgress { path: PathBuf, reason: String },
     /// The target store refused a record. The records before it are stored.
     #[error("record {number} is refused: {cause}")]
     Refused { number: u64, cause: AppendError },
@@ -95,6 +100,7 @@ impl ToolError {
             | Self::TargetInside { .. }
             | Self::HoleTooShort { .. }
             | Self::BadTopics { .. }
+            | Self::BadProgress { .. }
             | Self::Stopped => false,
         }
     }
@@ -109,6 +115,7 @@ impl ToolError {
             | Self::Env(_)
             | Self::Interrupted { .. }
             | Self::BadTopics { .. }
+            | Self::BadProgress { .. }
             | Self::Stopped => true,
             Self::TargetNotEmpty { .. }
             | Self::TargetInside { .. }
@@ -131,7 +138,9 @@ impl ToolError {
                 Some("the server writes it every second: try again when the disk is less busy".to_owned())
             }
             Self::HoleTooShort { .. } => Some("restore the file from a copy or from a slave".to_owned()),
-            Self::BadTopics { .. } => Some("restore the file from its .bak".to_owned()),
+            Self::BadTopics { .. } | Self::BadProgress { .. } => {
+                Some("restore the file from its .bak".to_owned())
+            }
             Self::Read(_) | Self::Stopped => None,
         }
     }

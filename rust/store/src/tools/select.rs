@@ -9,6 +9,7 @@ use rocketpy_protocol::record::RecordView;
 
 use super::keyed::{self, Jumps, Members};
 use super::selection::Selection;
+use super::waiting::{self, Waiting};
 use super::walk::{Checks, LogWalk, Step};
 use super::{Progress, ToolError, check_log_files};
 use crate::reader::condition::Condition;
@@ -31,6 +32,9 @@ pub struct Selected<D: Disk = RealDisk> {
     unseen: BTreeSet<String>,
     root: PathBuf,
     has_ended: bool,
+    /// What waits, if that is wanted, and the records that may wait for the named topics.
+    waiting: Option<Waiting>,
+    behind: Option<Box<Self>>,
 }
 
 enum Source<D: Disk> {
@@ -53,6 +57,7 @@ impl<D: Disk> Selected<D> {
     /// The store does not have the topic, unless a key is wanted: records of a deleted topic may have it; [`crate::StoreError::MissingFile`] when log files are missing and damage is
     /// not to be skipped; or a file operation failed.
     pub fn new(reader: &StoreReader<D>, selection: Selection) -> Result<Self, ToolError> {
+        let waiting = selection.takes_waiting.then(|| Waiting::open(reader)).transpose()?;
         let by_place = selection.physical_from.is_some() || selection.physical_before.is_some();
         if !by_place && !selection.skips_damage {
             check_log_files(reader, &reader.open_log()?)?;
@@ -71,7 +76,35 @@ impl<D: Disk> Selected<D> {
         let condition = Condition::read(&*reader.disk, &reader.root)?;
         let durable_to = condition.mark.map_or(PhysicalOffset::ZERO, |mark| mark.log_to);
         let root = reader.root.clone();
-        Ok(Self { selection, source, left_out: 0, progress, durable_to, unseen, root, has_ended: false })
+        let behind = match selection.takes_waiting && !selection.topics.is_empty() {
+            true => behind(reader, &selection)?,
+            false => None,
+        };
+        let (left_out, has_ended) = (0, false);
+        Ok(Self {
+            selection,
+            source,
+            left_out,
+            progress,
+            durable_to,
+            unseen,
+            root,
+            has_ended,
+            waiting,
+            behind,
+        })
+    }
+
+    /// What waits, and the records that may wait for the named topics.
+    pub(super) fn take_waiting(&mut self) -> (Waiting, Option<Box<Self>>) {
+        (self.waiting.take().unwrap_or_default(), self.behind.take())
+    }
+
+    /// Whether a message for this queue of a topic is wanted.
+    pub(super) fn wants_for(&self, topic: &str, queue_id: u32) -> bool {
+        let Selection { topics, queues, .. } = &self.selection;
+        (topics.is_empty() || topics.iter().any(|wanted| wanted == topic))
+            && queues.as_ref().is_none_or(|queues| queues.contains(&queue_id))
     }
 
     /// Damaged records, and places of queues without one, that were left out so far.
@@ -216,6 +249,21 @@ fn behind_damage<D: Disk>(
 fn damaged<D: Disk>(walk: &mut LogWalk<D>, at: PhysicalOffset, reason: &str) -> Result<ToolError, ToolError> {
     let path = walk.place(at)?.0;
     Ok(ReadError::BadFile { path, reason: format!("physical offset {at}: {reason}") }.into())
+}
+
+/// The records of the topics in which messages wait, stored in the same time.
+fn behind<D: Disk>(
+    reader: &StoreReader<D>,
+    selection: &Selection,
+) -> Result<Option<Box<Selected<D>>>, ToolError> {
+    let there = reader.topic_names()?;
+    let topics: Vec<String> =
+        waiting::TOPICS.map(str::to_owned).into_iter().filter(|topic| there.contains(topic)).collect();
+    if topics.is_empty() {
+        return Ok(None);
+    }
+    let selection = Selection { topics, queues: None, takes_waiting: false, ..selection.clone() };
+    Ok(Some(Box::new(Selected::new(reader, selection)?)))
 }
 
 fn open_log<D: Disk>(

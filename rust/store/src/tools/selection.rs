@@ -32,6 +32,9 @@ pub struct Selection {
     pub skips_damage: bool,
     /// Does not compare the checksums of records.
     pub trusts_checksums: bool,
+    /// Behind the records of named topics also those that wait for them: for a delay level, their time, or the end of their transaction.
+    /// A transfer stores what waits as what waits.
+    pub takes_waiting: bool,
 }
 
 impl Selection {

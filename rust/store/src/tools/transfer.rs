@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, EnvError, RealDisk};
-use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_model::{PhysicalOffset, name, system};
 use rocketpy_protocol::record::RecordView;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Selected, ToolError, Watch};
+use super::{Selected, ToolError, WaitingCounts, Watch};
 use crate::config::StoreConfig;
+use crate::delay::{DelayLevels, DelayTables};
 use crate::error::AppendError;
 use crate::reader::{ReadError, StoreReader, log_dirs};
 use crate::record::{NewRecord, counts_in_queue};
@@ -20,6 +21,8 @@ use crate::store::Store;
 
 /// Largest table of topics.
 const TABLE_BYTES: u64 = 1 << 30;
+/// A topic has no more queues.
+const MOST_QUEUES: u32 = 16_384;
 /// How long an append waits for a log file that is being made, at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,6 +35,8 @@ pub struct TransferReport {
     pub body_bytes: u64,
     /// Messages of each topic.
     pub topics: BTreeMap<String, u64>,
+    /// Messages that wait, beside those; stored where they wait again.
+    pub waiting: WaitingCounts,
     /// Records that are not messages of users: those of system topics, and prepared and rolled back ones.
     pub passed_over: u64,
     /// Damaged records that were left out.
@@ -50,7 +55,7 @@ pub struct Transfer {
 
 impl Transfer {
     /// Opens the store, or makes it. Its new files have the sizes of its own files, or of those of `like` if it has
-    /// none. Its log lies in `commitlog` below the root, or in the given folders, separated by commas.
+    /// none; then it has the delay levels of `like` as well. Its log lies in `commitlog` below the root, or in the given folders, separated by commas.
     ///
     /// # Errors
     /// [`ReadError::NotAStore`] and [`ReadError::LogElsewhere`] when there are queues but no log;
@@ -71,7 +76,15 @@ impl Transfer {
                 break;
             }
         }
-        Ok(Self { store: Store::open(config)?, queues: BTreeMap::new(), report: TransferReport::default() })
+        let levels = match (&own, like) {
+            (None, Some(like)) => levels_of(like)?,
+            _ => None,
+        };
+        let store = Store::open(config)?;
+        if let Some(levels) = levels {
+            store.set_delay_levels(levels, PhysicalOffset::ZERO)?;
+        }
+        Ok(Self { store, queues: BTreeMap::new(), report: TransferReport::default() })
     }
 
     /// [`Transfer::open`] for a store that is not there yet.
@@ -93,11 +106,23 @@ impl Transfer {
     /// # Errors
     /// [`ToolError::Refused`].
     pub fn append(&mut self, record: &NewRecord<'_>) -> Result<(), ToolError> {
+        self.store(record)?;
+        self.report.messages += 1;
+        self.report.body_bytes += record.body.len() as u64;
+        match self.report.topics.get_mut(record.topic) {
+            Some(count) => *count += 1,
+            None => drop(self.report.topics.insert(record.topic.to_owned(), 1)),
+        }
+        self.needs(record.topic, record.queue_id);
+        Ok(())
+    }
+
+    fn store(&self, record: &NewRecord<'_>) -> Result<(), ToolError> {
         let refused = |cause| ToolError::Refused { number: self.report.messages, cause };
         let started = std::time::Instant::now();
         loop {
             match self.store.append(record) {
-                Ok(_) => break,
+                Ok(_) => return Ok(()),
                 Err(
                     AppendError::Busy { .. }
                     | AppendError::Behind { .. }
@@ -106,17 +131,14 @@ impl Transfer {
                 Err(cause) => return Err(refused(cause)),
             }
         }
-        self.report.messages += 1;
-        self.report.body_bytes += record.body.len() as u64;
-        match self.report.topics.get_mut(record.topic) {
-            Some(count) => *count += 1,
-            None => drop(self.report.topics.insert(record.topic.to_owned(), 1)),
+    }
+
+    /// Notes that the topic has to have the queue.
+    fn needs(&mut self, topic: &str, queue_id: u32) {
+        match self.queues.get_mut(topic) {
+            Some(queues) => *queues = (*queues).max(queue_id + 1),
+            None => drop(self.queues.insert(topic.to_owned(), queue_id + 1)),
         }
-        match self.queues.get_mut(record.topic) {
-            Some(queues) => *queues = (*queues).max(record.queue_id + 1),
-            None => drop(self.queues.insert(record.topic.to_owned(), record.queue_id + 1)),
-        }
-        Ok(())
     }
 
     /// Appends the messages of another store, in the order of its log.
@@ -124,11 +146,31 @@ impl Transfer {
     /// # Errors
     /// Those of reading, [`ToolError::Refused`], and [`ToolError::Interrupted`] once a message was stored.
     pub fn append_all<D: Disk>(&mut self, mut from: Selected<D>, watch: Watch<'_>) -> Result<(), ToolError> {
+        let (waiting, behind) = from.take_waiting();
+        self.append_each(&mut from, watch, |transfer, view| match waiting.destination(view) {
+            Some(destination) => transfer.append_waiting(view, destination),
+            None => transfer.append_view(view),
+        })?;
+        let Some(mut behind) = behind else { return Ok(()) };
+        self.append_each(&mut behind, watch, |transfer, view| {
+            let wanted =
+                waiting.destination(view).filter(|(topic, queue_id)| from.wants_for(topic, *queue_id));
+            wanted.map_or(Ok(()), |destination| transfer.append_waiting(view, destination))
+        })
+    }
+
+    fn append_each<D: Disk>(
+        &mut self,
+        from: &mut Selected<D>,
+        watch: Watch<'_>,
+        append: impl Fn(&mut Self, &RecordView<'_>) -> Result<(), ToolError>,
+    ) -> Result<(), ToolError> {
+        let left_out = self.report.left_out;
         loop {
             let has_more = from
-                .step(|view| self.append_view(view))
+                .step(|view| append(self, view))
                 .map_err(|cause| interrupted(self.report.messages, cause))?;
-            self.report.left_out = from.left_out();
+            self.report.left_out = left_out + from.left_out();
             if !has_more {
                 return Ok(());
             }
@@ -141,18 +183,21 @@ impl Transfer {
             self.report.passed_over += 1;
             return Ok(());
         }
-        self.append(&NewRecord {
-            topic: view.topic,
-            queue_id: view.queue_id,
-            flag: view.flag,
-            sys_flag: view.sys_flag,
-            born_at_ms: view.born_at_ms,
-            born_host: view.born_host,
-            reconsume_times: view.reconsume_times,
-            prepared_transaction_offset: PhysicalOffset::ZERO,
-            body: view.body,
-            properties: view.properties,
-        })
+        self.append(&as_new(view))
+    }
+
+    /// Appends a message that waits, where it waits. It goes to another queue in the end, which has to be there then.
+    fn append_waiting(
+        &mut self,
+        view: &RecordView<'_>,
+        (topic, queue_id): (&str, u32),
+    ) -> Result<(), ToolError> {
+        self.store(&as_new(view))?;
+        self.report.waiting.add(view);
+        if name::check_topic(topic).is_ok() && queue_id < MOST_QUEUES {
+            self.needs(topic, queue_id);
+        }
+        Ok(())
     }
 
     /// Closes the store and enters its topics into the table of topics, with the settings that `like` has for them. On
@@ -174,6 +219,22 @@ impl Transfer {
     }
 }
 
+/// The record with new offsets and a new store time.
+fn as_new<'a>(view: &RecordView<'a>) -> NewRecord<'a> {
+    NewRecord {
+        topic: view.topic,
+        queue_id: view.queue_id,
+        flag: view.flag,
+        sys_flag: view.sys_flag,
+        born_at_ms: view.born_at_ms,
+        born_host: view.born_host,
+        reconsume_times: view.reconsume_times,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
+        body: view.body,
+        properties: view.properties,
+    }
+}
+
 /// Turns an error after the first message into [`ToolError::Interrupted`]. Keeps one that states the progress itself,
 /// and a stop by the caller.
 fn interrupted(messages: u64, cause: ToolError) -> ToolError {
@@ -182,6 +243,12 @@ fn interrupted(messages: u64, cause: ToolError) -> ToolError {
         _ if messages == 0 => cause,
         _ => ToolError::Interrupted { messages, cause: Box::new(cause) },
     }
+}
+
+/// The delay levels by which messages wait in a store, if it says so.
+fn levels_of(reader: &StoreReader) -> Result<Option<DelayLevels>, ToolError> {
+    let tables = DelayTables::read(&*reader.disk, &reader.root, &DelayLevels::default())?;
+    Ok(tables.is_stored().then(|| tables.latest()))
 }
 
 /// Whether a folder is missing or empty.

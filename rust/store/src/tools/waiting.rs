@@ -1,0 +1,137 @@
+//! Which messages of a store wait: for a delay level, for their time, or for the end of their transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::{property, system};
+use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper};
+use rocketpy_protocol::json;
+use rocketpy_protocol::record::{RecordView, marked_halves};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Selected, Selection, ToolError};
+use crate::reader::StoreReader;
+use crate::timer::{TimerCheckpoint, Wish, read_checkpoint};
+
+/// The topics in which messages wait.
+pub(super) const TOPICS: [&str; 3] = [system::SCHEDULE_TOPIC, system::TIMER_TOPIC, system::HALF_TOPIC];
+/// Largest file of progress.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// How far the broker of a store was with the messages that wait in it.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// By level, the first message that is not delivered.
+    delayed_from: BTreeMap<i32, i64>,
+    timers: TimerCheckpoint,
+    /// The first half message that may be open, and those behind it that are over.
+    halves_from: u64,
+    over: BTreeSet<u64>,
+}
+
+/// How many messages wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct WaitingCounts {
+    /// For a delay level.
+    pub delayed: u64,
+    /// For their time, recalls among them.
+    pub timers: u64,
+    /// For the end of their transaction.
+    pub half_messages: u64,
+}
+
+impl WaitingCounts {
+    /// Counts a record of one of the system topics.
+    pub(super) fn add(&mut self, view: &RecordView<'_>) {
+        match view.topic {
+            system::SCHEDULE_TOPIC => self.delayed += 1,
+            system::TIMER_TOPIC => self.timers += 1,
+            _ => self.half_messages += 1,
+        }
+    }
+}
+
+impl Waiting {
+    /// Reads how far the broker was. To be called before the messages are looked at: what is delivered meanwhile is then seen twice,
+    /// not missed.
+    ///
+    /// # Errors
+    /// A file of progress, or a mark, cannot be read.
+    pub(super) fn open<D: Disk>(reader: &StoreReader<D>) -> Result<Self, ToolError> {
+        let delayed: DelayOffsetSerializeWrapper = read_config(reader, "delayOffset.json")?;
+        let offsets: ConsumerOffsetSerializeWrapper = read_config(reader, "consumerOffset.json")?;
+        let key = format!("{}@{}", system::HALF_TOPIC, system::TRANSACTION_GROUP);
+        let half = offsets.offset_table.get(&key).and_then(|queues| queues.get(&0)).copied();
+        let halves_from = half.and_then(|half| u64::try_from(half).ok()).unwrap_or(0);
+        let mut waiting = Self {
+            delayed_from: delayed.offset_table,
+            timers: read_checkpoint(&*reader.disk, &reader.root)?.unwrap_or_default(),
+            halves_from,
+            over: BTreeSet::new(),
+        };
+        waiting.read_marks(reader)?;
+        Ok(waiting)
+    }
+
+    fn read_marks<D: Disk>(&mut self, reader: &StoreReader<D>) -> Result<(), ToolError> {
+        if !reader.topic_names()?.iter().any(|topic| topic == system::OP_HALF_TOPIC) {
+            return Ok(());
+        }
+        let topics = vec![system::OP_HALF_TOPIC.to_owned()];
+        let mut marks =
+            Selected::new(reader, Selection { topics, skips_damage: true, ..Selection::default() })?;
+        let note = |view: &RecordView<'_>| {
+            self.over
+                .extend(marked_halves(view).map(|half| half.get()).filter(|half| *half >= self.halves_from));
+            Ok::<_, ToolError>(())
+        };
+        let mut note = note;
+        while marks.step(&mut note)? {}
+        Ok(())
+    }
+
+    /// Topic and queue that a record is for if it waits; `None` if it does not.
+    pub(super) fn destination<'a>(&self, view: &RecordView<'a>) -> Option<(&'a str, u32)> {
+        let queue_offset = view.queue_offset.get();
+        let waits = match view.topic {
+            system::SCHEDULE_TOPIC => {
+                let level = i32::try_from(view.queue_id).ok()?.checked_add(1)?;
+                self.delayed_from.get(&level).is_none_or(|from| view.queue_offset.to_wire() >= *from)
+            }
+            system::TIMER_TOPIC => {
+                let is_taken = view.queue_offset.to_wire() < self.timers.queue_offset;
+                Wish::of(view)
+                    .is_some_and(|wish| !is_taken || wish.place(view.stored_at_ms).0 >= self.timers.read_ms)
+            }
+            system::HALF_TOPIC => queue_offset >= self.halves_from && !self.over.contains(&queue_offset),
+            _ => false,
+        };
+        let topic = view.property(property::REAL_TOPIC).filter(|_| waits)?;
+        let queue_id = view.property(property::REAL_QUEUE_ID).and_then(|id| id.parse().ok()).unwrap_or(0);
+        Some((topic, queue_id))
+    }
+}
+
+/// A file of the `config` folder, or its backup; nothing where there is none.
+///
+/// # Errors
+/// Neither can be read, or be decoded.
+pub(super) fn read_config<T: DeserializeOwned + Default, D: Disk>(
+    reader: &StoreReader<D>,
+    name: &str,
+) -> Result<T, ToolError> {
+    let path = reader.root.join("config").join(name);
+    let mut bad = None;
+    for path in [path.clone(), path.with_file_name(format!("{name}.bak"))] {
+        let bytes = match reader.disk.read(&path, FILE_BYTES) {
+            Err(EnvError::NotFound { .. }) => continue,
+            other => other?,
+        };
+        match json::from_slice(&bytes) {
+            Ok(value) => return Ok(value),
+            Err(error) => drop(bad.get_or_insert(ToolError::BadProgress { path, reason: error.to_string() })),
+        }
+    }
+    bad.map_or_else(|| Ok(T::default()), Err)
+}

@@ -1,0 +1,59 @@
+"""Copies of a store in which messages wait: a server on the copy goes on with them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reading import read_all
+
+import rocketpy
+from rocketpy import Decision, store
+from rocketpy.testing import fresh_name
+
+
+def snapshot(folder: Path, copy: Path, topic: str) -> None:
+    store.snapshot(folder, copy)
+
+
+def export_all(folder: Path, copy: Path, topic: str) -> None:
+    report = store.export_messages(folder, copy)
+    assert report.waiting == store.WaitingCounts(delayed=1, timers=2, half_messages=1)
+    assert report.topics[topic] == 4
+
+
+def export_topic(folder: Path, copy: Path, topic: str) -> None:
+    report = store.export_messages(folder, copy, topics=topic)
+    assert report.waiting == store.WaitingCounts(delayed=1, timers=1, half_messages=1)
+    assert (dict(report.topics), report.passed_over) == ({topic: 4}, 0)
+
+
+@pytest.mark.parametrize("make_copy", [snapshot, export_all, export_topic])
+def test_a_server_on_a_copy_delivers_what_waits_and_asks_for_what_is_open(
+    make_copy: Callable[[Path, Path, str], None], rocketpy_server_factory, tmp_path
+):
+    topic, other, folder, copy = fresh_name("copied"), fresh_name("other"), tmp_path / "store", tmp_path / "copy"
+    levels = {"messageDelayLevel": "1s 8s"}
+    asks_soon = {"transactionTimeOut": "0", "transactionCheckInterval": "200"}
+    with rocketpy_server_factory(folder, settings=levels) as server, server.producer("copies") as producer:
+        producer.send(rocketpy.Message(topic, b"delayed, came", delay_level=1))
+        producer.send(rocketpy.Message(topic, b"timer, came", delay=0.3))
+        producer.send(rocketpy.Message(topic, b"plain"))
+        read_all(server, topic, 3)
+    # A stop writes how far that is.
+    with rocketpy_server_factory(folder, settings=levels | {"transactionTimeOut": "600000"}) as server:
+        with server.producer("copies") as producer:
+            producer.send(rocketpy.Message(topic, b"delayed", delay_level=2))
+            producer.send(rocketpy.Message(topic, b"timer", delay=8))
+            producer.send(rocketpy.Message(other, b"of another topic", delay=3600))
+        with server.transaction_producer("payers", lambda message: Decision.UNKNOWN) as payers:
+            payers.begin(rocketpy.Message(topic, b"over")).commit()
+            payers.begin(rocketpy.Message(topic, b"rolled back")).rollback()
+            payers.begin(rocketpy.Message(topic, b"open"))
+            read_all(server, topic, 4)
+            make_copy(folder, copy, topic)
+    with (
+        rocketpy_server_factory(copy, settings=levels | asks_soon) as server,
+        server.transaction_producer("payers", lambda message: Decision.COMMIT),
+    ):
+        came = sorted(message.body for message in read_all(server, topic, 7))
+    assert came == [b"delayed", b"delayed, came", b"open", b"over", b"plain", b"timer", b"timer, came"]
