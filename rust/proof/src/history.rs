@@ -190,6 +190,9 @@ pub struct Send {
     /// A half message: delivered only once its transaction is committed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transaction: bool,
+    /// Its producer ends the transaction when the broker asks, and not before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked_for: bool,
     /// Earlier deliveries that it must show when it comes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub times: u32,

@@ -160,6 +160,9 @@ impl Transactions {
                 over.insert(half.get());
             }
         })?;
+        if planted::has(Bug::HalvesForgotten) {
+            (progress.half.get()..bounds(system::HALF_TOPIC).max.get()).for_each(|half| over.insert(half));
+        }
         let next = QueueOffset(over.take_from(progress.half.get()));
         let state = State {
             next,

@@ -37,6 +37,11 @@ impl Promise {
         let is_whole = !self.send.transaction || self.decided == Some(true);
         self.is_acknowledged && !self.may_be_lost && is_whole
     }
+
+    /// Its producer must have been asked what becomes of it, and was not.
+    fn is_unasked(&self) -> bool {
+        self.send.asked_for && self.is_acknowledged && !self.may_be_lost && self.asked.is_none()
+    }
 }
 
 /// All that waits, or waited.
@@ -63,9 +68,15 @@ impl Later {
         self.promises.values().filter(|promise| promise.has_come).count() as u64
     }
 
-    /// Those that must still come.
+    /// Those that must still come, or be asked for.
     pub(super) fn missing(&self) -> usize {
-        self.promises.values().filter(|promise| promise.is_owed() && promise.came.is_empty()).count()
+        let is_missing = |promise: &&Promise| promise.is_owed() && promise.came.is_empty();
+        self.promises.values().filter(is_missing).count() + self.unasked()
+    }
+
+    /// Those that must still be asked for.
+    pub(super) fn unasked(&self) -> usize {
+        self.promises.values().filter(|promise| promise.is_unasked()).count()
     }
 
     pub(super) fn invoked(&mut self, send: &Send) {
@@ -178,8 +189,13 @@ impl Later {
         }
     }
 
-    /// Checks that everything came.
+    /// Checks that everything came, and that no producer waits for a question.
     pub(super) fn end(&self, wrongs: &mut Wrong) {
+        for ((number, _), promise) in self.promises.iter().filter(|(_, promise)| promise.is_unasked()) {
+            let start = promise.start;
+            let text = format!("message {number} was never asked for, its half lies at {start:?}");
+            wrong(wrongs, Rule::C8, text);
+        }
         for ((number, topic), promise) in
             self.promises.iter().filter(|(_, promise)| promise.is_owed() && promise.came.is_empty())
         {

@@ -144,9 +144,14 @@ impl Checker {
         Counts { stored_again, worked_on, ..self.ledger.counts() }
     }
 
-    /// Messages that had to wait, must come, and have not been seen.
+    /// Messages that had to wait, must come or be asked for, and have not been seen.
     pub fn missing(&self) -> usize {
         self.later.missing()
+    }
+
+    /// Half messages whose producer waits for the broker's question.
+    pub fn unasked(&self) -> usize {
+        self.later.unasked()
     }
 
     /// Reads the next line.

@@ -362,6 +362,9 @@ fn c8_transactions_are_seen_when_they_are_committed_and_only_then() {
     deciding(true).ok(Reply::Decided).then(Event::End).breaks(Rule::C8);
     deciding(true).ok(Reply::DecidedOtherwise).breaks(Rule::C8);
     half().then(Event::End).holds();
+    let asked_for = || History::sync().sent_as(Send { transaction: true, asked_for: true, ..send(1) }, 0);
+    asked_for().crash(CrashKind::Kill).then(Event::End).breaks(Rule::C8);
+    asked_for().call(Call::Decide { message: 1, committed: false }).then(Event::End).holds();
     deciding(true).came(0, vec![at(1, 0)]).then(Event::End).holds();
     deciding(true).ok(Reply::Decided).came(0, vec![at(1, 0)]).then(Event::End).holds();
     deciding(true)
