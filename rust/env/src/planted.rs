@@ -88,11 +88,13 @@ pub enum Bug {
     SlotNotRebuilt,
     /// A start takes all half messages that it finds for ended.
     HalvesForgotten,
+    /// The progress of transactions is written before their ends are durable.
+    EndsAheadOfLog,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -131,6 +133,7 @@ impl Bug {
         Self::LocksForgotten,
         Self::SlotNotRebuilt,
         Self::HalvesForgotten,
+        Self::EndsAheadOfLog,
     ];
 
     /// What it is, in words.
@@ -174,6 +177,7 @@ impl Bug {
             Self::LocksForgotten => "locks forgotten at a start",
             Self::SlotNotRebuilt => "wheel slot not made again",
             Self::HalvesForgotten => "open transactions forgotten at a start",
+            Self::EndsAheadOfLog => "progress of transactions ahead of the log",
         }
     }
 }

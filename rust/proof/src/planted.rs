@@ -273,6 +273,11 @@ pub const PROOFS: &[Proof] = &[
             (Rule::C1, "was acknowledged and never came"), // it was taken late, or the clock was set
         ],
     },
+    Proof {
+        bug: Bug::EndsAheadOfLog,
+        layer: SIMULATED,
+        findings: &[(Rule::C8, "because it was rolled back before")],
+    },
     Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
     Proof {
         bug: Bug::HalvesForgotten,

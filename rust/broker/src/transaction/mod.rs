@@ -272,7 +272,7 @@ impl Transactions {
             state.pending = Some((state.progress(), store.max_physical_offset()));
         }
         if let Some((progress, end)) = state.pending
-            && store.flushed_offset() >= end
+            && (store.flushed_offset() >= end || planted::has(Bug::EndsAheadOfLog))
             && commit(shared, system::HALF_TOPIC, progress.half)
             && commit(shared, system::OP_HALF_TOPIC, progress.op)
         {

@@ -32,7 +32,7 @@ const LONGEST_TIMER_MS: i64 = 3000;
 const BODY_BYTES: usize = 200;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 /// Everything that waits comes within this time, once nothing fails any more.
-pub(super) const ALL_WITHIN: Duration = Duration::from_secs(30);
+const ALL_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A message that came and may be given back.

@@ -12,7 +12,7 @@ use rocketpy_protocol::header::{CheckTransactionStateRequestHeader, Header};
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting as remoting;
 
-use super::later::{ALL_WITHIN, is_committed};
+use super::later::is_committed;
 use super::load::{Load, RETRY_PAUSE};
 use super::pull::ANSWERED_WITHIN;
 use crate::history::Call;
@@ -45,13 +45,13 @@ impl remoting::Handler for Questions {
     }
 }
 
-/// Answers until the load ends, or while it drains until nothing is left to be asked for.
-pub(super) async fn answer(load: Load, broker: String, mut rng: Rng) {
+/// Answers while messages are sent, or if it `lasts` until it is dropped.
+pub(super) async fn answer(load: Load, broker: String, mut rng: Rng, lasts: bool) {
     let caller = remoting::Client::new(remoting::ClientConfig::default());
     let questions = Arc::new(Questions::default());
     caller.set_request_handler(questions.clone());
-    let (mut shown_at, mut draining_since) = (None::<Instant>, None);
-    while !load.is_over() {
+    let mut shown_at = None::<Instant>;
+    while lasts || !load.sends_no_more() {
         if shown_at.is_none_or(|at| at.elapsed() > HEARTBEAT_EVERY) {
             let shown = caller.call(&broker, heartbeat(), ANSWERED_WITHIN).await;
             shown_at = shown.is_ok().then(Instant::now);
@@ -60,12 +60,6 @@ pub(super) async fn answer(load: Load, broker: String, mut rng: Rng) {
         if let Some(half) = asked.filter(|_| rng.bool()) {
             let call = Call::Decide { message: half.message, committed: half.is_committed };
             load.call_later(&caller, &broker, answer_question(&half), call).await;
-        }
-        if load.is_draining() {
-            let since = *draining_since.get_or_insert_with(Instant::now);
-            if load.journal.lock().checker.unasked() == 0 || since.elapsed() > ALL_WITHIN {
-                return;
-            }
         }
         tokio::time::sleep(RETRY_PAUSE).await;
     }
