@@ -305,9 +305,9 @@ def export_messages(
 ) -> TransferReport:
     """Copies messages into a new store, with their topic, queue, tag, keys, properties and born time.
 
-    Offsets and stored times are new. Beside a running server, it copies what the store holds now. Messages that wait, of
-    these topics and queues, wait in the new store as well: a delay level from its beginning, a timer until its time, a
-    half message until its producer is asked.
+    Offsets and stored times are new. Beside a running server, it copies what the store holds now. Messages that wait,
+    of these topics and queues, wait in the new store as well: a delay level from its beginning, a timer until its time,
+    a half message until its producer is asked.
 
     Args:
         source: The folder of the store. No lock is taken.

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig};
 use rocketpy_protocol::Command;
+use rocketpy_protocol::header::RecallMessageRequestHeader;
 use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_store::Store;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::call::on_disk;
 use crate::process::end_transaction::{end_half, half_of};
+use crate::process::recall::store as store_recall;
 use crate::process::send_back::{record_of, take_back};
 use crate::put::{AckCondition, Delay, NewMessage, Origin, put_and_make};
 use crate::refusal::Refusal;
@@ -123,6 +125,18 @@ impl<D: Disk> SteppedBroker<D> {
     pub fn send_back(&self, request: &Command) -> Result<Option<PhysicalOffset>, NotDone> {
         let record = record_of(&self.shared, request);
         self.answer(take_back(&self.shared, request, record))
+    }
+
+    /// RECALL_MESSAGE. Returns up to where the log has to be flushed before the answer.
+    ///
+    /// # Errors
+    /// It is not stored.
+    pub fn recall(
+        &self,
+        request: &RecallMessageRequestHeader<'_>,
+        born_host: SocketAddr,
+    ) -> Result<Option<PhysicalOffset>, NotDone> {
+        self.answer(async { Ok(store_recall(&self.shared, request, born_host).await?.0) })
     }
 
     fn answer(

@@ -86,11 +86,15 @@ pub enum Bug {
     LocksForgotten,
     /// A start leaves some slots out when it makes the wheel of the log of timers.
     SlotNotRebuilt,
+    /// A start takes all half messages that it finds for ended.
+    HalvesForgotten,
+    /// The progress of transactions is written before their ends are durable.
+    EndsAheadOfLog,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -128,6 +132,8 @@ impl Bug {
         Self::WheelSlotLost,
         Self::LocksForgotten,
         Self::SlotNotRebuilt,
+        Self::HalvesForgotten,
+        Self::EndsAheadOfLog,
     ];
 
     /// What it is, in words.
@@ -170,6 +176,8 @@ impl Bug {
             Self::WheelSlotLost => "lost wheel slot",
             Self::LocksForgotten => "locks forgotten at a start",
             Self::SlotNotRebuilt => "wheel slot not made again",
+            Self::HalvesForgotten => "open transactions forgotten at a start",
+            Self::EndsAheadOfLog => "progress of transactions ahead of the log",
         }
     }
 }

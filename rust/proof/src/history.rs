@@ -163,6 +163,8 @@ pub enum Call {
     Delete { topic: String },
     /// Decides a transaction. Without a decision the message stays a half message.
     Decide { message: u64, committed: bool },
+    /// Takes a message back that waits for its time.
+    Recall { message: u64 },
     /// Everything that came of messages that had to wait, read from the start of every queue of their topics.
     ReadLater,
 }
@@ -174,6 +176,9 @@ pub struct Send {
     pub message: u64,
     /// Who sends it.
     pub producer: u32,
+    /// The first message of the batch that it is sent with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u64>,
     /// Where it goes.
     pub topic: String,
     /// A checksum of what must be delivered.
@@ -190,6 +195,12 @@ pub struct Send {
     /// A half message: delivered only once its transaction is committed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub transaction: bool,
+    /// Its producer ends the transaction when the broker asks, and not before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked_for: bool,
+    /// The broker stores it again on the way to its time: then each crash may double what there is of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rolls: bool,
     /// Earlier deliveries that it must show when it comes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub times: u32,
@@ -242,6 +253,8 @@ pub enum Reply {
     Decided,
     /// The transaction had the other outcome before.
     DecidedOtherwise,
+    /// The recall is durable; `in_time` when the broker has noted it before the message was due: then it must not come.
+    Recalled { in_time: bool },
     /// What came, each with the time when it was stored, in milliseconds.
     Came { arrivals: Vec<(i64, Delivery)> },
 }

@@ -10,6 +10,8 @@ use crate::history::Acknowledged;
 /// Delayed messages and those of transactions come here.
 pub(crate) const TOPIC: &str = "later";
 pub(crate) const PRODUCERS: &str = "payers";
+/// Producers that end a transaction when they are asked, and not before.
+pub(crate) const ASKED_PRODUCERS: &str = "asked-payers";
 /// The group that gives messages back: once as a retry, then as a dead letter.
 pub(crate) const GROUP: &str = "back";
 const MOST_RETRIES: i32 = 1;
@@ -47,14 +49,23 @@ pub(crate) fn unique_key(message: u64) -> String {
 
 /// Ends a transaction.
 pub(crate) fn end_transaction(half: &Half) -> Command {
+    end_as(half, PRODUCERS, None)
+}
+
+/// Ends a transaction as the answer to a question.
+pub(crate) fn answer_question(half: &Half) -> Command {
+    end_as(half, ASKED_PRODUCERS, Some(true))
+}
+
+fn end_as(half: &Half, producer_group: &str, from_transaction_check: Option<bool>) -> Command {
     let state = if half.is_committed { sys_flag::TRANSACTION_COMMIT } else { sys_flag::TRANSACTION_ROLLBACK };
     let header = EndTransactionRequestHeader {
         topic: Some(TOPIC),
-        producer_group: PRODUCERS,
+        producer_group,
         tran_state_table_offset: half.queue_offset,
         commit_log_offset: half.physical_offset,
         commit_or_rollback: state,
-        from_transaction_check: None,
+        from_transaction_check,
         msg_id: &unique_key(half.message),
         transaction_id: None,
         broker_name: None,

@@ -268,9 +268,22 @@ pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::SlotNotRebuilt,
         layer: SIMULATED,
-        findings: &[(Rule::R6, "the timers differ from a rebuild")],
+        findings: &[
+            (Rule::R6, "the timers differ from a rebuild"),
+            (Rule::C1, "was acknowledged and never came"), // it was taken late, or the clock was set
+        ],
+    },
+    Proof {
+        bug: Bug::EndsAheadOfLog,
+        layer: SIMULATED,
+        findings: &[(Rule::C8, "because it was rolled back before")],
     },
     Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
+    Proof {
+        bug: Bug::HalvesForgotten,
+        layer: KILL,
+        findings: &[(Rule::C8, "was never asked for"), (Rule::C8, "because it was rolled back before")],
+    },
 ];
 
 /// The kind of store that can show a bug; everything else is drawn.
@@ -283,7 +296,9 @@ fn options_for(bug: Bug, options: &Options) -> Options {
         Bug::DelayAheadOfLog | Bug::TimerAheadOfLog => {
             Options { flush: Some(Flush::Async), retention: Some(false), cycles_a_store: 4, ..options }
         }
-        Bug::MarkBeforeCommit => Options { retention: Some(false), cycles_a_store: 8, ..options },
+        Bug::MarkBeforeCommit | Bug::HalvesForgotten => {
+            Options { retention: Some(false), cycles_a_store: 8, ..options }
+        }
         Bug::DelayTooShort
         | Bug::RetryNotCounted
         | Bug::CommittedAgain

@@ -12,7 +12,7 @@ mod new_topic;
 mod offset;
 mod page;
 mod pull;
-mod recall;
+pub(crate) mod recall;
 mod reset;
 pub(crate) mod route;
 mod runtime_info;

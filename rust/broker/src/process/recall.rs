@@ -3,15 +3,16 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.13, docs/reference/store-format.md 8.5.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rocketpy_env::now_ms;
+use rocketpy_env::Disk;
 use rocketpy_model::{Properties, property, system};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::handle::RecallHandle;
 use rocketpy_protocol::header::{RecallMessageRequestHeader, RecallMessageResponseHeader};
 use rocketpy_protocol::{Header, properties_text};
-use rocketpy_remoting::{Connection, Reply};
+use rocketpy_remoting::Reply;
 
 use crate::call::{Call, response as respond, without_body};
 use crate::put::{AckCondition, Delay, NewMessage, Origin, acknowledge, put_and_make};
@@ -27,7 +28,7 @@ pub(super) fn recall(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     shared.tasks.run(async move {
         let header = RecallMessageRequestHeader::read(&request.ext).map_err(Refusal::from);
         let recalled = match header {
-            Ok(header) => store(&owner, &header, reply.connection()).await,
+            Ok(header) => store(&owner, &header, reply.connection().peer()).await,
             Err(refusal) => Err(refusal),
         };
         match recalled {
@@ -41,10 +42,10 @@ pub(super) fn recall(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     });
 }
 
-async fn store(
-    shared: &Arc<Shared>,
+pub(crate) async fn store(
+    shared: &Arc<Shared<impl Disk>>,
     header: &RecallMessageRequestHeader<'_>,
-    connection: &Connection,
+    born_host: SocketAddr,
 ) -> Result<(AckCondition, String), Refusal> {
     let handle = checked(shared, header)?;
     let mut properties = Vec::new();
@@ -60,8 +61,8 @@ async fn store(
         queue_id: 0,
         flag: 0,
         sys_flag: 0,
-        born_at_ms: now_ms(),
-        born_host: connection.peer(),
+        born_at_ms: shared.store.now_ms(),
+        born_host,
         reconsume_times: 0,
         max_reconsume_times: None,
         prepared_transaction_offset: None,
@@ -76,7 +77,10 @@ async fn store(
 }
 
 /// The handle of a message that waits here.
-fn checked(shared: &Shared, header: &RecallMessageRequestHeader<'_>) -> Result<RecallHandle, Refusal> {
+fn checked(
+    shared: &Shared<impl Disk>,
+    header: &RecallMessageRequestHeader<'_>,
+) -> Result<RecallHandle, Refusal> {
     let broker = &shared.config().broker_name;
     if !shared.config().recalls {
         return Err(Refusal::RecallsOff { broker: broker.clone() });
@@ -92,7 +96,7 @@ fn checked(shared: &Shared, header: &RecallMessageRequestHeader<'_>) -> Result<R
     if system::is_send_denied(&handle.topic) || system::group_of_retry_topic(&handle.topic).is_some() {
         return Err(bad(text, "nobody can send to its topic"));
     }
-    let wait_ms = handle.deliver_at_ms.saturating_sub(now_ms());
+    let wait_ms = handle.deliver_at_ms.saturating_sub(shared.store.now_ms());
     if wait_ms <= 0 {
         return Err(bad(text, "its time is over"));
     }

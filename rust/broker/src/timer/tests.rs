@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rocketpy_env::{Disk, RealDisk, now_ms};
-use rocketpy_model::TopicConfig;
-use rocketpy_store::timer::read_checkpoint;
+use rocketpy_model::{TopicConfig, property};
+use rocketpy_store::timer::{ROLL_MS, read_checkpoint};
 use tokio::runtime::Handle;
 
 use super::deliver::turn;

@@ -27,6 +27,9 @@ struct Promise {
     /// The outcome of its transaction, acknowledged or not, and acknowledged.
     asked: Option<bool>,
     decided: Option<bool>,
+    /// It was asked to be recalled, and it was in time.
+    is_recalled: bool,
+    must_not_come: bool,
     came: BTreeSet<(QueueName, u64)>,
     has_come: bool,
 }
@@ -34,8 +37,15 @@ struct Promise {
 impl Promise {
     /// It must come, or have come.
     fn is_owed(&self) -> bool {
-        let is_whole = !self.send.transaction || self.decided == Some(true);
-        self.is_acknowledged && !self.may_be_lost && is_whole
+        // A producer that was asked says the same again, until the broker knows it.
+        let is_committed = self.decided == Some(true) || self.send.asked_for && self.asked == Some(true);
+        let is_whole = !self.send.transaction || is_committed;
+        self.is_acknowledged && !self.may_be_lost && !self.is_recalled && is_whole
+    }
+
+    /// Its producer must have been asked what becomes of it, and was not.
+    fn is_unasked(&self) -> bool {
+        self.send.asked_for && self.is_acknowledged && !self.may_be_lost && self.asked.is_none()
     }
 }
 
@@ -63,9 +73,11 @@ impl Later {
         self.promises.values().filter(|promise| promise.has_come).count() as u64
     }
 
-    /// Those that must still come.
+    /// Those that must still come, or be asked for.
     pub(super) fn missing(&self) -> usize {
-        self.promises.values().filter(|promise| promise.is_owed() && promise.came.is_empty()).count()
+        let is_missing = |promise: &&Promise| promise.is_owed() && promise.came.is_empty();
+        let unasked = self.promises.values().filter(|promise| promise.is_unasked());
+        self.promises.values().filter(is_missing).count() + unasked.count()
     }
 
     pub(super) fn invoked(&mut self, send: &Send) {
@@ -78,6 +90,8 @@ impl Later {
             may_be_lost: false,
             asked: None,
             decided: None,
+            is_recalled: false,
+            must_not_come: false,
             came: BTreeSet::new(),
             has_come: false,
         };
@@ -104,6 +118,22 @@ impl Later {
             half.asked = Some(committed);
             half.decided = is_certain.then_some(committed).or(half.decided);
         }
+    }
+
+    /// Somebody takes a message back that waits for its time.
+    pub(super) fn recall(&mut self, number: u64) {
+        self.timed(number).for_each(|promise| promise.is_recalled = true);
+    }
+
+    /// That was in time.
+    pub(super) fn recalled(&mut self, number: u64) {
+        self.timed(number).for_each(|promise| promise.must_not_come = true);
+    }
+
+    /// A message that is not given back yet.
+    fn timed(&mut self, number: u64) -> impl Iterator<Item = &mut Promise> {
+        let is_it = move |promise: &&mut Promise| promise.send.message == number && promise.send.times == 0;
+        self.promises.values_mut().filter(is_it)
     }
 
     /// A transaction's outcome was refused: it had the other one. Nobody asked for that: these histories ask for one alone.
@@ -155,6 +185,9 @@ impl Later {
         {
             wrong(wrongs, Rule::C9, format!("{what} was delivered {early} ms early"));
         }
+        if promise.must_not_come {
+            wrong(wrongs, Rule::C9, format!("{what} was recalled in time, and came"));
+        }
         if delivery.times != promise.send.times {
             let (times, expected) = (delivery.times, promise.send.times);
             wrong(
@@ -167,7 +200,12 @@ impl Later {
         promise.has_come = true;
         promise.came.insert((queue.clone(), delivery.offset));
         // Each crash since explains one repeat, but none of a transaction: its end counts once whatever happens.
-        let explained = if promise.send.transaction { 0 } else { self.crashes - promise.crashes };
+        let crashes = self.crashes - promise.crashes;
+        let explained = match &promise.send {
+            Send { transaction: true, .. } => 0,
+            Send { rolls: true, .. } => (1 << crashes.min(32)) - 1,
+            _ => crashes,
+        };
         if promise.came.len() as u64 > 1 + explained {
             let rule = match (promise.send.transaction, is_dead_letter) {
                 (true, _) => Rule::C8,
@@ -178,8 +216,13 @@ impl Later {
         }
     }
 
-    /// Checks that everything came.
+    /// Checks that everything came, and that no producer waits for a question.
     pub(super) fn end(&self, wrongs: &mut Wrong) {
+        for ((number, _), promise) in self.promises.iter().filter(|(_, promise)| promise.is_unasked()) {
+            let start = promise.start;
+            let text = format!("message {number} was never asked for, its half lies at {start:?}");
+            wrong(wrongs, Rule::C8, text);
+        }
         for ((number, topic), promise) in
             self.promises.iter().filter(|(_, promise)| promise.is_owed() && promise.came.is_empty())
         {

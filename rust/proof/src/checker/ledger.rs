@@ -370,25 +370,34 @@ impl Ledger {
         message.log = delivery.log.or(message.log);
     }
 
-    /// Checks that no message lies behind one that the same producer sent after it.
+    /// Checks that no message lies behind one that the same producer sent after it: once that had ended, or later in the same batch.
     pub(super) fn check_order(&self, wrongs: &mut Wrong) {
         for (queue, entries) in &self.places {
-            let mut latest: HashMap<u32, (u64, u64)> = HashMap::new();
+            let mut latest: HashMap<u32, &Message> = HashMap::new();
             for number in entries.values() {
                 let is_single = |message: &&Message| message.attempts == 1 && message.deleted == Deleted::No;
                 let Some(message) = self.messages.get(number).filter(is_single) else {
                     continue;
                 };
-                let (invoked_at, former) = latest.entry(message.send.producer).or_default();
-                if message.ended_at.is_some_and(|ended_at| ended_at < *invoked_at) && !message.lost {
+                let former = latest.entry(message.send.producer).or_insert(message);
+                if message.was_sent_before(former) && !message.lost {
+                    let former = former.send.message;
                     let text =
                         format!("message {number} was sent before {former} and lies behind it in {queue}");
                     wrong(wrongs, Rule::C5, text);
                 }
-                if message.invoked_at > *invoked_at {
-                    (*invoked_at, *former) = (message.invoked_at, *number);
+                if message.invoked_at > former.invoked_at {
+                    *former = message;
                 }
             }
         }
+    }
+}
+
+impl Message {
+    fn was_sent_before(&self, other: &Self) -> bool {
+        let is_of_one_batch = self.send.batch.is_some() && self.send.batch == other.send.batch;
+        self.ended_at.is_some_and(|ended_at| ended_at < other.invoked_at)
+            || is_of_one_batch && self.invoked_at < other.invoked_at
     }
 }

@@ -37,7 +37,7 @@ pub enum Rule {
     C7,
     /// Transactions: rolled back never seen, committed never missing, half never seen.
     C8,
-    /// Never before the delivery time.
+    /// Never before the delivery time, nor after a recall in time.
     C9,
     /// Retry counts grow, dead letter once.
     C10,
@@ -144,7 +144,7 @@ impl Checker {
         Counts { stored_again, worked_on, ..self.ledger.counts() }
     }
 
-    /// Messages that had to wait, must come, and have not been seen.
+    /// Messages that had to wait, must come or be asked for, and have not been seen.
     pub fn missing(&self) -> usize {
         self.later.missing()
     }
@@ -227,6 +227,7 @@ impl Checker {
             Call::Send(send) if Later::takes(send) => self.later.invoked(send),
             Call::Send(send) => self.ledger.invoked(send),
             Call::Decide { message, committed } => self.later.decided(*message, *committed, false),
+            Call::Recall { message } => self.later.recall(*message),
             Call::Commit { group, queue, offset } => group_of(&mut self.groups, group).commit(queue, *offset),
             Call::Delete { topic } => self.ledger.delete(topic),
             Call::Receive { .. } | Call::Audit | Call::ReadLater | Call::Find { .. } => {}
@@ -283,6 +284,10 @@ impl Checker {
             (Call::Decide { message, committed }, Reply::DecidedOtherwise) => {
                 self.later.decided_otherwise(wrongs, *message, *committed);
             }
+            (Call::Recall { message }, Reply::Recalled { in_time }) if *in_time => {
+                self.later.recalled(*message)
+            }
+            (Call::Recall { .. }, Reply::Recalled { .. }) => {}
             (Call::Delete { topic }, Reply::Deleted) => {
                 self.ledger.deleted(topic);
                 self.groups.values_mut().for_each(|group| group.forget_topic(topic));

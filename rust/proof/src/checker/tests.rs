@@ -324,6 +324,10 @@ fn c5_one_producers_sends_to_a_queue_keep_their_order() {
     History::asynchronous().unknown(1).unknown(2).audited(vec![at(2, 0), at(1, 1)]).breaks(Rule::C5);
     let other = Send { producer: 7, ..send(2) };
     History::asynchronous().unknown(1).call(Call::Send(other)).audited(vec![at(2, 0), at(1, 1)]).holds();
+    let in_batch = |message| Call::Send(Send { batch: Some(1), ..send(message) });
+    let batch = || History::asynchronous().call(in_batch(1)).call(in_batch(2));
+    batch().audited(vec![at(2, 0), at(1, 1)]).breaks(Rule::C5);
+    batch().audited(vec![at(1, 0), at(2, 1)]).holds();
 }
 
 #[test]
@@ -362,6 +366,10 @@ fn c8_transactions_are_seen_when_they_are_committed_and_only_then() {
     deciding(true).ok(Reply::Decided).then(Event::End).breaks(Rule::C8);
     deciding(true).ok(Reply::DecidedOtherwise).breaks(Rule::C8);
     half().then(Event::End).holds();
+    let asked_for = || History::sync().sent_as(Send { transaction: true, asked_for: true, ..send(1) }, 0);
+    asked_for().crash(CrashKind::Kill).then(Event::End).breaks(Rule::C8);
+    asked_for().call(Call::Decide { message: 1, committed: false }).then(Event::End).holds();
+    asked_for().call(Call::Decide { message: 1, committed: true }).then(Event::End).breaks(Rule::C8);
     deciding(true).came(0, vec![at(1, 0)]).then(Event::End).holds();
     deciding(true).ok(Reply::Decided).came(0, vec![at(1, 0)]).then(Event::End).holds();
     deciding(true)
@@ -376,6 +384,10 @@ fn c9_nothing_comes_before_its_time() {
     let delayed = || History::sync().sent_as(Send { not_before_ms: Some(1_000), ..send(1) }, 0);
     delayed().came(999, vec![at(1, 0)]).breaks(Rule::C9);
     delayed().came(1_000, vec![at(1, 0)]).then(Event::End).holds();
+    let recalled = |in_time| delayed().call(Call::Recall { message: 1 }).ok(Reply::Recalled { in_time });
+    recalled(true).came(1_000, vec![at(1, 0)]).breaks(Rule::C9);
+    recalled(true).then(Event::End).holds();
+    recalled(false).came(1_000, vec![at(1, 0)]).then(Event::End).holds();
 }
 
 #[test]

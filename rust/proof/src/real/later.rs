@@ -23,7 +23,8 @@ use super::load::{Load, RETRY_PAUSE};
 use super::message;
 use crate::history::{Call, Delivery, Event, LogRange, QueueName, Reply, Send};
 use crate::later::{
-    Half, LEVEL, LEVEL_MS, PRODUCERS, TOPIC, dead_topic, end_transaction, retry_topic, send_back, unique_key,
+    ASKED_PRODUCERS, Half, LEVEL, LEVEL_MS, PRODUCERS, TOPIC, dead_topic, end_transaction, retry_topic,
+    send_back, unique_key,
 };
 
 /// Timer messages wait for less than this.
@@ -123,7 +124,7 @@ impl Load {
             let all_well = match (came, half) {
                 (Some(came), _) => self.give_back(&caller, &broker, came).await,
                 (None, Some(half)) => self.decide(&caller, &broker, half).await,
-                (None, None) if rng.bool() => self.prepare(&caller, &broker, rng.bool()).await,
+                (None, None) if rng.bool() => self.prepare(&caller, &broker).await,
                 (None, None) if rng.bool() => self.send_delayed(&caller, &broker).await,
                 (None, None) => {
                     let after_ms = rng.i64(1..LONGEST_TIMER_MS);
@@ -150,25 +151,28 @@ impl Load {
     }
 
     /// Sends a half message, and notes where it lies.
-    async fn prepare(&self, caller: &remoting::Client, broker: &str, is_committed: bool) -> bool {
+    async fn prepare(&self, caller: &remoting::Client, broker: &str) -> bool {
         let (message, call) = message::build(self.next_number(), 0, TOPIC, BODY_BYTES);
         let number = call.message;
+        let asked_for = is_asked_for(number);
+        let producers = if asked_for { ASKED_PRODUCERS } else { PRODUCERS };
         let wishes = [
             (property::TRANSACTION_PREPARED, "true"),
-            (property::PRODUCER_GROUP, PRODUCERS),
+            (property::PRODUCER_GROUP, producers),
             (property::UNIQUE_KEY, &unique_key(number)),
         ];
         let command = send_command(&message, sys_flag::TRANSACTION_PREPARED, &wishes);
-        let call = Call::Send(Send { transaction: true, ..call });
+        let call = Call::Send(Send { transaction: true, asked_for, ..call });
         let Some(answer) = self.call_later(caller, broker, command, call).await else { return false };
-        if let Ok(header) = SendMessageResponseHeader::read(&answer.ext)
+        if !asked_for
+            && let Ok(header) = SendMessageResponseHeader::read(&answer.ext)
             && let Some(start) = start_of(&answer)
         {
             let half = Half {
                 message: number,
                 queue_offset: header.queue_offset,
                 physical_offset: start.cast_signed(),
-                is_committed,
+                is_committed: is_committed(number),
                 was_ended: false,
             };
             let mut later = self.later.lock();
@@ -202,7 +206,7 @@ impl Load {
     }
 
     /// Makes a call and notes it. Returns the answer of a success; whatever is none is in doubt.
-    async fn call_later(
+    pub(super) async fn call_later(
         &self,
         caller: &remoting::Client,
         broker: &str,
@@ -236,6 +240,16 @@ impl Load {
             }
         }
     }
+}
+
+/// Whether a transaction is ended when the broker asks, and not before.
+const fn is_asked_for(number: u64) -> bool {
+    number % 4 == 3
+}
+
+/// What becomes of a transaction.
+pub(super) const fn is_committed(number: u64) -> bool {
+    number % 8 < 4
 }
 
 fn send_command(message: &Message, flags: i32, wishes: &[(&str, &str)]) -> Command {

@@ -22,7 +22,7 @@ use super::plan::{Drawn, Ending, How, Lives};
 use super::server::{Death, Launch, Server, Started};
 use super::shape::Shape;
 use super::survey::Survey;
-use super::{Harness, Options, Totals, is_interrupted, later, sql};
+use super::{Harness, Options, Totals, is_interrupted, later, question, sql};
 use crate::checker::{Rule, Violation};
 use crate::history::{Contract, CrashKind, Event, Group};
 
@@ -420,7 +420,12 @@ impl<'a> Life<'a> {
         let survey = Survey { load: &self.load, client, broker: &server.broker, shape: &self.shape };
         let seen = self.runtime.block_on(async {
             if self.shape.has_later {
-                later::read_all(&self.load, client).await?;
+                let broker = server.broker.clone();
+                let answering = question::answer(self.load.clone(), broker, drawn.load.fork(), true);
+                tokio::select! {
+                    read = later::read_all(&self.load, client) => read?,
+                    () = answering => {}
+                }
             }
             survey.run(&mut drawn.survey).await
         });

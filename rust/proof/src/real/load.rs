@@ -25,7 +25,7 @@ use super::later::Came;
 use super::message::{self, queue_name};
 use super::orderly::{self, Member};
 use super::shape::{BATCH_BODY_BYTES, BATCH_MESSAGES, Shape, topic_name};
-use super::sql;
+use super::{question, sql};
 use crate::history::{Call, Event, LogRange, Reply, Send};
 use crate::later::Half;
 
@@ -142,6 +142,7 @@ impl Load {
         }
         if self.has_later {
             tasks.spawn_on(self.clone().send_later(broker.to_owned(), rng.fork()), runtime);
+            tasks.spawn_on(question::answer(self.clone(), broker.to_owned(), rng.fork(), false), runtime);
         }
         if has_administration {
             let task = self.clone().administrate(client.clone(), broker.to_owned(), rng.fork());
@@ -245,7 +246,8 @@ impl Load {
         let (messages, calls): (Vec<Message>, Vec<Send>) = built.into_iter().unzip();
         let ops: Vec<u64> = {
             let mut journal = self.journal.lock();
-            calls.into_iter().map(|call| journal.invoke(Call::Send(call))).collect()
+            let batch = calls.first().filter(|_| calls.len() > 1).map(|call| call.message);
+            calls.into_iter().map(|call| journal.invoke(Call::Send(Send { batch, ..call }))).collect()
         };
         let outcomes: Vec<Result<Receipt, SendError>> = match messages.as_slice() {
             [message] => vec![producer.send(message, options).await],

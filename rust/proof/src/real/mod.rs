@@ -14,6 +14,7 @@ mod mount;
 mod orderly;
 mod plan;
 mod pull;
+mod question;
 mod server;
 mod shape;
 mod sql;

@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use super::load::PRODUCERS;
 use super::mount::{Kind, Mounted};
-use super::{Flush, Harness, Options};
+use super::{Flush, Harness, Options, question};
 use crate::history::Acknowledged;
 
 /// Attributes of a topic, as a topic specification takes them.
@@ -198,6 +198,7 @@ impl Shape {
         ];
         settings.extend(flushes.settings());
         settings.extend(retention.settings(rng));
+        settings.extend(question::SETTINGS.map(|(key, value)| (key, value.to_owned())));
         Self {
             flush,
             kind: if is_xfs && Mounted::has_xfs() { Kind::Xfs } else { Kind::Ext4 },

@@ -36,6 +36,7 @@ fn script(flush: FlushMode) -> Plan {
         tables: false,
         waits: false,
         sets_clock: false,
+        goes_far: false,
         boots: Vec::new(),
     }
 }

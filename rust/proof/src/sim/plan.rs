@@ -12,6 +12,9 @@ use crate::history::{CrashKind, QueueName};
 /// The folder of the store on the simulated disk.
 pub(super) const ROOT: &str = "/store";
 
+/// Longer than the days of a run.
+const FAR_RESERVED: Duration = Duration::from_secs(1000 * 86_400);
+
 /// A whole run.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -53,6 +56,8 @@ pub struct Plan {
     pub waits: bool,
     /// Whether somebody sets the clock between two calls. [`SimOptions::clock_steps_per_mille`] does so during one.
     pub sets_clock: bool,
+    /// Whether some timer messages wait for days, and days pass: the broker stores them again on the way.
+    pub goes_far: bool,
     /// The lives of the process, one after the other.
     pub boots: Vec<Boot>,
 }
@@ -149,6 +154,7 @@ impl Plan {
             tables: false,
             waits: false,
             sets_clock: false,
+            goes_far: false,
             boots,
         };
         plan.with_removals(rng).with_media(rng).with_tables(rng)
@@ -164,6 +170,7 @@ impl Plan {
         let SimOptions { seed, write_back_per_mille, clock_steps_per_mille, tears_sectors, .. } = self.disk;
         self.disk = SimOptions { seed, write_back_per_mille, tears_sectors, ..SimOptions::default() };
         self.sets_clock = clock_steps_per_mille > 0;
+        self.goes_far = !self.sets_clock && (self.seed / 8).is_multiple_of(3);
         for boot in &mut self.boots {
             boot.damage = None;
             // A clock that was set back may deliver timer messages again after any start (docs/decisions/timers.md).
@@ -238,9 +245,14 @@ impl Plan {
             flush_step_bytes: self.flushes.0,
             flush_at_start_bytes: self.flushes.1,
             checkpoint_bytes: self.checkpoint_bytes,
-            retention: self
-                .retention
-                .map_or_else(RetentionConfig::default, |rules| rules.config(self.log_file)),
+            retention: match self.retention {
+                Some(rules) => rules.config(self.log_file),
+                // Half messages are given up when they are older than this.
+                None if self.goes_far => {
+                    RetentionConfig { reserved_time: FAR_RESERVED, ..RetentionConfig::default() }
+                }
+                None => RetentionConfig::default(),
+            },
             ..StoreConfig::new(ROOT)
         }
     }

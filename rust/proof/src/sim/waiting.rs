@@ -9,6 +9,8 @@ use rocketpy_env::sim::SimDisk;
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, property, sys_flag};
 use rocketpy_protocol::code::response;
+use rocketpy_protocol::handle::RecallHandle;
+use rocketpy_protocol::header::RecallMessageRequestHeader;
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::records;
 use rocketpy_store::{ReadLimits, Store};
@@ -24,6 +26,10 @@ use crate::later::{
 
 /// Timer messages wait for less than this.
 const LONGEST_TIMER_MS: i64 = 5000;
+/// Others for more than two days: the broker stores them again on the way.
+const FAR_MS: std::ops::Range<i64> = 2 * DAY_MS + HOUR_MS..3 * DAY_MS;
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
 /// Everything that waits comes within so many rounds. The clock may have been set back: later rounds take longer.
 const ROUNDS: i64 = 400;
 const ROUND_MS: i64 = 1000;
@@ -40,6 +46,8 @@ pub(super) struct Clients {
     /// Messages that came, by number and whether as a retry, with the place of their record.
     came: Vec<(Send, u64)>,
     given_back: BTreeSet<(u64, bool)>,
+    /// Messages with a time: that time, and whether they are stored again on the way.
+    timed: Vec<(u64, i64, bool)>,
 }
 
 impl Run {
@@ -104,7 +112,8 @@ impl Run {
         match self.rng.u8(0..110) {
             0..=7 => self.send_waiting(broker, Wait::Level),
             8..=17 => {
-                let after_ms = self.rng.i64(1..LONGEST_TIMER_MS);
+                let is_far = self.plan.goes_far && self.rng.u8(0..4) == 0;
+                let after_ms = self.rng.i64(if is_far { FAR_MS } else { 1..LONGEST_TIMER_MS });
                 self.send_waiting(broker, Wait::Time(self.disk.now_ms() + after_ms));
             }
             18..=24 => self.send_waiting(broker, Wait::End),
@@ -120,7 +129,9 @@ impl Run {
             89..=93 => broker.step_transactions(),
             94..=96 => drop(broker.persist_offsets()),
             97 if self.plan.sets_clock => self.disk.step_clock(self.rng.i64(-100_000..100_000)),
+            97..=98 if self.plan.goes_far => self.disk.pass_time(self.rng.i64(HOUR_MS..DAY_MS)),
             97..=103 => self.disk.pass_time(self.rng.i64(1..2 * ROUND_MS)),
+            104..=105 => self.recall_some(store, broker),
             _ => self.read_waiting(store),
         }
     }
@@ -151,7 +162,8 @@ impl Run {
             }
         };
         let transaction = matches!(wait, Wait::End);
-        let call = Send { not_before_ms, transaction, ..message.call(true) };
+        let rolls = matches!(wait, Wait::Time(due_ms) if due_ms - now_ms >= FAR_MS.start);
+        let call = Send { not_before_ms, transaction, rolls, ..message.call(true) };
         let sent = Sent {
             topic: TOPIC,
             sys_flag,
@@ -167,6 +179,9 @@ impl Run {
             Ok(Placed { queue_offset, physical_offset, flushed }) => {
                 let start = physical_offset.get();
                 self.answered(op, flushed, sent_reply(TOPIC, Some(start)));
+                if let Wait::Time(due_ms) = wait {
+                    self.clients.timed.push((message.number, due_ms, rolls));
+                }
                 if transaction {
                     self.clients.halves.push(Half {
                         message: message.number,
@@ -181,15 +196,52 @@ impl Run {
         }
     }
 
-    /// Ends some transaction, perhaps once more.
+    /// Ends some transaction, perhaps once more; often the first that is open, so that the progress of all moves.
     fn end_some(&mut self, store: &Store<SimDisk>, broker: &Broker) {
-        let Some(half) = self.rng.choice(&self.clients.halves).copied() else { return };
+        let first = self.clients.halves.iter().position(|half| !half.was_ended);
+        let Some(any) = self.rng.choice(0..self.clients.halves.len()) else { return };
+        let number = first.filter(|_| self.rng.bool()).unwrap_or(any);
+        let half = self.clients.halves[number];
         let op = self.begin(Call::Decide { message: half.message, committed: half.is_committed });
         let ended = broker.end_transaction(&end_transaction(&half));
         self.in_flight.clear();
         match ended {
-            Ok(flushed) => self.answered_by(store, op, flushed, Reply::Decided),
+            Ok(flushed) => {
+                self.clients.halves[number].was_ended = true;
+                self.answered_by(store, op, flushed, Reply::Decided);
+            }
             Err((response::ILLEGAL_OPERATION, _)) => self.journal.lock().ok(op, Reply::DecidedOtherwise),
+            Err(error) => self.not_done(op, &error),
+        }
+    }
+
+    /// Takes some message back that waits for its time. When the broker has noted that before the time, the message must not come.
+    fn recall_some(&mut self, store: &Store<SimDisk>, broker: &Broker) {
+        let Some((message, due_ms, rolls)) = self.rng.choice(&self.clients.timed).copied() else { return };
+        let op = self.begin(Call::Recall { message });
+        let handle = RecallHandle {
+            topic: TOPIC.to_owned(),
+            broker_name: BrokerConfig::default().broker_name,
+            deliver_at_ms: due_ms,
+            unique_key: unique_key(message),
+        };
+        let recall_handle = &handle.to_string();
+        let request = RecallMessageRequestHeader {
+            producer_group: Some(PRODUCERS),
+            topic: TOPIC,
+            recall_handle,
+            broker_name: None,
+        };
+        let taken = broker.recall(&request, born_host());
+        if taken.is_ok() {
+            self.settle(store);
+            self.turn_timers(broker);
+        }
+        // A recall does not wait for a message that is stored again only after its time.
+        let in_time = !rolls && !self.plan.sets_clock && self.disk.now_ms() < due_ms;
+        self.in_flight.clear();
+        match taken {
+            Ok(flushed) => self.answered_by(store, op, flushed, Reply::Recalled { in_time }),
             Err(error) => self.not_done(op, &error),
         }
     }
@@ -289,11 +341,7 @@ impl Run {
     fn let_all_come(&mut self, store: &Store<SimDisk>, broker: &Broker) {
         for round in 0..ROUNDS {
             broker.step_delays();
-            for _ in 0..TURNS {
-                if !broker.step_timers() {
-                    break;
-                }
-            }
+            self.turn_timers(broker);
             broker.step_timer_progress();
             broker.step_transactions();
             self.settle(store);
@@ -301,7 +349,17 @@ impl Run {
             if self.is_broken() || self.journal.lock().checker.missing() == 0 {
                 return;
             }
-            self.disk.pass_time(ROUND_MS * (1 + round / 20));
+            let is_far = self.plan.goes_far && round > ROUNDS / 20;
+            self.disk.pass_time(if is_far { HOUR_MS } else { ROUND_MS * (1 + round / 20) });
+        }
+    }
+
+    /// Steps the timers until they have nothing to do.
+    fn turn_timers(&self, broker: &Broker) {
+        for _ in 0..TURNS {
+            if !broker.step_timers() {
+                break;
+            }
         }
     }
 }
