@@ -16,7 +16,7 @@ use crate::history::{Call, Event, Reply};
 pub(super) const GROUP: &str = "by-sql";
 /// What the filter passes, by tag.
 pub(super) const TAGS: [&str; 2] = ["green", "blue"];
-/// [`super::message::PART`] is 0 for red, 1 for green, 2 for blue.
+/// The property `part` is 0 for red, 1 for green, 2 for blue.
 const FILTER: &str = "part BETWEEN 1 AND 2 AND (shade IS NULL OR NOT TAGS = 'red')";
 const MOST: i32 = 200;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
