@@ -195,16 +195,20 @@ fn append<'a>(
             (appended, new_key)
         }
     };
+    let due_at_ms = match destination.wait {
+        Some(Wait::Time(due_at_ms)) => Some(due_at_ms),
+        _ => None,
+    };
+    if let Some(due_at_ms) = due_at_ms.filter(|_| facts.recalls) {
+        shared.timers.recall_was_put(appended.queue_offset, due_at_ms);
+    }
     Ok(Stored {
         queue_id: destination.queue_id,
         queue_offset: appended.queue_offset,
         places: Places::One(appended.physical_offset),
         size_bytes: appended.size_bytes,
         unique_key: facts.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
-        due_at_ms: match destination.wait {
-            Some(Wait::Time(due_at_ms)) => Some(due_at_ms),
-            _ => None,
-        },
+        due_at_ms,
         ack: condition(shared, &destination.topic, facts, appended.end),
     })
 }

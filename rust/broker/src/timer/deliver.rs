@@ -85,11 +85,16 @@ fn deliver<D: Disk>(
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<bool, Refusal> {
+    state.untaken.taken(state.next); // what was taken before it was added
     let early_ms = if planted::has(Bug::TimerTooEarly) { 500 } else { 0 };
     for _ in 0..TURN {
         let Some(due) = state.soon.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
             return Ok(false);
         };
+        let held_from_ms = || state.untaken.first_slot_ms();
+        if due.unit.flags & TimerUnit::ROLL == 0 && held_from_ms().is_some_and(|ms| ms <= due.unit.slot_ms) {
+            return Ok(false); // it may be recalled
+        }
         deliver_one(shared, state, &due, at_ms, runtime)?;
         state.soon.pop();
         state.kept.is_done(due.unit.physical_offset);
@@ -111,7 +116,9 @@ fn deliver_one<D: Disk>(
         Err(reason) => Late::Dropped(reason),
         Ok(bytes) => match RecordView::parse(&bytes) {
             Err(_) => Late::Dropped("its record is damaged".to_owned()),
-            Ok(record) if due.unit.flags & TimerUnit::ROLL != 0 => return roll(shared, &record, runtime),
+            Ok(record) if due.unit.flags & TimerUnit::ROLL != 0 => {
+                return roll(shared, state, &record, runtime);
+            }
             Ok(record) if is_recalled(state, &record) => {
                 shared.timers.recalled.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
@@ -146,18 +153,23 @@ fn is_recalled(state: &State<impl Disk>, record: &RecordView<'_>) -> bool {
 }
 
 /// Stores a message again whose time is still far away.
-fn roll(shared: &Arc<Shared<impl Disk>>, record: &RecordView<'_>, runtime: &Handle) -> Result<(), Refusal> {
+fn roll<D: Disk>(
+    shared: &Arc<Shared<D>>,
+    state: &State<D>,
+    record: &RecordView<'_>,
+    runtime: &Handle,
+) -> Result<(), Refusal> {
     let rolled = record.property(property::TIMER_ROLL_TIMES).and_then(|times| times.parse::<u32>().ok());
     let times = rolled.unwrap_or(0).saturating_add(1).to_string();
     let again = StoredAgain::of(record)
         .to(system::TIMER_TOPIC, super::QUEUE_ID as i32)
         .with_property(property::TIMER_ROLL_TIMES, &times)?;
-    let again = match Wish::of(record) {
-        // Counted from the time of storing it would move.
-        Some(wish) => again.with_property(property::TIMER_DELIVER_MS, &wish.due_at_ms.to_string())?,
-        None => again,
-    };
-    runtime.block_on(again.put(shared)).map(drop)
+    let Some(wish) = Wish::of(record) else { return runtime.block_on(again.put(shared)).map(drop) };
+    // Counted from the time of storing it would move.
+    let again = again.with_property(property::TIMER_DELIVER_MS, &wish.due_at_ms.to_string())?;
+    let stored = runtime.block_on(again.put(shared))?;
+    state.untaken.add(stored.queue_offset, wish.slot_ms); // its time may have come meanwhile
+    Ok(())
 }
 
 /// Reads units of the slots that come next; whether there may be more.

@@ -36,8 +36,11 @@ pub(super) fn enroll<D: Disk>(
         error!(lost, "timer messages were removed before they were taken into the wheel");
         state.next = bounds.min;
     }
-    if state.next >= bounds.max || state.soon.len() > MOST_SOON {
+    if state.next >= bounds.max {
         return Ok(false);
+    }
+    if state.soon.len() > MOST_SOON {
+        return Ok(state.untaken.give_up()); // there is room after deliveries only
     }
     let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, state.next, TURN)?;
     if entries.is_empty() {
@@ -45,11 +48,12 @@ pub(super) fn enroll<D: Disk>(
     }
     for entry in &entries {
         if !enroll_one(shared, state, entry, now_ms)? {
-            return Ok(false);
+            return Ok(state.untaken.give_up());
         }
         state.next = entry.queue_offset + 1;
         state.taken = Some(entry.physical_offset);
     }
+    state.untaken.taken(state.next);
     Ok(true)
 }
 

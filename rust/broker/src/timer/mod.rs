@@ -19,8 +19,10 @@ mod settle;
 mod soon;
 #[cfg(test)]
 mod tests;
+mod untaken;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -43,6 +45,7 @@ pub(crate) use settle::{deliver_at_stop, settle_at_stop};
 pub(crate) use settle::{settle, settled_end};
 use soon::Soon;
 use tokio::sync::Notify;
+use untaken::Untaken;
 
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "timers";
@@ -59,6 +62,7 @@ const QUEUE_ID: u32 = 0;
 pub(crate) struct Timers<D: Disk = RealDisk> {
     /// Locked for one turn of deliveries, which may wait for the disk: figures do not need it.
     state: Mutex<State<D>>,
+    untaken: Arc<Untaken>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
     /// Rung when a message begins to wait.
@@ -85,6 +89,7 @@ struct State<D: Disk> {
     /// Messages that are recalled, by topic and unique key, with the slot after which that is over.
     recalled: HashMap<String, i64>,
     earlier: Earlier,
+    untaken: Arc<Untaken>,
     kept: Kept,
     /// Nothing is tried before, after an error.
     pause_until: Option<Duration>,
@@ -106,9 +111,10 @@ struct Earlier {
 }
 
 impl<D: Disk> State<D> {
-    /// Everything in slots before this time is delivered.
+    /// Everything in slots before this time is delivered, and all recalls for them are taken.
     fn read_ms(&self) -> i64 {
-        self.soon.first_slot_ms()
+        let first_ms = self.soon.first_slot_ms();
+        self.untaken.first_slot_ms().map_or(first_ms, |untaken_ms| untaken_ms.min(first_ms))
     }
 
     /// What is delivered of the slots from there on.
@@ -153,6 +159,11 @@ impl<D: Disk> Timers<D> {
         if arrivals.iter().any(|arrival| &*arrival.topic == system::TIMER_TOPIC) {
             self.arrived.notify_one();
         }
+    }
+
+    /// Before the recall of a message is answered: from now on that is not delivered.
+    pub(crate) fn recall_was_put(&self, queue_offset: QueueOffset, due_at_ms: i64) {
+        self.untaken.add(queue_offset, slot_of(due_at_ms));
     }
 
     /// Whether the time of a record of the timer topic is to come.

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use super::counts::Counts;
 use super::kept::Kept;
 use super::soon::Soon;
+use super::untaken::Untaken;
 use super::{Earlier, HOLDER, QUEUE_ID, State, Timers};
 use crate::BrokerError;
 
@@ -52,6 +53,12 @@ impl<D: Disk> Timers<D> {
         // What was due when it was taken waits there, whatever the clock says.
         soon.begin(read_ms, files.last_of(read_ms).map_err(StoreError::Env)?);
         info!(waiting = kept.count(), next = %next, end = %bounds.max, "timers are open");
+        let untaken = Arc::new(Untaken::default());
+        if next < bounds.max
+            && let Some(last) = bounds.max.checked_sub(QueueOffset(1))
+        {
+            untaken.add(QueueOffset(last), read_ms); // any of them may be a recall
+        }
         let state = State {
             files,
             soon,
@@ -59,6 +66,7 @@ impl<D: Disk> Timers<D> {
             taken,
             recalled: HashMap::new(),
             earlier: Earlier { until, read_ms: written.read_ms, cut: written.cut },
+            untaken: Arc::clone(&untaken),
             kept,
             pause_until: None,
             has_more: true,
@@ -70,6 +78,7 @@ impl<D: Disk> Timers<D> {
             waiting: AtomicU64::new(state.kept.count()),
             counts,
             state: Mutex::new(state),
+            untaken,
             settling: Mutex::new(()),
             arrived: Notify::new(),
             moved: Notify::new(),

@@ -268,7 +268,13 @@ async fn a_message_that_does_not_wait_is_answered_before_the_flush_whatever_brok
 async fn somebody_may_ask_for_old_files_to_go_now() {
     let fixture = Fixture::start_with(|config| {
         config.store.commit_log_file_size = 64 << 10;
-        config.store.retention = RetentionConfig { reserved_time: Duration::ZERO, ..busy() };
+        // However full the disk of this machine is.
+        config.store.retention = RetentionConfig {
+            reserved_time: Duration::ZERO,
+            max_used_percent: 95,
+            clean_forcibly: false,
+            ..busy()
+        };
     })
     .await;
     fixture.create_topic("orders", 1).await;

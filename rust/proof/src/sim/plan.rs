@@ -193,7 +193,8 @@ impl Plan {
     /// Worse media: unreadable places, torn sectors, pages that are evicted before they were written.
     fn with_media(mut self, rng: &mut Rng) -> Self {
         self.disk.read_fails_per_mille = if rng.u8(0..10) == 0 { 20 } else { 0 };
-        self.disk.tears_sectors = rng.bool();
+        // Nothing else than the check of the whole record finds a torn head.
+        self.disk.tears_sectors = rng.bool() && self.record_check;
         self.disk.evicts = rng.u8(0..4) == 0;
         self
     }

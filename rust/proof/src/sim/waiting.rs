@@ -46,8 +46,8 @@ pub(super) struct Clients {
     /// Messages that came, by number and whether as a retry, with the place of their record.
     came: Vec<(Send, u64)>,
     given_back: BTreeSet<(u64, bool)>,
-    /// Messages with a time: that time, and whether they are stored again on the way.
-    timed: Vec<(u64, i64, bool)>,
+    /// Messages with a time, and that time.
+    timed: Vec<(u64, i64)>,
 }
 
 impl Run {
@@ -180,7 +180,7 @@ impl Run {
                 let start = physical_offset.get();
                 self.answered(op, flushed, sent_reply(TOPIC, Some(start)));
                 if let Wait::Time(due_ms) = wait {
-                    self.clients.timed.push((message.number, due_ms, rolls));
+                    self.clients.timed.push((message.number, due_ms));
                 }
                 if transaction {
                     self.clients.halves.push(Half {
@@ -215,9 +215,9 @@ impl Run {
         }
     }
 
-    /// Takes some message back that waits for its time. When the broker has noted that before the time, the message must not come.
+    /// Takes some message back that waits for its time. When it is answered before the time, the message must not come.
     fn recall_some(&mut self, store: &Store<SimDisk>, broker: &Broker) {
-        let Some((message, due_ms, rolls)) = self.rng.choice(&self.clients.timed).copied() else { return };
+        let Some((message, due_ms)) = self.rng.choice(&self.clients.timed).copied() else { return };
         let op = self.begin(Call::Recall { message });
         let handle = RecallHandle {
             topic: TOPIC.to_owned(),
@@ -233,12 +233,7 @@ impl Run {
             broker_name: None,
         };
         let taken = broker.recall(&request, born_host());
-        if taken.is_ok() {
-            self.settle(store);
-            self.turn_timers(broker);
-        }
-        // A recall does not wait for a message that is stored again only after its time.
-        let in_time = !rolls && !self.plan.sets_clock && self.disk.now_ms() < due_ms;
+        let in_time = !self.plan.sets_clock && self.disk.now_ms() < due_ms;
         self.in_flight.clear();
         match taken {
             Ok(flushed) => self.answered_by(store, op, flushed, Reply::Recalled { in_time }),
