@@ -132,7 +132,8 @@ class Problem:
     kind: str
     """`damaged_record`, `missing_log_files`, `log_starts_late`, `log_ends_early`, `bad_checkpoint`,
     `incomplete_queues`, `entry_without_record`, `entry_differs`, `record_without_entry`, `bad_file`,
-    `index_entry_without_record`, `key_without_index_entry` or `index_differs`."""
+    `index_entry_without_record`, `key_without_index_entry`, `index_differs`, `bad_progress`, `progress_ahead`,
+    `bad_mark` or `timers_differ`."""
     path: str
     """The file, or the folder where no file is."""
     file_offset: int
@@ -144,6 +145,18 @@ class Problem:
     queue_offset: int | None
     found: str
     expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCounts:
+    """How many messages wait."""
+
+    delayed: int = 0
+    """For a delay level."""
+    timers: int = 0
+    """For their time; recalls among them."""
+    half_messages: int = 0
+    """For the end of their transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +185,8 @@ class VerifyReport:
     """Prepared and rolled back transaction messages, and records that fill repaired damage."""
     index_files: int
     index_entries: int
+    waiting: WaitingCounts
+    """Messages that wait, by what was read."""
     problem_count: int
     problems: tuple[Problem, ...]
     """The first 10,000."""
@@ -187,8 +202,8 @@ class RepairAction:
     """One thing that a repair does."""
 
     action: str
-    """`fill_with_record`, `end_file`, `make_file`, `cut_tail`, `blank_entry`, `rebuild_queues`, `rebuild_index` or
-    `drop_checkpoint`."""
+    """`fill_with_record`, `end_file`, `make_file`, `cut_tail`, `blank_entry`, `rebuild_queues`, `rebuild_index`,
+    `rebuild_timers` or `drop_checkpoint`."""
     path: str
     file_offset: int | None = None
     physical_offset: int | None = None
@@ -226,18 +241,6 @@ class Snapshot:
     metadata_files: int
     left_out: tuple[str, ...]
     """Parts of the store that are not in it. The index is rebuilt from the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingCounts:
-    """How many messages wait."""
-
-    delayed: int = 0
-    """For a delay level."""
-    timers: int = 0
-    """For their time; recalls among them."""
-    half_messages: int = 0
-    """For the end of their transaction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ pub(super) struct TimerLog<D: Disk> {
     dirty: Vec<Arc<D::File>>,
 }
 
-struct LogFile<D: Disk> {
+/// A file of the log.
+pub(super) struct LogFile<D: Disk> {
     start: u64,
     file: Arc<D::File>,
     /// The latest slot of its units.
@@ -42,29 +43,12 @@ struct LogFile<D: Disk> {
 impl<D: Disk> TimerLog<D> {
     /// Opens the files that follow each other without a gap, and removes the others.
     pub(super) fn open(disk: Arc<D>, root: &Path) -> Result<Self, EnvError> {
-        let dir = root.join("timerlog");
+        let dir = folder(root);
         disk.create_dir_all(&dir)?;
         disk.sync_dir(root)?;
-        let mut log = Self { disk, dir, files: Vec::new(), end: 0, unwritten: Vec::new(), dirty: Vec::new() };
-        for entry in log.disk.list(&log.dir)? {
-            let path = log.dir.join(&entry.name);
-            let start = entry.name.to_str().and_then(|name| name.parse::<u64>().ok());
-            let next = log.files.last().map(|last| last.start + FILE_BYTES);
-            match start {
-                Some(start)
-                    if entry.kind == EntryKind::File
-                        && entry.size_bytes == FILE_BYTES
-                        && start.is_multiple_of(FILE_BYTES)
-                        && next.is_none_or(|next| next == start) =>
-                {
-                    let file = Arc::new(log.disk.open_file(&path, OpenMode::Write)?);
-                    let last_record = PhysicalOffset::ZERO;
-                    log.files.push(LogFile { start, file, last_slot_ms: 0, last_record });
-                }
-                _ if entry.kind == EntryKind::File => log.disk.remove_file(&path)?,
-                _ => {}
-            }
-        }
+        let (files, others) = list(&*disk, &dir, OpenMode::Write)?;
+        others.iter().try_for_each(|path| disk.remove_file(path))?;
+        let mut log = Self { disk, dir, files, end: 0, unwritten: Vec::new(), dirty: Vec::new() };
         log.end = log.start();
         Ok(log)
     }
@@ -79,30 +63,9 @@ impl<D: Disk> TimerLog<D> {
         self.end
     }
 
-    /// Gives the units in order, up to the first place without one and to the first unit that `is_wanted` refuses. What is behind is
-    /// removed.
-    ///
-    /// The records of units lie one behind the other; where that ends, the units end.
-    pub(super) fn recover(
-        &mut self,
-        mut is_wanted: impl FnMut(u64, &TimerUnit) -> bool,
-    ) -> Result<(), EnvError> {
-        let mut last_record = None;
-        for file in &mut self.files {
-            self.end = file.start;
-            let is_full = file.scan(|position, unit| {
-                let goes_on = last_record.is_none_or(|last| unit.physical_offset > last);
-                if !goes_on || !is_wanted(position, unit) {
-                    return false;
-                }
-                last_record = Some(unit.physical_offset);
-                self.end = position + UNIT_BYTES;
-                true
-            })?;
-            if !is_full {
-                break;
-            }
-        }
+    /// Keeps the units up to the first that is not wanted, and removes what is behind.
+    pub(super) fn recover(&mut self, is_wanted: impl FnMut(u64, &TimerUnit) -> bool) -> Result<(), EnvError> {
+        self.end = scan(&mut self.files, is_wanted)?;
         self.cut()
     }
 
@@ -210,6 +173,63 @@ impl<D: Disk> TimerLog<D> {
         }
         Ok(())
     }
+}
+
+/// The folder of the log.
+pub(super) fn folder(root: &Path) -> PathBuf {
+    root.join("timerlog")
+}
+
+/// Opens the files that follow each other without a gap, and names the others.
+pub(super) fn list<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    mode: OpenMode,
+) -> Result<(Vec<LogFile<D>>, Vec<PathBuf>), EnvError> {
+    let (mut files, mut others) = (Vec::<LogFile<D>>::new(), Vec::new());
+    for entry in disk.list(dir)?.iter().filter(|entry| entry.kind == EntryKind::File) {
+        let path = dir.join(&entry.name);
+        let start = entry.name.to_str().and_then(|name| name.parse::<u64>().ok());
+        let next = files.last().map(|last| last.start + FILE_BYTES);
+        match start {
+            Some(start)
+                if entry.size_bytes == FILE_BYTES
+                    && start.is_multiple_of(FILE_BYTES)
+                    && next.is_none_or(|next| next == start) =>
+            {
+                let file = Arc::new(disk.open_file(&path, mode)?);
+                let last_record = PhysicalOffset::ZERO;
+                files.push(LogFile { start, file, last_slot_ms: 0, last_record });
+            }
+            _ => others.push(path),
+        }
+    }
+    Ok((files, others))
+}
+
+/// Gives each unit with its position until one is not wanted, and returns where the units end. Their records lie one behind the other;
+/// where that ends, the units end.
+pub(super) fn scan<D: Disk>(
+    files: &mut [LogFile<D>],
+    mut is_wanted: impl FnMut(u64, &TimerUnit) -> bool,
+) -> Result<u64, EnvError> {
+    let (mut end, mut last_record) = (0, None);
+    for file in files {
+        end = file.start;
+        let is_full = file.scan(|position, unit| {
+            let goes_on = last_record.is_none_or(|last| unit.physical_offset > last);
+            if !goes_on || !is_wanted(position, unit) {
+                return false;
+            }
+            last_record = Some(unit.physical_offset);
+            end = position + UNIT_BYTES;
+            true
+        })?;
+        if !is_full {
+            break;
+        }
+    }
+    Ok(end)
 }
 
 impl<D: Disk> LogFile<D> {

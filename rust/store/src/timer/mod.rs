@@ -6,6 +6,7 @@
 //! # Source
 //! docs/reference/store-format.md 8.4 to 8.6.
 
+mod check;
 mod log;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use check::{HeldUnits, difference_of_wheel, held_units, timer_files};
 use log::TimerLog;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EnvError, RealDisk};
@@ -193,6 +195,6 @@ pub fn write_checkpoint(disk: &impl Disk, root: &Path, checkpoint: &TimerCheckpo
     disk.replace_keeping_backup(&checkpoint_path(root), &checkpoint.encode_file())
 }
 
-fn checkpoint_path(root: &Path) -> PathBuf {
+pub(crate) fn checkpoint_path(root: &Path) -> PathBuf {
     root.join("config").join("timercheck")
 }

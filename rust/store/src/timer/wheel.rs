@@ -1,7 +1,7 @@
 //! The wheel: a file of slots, one for each second of two weeks.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
 use rocketpy_protocol::disk::TimerSlot;
@@ -20,12 +20,22 @@ pub(super) struct Wheel<D: Disk> {
 impl<D: Disk> Wheel<D> {
     /// Replaces what the file held by these slots, by their seconds.
     pub(super) fn with(disk: &D, root: &Path, slots: &BTreeMap<i64, TimerSlot>) -> Result<Self, EnvError> {
-        let file = disk.open_file(&root.join("timerwheel"), OpenMode::CreateOrWrite)?;
+        let file = disk.open_file(&path(root), OpenMode::CreateOrWrite)?;
         file.set_len(0)?;
         file.set_len(TimerSlot::FILE_BYTES)?;
         let wheel = Self { file };
         slots.values().try_for_each(|slot| wheel.set(slot))?;
         Ok(wheel)
+    }
+
+    /// The wheel as it is, to be read.
+    pub(super) fn open(disk: &D, root: &Path) -> Result<Self, EnvError> {
+        Ok(Self { file: disk.open_file(&path(root), OpenMode::Read)? })
+    }
+
+    /// Whether the file has a place for each slot.
+    pub(super) fn is_whole(&self) -> Result<bool, EnvError> {
+        Ok(self.file.len()? == TimerSlot::FILE_BYTES)
     }
 
     /// The slot of a time; an empty one where the wheel has another time in that place.
@@ -59,6 +69,11 @@ impl<D: Disk> Wheel<D> {
         }
         Ok(None)
     }
+}
+
+/// The file.
+pub(super) fn path(root: &Path) -> PathBuf {
+    root.join("timerwheel")
 }
 
 /// The number of a second's slot.

@@ -87,6 +87,13 @@ pub enum RepairAction {
         /// Why, for a person.
         reason: String,
     },
+    /// Puts the wheel or the log of the timers aside; the next start makes them anew.
+    RebuildTimers {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why, for a person.
+        reason: String,
+    },
     /// Puts the checkpoint aside; the next start reads the whole log.
     DropCheckpoint {
         /// The file or folder.
@@ -102,6 +109,9 @@ impl RepairAction {
         match self {
             Self::DropCheckpoint { path, .. } => disk.open_file(path, OpenMode::Read).is_ok(),
             Self::RebuildQueues { path, .. } | Self::RebuildIndex { path, .. } => disk.list(path).is_ok(),
+            Self::RebuildTimers { path, .. } => {
+                disk.list(path).is_ok() || disk.open_file(path, OpenMode::Read).is_ok()
+            }
             _ => true,
         }
     }

@@ -19,6 +19,7 @@ mod snapshot;
 mod transfer;
 mod verify;
 mod waiting;
+mod waiting_check;
 mod walk;
 
 use std::path::PathBuf;

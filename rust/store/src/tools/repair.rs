@@ -21,6 +21,7 @@ use crate::checkpoint::NOWHERE;
 use crate::folder::{LOCK, file_name, lock_logs, lock_root};
 use crate::reader::StoreReader;
 use crate::reader::log::LogFiles;
+use crate::timer::timer_files;
 
 /// The topic of a record that replaces damaged bytes. Such a record gets no queue entry, because its type is that of a
 /// rolled back message.
@@ -96,6 +97,13 @@ fn plan<D: Disk>(reader: &StoreReader<D>, examined: &Examined) -> Result<Vec<Rep
         let reason =
             format!("{}: found {}, expected {}", problem.path.display(), problem.found, problem.expected);
         actions.push(RepairAction::RebuildIndex { path: root.join("index"), reason });
+    }
+    let differs = |problem: &&Problem| problem.kind == ProblemKind::TimersDiffer;
+    if let Some(problem) = examined.report.problems.iter().find(differs) {
+        let reason = format!("found {}, expected {}", problem.found, problem.expected);
+        for path in timer_files(root) {
+            actions.push(RepairAction::RebuildTimers { path, reason: reason.clone() });
+        }
     }
     actions.retain(|action| action.is_needed(&*reader.disk));
     Ok(actions)
@@ -271,9 +279,9 @@ fn apply<D: Disk>(
             side.unshare(path)?;
             write(disk, path, *file_offset, &ConsumeQueueEntry::PRE_BLANK.encode())?;
         }
-        RepairAction::RebuildQueues { path, .. } | RepairAction::RebuildIndex { path, .. } => {
-            side.take(path)?
-        }
+        RepairAction::RebuildQueues { path, .. }
+        | RepairAction::RebuildIndex { path, .. }
+        | RepairAction::RebuildTimers { path, .. } => side.take(path)?,
         RepairAction::DropCheckpoint { path, .. } => {
             mark_open(disk, &reader.root)?; // else what follows counts as closed, and its end as known
             side.take(path)?;

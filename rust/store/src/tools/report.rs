@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
+use super::waiting::WaitingCounts;
+
 /// The kinds of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -35,6 +37,14 @@ pub enum ProblemKind {
     KeyWithoutIndexEntry,
     /// The head of an index file, or a chain of its entries, contradicts its entries.
     IndexDiffers,
+    /// A file that says how far the broker is with waiting messages cannot be decoded.
+    BadProgress,
+    /// Such a file names a place behind the end of its queue.
+    ProgressAhead,
+    /// A mark of a transaction names no half message.
+    BadMark,
+    /// Wheel or log of the timers disagrees with the timer topic, or with each other.
+    TimersDiffer,
 }
 
 /// One thing that is wrong.
@@ -137,6 +147,8 @@ pub struct VerifyReport {
     pub index_files: u64,
     /// Index entries that lead to their record.
     pub index_entries: u64,
+    /// Messages that wait, by what was read.
+    pub waiting: WaitingCounts,
     /// All problems, also those that are not listed.
     pub problem_count: u64,
     /// The first problems, in the order in which they were found.

@@ -1,4 +1,4 @@
-//! Checks a store: every record, and consume queues and index files against the log, both ways.
+//! Checks a store: every record, consume queues and index files against the log, both ways, and what says which messages wait.
 
 use rocketpy_env::Disk;
 use rocketpy_model::PhysicalOffset;
@@ -7,6 +7,7 @@ use super::damage::{Hole, HoleKind};
 use super::index::IndexCheck;
 use super::queues::Queues;
 use super::report::{Problem, ProblemKind, VerifyReport};
+use super::waiting_check::WaitingCheck;
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, lost_start, tell};
 use crate::checkpoint::{Mark, NO_SUM, impossible_ms};
@@ -58,15 +59,17 @@ pub(super) fn examine<D: Disk>(
     };
     check_sums(reader, &condition, &mut queues, is_live, &mut report)?;
     let index = IndexCheck::open(reader, &condition, &mut report)?;
+    let is_closed = report.is_closed;
+    let waiting = WaitingCheck::open(reader, is_live, is_closed, &mut report)?;
     let walk = LogWalk::new(reader, condition.checked(), Checks::All)?;
-    let mut examination = Examination { walk, queues, index, report, holes: Vec::new() };
+    let mut examination = Examination { walk, queues, index, waiting, report, holes: Vec::new() };
     if is_live {
         examination
             .walk
             .stop_at(condition.mark.map_or(PhysicalOffset::ZERO, |mark| mark.log_to).max(covered));
     }
-    examination.walk_log(&condition, watch)?;
-    examination.finish(&condition, watch)
+    examination.walk_log(reader, &condition, watch)?;
+    examination.finish(reader, &condition, watch)
 }
 
 /// The end of the last record that a queue entry leads to.
@@ -153,12 +156,19 @@ struct Examination<D: Disk> {
     walk: LogWalk<D>,
     queues: Queues<D>,
     index: IndexCheck<D>,
+    waiting: WaitingCheck,
     report: VerifyReport,
     holes: Vec<Hole>,
 }
 
 impl<D: Disk> Examination<D> {
-    fn walk_log(&mut self, condition: &Condition, watch: Watch<'_>) -> Result<(), ToolError> {
+    fn walk_log(
+        &mut self,
+        reader: &StoreReader<D>,
+        condition: &Condition,
+        watch: Watch<'_>,
+    ) -> Result<(), ToolError> {
+        let queues_dir = reader.queues_dir();
         let checked = condition.checked();
         let start = self.walk.start();
         self.report.log_start = start;
@@ -173,6 +183,7 @@ impl<D: Disk> Examination<D> {
                     self.report.records_with_own_check += u64::from(checked.contains(&at));
                     self.queues.check(&view, &mut self.report)?;
                     self.index.check(&view, &mut self.report)?;
+                    self.waiting.check(&queues_dir, &view, &mut self.report);
                     self.report.log_end = at + view.size() as u64;
                 }
                 Step::Damage { at, reason } => {
@@ -211,7 +222,12 @@ impl<D: Disk> Examination<D> {
         Ok(ground.is_some())
     }
 
-    fn finish(mut self, condition: &Condition, watch: Watch<'_>) -> Result<Examined, ToolError> {
+    fn finish(
+        mut self,
+        reader: &StoreReader<D>,
+        condition: &Condition,
+        watch: Watch<'_>,
+    ) -> Result<Examined, ToolError> {
         self.settle_tail(watch)?;
         // A closed store ends with its last record. Entries that lead further are wrong.
         let is_complete = !condition.is_dirty && !self.report.is_live;
@@ -219,6 +235,7 @@ impl<D: Disk> Examination<D> {
         self.queues.finish(log_end, is_complete, &mut self.report)?;
         self.report.queues = self.queues.count();
         self.index.finish(log_end, &mut self.report)?;
+        self.waiting.finish(reader, &mut self.report)?;
         for hole in &self.holes {
             if hole.kind == HoleKind::Tail && !is_lost(hole, condition) {
                 self.report.tail_bytes = hole.size_bytes();

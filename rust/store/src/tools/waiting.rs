@@ -1,6 +1,7 @@
 //! Which messages of a store wait: for a delay level, for their time, or for the end of their transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{property, system};
@@ -12,12 +13,17 @@ use serde::de::DeserializeOwned;
 
 use super::{Selected, Selection, ToolError};
 use crate::reader::StoreReader;
-use crate::timer::{TimerCheckpoint, Wish, read_checkpoint};
+use crate::timer::{TimerCheckpoint, Wish, checkpoint_path, read_checkpoint};
 
 /// The topics in which messages wait.
 pub(super) const TOPICS: [&str; 3] = [system::SCHEDULE_TOPIC, system::TIMER_TOPIC, system::HALF_TOPIC];
 /// Largest file of progress.
 const FILE_BYTES: u64 = 256 << 20;
+
+/// How far the delay levels are.
+pub(super) const DELAY_OFFSETS: &str = "delayOffset.json";
+/// How far groups are, that of the transactions among them.
+pub(super) const CONSUMER_OFFSETS: &str = "consumerOffset.json";
 
 /// How far the broker of a store was with the messages that wait in it.
 #[derive(Debug, Default)]
@@ -28,6 +34,8 @@ pub(super) struct Waiting {
     /// The first half message that may be open, and those behind it that are over.
     halves_from: u64,
     over: BTreeSet<u64>,
+    /// The first mark that may be of such a one.
+    marks_from: u64,
 }
 
 /// How many messages wait.
@@ -59,16 +67,19 @@ impl Waiting {
     /// # Errors
     /// A file of progress, or a mark, cannot be read.
     pub(super) fn open<D: Disk>(reader: &StoreReader<D>) -> Result<Self, ToolError> {
-        let delayed: DelayOffsetSerializeWrapper = read_config(reader, "delayOffset.json")?;
-        let offsets: ConsumerOffsetSerializeWrapper = read_config(reader, "consumerOffset.json")?;
-        let key = format!("{}@{}", system::HALF_TOPIC, system::TRANSACTION_GROUP);
-        let half = offsets.offset_table.get(&key).and_then(|queues| queues.get(&0)).copied();
-        let halves_from = half.and_then(|half| u64::try_from(half).ok()).unwrap_or(0);
+        let delayed: DelayOffsetSerializeWrapper = read_config(reader, DELAY_OFFSETS)?;
+        let offsets: ConsumerOffsetSerializeWrapper = read_config(reader, CONSUMER_OFFSETS)?;
+        let offset_of = |topic: &str| {
+            let queues = offsets.offset_table.get(&format!("{topic}@{}", system::TRANSACTION_GROUP));
+            let offset = queues.and_then(|queues| queues.get(&0)).copied().unwrap_or(0);
+            u64::try_from(offset).unwrap_or(0)
+        };
         let mut waiting = Self {
             delayed_from: delayed.offset_table,
             timers: read_checkpoint(&*reader.disk, &reader.root)?.unwrap_or_default(),
-            halves_from,
+            halves_from: offset_of(system::HALF_TOPIC),
             over: BTreeSet::new(),
+            marks_from: offset_of(system::OP_HALF_TOPIC),
         };
         waiting.read_marks(reader)?;
         Ok(waiting)
@@ -89,6 +100,22 @@ impl Waiting {
         let mut note = note;
         while marks.step(&mut note)? {}
         Ok(())
+    }
+
+    /// Each file of progress with topic, queue id and the queue offset that it names.
+    pub(super) fn progress<D: Disk>(
+        &self,
+        reader: &StoreReader<D>,
+    ) -> impl Iterator<Item = (PathBuf, &'static str, u32, i64)> {
+        let [delays, offsets] = [DELAY_OFFSETS, CONSUMER_OFFSETS].map(|name| config_path(reader, name));
+        let groups = [(system::HALF_TOPIC, self.halves_from), (system::OP_HALF_TOPIC, self.marks_from)];
+        let levels = self.delayed_from.iter().filter_map(move |(level, offset)| {
+            let queue_id = u32::try_from(level.checked_sub(1)?).ok()?;
+            Some((delays.clone(), system::SCHEDULE_TOPIC, queue_id, *offset))
+        });
+        let timers = (checkpoint_path(&reader.root), system::TIMER_TOPIC, 0, self.timers.queue_offset);
+        let groups = groups.map(|(topic, offset)| (offsets.clone(), topic, 0, offset.cast_signed()));
+        levels.chain([timers]).chain(groups)
     }
 
     /// Topic and queue that a record is for if it waits; `None` if it does not.
@@ -121,17 +148,31 @@ pub(super) fn read_config<T: DeserializeOwned + Default, D: Disk>(
     reader: &StoreReader<D>,
     name: &str,
 ) -> Result<T, ToolError> {
-    let path = reader.root.join("config").join(name);
+    let path = config_path(reader, name);
     let mut bad = None;
     for path in [path.clone(), path.with_file_name(format!("{name}.bak"))] {
-        let bytes = match reader.disk.read(&path, FILE_BYTES) {
+        let bytes = match read_bytes(reader, &path) {
             Err(EnvError::NotFound { .. }) => continue,
             other => other?,
         };
-        match json::from_slice(&bytes) {
+        match parse_config(&bytes) {
             Ok(value) => return Ok(value),
-            Err(error) => drop(bad.get_or_insert(ToolError::BadProgress { path, reason: error.to_string() })),
+            Err(reason) => drop(bad.get_or_insert(ToolError::BadProgress { path, reason })),
         }
     }
     bad.map_or_else(|| Ok(T::default()), Err)
+}
+
+pub(super) fn config_path<D: Disk>(reader: &StoreReader<D>, name: &str) -> PathBuf {
+    reader.root.join("config").join(name)
+}
+
+pub(super) fn read_bytes<D: Disk>(reader: &StoreReader<D>, path: &Path) -> Result<Vec<u8>, EnvError> {
+    reader.disk.read(path, FILE_BYTES)
+}
+
+/// # Errors
+/// Why it cannot be decoded.
+pub(super) fn parse_config<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    json::from_slice(bytes).map_err(|error| error.to_string())
 }

@@ -1,0 +1,234 @@
+//! Checks what says which messages wait: the files of progress, the marks of transactions, and wheel and log of the timers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper};
+use rocketpy_protocol::record::{RecordView, marked_halves};
+
+use super::ToolError;
+use super::report::{Problem, ProblemKind, VerifyReport};
+use super::waiting::{CONSUMER_OFFSETS, DELAY_OFFSETS, Waiting, config_path, parse_config, read_bytes};
+use crate::reader::{ReadError, StoreReader};
+use crate::timer::{
+    HeldUnits, TimerCheckpoint, Wish, checkpoint_path, difference_of_wheel, held_units, read_checkpoint,
+};
+
+/// The topics whose queues the progress names.
+const TOPICS: [&str; 4] =
+    [system::SCHEDULE_TOPIC, system::TIMER_TOPIC, system::HALF_TOPIC, system::OP_HALF_TOPIC];
+
+/// A check in step with the walk over the log.
+pub(super) struct WaitingCheck {
+    /// `None` where it is not known what waits.
+    waiting: Option<Waiting>,
+    /// Behind the last record of each queue.
+    ends: BTreeMap<(&'static str, u32), i64>,
+    /// The greatest half message that a mark names, and the number of the mark.
+    last_marked: Option<(i64, Problem)>,
+    units: Option<Units>,
+}
+
+/// Units of the log of timers, beside the records of the timer topic.
+struct Units {
+    held: HeldUnits,
+    taken_before: i64,
+    read_ms: i64,
+    /// The next unit.
+    next: usize,
+    waiting: u64,
+    without_unit: u64,
+    /// A unit that leads to no message of the topic.
+    astray: Option<PhysicalOffset>,
+    wheel: Option<(PathBuf, String)>,
+}
+
+impl WaitingCheck {
+    /// Reads how far the broker was, and the timers where nobody writes them.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn open<D: Disk>(
+        reader: &StoreReader<D>,
+        is_live: bool,
+        is_closed: bool,
+        report: &mut VerifyReport,
+    ) -> Result<Self, ToolError> {
+        note_bad_progress(reader, report)?;
+        let waiting = match Waiting::open(reader) {
+            Ok(waiting) => Some(waiting),
+            Err(ToolError::BadProgress { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let checkpoint = read_checkpoint(&*reader.disk, &reader.root)?.filter(|_| !is_live);
+        let units = match checkpoint {
+            Some(checkpoint) => Units::open(reader, &checkpoint, is_closed)?,
+            None => None,
+        };
+        Ok(Self { waiting, ends: BTreeMap::new(), last_marked: None, units })
+    }
+
+    /// Takes the next record of the log.
+    pub(super) fn check(&mut self, queues_dir: &Path, view: &RecordView<'_>, report: &mut VerifyReport) {
+        let Some(topic) = TOPICS.into_iter().find(|topic| *topic == view.topic) else { return };
+        let end = self.ends.entry((topic, view.queue_id)).or_default();
+        *end = view.queue_offset.to_wire().saturating_add(1).max(*end);
+        if topic == system::OP_HALF_TOPIC {
+            return self.check_mark(queues_dir, view, report);
+        }
+        if self.waiting.as_ref().is_some_and(|waiting| waiting.destination(view).is_some()) {
+            report.waiting.add(view);
+        }
+        if let Some(units) = self.units.as_mut().filter(|_| topic == system::TIMER_TOPIC) {
+            units.check(view, report.log_start);
+        }
+    }
+
+    fn check_mark(&mut self, queues_dir: &Path, view: &RecordView<'_>, report: &mut VerifyReport) {
+        let problem = || {
+            let path = queues_dir.join(view.topic).join(view.queue_id.to_string());
+            let expected = "numbers of half messages";
+            let found = format!("tag {:?}, {} bytes", view.tag().unwrap_or_default(), view.body.len());
+            Problem::new(ProblemKind::BadMark, path, 0, found, expected)
+                .of_queue(view.topic, view.queue_id, view.queue_offset)
+                .in_log(view.physical_offset)
+        };
+        match marked_halves(view).map(|half| half.to_wire()).max() {
+            None => report.note(problem()),
+            Some(half) if self.last_marked.as_ref().is_none_or(|(last, _)| half > *last) => {
+                self.last_marked = Some((half, problem()));
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Notes what shows at the end of the log alone.
+    ///
+    /// # Errors
+    /// A queue or a file cannot be read.
+    pub(super) fn finish<D: Disk>(
+        &mut self,
+        reader: &StoreReader<D>,
+        report: &mut VerifyReport,
+    ) -> Result<(), ToolError> {
+        for topic in TOPICS {
+            let queues = match reader.topic(topic) {
+                Err(ReadError::UnknownTopic { .. }) => continue,
+                summary => summary?.queues,
+            };
+            for (queue_id, bounds) in queues {
+                let end = self.ends.entry((topic, queue_id)).or_default();
+                *end = bounds.max.to_wire().max(*end);
+            }
+        }
+        let end_of = |topic, queue_id| self.ends.get(&(topic, queue_id)).copied().unwrap_or(0);
+        if let Some(waiting) = &self.waiting {
+            for (path, topic, queue_id, offset) in waiting.progress(reader) {
+                let end = end_of(topic, queue_id);
+                if offset > end {
+                    let found = format!("{offset} for queue {queue_id} of {topic}");
+                    let expected = format!("at most {end}, where the next start goes on");
+                    report.note(Problem::new(ProblemKind::ProgressAhead, path, 0, found, expected));
+                }
+            }
+        }
+        let half_end = end_of(system::HALF_TOPIC, 0);
+        if let Some((half, problem)) = self.last_marked.take().filter(|(half, _)| *half >= half_end) {
+            let found = format!("half message {half}");
+            report.note(Problem { found, expected: format!("one before {half_end}"), ..problem });
+        }
+        if let Some(units) = self.units.take() {
+            units.finish(report);
+        }
+        Ok(())
+    }
+}
+
+/// Notes files of progress that cannot be decoded.
+fn note_bad_progress<D: Disk>(reader: &StoreReader<D>, report: &mut VerifyReport) -> Result<(), ToolError> {
+    let mut note = |path: &Path, check: &dyn Fn(&[u8]) -> Result<(), String>| {
+        let found = match read_bytes(reader, path) {
+            Err(EnvError::NotFound { .. }) => return Ok(()),
+            read => check(&read?),
+        };
+        if let Err(found) = found {
+            let expected = "how far the broker is; its backup is taken where that can be read";
+            report.note(Problem::new(ProblemKind::BadProgress, path.to_owned(), 0, found, expected));
+        }
+        Ok::<_, ToolError>(())
+    };
+    note(&config_path(reader, DELAY_OFFSETS), &|bytes| {
+        parse_config::<DelayOffsetSerializeWrapper>(bytes).map(drop)
+    })?;
+    note(&config_path(reader, CONSUMER_OFFSETS), &|bytes| {
+        parse_config::<ConsumerOffsetSerializeWrapper>(bytes).map(drop)
+    })?;
+    note(&checkpoint_path(&reader.root), &|bytes| {
+        TimerCheckpoint::decode(bytes).map(drop).ok_or_else(|| format!("{} bytes", bytes.len()))
+    })
+}
+
+impl Units {
+    fn open<D: Disk>(
+        reader: &StoreReader<D>,
+        checkpoint: &TimerCheckpoint,
+        is_closed: bool,
+    ) -> Result<Option<Self>, EnvError> {
+        let (disk, root) = (&*reader.disk, &reader.root);
+        let TimerCheckpoint { queue_offset: taken_before, read_ms, .. } = *checkpoint;
+        let Some(held) = held_units(disk, root, read_ms)? else { return Ok(None) };
+        // A wheel is not flushed: only a stop leaves one that is whole.
+        let wheel = if is_closed { difference_of_wheel(disk, root, &held)? } else { None };
+        Ok(Some(Self {
+            held,
+            taken_before,
+            read_ms,
+            next: 0,
+            waiting: 0,
+            without_unit: 0,
+            astray: None,
+            wheel,
+        }))
+    }
+
+    /// Compares a record of the timer topic. What is not taken yet may have a unit.
+    fn check(&mut self, view: &RecordView<'_>, log_start: PhysicalOffset) {
+        if view.queue_offset.to_wire() >= self.taken_before {
+            return;
+        }
+        let at = view.physical_offset;
+        let (mut is_right, ahead) = (false, &self.held.records[self.next..]);
+        for (unit_at, size_bytes) in ahead.iter().take_while(|(unit_at, _)| *unit_at <= at) {
+            self.next += 1;
+            if *unit_at == at {
+                is_right = usize::try_from(*size_bytes) == Ok(view.size());
+            } else if *unit_at >= log_start {
+                self.astray.get_or_insert(*unit_at);
+            }
+        }
+        let waits = Wish::of(view).is_some_and(|wish| wish.place(view.stored_at_ms).0 >= self.read_ms);
+        self.waiting += u64::from(waits);
+        self.without_unit += u64::from(waits && !is_right);
+    }
+
+    fn finish(self, report: &mut VerifyReport) {
+        let Self { held, waiting, without_unit, astray, wheel, .. } = self;
+        let mut note = |path: PathBuf, found: String, at: Option<PhysicalOffset>| {
+            let expected = "what the timer topic says; the next start makes it anew";
+            let problem = Problem::new(ProblemKind::TimersDiffer, path, 0, found, expected);
+            report.note(Problem { physical_offset: at, ..problem });
+        };
+        if without_unit > 0 {
+            let found = format!("{without_unit} of {waiting} timers that wait have no unit");
+            note(held.dir.clone(), found, None);
+        }
+        if let Some(at) = astray {
+            note(held.dir, "a unit that leads to no timer".to_owned(), Some(at));
+        }
+        if let Some((path, found)) = wheel {
+            note(path, found, None);
+        }
+    }
+}

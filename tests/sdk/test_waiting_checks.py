@@ -1,0 +1,83 @@
+"""`verify` and `repair` of a store in which messages wait."""
+
+from pathlib import Path
+
+import pytest
+
+import rocketpy
+from rocketpy import Decision, store
+from rocketpy.testing import fresh_name
+
+
+@pytest.fixture
+def waiting_store(rocketpy_server_factory, tmp_path) -> Path:
+    """A store with two delayed messages, three timers, of which one is a recall, and an open half message."""
+    topic, folder = fresh_name("checked"), tmp_path / "store"
+    with rocketpy_server_factory(folder, settings={"transactionTimeOut": "600000"}) as server:
+        with server.producer("checks") as producer:
+            for _ in range(2):
+                producer.send(rocketpy.Message(topic, b"delayed", delay_level=18))
+            receipts = [producer.send(rocketpy.Message(topic, b"timer", delay=after)) for after in (3600, 7200)]
+            producer.recall(receipts[1])
+        with server.transaction_producer("payers", lambda message: Decision.UNKNOWN) as payers:
+            payers.begin(rocketpy.Message(topic, b"over")).rollback()
+            payers.begin(rocketpy.Message(topic, b"open"))
+        live = store.verify(folder)
+        assert live.is_live and live.is_sound, live.problems
+    return folder
+
+
+def kinds(folder: Path) -> list[str]:
+    return [problem.kind for problem in store.verify(folder).problems]
+
+
+def test_what_waits_is_counted(waiting_store):
+    report = store.verify(waiting_store)
+    assert report.is_sound, report.problems
+    assert report.waiting == store.WaitingCounts(delayed=2, timers=3, half_messages=1)
+
+
+def test_wheel_and_log_of_timers_are_compared_and_made_anew(waiting_store, rocketpy_server_factory):
+    log, wheel = waiting_store / "timerlog" / f"{0:020}", waiting_store / "timerwheel"
+    sound = {log: log.read_bytes(), wheel: wheel.read_bytes()}
+    second_unit = 52
+    for path, damaged in (
+        (log, sound[log][:second_unit] + bytes(len(sound[log]) - second_unit)),
+        (wheel, bytes(len(sound[wheel]))),
+        (wheel, b"short"),
+    ):
+        path.write_bytes(damaged)
+        assert set(kinds(waiting_store)) == {"timers_differ"}
+        path.write_bytes(sound[path])
+    assert kinds(waiting_store) == []
+    wheel.write_bytes(b"short")
+    done = store.repair(waiting_store, apply=True)
+    assert [action.action for action in done.actions] == ["rebuild_timers", "rebuild_timers"]
+    assert kinds(waiting_store) == [], "without the files there is nothing to compare"
+    with rocketpy_server_factory(waiting_store):
+        pass
+    report = store.verify(waiting_store)
+    assert report.is_sound and report.waiting.timers == 3, report.problems
+    assert log.stat().st_size == len(sound[log])
+
+
+def test_progress_that_cannot_be_is_named_with_its_file(waiting_store):
+    config = waiting_store / "config"
+    delays, timers = config / "delayOffset.json", config / "timercheck"
+    delays.write_text('{"offsetTable":{"18":1}}')
+    assert store.verify(waiting_store).waiting.delayed == 1
+    sound = {path: path.read_bytes() for path in (delays, timers)}
+    ahead = b'{"offsetTable":{"18":3}}'
+    more_taken = sound[timers][:16] + (4).to_bytes(8, "big") + sound[timers][24:]
+    for path, damaged, expected in (
+        (delays, ahead, "progress_ahead"),
+        (delays, b"{", "bad_progress"),
+        (timers, more_taken, "progress_ahead"),
+        (timers, b"\xff" * 4096, "bad_progress"),
+    ):
+        path.write_bytes(damaged)
+        [problem] = store.verify(waiting_store).problems
+        assert (problem.kind, Path(problem.path)) == (expected, path)
+        path.write_bytes(sound[path])
+    assert store.repair(waiting_store).actions == ()
+    assert kinds(waiting_store) == []
