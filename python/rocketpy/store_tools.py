@@ -67,11 +67,11 @@ def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
 def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None) -> VerifyReport:
     """Checks every record, compares consume queues and index files with the log both ways, and checks the mark.
 
-    Counts the messages that wait, and checks the files that say so: progress, marks of transactions, and wheel and log of the
-    timers.
+    Counts the messages that wait, and checks the files that say so: progress, marks of transactions, and wheel and log
+    of the timers.
 
-    Takes no lock. Beside a running server, it checks what the server had dispatched when the check began, and leaves out wheel and
-    log of the timers.
+    Takes no lock. Beside a running server, it checks what the server had dispatched when the check began, and leaves
+    out wheel and log of the timers.
 
     Args:
         path: The folder of the store.

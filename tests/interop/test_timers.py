@@ -13,6 +13,7 @@ import pytest
 import rocketpy
 import sdk
 from peers import Java, apache_cluster, rocketpy_server
+from rocketpy import store
 
 TOPIC = "timed"
 MANY = 20
@@ -50,6 +51,14 @@ def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
     return Counter(message.body.decode() for message in found)
 
 
+def check_waiting(folder: Path) -> store.WaitingCounts:
+    """What waits by the files that a broker left, which agree with each other."""
+    report = store.verify(folder)
+    kinds = {"timers_differ", "progress_ahead", "bad_progress", "bad_mark"}
+    assert not [one for one in report.problems if one.kind in kinds], report.problems
+    return report.waiting
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_what_waits_at_one_broker_comes_at_the_other(java: Java, tmp_path: Path, clean: bool):
     apaches = {f"a-{number}": 9 + number / 10 for number in range(MANY)}
@@ -59,6 +68,8 @@ def test_what_waits_at_one_broker_comes_at_the_other(java: Java, tmp_path: Path,
         send(address, {"a-first": 1.5, "a-far": 36_000, **apaches})
         delay(address, apaches_levels, 2)
         assert came(address, "one", {"a-first"}) == Counter(["a-first"])
+    waiting = check_waiting(tmp_path / "store")
+    assert waiting.timers >= len(["a-far"]), waiting
 
     flags = [f"--set={key}={value}" for key, value in LEVELS.items()]
     with rocketpy_server(tmp_path / "rocketpy", *flags, store=tmp_path / "store", clean=clean) as address:
@@ -69,6 +80,8 @@ def test_what_waits_at_one_broker_comes_at_the_other(java: Java, tmp_path: Path,
         found = came(address, "two", {"a-first", "r-first", *apaches, *apaches_levels})
         if clean:  # after a kill what came in the last second comes again
             assert max(found.values()) == 1, found
+    waiting = check_waiting(tmp_path / "store")
+    assert waiting.timers >= len(["a-far", "r-far"]), waiting
 
     with apache_cluster(java, tmp_path, LEVELS, [TOPIC], clean) as address:
         wanted = {"a-first", "r-first", *apaches, *ours, *apaches_levels, *our_levels} - {"r-7"}

@@ -23,7 +23,8 @@ def waiting_store(rocketpy_server_factory, tmp_path) -> Path:
             payers.begin(rocketpy.Message(topic, b"over")).rollback()
             payers.begin(rocketpy.Message(topic, b"open"))
         live = store.verify(folder)
-        assert live.is_live and live.is_sound, live.problems
+        assert live.is_live
+        assert live.is_sound, live.problems
     return folder
 
 
@@ -57,7 +58,8 @@ def test_wheel_and_log_of_timers_are_compared_and_made_anew(waiting_store, rocke
     with rocketpy_server_factory(waiting_store):
         pass
     report = store.verify(waiting_store)
-    assert report.is_sound and report.waiting.timers == 3, report.problems
+    assert report.is_sound, report.problems
+    assert report.waiting.timers == 3
     assert log.stat().st_size == len(sound[log])
 
 
