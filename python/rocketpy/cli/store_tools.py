@@ -40,7 +40,7 @@ def bar(title: str) -> Generator[OnProgress, None, None]:
 
 
 def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
-    """Check every record, consume queues and index against it, and what tells of waiting messages. Exit code 1: problems."""
+    """Check every record, consume queues, index and the files of waiting messages. Exit code 1: there are problems."""
     with bar("checking") as on_progress:
         report = store.verify(folder, commit_log=commit_log, on_progress=on_progress)
     if as_json:
