@@ -62,7 +62,7 @@ pub(crate) fn deliver_late<'a>(
 }
 
 /// Whether the same put is refused for ever, and would keep back all that wait behind it.
-fn is_lasting(refusal: &Refusal) -> bool {
+pub(crate) fn is_lasting(refusal: &Refusal) -> bool {
     matches!(
         refusal.code(),
         response::INVALID_PARAMETER

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 
 pub(crate) use ack::{AckCondition, acknowledge};
 use destination::{Destination, Wait, due_later};
-pub(crate) use late::{Late, deliver_late, due_record};
+pub(crate) use late::{Late, deliver_late, due_record, is_lasting};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
 use properties::{Feature, PropertyFacts, check_sys_flag, inspect};

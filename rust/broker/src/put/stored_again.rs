@@ -5,8 +5,8 @@
 
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, Properties, property, sys_flag};
-use rocketpy_protocol::properties_text;
-use rocketpy_protocol::record::RecordView;
+use rocketpy_protocol::properties_text::{self, MAX_BYTES};
+use rocketpy_protocol::record::{CRC_PROPERTY_BYTES, RecordView};
 
 use super::{AckCondition, Delay, NewMessage, Origin, Stored, put_and_make};
 use crate::refusal::Refusal;
@@ -67,6 +67,15 @@ impl<'a> StoredAgain<'a> {
         let mut changed = self.without_property(name);
         properties_text::push(&mut changed.properties, name, value);
         Ok(changed)
+    }
+
+    /// Sets a property that only informs, unless the record has no room for it.
+    ///
+    /// # Errors
+    /// As [`Self::with_property`].
+    pub(crate) fn with_fact(self, name: &'static str, value: &str) -> Result<Self, Refusal> {
+        let size_bytes = self.properties.len() + name.len() + value.len() + 2 + CRC_PROPERTY_BYTES;
+        if size_bytes > MAX_BYTES { Ok(self) } else { self.with_property(name, value) }
     }
 
     /// Takes a property out.

@@ -17,7 +17,7 @@ use super::enroll::{enroll, note};
 use super::kept::Progress;
 use super::soon::Due;
 use super::{MOST_SOON, State, recall_name};
-use crate::put::{Late, StoredAgain, deliver_late, due_record};
+use crate::put::{Late, StoredAgain, deliver_late, due_record, is_lasting};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -117,7 +117,10 @@ fn deliver_one<D: Disk>(
         Ok(bytes) => match RecordView::parse(&bytes) {
             Err(_) => Late::Dropped("its record is damaged".to_owned()),
             Ok(record) if due.unit.flags & TimerUnit::ROLL != 0 => {
-                return roll(shared, state, &record, runtime);
+                match roll(shared, state, &record, runtime) {
+                    Err(refusal) if is_lasting(&refusal) => Late::Dropped(refusal.to_string()),
+                    rolled => return rolled,
+                }
             }
             Ok(record) if is_recalled(state, &record) => {
                 shared.timers.recalled.fetch_add(1, Ordering::Relaxed);
@@ -125,8 +128,8 @@ fn deliver_one<D: Disk>(
             }
             Ok(record) => deliver_late(shared, runtime, &record, |again| {
                 again
-                    .with_property(property::TIMER_ENQUEUE_MS, &due.unit.written_at_ms.to_string())?
-                    .with_property(property::TIMER_DEQUEUE_MS, &at_ms.to_string())
+                    .with_fact(property::TIMER_ENQUEUE_MS, &due.unit.written_at_ms.to_string())?
+                    .with_fact(property::TIMER_DEQUEUE_MS, &at_ms.to_string())
             })?,
         },
     };
@@ -163,7 +166,7 @@ fn roll<D: Disk>(
     let times = rolled.unwrap_or(0).saturating_add(1).to_string();
     let again = StoredAgain::of(record)
         .to(system::TIMER_TOPIC, super::QUEUE_ID as i32)
-        .with_property(property::TIMER_ROLL_TIMES, &times)?;
+        .with_fact(property::TIMER_ROLL_TIMES, &times)?;
     let Some(wish) = Wish::of(record) else { return runtime.block_on(again.put(shared)).map(drop) };
     // Counted from the time of storing it would move.
     let again = again.with_property(property::TIMER_DELIVER_MS, &wish.due_at_ms.to_string())?;

@@ -303,6 +303,28 @@ async fn a_message_of_next_week_is_stored_again_on_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_leaves_no_room_for_further_properties_is_stored_again_and_comes() {
+    let shared = open().await;
+    let start_ms = now_ms();
+    for (key, after_ms) in [("near", HOUR_MS), ("far", 7 * 24 * HOUR_MS)] {
+        let text =
+            |length: usize| format!("big\u{1}{}\u{2}{}", "x".repeat(length), due(start_ms + after_ms, key));
+        let is_taken =
+            |length: usize| put(&shared, Origin::Client, &message("orders", &text(length))).is_ok();
+        assert!((32_000..32_767).rev().any(is_taken), "the longest that is taken");
+    }
+    dispatched(&shared).await;
+    at(&shared, start_ms + HOUR_MS).await;
+    assert_eq!(keys(&shared, "orders"), ["near"]);
+    while keys(&shared, system::TIMER_TOPIC).len() < 3 {
+        let (owner, runtime) = (Arc::clone(&shared), Handle::current());
+        aside(move || turn(&owner, start_ms + ROLL_MS + 2000, &runtime)).await;
+        dispatched(&shared).await;
+    }
+    assert_eq!(shared.timers.dropped(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_recalled_message_does_not_come_and_others_do() {
     for (after_ms, early) in [(0, true), (HOUR_MS, true), (HOUR_MS, false)] {
         let shared = open().await;
