@@ -313,7 +313,7 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(DelayDelivery::new(shared.clone())));
     services.start(Arc::new(TimerDelivery::new(shared.clone())));
     services.start(Arc::new(TimerProgress::new(shared.clone())));
-    services.start(Arc::new(TransactionCheck(shared.clone())));
+    services.start(Arc::new(TransactionCheck::new(shared.clone())));
     services
 }
 

@@ -201,6 +201,9 @@ fn append<'a>(
     };
     if let Some(due_at_ms) = due_at_ms.filter(|_| facts.recalls) {
         shared.timers.recall_was_put(appended.queue_offset, due_at_ms);
+        if shared.store.now_ms() >= due_at_ms {
+            return Err(Refusal::LateRecall); // the message may have come while this was stored
+        }
     }
     Ok(Stored {
         queue_id: destination.queue_id,

@@ -166,9 +166,11 @@ impl<D: Disk> Timers<D> {
         self.untaken.add(queue_offset, slot_of(due_at_ms));
     }
 
-    /// Whether the time of a record of the timer topic is to come.
+    /// Whether a record of the timer topic is a message that is to be delivered, or stored again.
     pub(crate) fn is_waiting(&self, record: &RecordView<'_>) -> bool {
-        Wish::of(record).is_some_and(|wish| wish.slot_ms >= self.state.lock().read_ms())
+        let slot_ms = |wish: &Wish<'_>| wish.place(record.stored_at_ms).0;
+        let message = Wish::of(record).filter(|wish| wish.recalls.is_none());
+        message.is_some_and(|wish| slot_ms(&wish) >= self.state.lock().read_ms())
     }
 
     /// Messages that wait in the wheel, those included whose delivery is not durable.

@@ -83,11 +83,19 @@ pub(super) fn round(
     }
 }
 
-/// Half messages were removed before they were over.
+/// Half messages are gone, or cannot be read: those that are not over are lost.
 fn lose(shared: &Shared<impl Disk>, from: QueueOffset, to: QueueOffset) {
-    error!(lost = to - from, "half messages were removed before their transactions ended");
-    for half in from.get()..to.get() {
-        shared.transactions.end(shared, QueueOffset(half), End::Lost);
+    let (mut half, mut lost) = (from, 0);
+    loop {
+        half = shared.transactions.state.lock().over_from(half);
+        if half >= to {
+            break;
+        }
+        shared.transactions.end(shared, half, End::Lost);
+        (half, lost) = (half + 1, lost + 1);
+    }
+    if lost > 0 {
+        error!(lost, %from, "half messages are gone or damaged, and their transactions had not ended");
     }
 }
 
@@ -112,11 +120,11 @@ fn look(
     {
         return Ok(Look::Due(checked.at_ms.saturating_add(interval_ms)));
     }
-    let Some(bytes) = shared.store.record_at(entry.physical_offset)? else {
-        lose(shared, half, half + 1);
-        return Ok(Look::Nothing);
+    let bytes = match shared.store.record_at(entry.physical_offset) {
+        Err(error @ StoreError::Env(_)) => return Err(error),
+        read => read.ok().flatten(),
     };
-    let Ok(record) = RecordView::parse(&bytes) else {
+    let Some(record) = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok()) else {
         lose(shared, half, half + 1);
         return Ok(Look::Nothing);
     };

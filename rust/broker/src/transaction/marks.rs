@@ -10,7 +10,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{MARK_TAG, RecordView, marked_halves};
 use rocketpy_store::{NewRecord, Store, StoreError};
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::QUEUE;
 use crate::shared::Shared;
@@ -68,8 +68,15 @@ pub(super) fn read(
         let Some(last) = entries.last() else { break };
         from = last.queue_offset + 1;
         for entry in &entries {
-            let Some(bytes) = store.record_at(entry.physical_offset)? else { continue };
-            if let Ok(record) = RecordView::parse(&bytes) {
+            let bytes = match store.record_at(entry.physical_offset) {
+                Err(error @ StoreError::Env(_)) => return Err(error),
+                Err(error) => {
+                    error!(%error, "a mark of a transaction is damaged, its producer may be asked once more");
+                    continue;
+                }
+                Ok(bytes) => bytes,
+            };
+            if let Some(record) = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok()) {
                 marked_halves(&record).for_each(&mut note);
             }
         }

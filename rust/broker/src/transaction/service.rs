@@ -9,28 +9,36 @@ use tracing::error;
 
 use super::check;
 use crate::call::aside;
-use crate::service::{Service, Work};
+use crate::service::{Pace, Service, Work};
 use crate::shared::Shared;
 
 /// Longest wait while a half message is open: the clock may have been set meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Pause while progress waits for a flush.
 const SETTLE_AFTER: Duration = Duration::from_millis(500);
-/// Shortest pause between two rounds: half messages that become due one after the other are asked for together.
-const SHORTEST_WAIT_MS: i64 = 20;
+/// Shortest time between two rounds, each of which looks at all half messages that are open: those that become due one after the other
+/// are asked for together.
+const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 /// Pause after the half queue could not be read.
 const RETRY_MS: i64 = 1000;
 
 /// Asks producers for the end of their transactions, and writes how far it is.
 #[doc(alias = "TransactionalMessageCheckService")]
-pub(crate) struct TransactionCheck(pub(crate) Arc<Shared>);
+pub(crate) struct TransactionCheck {
+    shared: Arc<Shared>,
+    pace: Pace,
+}
 
 impl TransactionCheck {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, pace: Pace::new(Duration::ZERO, SHORTEST_WAIT) }
+    }
+
     /// How long nothing is to be done, unless a half message arrives; `None` for ever.
     fn rest(&self) -> Option<Duration> {
-        let transactions = &self.0.transactions;
+        let transactions = &self.shared.transactions;
         let until_due = |due_at_ms: i64| {
-            let rest = u64::try_from(due_at_ms.saturating_sub(self.0.store.now_ms())).unwrap_or(0);
+            let rest = u64::try_from(due_at_ms.saturating_sub(self.shared.store.now_ms())).unwrap_or(0);
             Duration::from_millis(rest).min(LONGEST_WAIT)
         };
         let due = transactions.state.lock().due_at_ms.map(until_due);
@@ -46,17 +54,18 @@ impl Service for TransactionCheck {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            let arrived = self.0.transactions.arrived.notified();
+            let arrived = self.shared.transactions.arrived.notified();
             match self.rest() {
                 Some(Duration::ZERO) => {}
                 Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
                 None => arrived.await,
             }
+            self.pace.due().await;
         })
     }
 
     fn round(&self) -> Work<'_> {
-        let (shared, runtime) = (self.0.clone(), Handle::current());
+        let (shared, runtime) = (self.shared.clone(), Handle::current());
         Box::pin(aside(move || round(&shared, shared.store.now_ms(), &runtime)))
     }
 }
@@ -67,7 +76,6 @@ pub(crate) fn round(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handl
         error!(%error, "open transactions cannot be read, trying again");
         Some(at_ms.saturating_add(RETRY_MS))
     });
-    let due_at_ms = due_at_ms.map(|due_at_ms| due_at_ms.max(at_ms.saturating_add(SHORTEST_WAIT_MS)));
     shared.transactions.state.lock().due_at_ms = due_at_ms;
     shared.transactions.settle(shared);
 }

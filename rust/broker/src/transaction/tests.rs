@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_model::{TopicConfig, sys_flag};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
@@ -92,6 +93,14 @@ async fn at(shared: &TestShared, at_ms: i64) -> Option<i64> {
 
 fn count(shared: &TestShared, topic: &str, queue_id: u32) -> u64 {
     shared.store.queue_bounds(topic, queue_id).max.get()
+}
+
+/// Destroys the magic code of the first entry's record of a queue.
+fn damage(shared: &TestShared, topic: &str) {
+    let at = shared.store.entries(topic, 0, QueueOffset::ZERO, 1).unwrap()[0].physical_offset.get();
+    let path = shared.store.config().commit_log_dir().join(format!("{:020}", 0));
+    let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
+    file.write_all_at(at + 4, &[0; 4]).unwrap();
 }
 
 /// What a start of the broker finds.
@@ -317,7 +326,7 @@ async fn a_half_message_without_a_producer_waits_and_one_that_was_asked_for_too_
     let waiting = prepare(&shared, "").await;
     let asked = prepare(&shared, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
     let first_ms = waiting.stored_at_ms + 6_000;
-    assert_eq!(at(&shared, first_ms - 1).await, Some(first_ms + 19), "not before its time");
+    assert_eq!(at(&shared, first_ms - 1).await, Some(first_ms), "not before its time");
     assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 0);
     let later_ms = asked.stored_at_ms + 6_000;
     let next_ms = at(&shared, later_ms).await.unwrap();
@@ -329,6 +338,24 @@ async fn a_half_message_without_a_producer_waits_and_one_that_was_asked_for_too_
     }
     assert_eq!(shared.transactions.claim(waiting.queue_offset), Claim::Taken, "nobody could be asked");
     assert_eq!((shared.transactions.checked(), shared.transactions.ended(End::GivenUp)), (0, 1));
+}
+
+#[tokio::test]
+async fn what_is_damaged_keeps_back_neither_other_transactions_nor_a_start() {
+    let shared = open().await;
+    let damaged = prepare(&shared, "").await;
+    let ended = prepare(&shared, "").await;
+    let asked = prepare(&shared, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
+    end(&shared, ended, ROLLBACK).await.unwrap();
+    damage(&shared, system::HALF_TOPIC);
+    damage(&shared, system::OP_HALF_TOPIC);
+    at(&shared, asked.stored_at_ms + 6_000).await;
+    assert_eq!(shared.transactions.claim(damaged.queue_offset), Claim::Over(Some(End::Lost)));
+    assert_eq!(shared.transactions.claim(asked.queue_offset), Claim::Over(Some(End::GivenUp)));
+    assert_eq!(shared.transactions.ended(End::Lost), 1);
+    let again = reopen(&shared);
+    assert_eq!(again.claim(ended.queue_offset), Claim::Taken, "its mark is gone: its producer is asked");
+    assert_eq!(again.claim(damaged.queue_offset), Claim::Over(None));
 }
 
 #[tokio::test]

@@ -363,7 +363,7 @@ impl Kind for Folders {
 
 impl Holds<Vec<PathBuf>> for Folders {
     fn parse(&self, text: &str) -> Result<Vec<PathBuf>, Wanted> {
-        let paths = text.split(',').map(str::trim).filter(|path| !path.is_empty());
+        let paths = text.split([',', ';']).map(str::trim).filter(|path| !path.is_empty());
         let paths: Vec<_> = paths.map(PathBuf::from).collect();
         // A text of commas alone is a mistake; nothing at all may be meant.
         if paths.len() < self.least || paths.is_empty() && !text.is_empty() {

@@ -64,6 +64,16 @@ fn all_settings_that_cannot_be_used_are_named_at_once() {
 }
 
 #[test]
+fn folders_of_a_toml_list_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("server.toml");
+    RealDisk.replace(&path, b"readOnlyCommitLogStorePaths = ['/a/log', '/b/log']").unwrap();
+    let sources = Sources { file: Some(path), environment: Vec::new(), settings: Vec::new() };
+    let config = ServerConfig::load(&sources).unwrap();
+    assert_eq!(config.broker.store.read_only_commit_log_dirs, ["/a/log", "/b/log"].map(PathBuf::from));
+}
+
+#[test]
 fn an_unknown_key_names_the_nearest() {
     let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
     assert_eq!(error.hint().unwrap(), "write flushDiskType, or leave the key out");
