@@ -1,5 +1,6 @@
 """`verify` and `repair` of a store in which messages wait."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 import rocketpy
 from rocketpy import Decision, store
 from rocketpy.testing import fresh_name
+
+UNIT_BYTES = 52
+"""A unit of the log of timers."""
 
 
 @pytest.fixture
@@ -38,18 +42,22 @@ def test_what_waits_is_counted(waiting_store):
     assert report.waiting == store.WaitingCounts(delayed=2, timers=3, half_messages=1)
 
 
-def test_wheel_and_log_of_timers_are_compared_and_made_anew(waiting_store, rocketpy_server_factory):
+def test_wheel_and_log_of_timers_are_compared_and_made_anew(waiting_store, rocketpy_server_factory, tmp_path):
     log, wheel = waiting_store / "timerlog" / f"{0:020}", waiting_store / "timerwheel"
-    sound = {log: log.read_bytes(), wheel: wheel.read_bytes()}
-    second_unit = 52
-    for path, damaged in (
-        (log, sound[log][:second_unit] + bytes(len(sound[log]) - second_unit)),
-        (wheel, bytes(len(sound[wheel]))),
-        (wheel, b"short"),
-    ):
-        path.write_bytes(damaged)
+    sizes = {path: path.stat().st_size for path in (log, wheel)}
+    with log.open("r+b") as file:
+        second_at = UNIT_BYTES
+        second = os.pread(file.fileno(), UNIT_BYTES, second_at)
+        os.pwrite(file.fileno(), bytes(UNIT_BYTES), second_at)
         assert set(kinds(waiting_store)) == {"timers_differ"}
-        path.write_bytes(sound[path])
+        os.pwrite(file.fileno(), second, second_at)
+    assert kinds(waiting_store) == []
+    aside = wheel.rename(tmp_path / "wheel")
+    for size in (sizes[wheel], 5):
+        with wheel.open("wb") as file:
+            file.truncate(size)
+        assert kinds(waiting_store) == ["timers_differ"]
+    aside.rename(wheel)
     assert kinds(waiting_store) == []
     wheel.write_bytes(b"short")
     done = store.repair(waiting_store, apply=True)
@@ -60,7 +68,7 @@ def test_wheel_and_log_of_timers_are_compared_and_made_anew(waiting_store, rocke
     report = store.verify(waiting_store)
     assert report.is_sound, report.problems
     assert report.waiting.timers == 3
-    assert log.stat().st_size == len(sound[log])
+    assert {path: path.stat().st_size for path in (log, wheel)} == sizes
 
 
 def test_progress_that_cannot_be_is_named_with_its_file(waiting_store):

@@ -91,8 +91,7 @@ fn deliver<D: Disk>(
         let Some(due) = state.soon.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
             return Ok(false);
         };
-        let held_from_ms = || state.untaken.first_slot_ms();
-        if due.unit.flags & TimerUnit::ROLL == 0 && held_from_ms().is_some_and(|ms| ms <= due.unit.slot_ms) {
+        if due.unit.flags & TimerUnit::ROLL == 0 && state.untaken.holds(due.unit.slot_ms) {
             return Ok(false); // it may be recalled
         }
         deliver_one(shared, state, &due, at_ms, runtime)?;

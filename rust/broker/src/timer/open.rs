@@ -54,10 +54,8 @@ impl<D: Disk> Timers<D> {
         soon.begin(read_ms, files.last_of(read_ms).map_err(StoreError::Env)?);
         info!(waiting = kept.count(), next = %next, end = %bounds.max, "timers are open");
         let untaken = Arc::new(Untaken::default());
-        if next < bounds.max
-            && let Some(last) = bounds.max.checked_sub(QueueOffset(1))
-        {
-            untaken.add(QueueOffset(last), read_ms); // any of them may be a recall
+        if next < bounds.max {
+            untaken.add(QueueOffset(bounds.max.get() - 1), read_ms); // any up to the last may be a recall
         }
         let state = State {
             files,

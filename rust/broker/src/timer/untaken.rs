@@ -45,6 +45,11 @@ impl Untaken {
         !std::mem::take(&mut *self.0.lock()).by_offset.is_empty()
     }
 
+    /// Whether nothing of a slot may be delivered.
+    pub(super) fn holds(&self, slot_ms: i64) -> bool {
+        self.first_slot_ms().is_some_and(|first_ms| first_ms <= slot_ms)
+    }
+
     /// The first slot of which nothing may be delivered.
     pub(super) fn first_slot_ms(&self) -> Option<i64> {
         self.0.lock().counts.keys().next().copied()

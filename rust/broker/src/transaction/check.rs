@@ -122,7 +122,11 @@ fn look(
     }
     let bytes = match shared.store.record_at(entry.physical_offset) {
         Err(error @ StoreError::Env(_)) => return Err(error),
-        read => read.ok().flatten(),
+        Err(error) => {
+            error!(%error, "a half message is damaged");
+            None
+        }
+        Ok(bytes) => bytes,
     };
     let Some(record) = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok()) else {
         lose(shared, half, half + 1);

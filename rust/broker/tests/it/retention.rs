@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rocketpy_broker::{DeleteHours, FlushMode, RetentionConfig, topic_retention};
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk, now_ms};
-use rocketpy_model::sys_flag::pull as flag;
+use rocketpy_model::sys_flag::{self, pull as flag};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
@@ -17,6 +17,7 @@ use rocketpy_protocol::record::records;
 
 use crate::state::runtime_value;
 use crate::support::{Fixture, Pull, Send, TIMEOUT, create_topic_with, wait_until};
+use crate::transactions::{end, prepare};
 
 /// Rounds that follow each other at once, and no hour for old files.
 fn busy() -> RetentionConfig {
@@ -65,6 +66,9 @@ async fn a_waiting_message_that_goes_with_its_file_is_counted() {
         let send = Send { properties, ..Send::new("orders", "x") };
         assert_eq!(fixture.send(send).await.code, 0);
     }
+    // It lies behind the open one, and is over: it is not lost.
+    let ended = prepare(&fixture, "ended").await;
+    assert_eq!(fixture.call(end(ended, sys_flag::TRANSACTION_ROLLBACK, false)).await.code, 0);
     wait_until("it is in the wheel", async || runtime_value(&fixture, "timersWaiting").await == "1").await;
     let body = "x".repeat(4000);
     for _ in 0..100 {

@@ -49,7 +49,7 @@ async fn producer(fixture: &Fixture) -> (Client, mpsc::UnboundedReceiver<Command
 }
 
 /// Sends a half message; returns where it lies: in the half queue, and in the log.
-async fn prepare(fixture: &Fixture, body: &str) -> (i64, i64) {
+pub(crate) async fn prepare(fixture: &Fixture, body: &str) -> (i64, i64) {
     let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}{GROUP}\u{2}UNIQ_KEY\u{1}{body}\u{2}");
     let answer =
         fixture.send(Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", body) }).await;
@@ -60,7 +60,8 @@ async fn prepare(fixture: &Fixture, body: &str) -> (i64, i64) {
     (header.queue_offset, place.physical_offset.to_wire())
 }
 
-fn end((queue_offset, physical_offset): (i64, i64), state: i32, is_answer: bool) -> Command {
+/// The end of a half message.
+pub(crate) fn end((queue_offset, physical_offset): (i64, i64), state: i32, is_answer: bool) -> Command {
     let header = EndTransactionRequestHeader {
         topic: Some("orders"),
         producer_group: GROUP,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, EnvError};
-use rocketpy_model::{property, system};
+use rocketpy_model::{QueueOffset, property, system};
 use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper};
 use rocketpy_protocol::json;
 use rocketpy_protocol::record::{RecordView, marked_halves};
@@ -90,16 +90,21 @@ impl Waiting {
             return Ok(());
         }
         let topics = vec![system::OP_HALF_TOPIC.to_owned()];
-        let mut marks =
-            Selected::new(reader, Selection { topics, skips_damage: true, ..Selection::default() })?;
-        let note = |view: &RecordView<'_>| {
+        let queue_from = Some(QueueOffset(self.marks_from));
+        let selection = Selection { topics, queue_from, skips_damage: true, ..Selection::default() };
+        let mut marks = Selected::new(reader, selection)?;
+        let mut note = |view: &RecordView<'_>| {
             self.over
                 .extend(marked_halves(view).map(|half| half.get()).filter(|half| *half >= self.halves_from));
             Ok::<_, ToolError>(())
         };
-        let mut note = note;
         while marks.step(&mut note)? {}
         Ok(())
+    }
+
+    /// How far the timers are; `None` where no file says so.
+    pub(super) fn timers(&self) -> Option<&TimerCheckpoint> {
+        Some(&self.timers).filter(|timers| **timers != TimerCheckpoint::default())
     }
 
     /// Each file of progress with topic, queue id and the queue offset that it names.

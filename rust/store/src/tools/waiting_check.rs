@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, EnvError};
-use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper};
 use rocketpy_protocol::record::{RecordView, marked_halves};
 
@@ -12,9 +12,7 @@ use super::ToolError;
 use super::report::{Problem, ProblemKind, VerifyReport};
 use super::waiting::{CONSUMER_OFFSETS, DELAY_OFFSETS, Waiting, config_path, parse_config, read_bytes};
 use crate::reader::{ReadError, StoreReader};
-use crate::timer::{
-    HeldUnits, TimerCheckpoint, Wish, checkpoint_path, difference_of_wheel, held_units, read_checkpoint,
-};
+use crate::timer::{HeldUnits, TimerCheckpoint, checkpoint_path, difference_of_wheel, held_units};
 
 /// The topics whose queues the progress names.
 const TOPICS: [&str; 4] =
@@ -26,16 +24,23 @@ pub(super) struct WaitingCheck {
     waiting: Option<Waiting>,
     /// Behind the last record of each queue.
     ends: BTreeMap<(&'static str, u32), i64>,
-    /// The greatest half message that a mark names, and the number of the mark.
-    last_marked: Option<(i64, Problem)>,
+    /// The greatest half message that a mark names, and that mark.
+    last_marked: Option<(QueueOffset, Mark)>,
     units: Option<Units>,
+}
+
+/// Where a mark of a transaction lies.
+#[derive(Clone, Copy)]
+struct Mark {
+    queue_id: u32,
+    queue_offset: QueueOffset,
+    physical_offset: PhysicalOffset,
 }
 
 /// Units of the log of timers, beside the records of the timer topic.
 struct Units {
     held: HeldUnits,
     taken_before: i64,
-    read_ms: i64,
     /// The next unit.
     next: usize,
     waiting: u64,
@@ -62,10 +67,9 @@ impl WaitingCheck {
             Err(ToolError::BadProgress { .. }) => None,
             Err(error) => return Err(error),
         };
-        let checkpoint = read_checkpoint(&*reader.disk, &reader.root)?.filter(|_| !is_live);
-        let units = match checkpoint {
-            Some(checkpoint) => Units::open(reader, &checkpoint, is_closed)?,
-            None => None,
+        let units = match waiting.as_ref().and_then(Waiting::timers) {
+            Some(timers) if !is_live => Units::open(reader, timers, is_closed)?,
+            _ => None,
         };
         Ok(Self { waiting, ends: BTreeMap::new(), last_marked: None, units })
     }
@@ -78,27 +82,25 @@ impl WaitingCheck {
         if topic == system::OP_HALF_TOPIC {
             return self.check_mark(queues_dir, view, report);
         }
-        if self.waiting.as_ref().is_some_and(|waiting| waiting.destination(view).is_some()) {
+        let waits = self.waiting.as_ref().is_some_and(|waiting| waiting.destination(view).is_some());
+        if waits {
             report.waiting.add(view);
         }
         if let Some(units) = self.units.as_mut().filter(|_| topic == system::TIMER_TOPIC) {
-            units.check(view, report.log_start);
+            units.check(view, waits, report.log_start);
         }
     }
 
     fn check_mark(&mut self, queues_dir: &Path, view: &RecordView<'_>, report: &mut VerifyReport) {
-        let problem = || {
-            let path = queues_dir.join(view.topic).join(view.queue_id.to_string());
-            let expected = "numbers of half messages";
-            let found = format!("tag {:?}, {} bytes", view.tag().unwrap_or_default(), view.body.len());
-            Problem::new(ProblemKind::BadMark, path, 0, found, expected)
-                .of_queue(view.topic, view.queue_id, view.queue_offset)
-                .in_log(view.physical_offset)
-        };
-        match marked_halves(view).map(|half| half.to_wire()).max() {
-            None => report.note(problem()),
-            Some(half) if self.last_marked.as_ref().is_none_or(|(last, _)| half > *last) => {
-                self.last_marked = Some((half, problem()));
+        let RecordView { queue_id, queue_offset, physical_offset, .. } = *view;
+        let mark = Mark { queue_id, queue_offset, physical_offset };
+        match marked_halves(view).max() {
+            None => {
+                let found = format!("tag {:?}, {} bytes", view.tag().unwrap_or_default(), view.body.len());
+                report.note(mark.problem(queues_dir, found, "numbers of half messages".to_owned()));
+            }
+            Some(half) if self.last_marked.is_none_or(|(last, _)| half > last) => {
+                self.last_marked = Some((half, mark));
             }
             Some(_) => {}
         }
@@ -135,14 +137,23 @@ impl WaitingCheck {
             }
         }
         let half_end = end_of(system::HALF_TOPIC, 0);
-        if let Some((half, problem)) = self.last_marked.take().filter(|(half, _)| *half >= half_end) {
+        if let Some((half, mark)) = self.last_marked.filter(|(half, _)| half.to_wire() >= half_end) {
             let found = format!("half message {half}");
-            report.note(Problem { found, expected: format!("one before {half_end}"), ..problem });
+            report.note(mark.problem(&reader.queues_dir(), found, format!("one before {half_end}")));
         }
         if let Some(units) = self.units.take() {
             units.finish(report);
         }
         Ok(())
+    }
+}
+
+impl Mark {
+    fn problem(self, queues_dir: &Path, found: String, expected: String) -> Problem {
+        let path = queues_dir.join(system::OP_HALF_TOPIC).join(self.queue_id.to_string());
+        Problem::new(ProblemKind::BadMark, path, 0, found, expected)
+            .of_queue(system::OP_HALF_TOPIC, self.queue_id, self.queue_offset)
+            .in_log(self.physical_offset)
     }
 }
 
@@ -181,20 +192,11 @@ impl Units {
         let Some(held) = held_units(disk, root, read_ms)? else { return Ok(None) };
         // A wheel is not flushed: only a stop leaves one that is whole.
         let wheel = if is_closed { difference_of_wheel(disk, root, &held)? } else { None };
-        Ok(Some(Self {
-            held,
-            taken_before,
-            read_ms,
-            next: 0,
-            waiting: 0,
-            without_unit: 0,
-            astray: None,
-            wheel,
-        }))
+        Ok(Some(Self { held, taken_before, next: 0, waiting: 0, without_unit: 0, astray: None, wheel }))
     }
 
     /// Compares a record of the timer topic. What is not taken yet may have a unit.
-    fn check(&mut self, view: &RecordView<'_>, log_start: PhysicalOffset) {
+    fn check(&mut self, view: &RecordView<'_>, waits: bool, log_start: PhysicalOffset) {
         if view.queue_offset.to_wire() >= self.taken_before {
             return;
         }
@@ -208,7 +210,6 @@ impl Units {
                 self.astray.get_or_insert(*unit_at);
             }
         }
-        let waits = Wish::of(view).is_some_and(|wish| wish.place(view.stored_at_ms).0 >= self.read_ms);
         self.waiting += u64::from(waits);
         self.without_unit += u64::from(waits && !is_right);
     }
