@@ -6,6 +6,7 @@
 //! docs/reference/protocol.md 5.4.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Instant;
@@ -147,6 +148,18 @@ struct State<W> {
     by_dispatch: BTreeSet<(PhysicalOffset, HeldId)>,
     by_connection: HashMap<u64, BTreeSet<HeldId>>,
     by_deadline: BTreeSet<(Instant, HeldId)>,
+    tell: TellAwaited,
+}
+
+/// Called when the first request begins to wait for messages of a queue, and when no request waits for them any more.
+struct TellAwaited(Box<Tell>);
+
+type Tell = dyn Fn(&QueueKey, bool) + Send + Sync;
+
+impl fmt::Debug for TellAwaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TellAwaited")
+    }
 }
 
 /// A request, and its memory in the budget of all peers.
@@ -167,6 +180,12 @@ struct Usage {
 impl<W: Waiter> HeldRequests<W> {
     pub(crate) fn new(limits: HeldLimits) -> Self {
         Self { state: HeldState::new(State::default()), limits, sooner: Notify::new() }
+    }
+
+    /// Tells which queues have messages that are waited for, under the lock: `tell` calls nothing of this.
+    pub(crate) fn telling(self, tell: impl Fn(&QueueKey, bool) + Send + Sync + 'static) -> Self {
+        self.state.with(|state| state.tell = TellAwaited(Box::new(tell)));
+        self
     }
 
     /// How many wait for messages.
@@ -341,6 +360,7 @@ impl<W> Default for State<W> {
             by_dispatch: BTreeSet::new(),
             by_connection: HashMap::new(),
             by_deadline: BTreeSet::new(),
+            tell: TellAwaited(Box::new(|_, _| ())),
         }
     }
 }
@@ -373,7 +393,12 @@ impl<W: Waiter> State<W> {
             WaitsFor::Message(awaited) => {
                 let QueueKey { topic, queue_id } = awaited.queue;
                 let queues = self.by_topic.entry(topic.clone()).or_default();
-                queues.entry(*queue_id).or_default().insert(id, &awaited);
+                let held = queues.entry(*queue_id).or_default();
+                let is_first = held.is_empty();
+                held.insert(id, &awaited);
+                if is_first {
+                    self.tell.0(awaited.queue, true);
+                }
             }
             WaitsFor::Dispatch(end) => {
                 self.by_dispatch.insert((end, id));
@@ -411,6 +436,7 @@ impl<W: Waiter> State<W> {
         held.remove(id, awaited);
         if held.is_empty() {
             queues.remove(queue_id);
+            self.tell.0(awaited.queue, false);
         }
         if queues.is_empty() {
             self.by_topic.remove(topic);

@@ -142,6 +142,11 @@ impl<D: Disk> Shared<D> {
         let timers = Timers::open(&store)?;
         let transactions = Transactions::open(&store, &offsets)?;
         let started_at_ms = now_ms();
+        let limits = HeldLimits { requests: config.max_held_pulls, bytes: config.max_held_bytes };
+        let of_queue = Arc::clone(&store);
+        let held = HeldRequests::new(limits).telling(move |queue, is_awaited| {
+            of_queue.set_awaited(&queue.topic, queue.queue_id, is_awaited);
+        });
         let shared = Self {
             store,
             topics,
@@ -149,10 +154,7 @@ impl<D: Disk> Shared<D> {
             offsets,
             clients: ClientTable::default(),
             queue_locks,
-            held: HeldRequests::new(HeldLimits {
-                requests: config.max_held_pulls,
-                bytes: config.max_held_bytes,
-            }),
+            held,
             held_sends: HeldSends::default(),
             delays,
             timers,

@@ -192,7 +192,7 @@ impl<D: Disk> Keeper<D> {
         }
         self.derived.write_waiting().map_err(|error| {
             self.admission.set_queue_fault(Some(error.clone().into()));
-            self.dispatcher.wake(); // it tries again, and takes the fault back
+            self.dispatcher.hurry(); // it tries again, and takes the fault back
             error.into()
         })
     }

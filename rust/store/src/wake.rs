@@ -14,6 +14,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(crate) struct Wake {
     asleep: AtomicBool,
+    /// Somebody waits for what the thread does next.
+    hurried: AtomicBool,
     /// The thread is to end.
     stopped: AtomicBool,
     called: Mutex<bool>,
@@ -29,6 +31,23 @@ impl Wake {
             *self.called() = true;
             self.bell.notify_one();
         }
+    }
+
+    /// Wakes the sleeper, if it sleeps; else its next [`Wake::sleep_unless_hurried`] returns at once. What was stored before the call is
+    /// visible to its next check for work.
+    pub(crate) fn hurry(&self) {
+        self.hurried.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Forgets calls of [`Wake::hurry`]: work is about to be done. Returns whether there were any.
+    pub(crate) fn forget_hurry(&self) -> bool {
+        self.hurried.swap(false, Ordering::AcqRel)
+    }
+
+    /// [`Wake::sleep`], and returns at once after a call of [`Wake::hurry`].
+    pub(crate) fn sleep_unless_hurried(&self, at_most: Duration, ready: impl FnOnce() -> bool) {
+        self.sleep(at_most, || self.hurried.load(Ordering::Acquire) || ready());
     }
 
     /// Tells the thread to end, and wakes it.

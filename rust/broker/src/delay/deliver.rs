@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::shared::Shared;
 
 /// Most messages of a level in one turn; then the others get theirs.
-const TURN: usize = 64;
+const TURN: usize = 512;
 /// Pause after a message could not be stored for now.
 const RETRY_MS: i64 = 1000;
 

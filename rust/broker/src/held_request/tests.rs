@@ -145,6 +145,26 @@ async fn a_message_looks_only_at_the_requests_that_it_wakes() {
 }
 
 #[tokio::test]
+async fn it_is_told_which_queues_are_waited_for() {
+    let mut fixture = Fixture::start().await;
+    let told = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let notes = Arc::clone(&told);
+    let requests = HeldRequests::new(ANY_NUMBER)
+        .telling(move |queue, is_awaited| notes.lock().push((queue.queue_id, is_awaited)));
+    for offset in [0, 1] {
+        hold(&requests, fixture.held(Test { offset, ..Test::default() }).await);
+    }
+    assert_eq!(*told.lock(), [(0, true)]);
+    assert_eq!(woken(&requests, &[arrival(0, 7)]), [0]);
+    assert_eq!(*told.lock(), [(0, true)], "one still waits");
+    assert_eq!(requests.all().len(), 1);
+    assert_eq!(*told.lock(), [(0, true), (0, false)]);
+    let over = requests.hold(fixture.held(Test::default()).await, |_| true).unwrap();
+    assert!(over.is_some());
+    assert_eq!(told.lock()[2..], [(0, true), (0, false)]);
+}
+
+#[tokio::test]
 async fn a_message_whose_tag_stands_elsewhere_wakes_every_filter() {
     let mut fixture = Fixture::start().await;
     let requests = HeldRequests::new(ANY_NUMBER);

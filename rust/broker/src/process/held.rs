@@ -57,6 +57,7 @@ pub(super) fn answer_once_dispatched(
     if shared.store.dispatched_offset() >= end {
         return answer(function, shared, request, reply);
     }
+    shared.store.hurry_dispatch();
     let request = without_body(request);
     hold(shared, Waiting::Question(Question { request, function, end }), reply, DISPATCH_PATIENCE);
 }

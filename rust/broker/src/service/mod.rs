@@ -156,7 +156,7 @@ async fn end(all: BTreeMap<String, Running>, within: Duration) {
 
 /// Shortest time between two rounds that deliver messages: what is due or arrives within it shares a round, which costs about as much for
 /// one message as for many.
-pub(crate) const MESSAGES_PACE: Duration = Duration::from_millis(2);
+pub(crate) const MESSAGES_PACE: Duration = Duration::from_millis(5);
 
 /// When the next round of a service is due that comes at intervals.
 #[derive(Debug)]

@@ -61,10 +61,11 @@ struct Scenario {
     bugs: &'static [Bug],
 }
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 10] = [
     Scenario { name: "group commit", run: flush::group_commit, bugs: &[Bug::NextFlushNotRung] },
     Scenario { name: "room", run: flush::room, bugs: &[] },
     Scenario { name: "wake-up", run: sleep::wake_up, bugs: &[Bug::SleepNotedLate] },
+    Scenario { name: "hurry", run: sleep::hurry, bugs: &[Bug::SleepNotedLate] },
     Scenario { name: "stop", run: sleep::stop, bugs: &[] },
     Scenario { name: "next log file", run: allocator::next_file, bugs: &[Bug::FileWantedTwice] },
     Scenario { name: "stop of the allocator", run: allocator::stop, bugs: &[] },

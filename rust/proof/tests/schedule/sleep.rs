@@ -30,6 +30,27 @@ pub(crate) fn wake_up() {
     join(others);
 }
 
+/// A thread that rests between its rounds of work, unless somebody waits for the next one.
+pub(crate) fn hurry() {
+    let (wake, work) = (Arc::new(Wake::default()), Arc::new(AtomicU64::new(0)));
+    let others = (0..OTHERS).map(|_| {
+        let (wake, work) = (Arc::clone(&wake), Arc::clone(&work));
+        thread::spawn(move || {
+            work.fetch_add(1, Ordering::SeqCst);
+            wake.hurry();
+        })
+    });
+    let others: Vec<_> = others.collect();
+    loop {
+        wake.forget_hurry();
+        if work.load(Ordering::SeqCst) == OTHERS {
+            break;
+        }
+        wake.sleep_unless_hurried(EVER, || false);
+    }
+    join(others);
+}
+
 /// A thread that sleeps until it is stopped, while others wake it.
 pub(crate) fn stop() {
     let wake = Arc::new(Wake::default());

@@ -4,6 +4,7 @@ mod encoded;
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use encoded::{Encoded, Place};
 use rocketpy_env::Disk;
@@ -162,9 +163,15 @@ impl<D: Disk> Appender<D> {
         loop {
             let placed = self.derived.queues().with(record.topic, record.queue_id, |queue| {
                 let mut writer = self.log.write();
-                (!queue.is_deleted()).then(|| self.place_in(&mut writer, queue, counted, record, encoded))
+                if queue.is_deleted() {
+                    return None;
+                }
+                let placed = self.place_in(&mut writer, queue, counted, record, encoded);
+                drop(writer);
+                fence(Ordering::SeqCst); // pairs with `Queue::set_awaited`
+                Some((placed, queue.is_awaited()))
             });
-            let Some(placed) = placed? else { continue }; // the topic was deleted and may be created again
+            let Some((placed, is_awaited)) = placed? else { continue }; // the topic was deleted and may be created again
             let placed = placed.inspect_err(|error| {
                 if matches!(error, AppendError::Poisoned { .. }) {
                     self.admission.tell_poisoned(); // without the writer lock: listeners are called
@@ -174,7 +181,9 @@ impl<D: Disk> Appender<D> {
                 self.listeners.waiting(|| self.allocator.wait_for_file())?;
                 continue;
             };
-            if wakes {
+            if is_awaited && self.log.config().flush == FlushMode::Async {
+                self.dispatch_wake.hurry();
+            } else if wakes {
                 self.dispatch_wake.wake();
             }
             self.allocator.look_ahead(encoded.end());
@@ -204,7 +213,7 @@ impl<D: Disk> Appender<D> {
     }
 
     fn wait_behind(&self, limit_bytes: u64) -> Result<(), AppendError> {
-        self.dispatch_wake.wake();
+        self.dispatch_wake.hurry();
         // What refuses appends is told by the next check of the admission.
         let is_over = || self.undispatched_bytes() <= limit_bytes || self.admission.check().is_err();
         if self.backlog.wait(self.log.config().busy_timeout, is_over) {

@@ -33,8 +33,10 @@ use crate::wake::Wake;
 const ROUND_RECORDS: usize = 8192;
 /// A round with this many keys takes no more records.
 const ROUND_KEYS: usize = 65_536;
-/// Pause after work, before dispatch asks to be woken: under load one wake-up serves many appends.
-const PAUSE_AFTER_WORK: Duration = Duration::from_micros(50);
+/// Time between two rounds while records come for which nobody waits: one round serves many appends.
+const TICK: Duration = Duration::from_millis(2);
+/// With so many bytes appended meanwhile, the next round begins without a pause.
+const BUSY_BYTES: u64 = 1 << 20;
 /// Up to this many bytes the flush thread itself dispatches what it made durable.
 const INLINE_DISPATCH_BYTES: u64 = 128 << 10;
 /// Longest sleep under synchronous flush. The flush thread wakes dispatch for what it leaves; this interval finds what
@@ -120,9 +122,9 @@ impl<D: Disk> Dispatcher<D> {
         Paused(self.state.lock())
     }
 
-    /// Lets the dispatch thread check for work.
-    pub(crate) fn wake(&self) {
-        self.wake.wake();
+    /// Lets the dispatch thread check for work at once.
+    pub(crate) fn hurry(&self) {
+        self.wake.hurry();
     }
 
     /// Lets the dispatch thread end.
@@ -134,13 +136,14 @@ impl<D: Disk> Dispatcher<D> {
     /// The loop of the dispatch thread.
     pub(crate) fn run(&self) {
         loop {
+            self.wake.forget_hurry(); // before the round looks for records
             let worked = self.round();
             if self.wake.is_stopped() {
                 return;
             }
             let rested = match worked {
                 Ok(true) => {
-                    std::thread::sleep(PAUSE_AFTER_WORK);
+                    self.wake.sleep_unless_hurried(TICK, || self.undispatched_bytes() >= BUSY_BYTES);
                     Ok(())
                 }
                 Ok(false) => self.wait_for_work(),
@@ -211,7 +214,7 @@ impl<D: Disk> Dispatcher<D> {
             let _ = self.run_round(&mut state); // the dispatch thread finds the error as well
         }
         if self.undispatched_bytes() > 0 {
-            self.wake.wake();
+            self.wake.hurry();
         }
     }
 
@@ -261,6 +264,25 @@ mod tests {
         assert_eq!((queue.max().get(), store.dispatcher.dispatched()), (3, store.log.end()));
         assert_eq!(store.dispatcher.pause().progress().entries, 3);
         assert!(store.call.is_called());
+    }
+
+    #[test]
+    fn an_append_hurries_dispatch_when_somebody_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = alone::pipeline(dir.path(), FlushMode::Async);
+        let append = || store.appender.append(&alone::record(b"hello")).unwrap();
+        let is_hurried = || store.dispatcher.wake.forget_hurry();
+        append();
+        assert!(!is_hurried(), "nobody waits");
+        let queue = store.derived.queues().get("t", 0).unwrap();
+        assert!(queue.set_awaited(true), "a record is on its way");
+        assert!(store.dispatcher.round().unwrap());
+        assert!(!queue.set_awaited(true), "what is readable is not waited for");
+        append();
+        assert!(is_hurried());
+        queue.set_awaited(false);
+        append();
+        assert!(!is_hurried());
     }
 
     #[test]

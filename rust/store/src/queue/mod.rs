@@ -9,7 +9,7 @@ pub(crate) mod table;
 pub(crate) mod tail;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 use rocketpy_model::{AtomicPhysicalOffset, AtomicQueueOffset, PhysicalOffset, QueueOffset};
@@ -38,6 +38,8 @@ pub(crate) struct Queue {
     max: AtomicQueueOffset,
     /// Set when the topic was deleted: records on their way get no entry.
     deleted: AtomicBool,
+    /// Somebody waits for the next record: it is dispatched at once.
+    awaited: AtomicBool,
     /// What was written since the last flush.
     dirty: Mutex<Dirty>,
     /// What was dispatched and is not written yet.
@@ -66,6 +68,7 @@ impl Queue {
             min: AtomicQueueOffset::new(bounds.min),
             max: AtomicQueueOffset::new(bounds.max),
             deleted: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
             dirty: Mutex::default(),
             tail: Mutex::default(),
         }
@@ -134,6 +137,20 @@ impl Queue {
 
     pub(crate) fn mark_deleted(&self) {
         self.deleted.store(true, Ordering::Release);
+    }
+
+    /// Whether somebody waits for the next record. The caller has published one, and orders the two by a fence.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether somebody waits for the next record. Returns whether records are on their way already.
+    pub(crate) fn set_awaited(&self, is_awaited: bool) -> bool {
+        self.awaited.store(is_awaited, Ordering::Relaxed);
+        // Either the append of a record sees the note, or this sees the record.
+        fence(Ordering::SeqCst);
+        self.next() > self.max()
     }
 
     /// Notes that a file was written. Says whether the queue was clean before.

@@ -209,6 +209,11 @@ impl<D: Disk> Reads<D> {
         self.derived.queues().get(topic, queue_id).map_or(NO_BOUNDS, |queue| queue.bounds())
     }
 
+    /// Notes whether somebody waits for the next record of a queue. Returns whether records of it are on their way.
+    pub(crate) fn set_awaited(&self, topic: &str, queue_id: u32, is_awaited: bool) -> bool {
+        self.derived.queues().get(topic, queue_id).is_some_and(|queue| queue.set_awaited(is_awaited))
+    }
+
     pub(crate) fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
         self.derived.queues().get(topic, queue_id).map_or(QueueOffset::ZERO, |queue| queue.next())
     }

@@ -263,6 +263,18 @@ impl<D: Disk> Store<D> {
         self.core.reads.queue_bounds(topic, queue_id)
     }
 
+    /// Notes whether somebody waits for the next record of a queue. Such records are dispatched at once, others within 2 ms.
+    pub fn set_awaited(&self, topic: &str, queue_id: u32, is_awaited: bool) {
+        if self.core.reads.set_awaited(topic, queue_id, is_awaited) {
+            self.hurry_dispatch();
+        }
+    }
+
+    /// Has everything dispatched at once that readers may see.
+    pub fn hurry_dispatch(&self) {
+        self.core.dispatcher.hurry();
+    }
+
     /// Queue offset that the next record gets: no less than the end of [`Store::queue_bounds`], which dispatch moves.
     pub fn next_queue_offset(&self, topic: &str, queue_id: u32) -> QueueOffset {
         self.core.reads.next_queue_offset(topic, queue_id)
