@@ -35,6 +35,7 @@ pub mod timer;
 pub mod tools;
 mod wake;
 
+pub use append::Gather;
 #[cfg(feature = "mark-page")]
 pub use checkpoint::mark_page;
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};

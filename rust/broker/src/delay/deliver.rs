@@ -26,6 +26,7 @@ const RETRY_MS: i64 = 1000;
 /// Returns when the next message is due, 0 where there may be more by now, `None` where nothing waits.
 pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> Option<i64> {
     let delays = &shared.delays;
+    let _gather = shared.store.gather();
     let mut state = delays.state.lock();
     for level in 0..LEVELS as usize {
         if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms) {

@@ -85,6 +85,7 @@ fn deliver<D: Disk>(
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<bool, Refusal> {
+    let _gather = shared.store.gather();
     state.untaken.taken(state.next); // what was taken before it was added
     let early_ms = if planted::has(Bug::TimerTooEarly) { 500 } else { 0 };
     for _ in 0..TURN {

@@ -1,12 +1,14 @@
 //! Gives records their place in the log.
 
 mod encoded;
+mod gather;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use encoded::{Encoded, Place};
+pub use gather::Gather;
 use rocketpy_env::Disk;
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
@@ -181,10 +183,13 @@ impl<D: Disk> Appender<D> {
                 self.listeners.waiting(|| self.allocator.wait_for_file())?;
                 continue;
             };
-            if is_awaited && self.log.config().flush == FlushMode::Async {
-                self.dispatch_wake.hurry();
-            } else if wakes {
-                self.dispatch_wake.wake();
+            let hurries = is_awaited && self.log.config().flush == FlushMode::Async; // else the flush does
+            if !gather::note(hurries || wakes) {
+                match (hurries, wakes) {
+                    (true, _) => self.dispatch_wake.hurry(),
+                    (false, true) => self.dispatch_wake.wake(),
+                    (false, false) => {}
+                }
             }
             self.allocator.look_ahead(encoded.end());
             return Ok(());

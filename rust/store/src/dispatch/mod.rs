@@ -19,6 +19,7 @@ use rocketpy_model::PhysicalOffset;
 use round::State;
 
 use crate::admission::Admission;
+use crate::append::Gather;
 use crate::checkpoint_call::CheckpointCall;
 use crate::config::FlushMode;
 use crate::derived::Derived;
@@ -120,6 +121,11 @@ impl<D: Disk> Dispatcher<D> {
     /// Waits until no round runs, and keeps the next one from running.
     pub(crate) fn pause(&self) -> Paused<'_> {
         Paused(self.state.lock())
+    }
+
+    /// Has the appends of this thread dispatched together.
+    pub(crate) fn gather_appends(&self) -> Gather<'_> {
+        Gather::new(&self.wake)
     }
 
     /// Lets the dispatch thread check for work at once.

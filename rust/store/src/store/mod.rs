@@ -19,6 +19,7 @@ use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 
 use self::core::Core;
+use crate::append::Gather;
 use crate::config::StoreConfig;
 use crate::delay::{DelayLevels, DelayTables};
 use crate::error::{AppendError, FlushError, StoreError};
@@ -268,6 +269,11 @@ impl<D: Disk> Store<D> {
         if self.core.reads.set_awaited(topic, queue_id, is_awaited) {
             self.hurry_dispatch();
         }
+    }
+
+    /// Has what this thread appends from now on dispatched together, when the result is dropped or within 2 ms.
+    pub fn gather(&self) -> Gather<'_> {
+        self.core.dispatcher.gather_appends()
     }
 
     /// Has everything dispatched at once that readers may see.
