@@ -233,6 +233,26 @@ async fn without_its_checkpoint_everything_comes_again_and_nothing_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_checkpoint_is_not_believed() {
+    let shared = open().await;
+    let base_ms = second(&shared, HOUR_MS).await;
+    for _ in 0..2 {
+        wait_with(&shared, message("orders", &due(base_ms + 9000, "later"))).await; // so that there is progress
+        at(&shared, now_ms()).await;
+        settled(&shared).await; // the second time there is a backup
+    }
+    let path = shared.store.config().root.join("config/timercheck");
+    let mut bytes = RealDisk.read(&path, 1 << 20).unwrap();
+    bytes[4] ^= 0x40; // twelve days later
+    RealDisk.replace(&path, &bytes).unwrap();
+    restart(&shared);
+    for (offset_ms, count) in [(1000, 4), (9000, 6)] {
+        at(&shared, base_ms + offset_ms).await;
+        assert_eq!(keys(&shared, "orders").len(), count);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_start_goes_on_within_the_second() {
     let shared = open().await;
     let base_ms = second(&shared, 10_000).await;

@@ -194,8 +194,10 @@ impl TimerCheckpoint {
     pub const FILE_BYTES: usize = 4096;
     /// Bytes that the numbers take.
     pub const BYTES: usize = 56;
-    /// Where [`TimerCut`] begins in the file: 24 bytes, and the numbers again.
+    /// Where [`TimerCut`] begins in the file; without one there are zeros.
     const CUT_AT: usize = 64;
+    /// Where the numbers stand again: a copy that differs shows that another broker has written since, or damage.
+    const COPY_AT: usize = 88;
 
     /// The numbers, as they stand in the file and go over the wire.
     #[must_use]
@@ -225,14 +227,15 @@ impl TimerCheckpoint {
         if let Some(TimerCut { due_at_ms, at, taken }) = self.cut {
             page.resize(Self::CUT_AT, 0);
             page.extend([due_at_ms, at.to_wire(), taken.to_wire()].into_iter().flat_map(i64::to_be_bytes));
-            page.extend(numbers);
         }
+        page.resize(Self::COPY_AT, 0);
+        page.extend(numbers);
         page.resize(Self::FILE_BYTES, 0);
         page
     }
 
-    /// Reads the numbers, of the file or off the wire; `None` when there are fewer than four, or one of the first four is negative. Of older versions the last three
-    /// are missing, and 0.
+    /// Reads the numbers, of the file or off the wire; `None` when there are fewer than four, one of the first four is negative, or they are
+    /// damaged: another broker that changes them changes the data version too. Of older versions the last three are missing, and 0.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
@@ -246,11 +249,20 @@ impl TimerCheckpoint {
             cut: decode_cut(bytes),
         };
         let Self { read_ms, log_flushed, queue_offset, master_queue_offset, .. } = checkpoint;
-        [read_ms, log_flushed, queue_offset, master_queue_offset]
-            .iter()
-            .all(|number| *number >= 0)
-            .then_some(checkpoint)
+        let are_positive =
+            [read_ms, log_flushed, queue_offset, master_queue_offset].iter().all(|number| *number >= 0);
+        (are_positive && !is_damaged(bytes)).then_some(checkpoint)
     }
+}
+
+/// Whether numbers of the file and their copy differ though their data versions are the same.
+fn is_damaged(bytes: &[u8]) -> bool {
+    const VERSION_AT: usize = 32;
+    let numbers = bytes.get(..TimerCheckpoint::BYTES);
+    let copy = bytes.get(TimerCheckpoint::COPY_AT..TimerCheckpoint::COPY_AT + TimerCheckpoint::BYTES);
+    let Some((numbers, copy)) = numbers.zip(copy) else { return false };
+    let has_copy = copy.iter().any(|byte| *byte != 0); // a file that only another broker has written has none
+    has_copy && numbers != copy && numbers[VERSION_AT..] == copy[VERSION_AT..]
 }
 
 fn decode_cut(bytes: &[u8]) -> Option<TimerCut> {
@@ -327,6 +339,14 @@ mod tests {
         let mut page = TimerCheckpoint { cut: Some(cut), ..checkpoint }.encode_file();
         assert_eq!((page.len(), &page[..56]), (TimerCheckpoint::FILE_BYTES, &bytes[..]));
         assert_eq!(TimerCheckpoint::decode(&page).unwrap().cut, Some(cut));
+        for damaged_at in [2, 5, 31, TimerCheckpoint::COPY_AT + 5] {
+            page[damaged_at] ^= 0x20;
+            assert_eq!(TimerCheckpoint::decode(&page), None, "byte {damaged_at}");
+            page[damaged_at] ^= 0x20;
+        }
+        page[TimerCheckpoint::COPY_AT..].fill(0);
+        assert!(TimerCheckpoint::decode(&page).is_some(), "there is nothing to compare with");
+        let mut page = TimerCheckpoint { cut: Some(cut), ..checkpoint }.encode_file();
         page[55] += 1;
         assert_eq!(TimerCheckpoint::decode(&page).unwrap().cut, None, "another broker has written since");
     }

@@ -175,7 +175,10 @@ pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerChec
         match disk.read(path, 1 << 20) {
             Ok(bytes) => match TimerCheckpoint::decode(&bytes) {
                 Some(checkpoint) if checkpoint != TimerCheckpoint::default() => return Ok(Some(checkpoint)),
-                _ => {}
+                Some(_) => {}
+                None => {
+                    tracing::warn!(path = %path.display(), "progress of the timers is damaged, it is not taken")
+                }
             },
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error),
