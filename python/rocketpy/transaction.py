@@ -148,6 +148,8 @@ class TransactionProducer(Producer):
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
+        if not callable(check):
+            raise TypeError(f"check must be a function of a message that returns a rocketpy.Decision, not {check!r}")
         super().__init__(group, name_servers=name_servers, **options)
         arguments = (self._native.checks(), check, group)
         self._thread = threading.Thread(target=answer, args=arguments, name="rocketpy-checks", daemon=True)
@@ -205,9 +207,15 @@ def answer_one(
     """Answers one question."""
     message = question.message
     try:
-        decision = Decision(check(message))
+        answered = check(message)
     except BaseException:  # SystemExit as well: the thread answers for the next message too
         logger.exception("check of group %s failed for message %s, the broker asks again", group, message.msg_id)
+        return
+    try:
+        decision = Decision(answered)
+    except ValueError:
+        text = "check of group %s must return a rocketpy.Decision, returned %r for message %s, the broker asks again"
+        logger.error(text, group, answered, message.msg_id)
         return
     if decision is Decision.UNKNOWN:
         return

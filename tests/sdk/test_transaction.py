@@ -131,18 +131,26 @@ def test_the_end_that_was_tried_first_stays_the_one(rocketpy_server_factory, gro
         assert taken_back._end is Decision.ROLLBACK
 
 
-def test_a_check_that_ends_its_thread_is_an_unknown_one(asking_server, group, caplog):
+def test_a_check_that_ends_its_thread_or_says_nothing_is_an_unknown_one(asking_server, group, caplog):
     topic, asked = fresh_name("exits"), []
 
     def check(message):
         asked.append(message.body)
         if len(asked) == 1:
             raise SystemExit(3)
-        return Decision.COMMIT
+        return True if len(asked) == 2 else Decision.COMMIT
 
     with caplog.at_level(logging.ERROR, "rocketpy.client"), producer_of(asking_server, group, check) as producer:
-        producer.begin(Message(topic, b"asked twice"))
-        assert [message.body for message in read_all(asking_server, topic, 1)] == [b"asked twice"]
+        producer.begin(Message(topic, b"asked again"))
+        assert [message.body for message in read_all(asking_server, topic, 1)] == [b"asked again"]
+    assert len(asked) == 3
+    assert "must return a rocketpy.Decision, returned True" in caplog.text
+
+
+def test_a_producer_without_a_check_is_refused(asking_server, group):
+    for check in (None, "check"):
+        with pytest.raises(TypeError, match="check must be a function"):
+            producer_of(asking_server, group, check)
 
 
 def test_another_member_answers_for_a_producer_that_died(asking_server, group, child):

@@ -132,7 +132,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Next, End> {
         self.announce();
-        let mut turn = Turn::default();
+        let mut turn = Turn::new();
         for _ in 0..MAX_ROUNDS {
             if self.connection.is_spent() {
                 self.connection.enter(Phase::Closing);

@@ -20,8 +20,9 @@ use crate::queue::entry::Entry;
 /// Ask the system about this many bytes of the log at once whether they are in memory. A system call for each record would cost as
 /// much as reading it.
 const LOOK_AHEAD: u64 = 64 << 10;
-/// Bytes of properties and expressions that the filter of one read looks at, about 10 ms: somebody else waits for the thread.
-const MOST_WORK: usize = 16 << 20;
+/// Bytes of properties and expressions that the filter of one read looks at: one or two milliseconds, and about 20 with the costliest
+/// expressions. Somebody else waits for the thread.
+const MOST_WORK: usize = 2 << 20;
 
 /// The records of one read. Neighbours in the log share one slice.
 pub(super) struct Gathering<'a, D: Disk> {
