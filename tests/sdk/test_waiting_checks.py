@@ -78,11 +78,13 @@ def test_progress_that_cannot_be_is_named_with_its_file(waiting_store):
     assert store.verify(waiting_store).waiting.delayed == 1
     sound = {path: path.read_bytes() for path in (delays, timers)}
     ahead = b'{"offsetTable":{"18":3}}'
-    more_taken = sound[timers][:16] + (4).to_bytes(8, "big") + sound[timers][24:]
+    damaged_offset = sound[timers][:16] + (4).to_bytes(8, "big") + sound[timers][24:]
+    more_taken = damaged_offset[:48] + (1 << 40).to_bytes(8, "big") + damaged_offset[56:]  # another data version
     for path, damaged, expected in (
         (delays, ahead, "progress_ahead"),
         (delays, b"{", "bad_progress"),
         (timers, more_taken, "progress_ahead"),
+        (timers, damaged_offset, "bad_progress"),
         (timers, b"\xff" * 4096, "bad_progress"),
     ):
         path.write_bytes(damaged)
