@@ -66,7 +66,7 @@ async fn a_waiting_message_that_goes_with_its_file_is_counted() {
         let send = Send { properties, ..Send::new("orders", "x") };
         assert_eq!(fixture.send(send).await.code, 0);
     }
-    // It lies behind the open one, and is over: it is not lost.
+    // A transaction that has ended does not count as lost.
     let ended = prepare(&fixture, "ended").await;
     assert_eq!(fixture.call(end(ended, sys_flag::TRANSACTION_ROLLBACK, false)).await.code, 0);
     wait_until("it is in the wheel", async || runtime_value(&fixture, "timersWaiting").await == "1").await;

@@ -36,7 +36,7 @@ const ROUND_RECORDS: usize = 8192;
 const ROUND_KEYS: usize = 65_536;
 /// Time between two rounds while records come for which nobody waits: one round serves many appends.
 const TICK: Duration = Duration::from_millis(2);
-/// With so many bytes appended meanwhile, the next round begins without a pause.
+/// Run the next round without a pause when a round leaves this many bytes undispatched.
 const BUSY_BYTES: u64 = 1 << 20;
 /// Up to this many bytes the flush thread itself dispatches what it made durable.
 const INLINE_DISPATCH_BYTES: u64 = 128 << 10;
