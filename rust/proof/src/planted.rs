@@ -251,7 +251,11 @@ pub const PROOFS: &[Proof] = &[
     Proof {
         bug: Bug::MarkBeforeCommit,
         layer: KILL,
-        findings: &[(Rule::C8, "because it was rolled back before")],
+        // The second: the mark alone answered a repeated end, and the kill came before the commit.
+        findings: &[
+            (Rule::C8, "because it was rolled back before"),
+            (Rule::C8, "was acknowledged and never came"),
+        ],
     },
     Proof { bug: Bug::CommittedAgain, layer: KILL, findings: &[(Rule::C8, "was delivered twice")] },
     Proof {
