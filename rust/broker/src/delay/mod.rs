@@ -61,6 +61,8 @@ struct State<D: Disk> {
     /// Where that message lies in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
     write_at: Duration,
+    /// When messages are tried again that could not be read, in monotonic time.
+    read_again_at: Duration,
     file: ConfigFile<D>,
 }
 
@@ -86,6 +88,7 @@ impl<D: Disk> Delays<D> {
             due_at_ms: vec![Some(0); LEVELS as usize],
             first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
             write_at: store.monotonic(),
+            read_again_at: Duration::ZERO,
             file,
         };
         store.set_waiting_from(HOLDER, state.waiting_from());

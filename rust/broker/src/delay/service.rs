@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::HOLDER;
 use super::deliver::deliver;
 use crate::call::aside;
+use crate::put::READ_AGAIN_AFTER;
 use crate::service::{MESSAGES_PACE, Pace, Service, Work};
 use crate::shared::Shared;
 
@@ -39,7 +40,8 @@ impl DelayDelivery {
         let write = state.progress.is_ahead().then(|| {
             state.write_at.saturating_sub(self.shared.store.monotonic()).max(Duration::from_millis(1))
         });
-        due.into_iter().chain(write).min()
+        let again = state.progress.has_unreadable().then_some(READ_AGAIN_AFTER);
+        due.into_iter().chain(write).chain(again).min()
     }
 }
 

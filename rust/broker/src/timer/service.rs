@@ -34,9 +34,6 @@ impl TimerDelivery {
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
         let state = self.shared.timers.state.lock();
-        if let Some(until) = state.pause_until {
-            return Some(until.saturating_sub(self.shared.store.monotonic()));
-        }
         if state.has_more {
             return Some(Duration::ZERO);
         }
@@ -45,7 +42,13 @@ impl TimerDelivery {
             let rest_ms = u64::try_from(due.due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
             Duration::from_millis(rest_ms).min(LONGEST_WAIT)
         });
-        due.or_else(|| (state.kept.count() > 0).then_some(LONGEST_WAIT))
+        let now = self.shared.store.monotonic();
+        let pauses = &state.pauses;
+        let paused = [pauses.deliver, pauses.enroll, pauses.read].into_iter().flatten();
+        let rest = paused.map(|until| until.saturating_sub(now));
+        let due = due.filter(|_| pauses.deliver.is_none());
+        let rest = rest.chain(due).min();
+        rest.or_else(|| (state.kept.count() > 0).then_some(LONGEST_WAIT))
     }
 }
 
