@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +21,7 @@ use tempfile::TempDir;
 use crate::BrokerConfig;
 use crate::put::{Delay, NewMessage, Origin, Template, put};
 use crate::registration::Identity;
+use crate::service::Service;
 use crate::shared::Shared;
 
 /// Longest a test waits for something that must happen.
@@ -45,6 +47,21 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
     };
     assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "never came true: {what}");
+}
+
+/// Asserts that something is done while this thread holds a lock.
+pub(crate) fn does_not_wait(what: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        what();
+        let _ = done.send(());
+    });
+    assert!(is_done.recv_timeout(Duration::from_secs(10)).is_ok(), "it waits for the lock");
+}
+
+/// Begins to wait for the next round of a service. Called on a runtime.
+pub(crate) fn poll_due(service: &impl Service) {
+    let _ = service.due().as_mut().poll(&mut Context::from_waker(Waker::noop()));
 }
 
 /// A broker's shared state over a real store. Must be made on a runtime.

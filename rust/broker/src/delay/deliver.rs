@@ -40,6 +40,7 @@ pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Han
         };
         state.due_at_ms[level] = due_at_ms;
     }
+    *delays.seen.lock() = state.seen();
     let read_again_ms = state.progress.has_unreadable().then(|| at_ms.saturating_add(RETRY_MS));
     state.due_at_ms.iter().copied().chain([read_again_ms]).flatten().min()
 }

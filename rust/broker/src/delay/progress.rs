@@ -1,6 +1,7 @@
 //! How far the delivery of each delay level is, and how much of that may be written.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::body::DelayOffsetSerializeWrapper;
@@ -17,7 +18,7 @@ const MOST_PENDING: usize = 1024;
 pub(super) struct Progress {
     levels: Vec<Level>,
     /// What the file holds.
-    file: DelayOffsetSerializeWrapper,
+    file: Arc<DelayOffsetSerializeWrapper>,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +70,7 @@ impl Progress {
             let next = QueueOffset(u64::try_from(offset).unwrap_or(0)).clamp(bounds.min, bounds.max);
             Level { next, durable: next, pending: VecDeque::new(), passed: BTreeMap::new() }
         };
-        Self { levels: (1..=LEVELS).map(level).collect(), file }
+        Self { levels: (1..=LEVELS).map(level).collect(), file: Arc::new(file) }
     }
 
     /// The first message of a level that is not delivered; levels count from 0 here.
@@ -169,13 +170,13 @@ impl Progress {
     }
 
     /// What the file holds.
-    pub(super) fn file(&self) -> &DelayOffsetSerializeWrapper {
-        &self.file
+    pub(super) fn file(&self) -> Arc<DelayOffsetSerializeWrapper> {
+        Arc::clone(&self.file)
     }
 
     /// The file holds this now.
     pub(super) fn written(&mut self, content: DelayOffsetSerializeWrapper) {
-        self.file = content;
+        self.file = Arc::new(content);
     }
 }
 

@@ -10,7 +10,7 @@ use super::deliver::deliver;
 use super::*;
 use crate::call::aside;
 use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
-use crate::testing::{TestShared, add_topic, message, until, with_small_files};
+use crate::testing::{TestShared, add_topic, does_not_wait, message, poll_due, until, with_small_files};
 
 async fn open() -> TestShared {
     let shared = TestShared::open(|_| {});
@@ -243,4 +243,19 @@ async fn a_message_that_cannot_be_read_keeps_nothing_back_and_is_tried_for_a_min
         assert_eq!(shared.delays.state.lock().waiting_from(), None);
         assert_eq!(at(&shared, due_at_ms).await, None, "nothing waits");
     }
+}
+
+#[tokio::test]
+async fn nobody_on_the_runtime_waits_for_a_delivery_that_waits_for_the_disk() {
+    let shared = open().await;
+    wait_with(&shared, message("orders", "DELAY\u{1}3\u{2}")).await;
+    at(&shared, 0).await;
+    let (owner, runtime) = (Arc::clone(&shared), Handle::current());
+    let _delivery = shared.delays.state.lock();
+    does_not_wait(move || {
+        let _on = runtime.enter();
+        poll_due(&DelayDelivery::new(Arc::clone(&owner)));
+        assert_eq!(owner.delays.waiting_from().len(), LEVELS as usize);
+        assert!(owner.delays.content().offset_table.is_empty());
+    });
 }

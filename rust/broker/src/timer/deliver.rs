@@ -44,7 +44,8 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
     let before = progress(state);
     state.has_more = work(shared, state, at_ms, runtime);
     let after = progress(state);
-    if after != before {
+    let has_moved = after != before;
+    if has_moved {
         state.recalled.retain(|_, slot_ms| *slot_ms >= after.read_ms);
         let end = shared.store.max_physical_offset();
         state.kept.step(after, end);
@@ -52,6 +53,9 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
             shared.store.request_flush(end);
         }
         shared.timers.waiting.store(state.kept.count(), Ordering::Relaxed);
+    }
+    *shared.timers.seen.lock() = state.seen();
+    if has_moved {
         shared.timers.moved.notify_one();
     }
     state.has_more

@@ -62,8 +62,10 @@ const QUEUE_ID: u32 = 0;
 #[derive(Debug)]
 #[doc(alias = "TimerMessageStore")]
 pub(crate) struct Timers<D: Disk = RealDisk> {
-    /// Locked for one turn of deliveries, which may wait for the disk: figures do not need it.
+    /// Locked for one turn of deliveries, which may wait for the disk: no thread of the runtime takes it.
     state: Mutex<State<D>>,
+    /// What others may know of it, as of the last turn. Never locked over disk work.
+    seen: Mutex<Seen>,
     untaken: Arc<Untaken>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
@@ -101,6 +103,20 @@ struct State<D: Disk> {
     is_stopped: bool,
 }
 
+/// What is known of the [`State`] without its lock.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// As [`State::read_ms`].
+    read_ms: i64,
+    /// When the first message in memory is due.
+    due_at_ms: Option<i64>,
+    has_waiting: bool,
+    has_more: bool,
+    /// There is progress to write.
+    is_ahead: bool,
+    pauses: Pauses,
+}
+
 /// What is in memory of the wheel and cannot be read. All others go on.
 #[derive(Debug, Default)]
 struct Unreadable {
@@ -113,7 +129,7 @@ struct Unreadable {
 }
 
 /// Until when each part of a turn is left out after an error, in monotonic time. None of them holds up the others.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Pauses {
     deliver: Option<Duration>,
     enroll: Option<Duration>,
@@ -132,6 +148,17 @@ struct Earlier {
 }
 
 impl<D: Disk> State<D> {
+    fn seen(&self) -> Seen {
+        Seen {
+            read_ms: self.read_ms(),
+            due_at_ms: self.soon.first().map(|due| due.due_at_ms),
+            has_waiting: self.kept.count() > 0,
+            has_more: self.has_more,
+            is_ahead: self.kept.is_ahead(),
+            pauses: self.pauses,
+        }
+    }
+
     /// Everything in slots before this time is delivered, and all recalls for them are taken.
     fn read_ms(&self) -> i64 {
         let unreadable = self.unreadable.messages.iter().map(|due| due.unit.slot_ms);
@@ -199,7 +226,7 @@ impl<D: Disk> Timers<D> {
     pub(crate) fn is_waiting(&self, record: &RecordView<'_>) -> bool {
         let slot_ms = |wish: &Wish<'_>| wish.place(record.stored_at_ms).0;
         let message = Wish::of(record).filter(|wish| wish.recalls.is_none());
-        message.is_some_and(|wish| slot_ms(&wish) >= self.state.lock().read_ms())
+        message.is_some_and(|wish| slot_ms(&wish) >= self.seen.lock().read_ms)
     }
 
     /// Messages that wait in the wheel, those included whose delivery is not durable.

@@ -76,6 +76,7 @@ impl<D: Disk> Timers<D> {
             written: Mutex::new(written),
             waiting: AtomicU64::new(state.kept.count()),
             counts,
+            seen: Mutex::new(state.seen()),
             state: Mutex::new(state),
             untaken,
             settling: Mutex::new(()),

@@ -12,7 +12,7 @@ use super::settle::settle;
 use super::*;
 use crate::call::aside;
 use crate::put::{NewMessage, Origin, put};
-use crate::testing::{TestShared, add_topic, message, until, with_small_files};
+use crate::testing::{TestShared, add_topic, does_not_wait, message, poll_due, until, with_small_files};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -66,6 +66,7 @@ fn restart(shared: &TestShared) {
     shared.timers.waiting.store(again.waiting(), Ordering::Relaxed);
     *shared.timers.written.lock() = again.checkpoint();
     let state = again.state.into_inner();
+    *shared.timers.seen.lock() = state.seen();
     *shared.timers.state.lock() = state;
 }
 
@@ -533,4 +534,22 @@ async fn units_that_cannot_be_read_are_dropped_after_a_minute_and_later_slots_co
     shared.timers.state.lock().pauses = Pauses::default();
     at(&shared, later_ms + 2000).await;
     assert_eq!(keys(&shared, "orders").len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_on_the_runtime_waits_for_a_turn_that_waits_for_the_disk() {
+    let shared = open().await;
+    let base_ms = second(&shared, HOUR_MS).await;
+    at(&shared, base_ms + 1).await; // one is delivered, three wait
+    let entries = shared.store.entries(system::TIMER_TOPIC, 0, QueueOffset::ZERO, 1).unwrap();
+    let bytes = shared.store.record_at(entries[0].physical_offset).unwrap().unwrap();
+    let (owner, runtime) = (Arc::clone(&shared), Handle::current());
+    let _turn = shared.timers.state.lock();
+    does_not_wait(move || {
+        let _on = runtime.enter();
+        poll_due(&TimerDelivery::new(Arc::clone(&owner)));
+        poll_due(&TimerProgress::new(Arc::clone(&owner)));
+        assert!(owner.timers.is_waiting(&RecordView::parse(&bytes).unwrap()));
+        assert_eq!(owner.timers.waiting(), 4);
+    });
 }
