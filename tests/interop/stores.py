@@ -135,7 +135,12 @@ def tables(store: Path) -> dict[str, dict]:
 
 def committed(store: Path) -> int:
     """Sum of the group's offsets in the file."""
-    return sum(offsets(store, "consumerOffset.json").get(f"{TOPIC}@{GROUP}", {}).values())
+    return sum(group_offsets(store).values())
+
+
+def group_offsets(store: Path) -> dict[str, int]:
+    """The group's offsets in the file, by the number of the queue."""
+    return offsets(store, "consumerOffset.json").get(f"{TOPIC}@{GROUP}", {})
 
 
 def delivered(store: Path) -> int:

@@ -29,6 +29,7 @@ from stores import (
     committed,
     copy_sparse,
     delivered,
+    group_offsets,
     index_entries,
     log,
     queue_files,
@@ -203,12 +204,13 @@ def written(story: Story) -> Visit:
 def continued(story: Story, written: Visit) -> Visit:
     """RocketPy continues the store, with Apache's configuration file."""
     visit = Visit()
+    repeated = FILLED + 2 - committed(story.store)  # Apache's client may end before its last offset is taken
     with story.visit_rocketpy(story.store, story.case.rocketpy_clean) as address:
         visit.found, visit.flood = story.read(address), story.read_flood(address)
         with rocketpy.Admin(name_servers=[address]) as admin:
             visit.names = {*admin.topics(), *(group.name for group in admin.groups())}
         visit.sent = story.fill(address, "r", *(["long"] if story.case.is_5 else []))
-        visit.consumed = consume(address, FILLED)
+        visit.consumed = consume(address, FILLED + repeated)
         visit.read = story.read(address)
         visit.answers = story.ask(address, visit.read)
         wait_until(lambda: committed(story.store) >= 2 * FILLED + 2)
@@ -346,8 +348,15 @@ def test_apache_has_all_that_both_acknowledged_when_they_were_killed(
     check_flood(reopened, written.acknowledged + continued.acknowledged)
 
 
-def test_the_group_goes_on_at_rocketpy_where_apache_left_it(continued: Visit):
-    assert sorted(continued.consumed) == keys_of(continued.sent)
+def test_the_group_goes_on_at_rocketpy_where_apache_left_it(story: Story, continued: Visit):
+    left = group_offsets(story.home / "as-apache-left-it")
+    repeated = [
+        one.get("keys") or ""
+        for one in continued.found
+        if one["topic"] == TOPIC and one["queue_offset"] >= left.get(str(one["queue_id"]), 0)
+    ]
+    assert len(repeated) <= 5
+    assert sorted(continued.consumed) == sorted(keys_of(continued.sent) + repeated)
 
 
 def test_rocketpy_tells_of_the_topics_and_groups_of_apache(story: Story, continued: Visit):

@@ -20,6 +20,7 @@ use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
 use crate::process::{Forwarded, Pushes, SendsToNewTopics};
+use crate::put::UnreadablePages;
 use crate::put::properties::broker_suffix;
 use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
@@ -61,6 +62,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     pub(crate) timers: Timers<D>,
     /// Messages that wait for the end of their transaction.
     pub(crate) transactions: Transactions,
+    /// Where the records of such messages cannot be read.
+    pub(crate) unreadable: UnreadablePages,
     /// Pulls of what is not in memory.
     pub(crate) cold_pulls: DiskReads,
     /// Requests that look a message or an offset up.
@@ -159,6 +162,7 @@ impl<D: Disk> Shared<D> {
             delays,
             timers,
             transactions,
+            unreadable: UnreadablePages::default(),
             cold_pulls: DiskReads::new(),
             look_ups: DiskReads::new(),
             surveys: DiskReads::new(),

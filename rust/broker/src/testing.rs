@@ -1,14 +1,16 @@
 //! What the requests of a broker share, on a temporary folder and without connections.
 
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rocketpy_env::{Disk, RealDisk};
+use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_filter::MessageFilter;
-use rocketpy_model::{TopicConfig, system};
+use rocketpy_model::{PhysicalOffset, TopicConfig, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageRequestHeaderV2};
@@ -17,8 +19,9 @@ use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
 
 use crate::BrokerConfig;
-use crate::put::{Delay, NewMessage, Template};
+use crate::put::{Delay, NewMessage, Origin, Template, put};
 use crate::registration::Identity;
+use crate::service::Service;
 use crate::shared::Shared;
 
 /// Longest a test waits for something that must happen.
@@ -44,6 +47,21 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         }
     };
     assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "never came true: {what}");
+}
+
+/// Asserts that something is done while this thread holds a lock.
+pub(crate) fn does_not_wait(what: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        what();
+        let _ = done.send(());
+    });
+    assert!(is_done.recv_timeout(Duration::from_secs(10)).is_ok(), "it waits for the lock");
+}
+
+/// Begins to wait for the next round of a service. Called on a runtime.
+pub(crate) fn poll_due(service: &impl Service) {
+    let _ = service.due().as_mut().poll(&mut Context::from_waker(Waker::noop()));
 }
 
 /// A broker's shared state over a real store. Must be made on a runtime.
@@ -90,6 +108,67 @@ impl TestShared {
     }
 }
 
+/// The end of the first log file, which cannot be read until it is there again.
+pub(crate) struct CutLog {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl CutLog {
+    /// The file is as it was.
+    pub(crate) fn restore(self) {
+        let file = RealDisk.open_file(&self.path, OpenMode::Write).unwrap();
+        file.write_all_at(0, &self.bytes).unwrap();
+    }
+}
+
+/// Files of the log that are soon full.
+pub(crate) fn with_small_files(config: &mut BrokerConfig) {
+    config.store.commit_log_file_size = 64 << 10;
+}
+
+impl TestShared {
+    /// Fills more than half of a log file of [`with_small_files`] with messages of topic `filler`.
+    pub(crate) fn fill(&self) {
+        let body = [7; 4000];
+        for _ in 0..10 {
+            put(self, Origin::Broker, &NewMessage { body: &body, ..message("filler", "") }).unwrap();
+        }
+    }
+
+    /// Cuts the log file short that is written to, so that the store is poisoned.
+    pub(crate) fn poison(&self) {
+        let end = self.store.max_physical_offset();
+        let file_size = self.store.config().commit_log_file_size;
+        let start = end.get() / file_size * file_size;
+        let path = self.store.config().commit_log_dir().join(format!("{start:020}"));
+        RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(0).unwrap();
+        assert!(put(self, Origin::Broker, &message("filler", "")).is_err());
+        assert!(self.store.poisoned().is_some());
+    }
+
+    /// Cuts the first log file short, so that the record at a place and all behind it there cannot be read.
+    pub(crate) fn cut_log(&self, at: PhysicalOffset) -> CutLog {
+        let end = self.store.max_physical_offset();
+        assert!(end.get() > self.store.config().commit_log_file_size, "appends go to another file");
+        self.store.wait_flushed(end, PATIENCE).unwrap();
+        let started = std::time::Instant::now();
+        while self.store.dispatched_offset() < end {
+            assert!(started.elapsed() < PATIENCE, "dispatch does not reach {end:?}");
+            std::thread::yield_now();
+        }
+        let path = self.store.config().commit_log_dir().join(format!("{:020}", 0));
+        let bytes = RealDisk.read(&path, 1 << 30).unwrap();
+        RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(at.get() / 4096 * 4096).unwrap();
+        CutLog { path, bytes }
+    }
+
+    /// The time passes after which what cannot be read is tried again.
+    pub(crate) fn skip_time(&self, time: Duration) {
+        *self.unreadable.skipped.lock() += time;
+    }
+}
+
 impl Deref for TestShared {
     type Target = Arc<Shared>;
 
@@ -101,8 +180,9 @@ impl Deref for TestShared {
 impl Drop for TestShared {
     fn drop(&mut self) {
         let closed = self.shared.store.shutdown();
+        let may_fail = std::thread::panicking() || self.shared.store.poisoned().is_some();
         // After a failed test its own message is the one to read.
-        assert!(closed.is_ok() || std::thread::panicking(), "{closed:?}");
+        assert!(closed.is_ok() || may_fail, "{closed:?}");
     }
 }
 

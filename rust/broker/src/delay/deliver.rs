@@ -7,12 +7,11 @@ use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::QueueEntry;
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
 use super::{LEVELS, State};
-use crate::put::{Late, deliver_late, due_record};
+use crate::put::{DueRecord, Late, READ_AGAIN_AFTER, deliver_late, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -28,6 +27,7 @@ pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Han
     let delays = &shared.delays;
     let _gather = shared.store.gather();
     let mut state = delays.state.lock();
+    deliver_passed(shared, &mut state, runtime);
     for level in 0..LEVELS as usize {
         if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms) {
             continue;
@@ -41,7 +41,28 @@ pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Han
         };
         state.due_at_ms[level] = due_at_ms;
     }
-    state.due_at_ms.iter().flatten().copied().min()
+    *delays.seen.lock() = state.seen();
+    let read_again_ms = state.progress.has_unreadable().then(|| at_ms.saturating_add(RETRY_MS));
+    state.due_at_ms.iter().copied().chain([read_again_ms]).flatten().min()
+}
+
+/// Tries the messages again that could not be read, once in a while.
+fn deliver_passed<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, runtime: &Handle) {
+    let now = shared.unreadable.now(&shared.store);
+    if !state.progress.has_unreadable() || now < state.read_again_at {
+        return;
+    }
+    state.read_again_at = now + READ_AGAIN_AFTER;
+    for (level, queue_offset, at) in state.progress.unreadable() {
+        match deliver_one(shared, queue_offset, at, runtime) {
+            Ok(Late::Unreadable(_)) => {}
+            Ok(_) => state.progress.is_done(level, queue_offset, shared.store.max_physical_offset()),
+            Err(refusal) => {
+                warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
+                return;
+            }
+        }
+    }
 }
 
 /// Delivers up to [`TURN`] messages of a level. Returns when the next one is due.
@@ -83,9 +104,18 @@ fn deliver_level<D: Disk>(
             outcome = Ok(Some(entry.tags_code));
             break;
         }
-        if let Err(refusal) = deliver_one(shared, &entry, runtime) {
-            outcome = Err(refusal);
-            break;
+        match deliver_one(shared, entry.queue_offset, entry.physical_offset, runtime) {
+            Ok(Late::Unreadable(error)) => {
+                if !state.progress.pass_over(level, entry.queue_offset, entry.physical_offset) {
+                    outcome = Err(error.into());
+                    break;
+                }
+            }
+            Ok(_) => {}
+            Err(refusal) => {
+                outcome = Err(refusal);
+                break;
+            }
         }
         next = entry.queue_offset + 1;
     }
@@ -112,23 +142,29 @@ fn advance<D: Disk>(
 
 /// # Errors
 /// The message could not be stored for now.
-fn deliver_one(shared: &Arc<Shared<impl Disk>>, entry: &QueueEntry, runtime: &Handle) -> Result<(), Refusal> {
-    let outcome = match due_record(shared, entry.physical_offset)? {
-        Ok(bytes) => match RecordView::parse(&bytes) {
+fn deliver_one(
+    shared: &Arc<Shared<impl Disk>>,
+    queue_offset: QueueOffset,
+    physical_offset: PhysicalOffset,
+    runtime: &Handle,
+) -> Result<Late, Refusal> {
+    let outcome = match due_record(shared, physical_offset)? {
+        DueRecord::Found(bytes) => match RecordView::parse(&bytes) {
             Ok(record) => deliver_late(shared, runtime, &record, Ok)?,
             Err(_) => Late::Dropped("its record is damaged".to_owned()),
         },
-        Err(reason) => Late::Dropped(reason),
+        DueRecord::Lost(reason) => Late::Dropped(reason),
+        DueRecord::Unreadable(error) => Late::Unreadable(error),
     };
-    match outcome {
+    match &outcome {
         Late::Delivered => {
             shared.delays.delivered.fetch_add(1, Ordering::Relaxed);
         }
         Late::Dropped(reason) => {
             shared.delays.dropped.fetch_add(1, Ordering::Relaxed);
-            let (queue_offset, physical_offset) = (entry.queue_offset, entry.physical_offset);
             error!(%queue_offset, %physical_offset, reason, "delayed message dropped");
         }
+        Late::Unreadable(_) => {}
     }
-    Ok(())
+    Ok(outcome)
 }

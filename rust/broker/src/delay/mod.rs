@@ -14,6 +14,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use progress::Progress;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
+use rocketpy_protocol::body::DelayOffsetSerializeWrapper;
 use rocketpy_store::{Arrival, DelayLevels, Store};
 pub(crate) use service::DelayDelivery;
 #[cfg(feature = "sim")]
@@ -43,8 +45,10 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 #[doc(alias = "ScheduleMessageService")]
 pub(crate) struct Delays<D: Disk = RealDisk> {
-    /// Locked for one delivery, and for the write of the progress.
+    /// Locked for one delivery, and for the write of the progress: both wait for the disk, so no thread of the runtime takes it.
     state: Mutex<State<D>>,
+    /// What others may know of it, as of the last round. Never locked over disk work.
+    seen: Mutex<Seen>,
     /// Rung when a message begins to wait.
     arrived: Notify,
     /// How many levels there are; level 1 is the first.
@@ -61,10 +65,34 @@ struct State<D: Disk> {
     /// Where that message lies in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
     write_at: Duration,
+    /// When messages are tried again that could not be read, in monotonic time.
+    read_again_at: Duration,
     file: ConfigFile<D>,
 }
 
+/// What is known of the [`State`] without its lock.
+#[derive(Debug, Clone)]
+struct Seen {
+    /// The first message of each level that waits.
+    next: Vec<QueueOffset>,
+    due_at_ms: Option<i64>,
+    has_unreadable: bool,
+    /// When progress is to be written; `None`: there is none.
+    write_at: Option<Duration>,
+    file: Arc<DelayOffsetSerializeWrapper>,
+}
+
 impl<D: Disk> State<D> {
+    fn seen(&self) -> Seen {
+        Seen {
+            next: (0..LEVELS as usize).map(|level| self.progress.next(level)).collect(),
+            due_at_ms: self.due_at_ms.iter().flatten().copied().min(),
+            has_unreadable: self.progress.has_unreadable(),
+            write_at: self.progress.is_ahead().then_some(self.write_at),
+            file: self.progress.file(),
+        }
+    }
+
     /// Where the first message lies that has no durable copy.
     fn waiting_from(&self) -> Option<PhysicalOffset> {
         self.first_at.iter().flatten().copied().chain(self.progress.ahead_from()).min()
@@ -86,10 +114,12 @@ impl<D: Disk> Delays<D> {
             due_at_ms: vec![Some(0); LEVELS as usize],
             first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
             write_at: store.monotonic(),
+            read_again_at: Duration::ZERO,
             file,
         };
         store.set_waiting_from(HOLDER, state.waiting_from());
         Ok(Self {
+            seen: Mutex::new(state.seen()),
             state: Mutex::new(state),
             arrived: Notify::new(),
             levels: levels.count(),
@@ -112,8 +142,7 @@ impl<D: Disk> Delays<D> {
 
     /// The first message of each level that waits.
     pub(crate) fn waiting_from(&self) -> Vec<QueueOffset> {
-        let state = self.state.lock();
-        (0..LEVELS as usize).map(|level| state.progress.next(level)).collect()
+        self.seen.lock().next.clone()
     }
 
     /// Messages that were stored again, since the start.
@@ -127,8 +156,8 @@ impl<D: Disk> Delays<D> {
     }
 
     /// How far the levels are, as their file says.
-    pub(crate) fn content(&self) -> impl serde::Serialize + use<D> {
-        self.state.lock().progress.file().clone()
+    pub(crate) fn content(&self) -> Arc<DelayOffsetSerializeWrapper> {
+        Arc::clone(&self.seen.lock().file)
     }
 
     /// Writes how far each level is, as far as the copies of its messages are durable. Does nothing where that has not changed.
@@ -136,11 +165,13 @@ impl<D: Disk> Delays<D> {
         let mut state = self.state.lock();
         let state = &mut *state;
         state.write_at = store.monotonic() + WRITE_EVERY;
-        let Some(content) = state.progress.durable(flushed, store.now_ms()) else { return };
-        match state.file.save(&content) {
-            Ok(()) => state.progress.written(content),
-            Err(error) => error!(%error, "progress of the delay levels not written, trying again"),
+        if let Some(content) = state.progress.durable(flushed, store.now_ms()) {
+            match state.file.save(&content) {
+                Ok(()) => state.progress.written(content),
+                Err(error) => error!(%error, "progress of the delay levels not written, trying again"),
+            }
         }
+        *self.seen.lock() = state.seen();
     }
 }
 

@@ -1,12 +1,14 @@
 //! How far the delivery of each delay level is, and how much of that may be written.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::body::DelayOffsetSerializeWrapper;
 use rocketpy_store::QueueBounds;
 
 use super::LEVELS;
+use crate::put::MAX_UNREADABLE_MESSAGES;
 
 /// Most deliveries of a level of which it is known by themselves whether they are durable; more of them count as one.
 const MOST_PENDING: usize = 1024;
@@ -16,7 +18,7 @@ const MOST_PENDING: usize = 1024;
 pub(super) struct Progress {
     levels: Vec<Level>,
     /// What the file holds.
-    file: DelayOffsetSerializeWrapper,
+    file: Arc<DelayOffsetSerializeWrapper>,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +29,24 @@ struct Level {
     durable: QueueOffset,
     /// Later values of `durable`.
     pending: VecDeque<Pending>,
+    /// Messages before `next` that could not be read when they were due. Nothing behind the first one is written as done.
+    passed: BTreeMap<QueueOffset, Passed>,
+}
+
+/// A message that others were delivered before.
+#[derive(Debug)]
+struct Passed {
+    /// Where its record lies in the log.
+    at: PhysicalOffset,
+    /// The log has to be flushed up to here; `None` until it is delivered.
+    end: Option<PhysicalOffset>,
+}
+
+impl Level {
+    /// The first message that is not durably done.
+    fn written_to(&self) -> QueueOffset {
+        self.passed.keys().next().map_or(self.durable, |first| self.durable.min(*first))
+    }
 }
 
 /// Deliveries whose copies are not known to be durable.
@@ -48,9 +68,9 @@ impl Progress {
             let bounds = bounds(level);
             let offset = file.offset_table.get(&(level as i32)).copied().unwrap_or(0);
             let next = QueueOffset(u64::try_from(offset).unwrap_or(0)).clamp(bounds.min, bounds.max);
-            Level { next, durable: next, pending: VecDeque::new() }
+            Level { next, durable: next, pending: VecDeque::new(), passed: BTreeMap::new() }
         };
-        Self { levels: (1..=LEVELS).map(level).collect(), file }
+        Self { levels: (1..=LEVELS).map(level).collect(), file: Arc::new(file) }
     }
 
     /// The first message of a level that is not delivered; levels count from 0 here.
@@ -73,18 +93,55 @@ impl Progress {
         level.pending.push_back(Pending { next, from, end });
     }
 
+    /// A message cannot be read: others are delivered before it. Returns whether there is room for that.
+    pub(super) fn pass_over(&mut self, level: usize, queue_offset: QueueOffset, at: PhysicalOffset) -> bool {
+        let has_room =
+            self.levels.iter().map(|level| level.passed.len()).sum::<usize>() < MAX_UNREADABLE_MESSAGES;
+        if has_room {
+            self.levels[level].passed.insert(queue_offset, Passed { at, end: None });
+        }
+        has_room
+    }
+
+    /// Whether messages that were passed over are still to be delivered.
+    pub(super) fn has_unreadable(&self) -> bool {
+        self.levels.iter().flat_map(|level| level.passed.values()).any(|passed| passed.end.is_none())
+    }
+
+    /// They: level, number, and where the record lies.
+    pub(super) fn unreadable(&self) -> Vec<(usize, QueueOffset, PhysicalOffset)> {
+        let of_level = |(number, level): (usize, &Level)| -> Vec<_> {
+            let waiting = level.passed.iter().filter(|(_, passed)| passed.end.is_none());
+            waiting.map(|(queue_offset, passed)| (number, *queue_offset, passed.at)).collect()
+        };
+        self.levels.iter().enumerate().flat_map(of_level).collect()
+    }
+
+    /// A message that was passed over is done; its copy lies before `end` in the log.
+    pub(super) fn is_done(&mut self, level: usize, queue_offset: QueueOffset, end: PhysicalOffset) {
+        if let Some(passed) = self.levels[level].passed.get_mut(&queue_offset) {
+            passed.end = Some(end);
+        }
+    }
+
     /// Where the first record lies whose copy is not known to be durable, of those that are delivered.
     pub(super) fn ahead_from(&self) -> Option<PhysicalOffset> {
-        self.levels.iter().filter_map(|level| level.pending.front()).map(|pending| pending.from).min()
+        let pending =
+            self.levels.iter().filter_map(|level| level.pending.front()).map(|pending| pending.from);
+        let passed = self.levels.iter().flat_map(|level| level.passed.values()).map(|passed| passed.at);
+        pending.chain(passed).min()
     }
 
     /// Whether more is delivered than the file says.
     pub(super) fn is_ahead(&self) -> bool {
         let is_written = |number: i32, level: &Level| {
-            level.durable == QueueOffset(0)
-                || self.file.offset_table.get(&number) == Some(&(level.durable.get() as i64))
+            level.written_to() == QueueOffset(0)
+                || self.file.offset_table.get(&number) == Some(&(level.written_to().get() as i64))
         };
-        (1..).zip(&self.levels).any(|(number, level)| !level.pending.is_empty() || !is_written(number, level))
+        let is_pending = |level: &Level| {
+            !level.pending.is_empty() || level.passed.values().any(|passed| passed.end.is_some())
+        };
+        (1..).zip(&self.levels).any(|(number, level)| is_pending(level) || !is_written(number, level))
     }
 
     /// What the file is to hold once the log is flushed up to an offset; `None` when it holds that already.
@@ -99,7 +156,8 @@ impl Progress {
                 level.durable = pending.next;
                 level.pending.pop_front();
             }
-            let offset = level.durable.get() as i64;
+            level.passed.retain(|_, passed| passed.end.is_none_or(|end| end > flushed));
+            let offset = level.written_to().get() as i64;
             if offset > 0 {
                 offset_table.insert(number, offset);
             }
@@ -112,13 +170,13 @@ impl Progress {
     }
 
     /// What the file holds.
-    pub(super) fn file(&self) -> &DelayOffsetSerializeWrapper {
-        &self.file
+    pub(super) fn file(&self) -> Arc<DelayOffsetSerializeWrapper> {
+        Arc::clone(&self.file)
     }
 
     /// The file holds this now.
     pub(super) fn written(&mut self, content: DelayOffsetSerializeWrapper) {
-        self.file = content;
+        self.file = Arc::new(content);
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::HOLDER;
 use super::deliver::deliver;
 use crate::call::aside;
+use crate::put::READ_AGAIN_AFTER;
 use crate::service::{MESSAGES_PACE, Pace, Service, Work};
 use crate::shared::Shared;
 
@@ -29,17 +30,19 @@ impl DelayDelivery {
 
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
-        let state = self.shared.delays.state.lock();
+        let seen = self.shared.delays.seen.lock().clone();
         let now = self.shared.store.now_ms();
         let until_due = |due_at_ms: i64| {
             let rest = u64::try_from(due_at_ms.saturating_sub(now)).unwrap_or(0);
             Duration::from_millis(rest).min(LONGEST_WAIT)
         };
-        let due = state.due_at_ms.iter().flatten().copied().min().map(until_due);
-        let write = state.progress.is_ahead().then(|| {
-            state.write_at.saturating_sub(self.shared.store.monotonic()).max(Duration::from_millis(1))
-        });
-        due.into_iter().chain(write).min()
+        let due = seen.due_at_ms.map(until_due);
+        let until_write = |write_at: Duration| {
+            write_at.saturating_sub(self.shared.store.monotonic()).max(Duration::from_millis(1))
+        };
+        let write = seen.write_at.map(until_write);
+        let again = seen.has_unreadable.then_some(READ_AGAIN_AFTER);
+        due.into_iter().chain(write).chain(again).min()
     }
 }
 

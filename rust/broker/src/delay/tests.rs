@@ -10,7 +10,7 @@ use super::deliver::deliver;
 use super::*;
 use crate::call::aside;
 use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
-use crate::testing::{TestShared, add_topic, message, until};
+use crate::testing::{TestShared, add_topic, does_not_wait, message, poll_due, until, with_small_files};
 
 async fn open() -> TestShared {
     let shared = TestShared::open(|_| {});
@@ -198,4 +198,64 @@ async fn a_store_of_another_broker_is_taken_with_its_levels_alone() {
     let (taken, known) = open("2h 5s");
     assert!(taken.is_ok() && known, "the message waits 5 s");
     assert!(matches!(open("2h 6s").0, Err(BrokerError::DelayLevels { stored: Some(_), .. })));
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_keeps_nothing_back_and_is_tried_for_a_minute() {
+    for is_restored in [true, false] {
+        let shared = TestShared::open(with_small_files);
+        for topic in ["orders", "filler"] {
+            add_topic(&shared, TopicConfig::new(topic, 1)).await;
+        }
+        shared.fill();
+        let at_first = shared.store.max_physical_offset();
+        wait_with(&shared, message("orders", "DELAY\u{1}1\u{2}")).await;
+        shared.fill();
+        let stored_at_ms = wait_with(&shared, message("orders", "DELAY\u{1}1\u{2}")).await;
+        let cut = shared.cut_log(at_first);
+        let due_at_ms = stored_at_ms + 1000;
+        at(&shared, due_at_ms).await;
+        assert_eq!((shared.delays.delivered(), shared.delays.dropped()), (1, 0));
+        let written = || {
+            shared.delays.write(&shared.store, shared.store.max_physical_offset());
+            Delays::open(&shared.store, &DelayLevels::default()).unwrap().state.lock().progress.next(0).get()
+        };
+        assert_eq!(written(), 0, "a start tries it again");
+        assert_eq!(shared.delays.state.lock().waiting_from(), Some(at_first));
+        let next = at(&shared, due_at_ms).await;
+        assert_eq!(next, Some(due_at_ms + 1000), "it is tried again");
+        if is_restored {
+            cut.restore();
+            shared.skip_time(Duration::from_secs(1));
+            at(&shared, due_at_ms).await;
+            assert_eq!((shared.delays.delivered(), shared.delays.dropped()), (2, 0));
+            shared.delays.write(&shared.store, at_first);
+            assert_eq!(shared.delays.state.lock().waiting_from(), Some(at_first), "the copy is not durable");
+        } else {
+            for _ in 0..60 {
+                assert_eq!(shared.delays.dropped(), 0);
+                shared.skip_time(Duration::from_secs(1));
+                at(&shared, due_at_ms).await;
+            }
+            assert_eq!((shared.delays.delivered(), shared.delays.dropped()), (1, 1));
+        }
+        assert_eq!(written(), 2);
+        assert_eq!(shared.delays.state.lock().waiting_from(), None);
+        assert_eq!(at(&shared, due_at_ms).await, None, "nothing waits");
+    }
+}
+
+#[tokio::test]
+async fn nobody_on_the_runtime_waits_for_a_delivery_that_waits_for_the_disk() {
+    let shared = open().await;
+    wait_with(&shared, message("orders", "DELAY\u{1}3\u{2}")).await;
+    at(&shared, 0).await;
+    let (owner, runtime) = (Arc::clone(&shared), Handle::current());
+    let _delivery = shared.delays.state.lock();
+    does_not_wait(move || {
+        let _on = runtime.enter();
+        poll_due(&DelayDelivery::new(Arc::clone(&owner)));
+        assert_eq!(owner.delays.waiting_from().len(), LEVELS as usize);
+        assert!(owner.delays.content().offset_table.is_empty());
+    });
 }

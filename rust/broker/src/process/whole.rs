@@ -30,7 +30,7 @@ pub(super) fn consumer_offsets(Call { shared, .. }: Call<'_>) -> Answer {
 
 /// GET_ALL_DELAY_OFFSET.
 pub(super) fn delay_offsets(Call { shared, .. }: Call<'_>) -> Answer {
-    Ok(success_json(&shared.delays.content()))
+    Ok(success_json(&*shared.delays.content()))
 }
 
 /// GET_SYSTEM_TOPIC_LIST_FROM_BROKER.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rocketpy_env::Disk;
-use rocketpy_model::{PhysicalOffset, property, system};
+use rocketpy_model::{property, system};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::StoreError;
@@ -19,22 +19,8 @@ pub(crate) enum Late {
     Delivered,
     /// It can never be delivered; the reason.
     Dropped(String),
-}
-
-/// Reads the record of a message that is due. `Err` of the inner result: it can never be delivered.
-///
-/// # Errors
-/// The record cannot be read for now.
-pub(crate) fn due_record(
-    shared: &Shared<impl Disk>,
-    at: PhysicalOffset,
-) -> Result<Result<bytes::Bytes, String>, Refusal> {
-    match shared.store.record_at(at) {
-        Ok(Some(bytes)) => Ok(Ok(bytes)),
-        Ok(None) => Ok(Err("its record is gone".to_owned())),
-        Err(error @ StoreError::Env(_)) => Err(error.into()),
-        Err(error) => Ok(Err(error.to_string())),
-    }
+    /// Its record cannot be read for now; others go on.
+    Unreadable(StoreError),
 }
 
 /// Stores the message of a record in the topic that it names. Blocks; the put waits on the runtime.

@@ -7,6 +7,7 @@
 
 mod ack;
 mod destination;
+mod due;
 mod late;
 mod message;
 mod missing;
@@ -20,7 +21,11 @@ use std::cell::RefCell;
 
 pub(crate) use ack::{AckCondition, acknowledge};
 use destination::{Destination, Wait, due_later};
-pub(crate) use late::{Late, deliver_late, due_record, is_lasting};
+pub(crate) use due::{
+    DueRecord, FailedReads, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, UnreadablePages, due_record,
+    is_of_place,
+};
+pub(crate) use late::{Late, deliver_late, is_lasting};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
 use properties::{Feature, PropertyFacts, check_sys_flag, inspect};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
+use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::StoreError;
@@ -17,7 +17,10 @@ use super::enroll::{enroll, note};
 use super::kept::Progress;
 use super::soon::Due;
 use super::{MOST_SOON, State, recall_name};
-use crate::put::{Late, StoredAgain, deliver_late, due_record, is_lasting};
+use crate::put::{
+    DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, deliver_late,
+    due_record, is_lasting, is_of_place,
+};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -35,18 +38,14 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> bool {
     let mut state = shared.timers.state.lock();
     let state = &mut *state;
-    if state.is_stopped || state.pause_until.is_some_and(|until| shared.store.monotonic() < until) {
+    if state.is_stopped {
         return false;
     }
     let before = progress(state);
-    let worked = work(shared, state, at_ms, runtime);
-    state.pause_until = worked.as_ref().is_err().then(|| shared.store.monotonic() + RETRY);
-    state.has_more = worked.unwrap_or_else(|refusal| {
-        warn!(%refusal, "timer messages not delivered yet, trying again");
-        false
-    });
+    state.has_more = work(shared, state, at_ms, runtime);
     let after = progress(state);
-    if after != before {
+    let has_moved = after != before;
+    if has_moved {
         state.recalled.retain(|_, slot_ms| *slot_ms >= after.read_ms);
         let end = shared.store.max_physical_offset();
         state.kept.step(after, end);
@@ -54,24 +53,42 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
             shared.store.request_flush(end);
         }
         shared.timers.waiting.store(state.kept.count(), Ordering::Relaxed);
+    }
+    *shared.timers.seen.lock() = state.seen();
+    if has_moved {
         shared.timers.moved.notify_one();
     }
     state.has_more
 }
 
-fn work<D: Disk>(
-    shared: &Arc<Shared<D>>,
-    state: &mut State<D>,
-    at_ms: i64,
-    runtime: &Handle,
-) -> Result<bool, Refusal> {
-    state.files.write().map_err(StoreError::Env)?;
-    let delivers = deliver(shared, state, at_ms, runtime)?;
-    let takes = enroll(shared, state, at_ms);
-    state.files.write().map_err(StoreError::Env)?;
-    let takes = takes?;
-    let reads = read_slots(shared, state, at_ms)?;
-    Ok(delivers || takes || reads)
+fn work<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms: i64, runtime: &Handle) -> bool {
+    let now = shared.store.monotonic();
+    let (mut has_more, is_over) = (false, |pause: Option<Duration>| pause.is_none_or(|until| now >= until));
+    let pause_after = |done: Result<bool, Refusal>, has_more: &mut bool| match done {
+        Ok(more) => {
+            *has_more |= more;
+            None
+        }
+        Err(refusal) => {
+            warn!(%refusal, "timer messages not delivered yet, trying again");
+            Some(now + RETRY)
+        }
+    };
+    if is_over(state.pauses.deliver) {
+        let delivered = deliver(shared, state, at_ms, runtime);
+        state.pauses.deliver = pause_after(delivered, &mut has_more);
+    }
+    if is_over(state.pauses.enroll) {
+        let enrolled = state.files.write().map_err(|error| StoreError::Env(error).into());
+        let enrolled = enrolled.and_then(|()| enroll(shared, state, at_ms));
+        state.pauses.enroll = pause_after(enrolled, &mut has_more);
+    }
+    if is_over(state.pauses.read) {
+        let written = state.files.write().map_err(|error| StoreError::Env(error).into());
+        let read = written.and_then(|()| read_slots(shared, state, at_ms));
+        state.pauses.read = pause_after(read, &mut has_more);
+    }
+    has_more
 }
 
 fn progress(state: &State<impl Disk>) -> Progress {
@@ -86,23 +103,80 @@ fn deliver<D: Disk>(
     runtime: &Handle,
 ) -> Result<bool, Refusal> {
     let _gather = shared.store.gather();
+    read_again(shared, state)?;
     state.untaken.taken(state.next); // what was taken before it was added
     let early_ms = if planted::has(Bug::TimerTooEarly) { 500 } else { 0 };
     for _ in 0..TURN {
         let Some(due) = state.soon.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
             return Ok(false);
         };
-        if due.unit.flags & TimerUnit::ROLL == 0 && state.untaken.holds(due.unit.slot_ms) {
-            return Ok(false); // it may be recalled
+        if due.unit.flags & TimerUnit::ROLL == 0 && state.may_be_recalled(due.unit.slot_ms) {
+            return Ok(false);
         }
-        deliver_one(shared, state, &due, at_ms, runtime)?;
+        match deliver_one(shared, state, &due, at_ms, runtime)? {
+            Some(Late::Unreadable(error)) => pass_over(state, due, error)?,
+            outcome => is_done(shared, state, &due.unit, outcome),
+        }
         state.soon.pop();
-        state.kept.is_done(due.unit.physical_offset);
-        shared.timers.counts.remove(&due.unit);
     }
     Ok(true)
 }
 
+/// A message needs its record no more; `None` where that is no delivery.
+fn is_done<D: Disk>(shared: &Shared<D>, state: &mut State<D>, unit: &TimerUnit, outcome: Option<Late>) {
+    match outcome {
+        Some(Late::Delivered) => {
+            shared.timers.delivered.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Late::Dropped(reason)) => {
+            shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+            error!(physical_offset = %unit.physical_offset, reason, "timer message dropped");
+        }
+        Some(Late::Unreadable(_)) | None => {}
+    }
+    state.kept.is_done(unit.physical_offset);
+    shared.timers.counts.remove(unit);
+}
+
+/// Lets others be delivered before a message that cannot be read.
+///
+/// # Errors
+/// There are too many of them.
+fn pass_over(state: &mut State<impl Disk>, due: Due, error: StoreError) -> Result<(), Refusal> {
+    if state.unreadable.messages.len() == MAX_UNREADABLE_MESSAGES {
+        return Err(error.into());
+    }
+    state.unreadable.messages.push(due);
+    Ok(())
+}
+
+/// Tries the messages again that could not be read, once in a while.
+fn read_again<D: Disk>(shared: &Shared<D>, state: &mut State<D>) -> Result<(), Refusal> {
+    let now = shared.unreadable.now(&shared.store);
+    if state.unreadable.messages.is_empty() || now < state.unreadable.read_again_at {
+        return Ok(());
+    }
+    state.unreadable.read_again_at = now + READ_AGAIN_AFTER;
+    let messages = std::mem::take(&mut state.unreadable.messages);
+    let mut read = Ok(());
+    for due in messages {
+        let is_unreadable = read.is_err()
+            || match read_unit(shared, state, due.unit) {
+                Ok(unreadable) => unreadable.is_some(),
+                Err(refusal) => {
+                    read = Err(refusal);
+                    true
+                }
+            };
+        if is_unreadable {
+            state.unreadable.messages.push(due);
+        }
+    }
+    read
+}
+
+/// Delivers a message; `None` where it was recalled, or stored again on the way.
+///
 /// # Errors
 /// The message could not be stored for now.
 fn deliver_one<D: Disk>(
@@ -111,20 +185,21 @@ fn deliver_one<D: Disk>(
     due: &Due,
     at_ms: i64,
     runtime: &Handle,
-) -> Result<(), Refusal> {
+) -> Result<Option<Late>, Refusal> {
     let outcome = match due_record(shared, due.unit.physical_offset)? {
-        Err(reason) => Late::Dropped(reason),
-        Ok(bytes) => match RecordView::parse(&bytes) {
+        DueRecord::Lost(reason) => Late::Dropped(reason),
+        DueRecord::Unreadable(error) => Late::Unreadable(error),
+        DueRecord::Found(bytes) => match RecordView::parse(&bytes) {
             Err(_) => Late::Dropped("its record is damaged".to_owned()),
             Ok(record) if due.unit.flags & TimerUnit::ROLL != 0 => {
                 match roll(shared, state, &record, runtime) {
                     Err(refusal) if is_lasting(&refusal) => Late::Dropped(refusal.to_string()),
-                    rolled => return rolled,
+                    rolled => return rolled.map(|()| None),
                 }
             }
             Ok(record) if is_recalled(state, &record) => {
                 shared.timers.recalled.fetch_add(1, Ordering::Relaxed);
-                return Ok(());
+                return Ok(None);
             }
             Ok(record) => deliver_late(shared, runtime, &record, |again| {
                 again
@@ -133,17 +208,7 @@ fn deliver_one<D: Disk>(
             })?,
         },
     };
-    match outcome {
-        Late::Delivered => {
-            shared.timers.delivered.fetch_add(1, Ordering::Relaxed);
-        }
-        Late::Dropped(reason) => {
-            shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
-            let physical_offset = due.unit.physical_offset;
-            error!(%physical_offset, reason, "timer message dropped");
-        }
-    }
-    Ok(())
+    Ok(Some(outcome))
 }
 
 fn is_recalled(state: &State<impl Disk>, record: &RecordView<'_>) -> bool {
@@ -198,25 +263,58 @@ fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> 
     }
     let mut position = reading.position;
     for _ in 0..TURN {
-        let Some(unit) = state.files.unit(position).map_err(StoreError::Env)? else {
+        let unit = match state.files.unit(position) {
+            Ok(unit) => unit,
+            Err(error) if is_spent(shared, state, position, &error) => {
+                shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+                let slot_ms = reading.slot_ms;
+                error!(slot_ms, position, %error, "log of timers cannot be read: what else waits in this slot is dropped");
+                None
+            }
+            Err(error) => return Err(StoreError::Env(error).into()),
+        };
+        let Some(unit) = unit else {
             state.soon.end();
             return Ok(true);
         };
-        read_unit(shared, state, unit)?;
+        if let Some(error) = read_unit(shared, state, unit)? {
+            pass_over(state, Due { due_at_ms: unit.slot_ms, unit }, error)?; // it is due at that time or later
+        }
         position = unit.previous;
         state.soon.read(position);
     }
     Ok(true)
 }
 
-/// Takes a unit of the wheel into memory, with the exact time of its record.
-fn read_unit<D: Disk>(shared: &Shared<D>, state: &mut State<D>, unit: TimerUnit) -> Result<(), Refusal> {
-    let bytes = due_record(shared, unit.physical_offset)?;
-    let record = bytes.as_ref().ok().and_then(|bytes| RecordView::parse(bytes).ok());
-    match record.as_ref().and_then(Wish::of) {
+/// Whether a unit could not be read for so long that it is given up.
+fn is_spent<D: Disk>(shared: &Shared<D>, state: &mut State<D>, position: i64, error: &EnvError) -> bool {
+    let now = shared.unreadable.now(&shared.store);
+    let unit = state.unreadable.unit.filter(|(failed, _)| *failed == position);
+    let (_, failed) = state.unreadable.unit.insert(unit.unwrap_or((position, FailedReads::new(now))));
+    failed.again(now) && is_of_place(error) && shared.store.poisoned().is_none()
+}
+
+/// Takes a unit of the wheel into memory, with the exact time of its record. Returns why that record cannot be read.
+///
+/// # Errors
+/// No record can be read for now.
+fn read_unit<D: Disk>(
+    shared: &Shared<D>,
+    state: &mut State<D>,
+    unit: TimerUnit,
+) -> Result<Option<StoreError>, Refusal> {
+    let bytes = match due_record(shared, unit.physical_offset)? {
+        DueRecord::Found(bytes) => bytes,
+        DueRecord::Lost(reason) => {
+            is_done(shared, state, &unit, Some(Late::Dropped(reason)));
+            return Ok(None);
+        }
+        DueRecord::Unreadable(error) => return Ok(Some(error)),
+    };
+    match RecordView::parse(&bytes).ok().as_ref().and_then(Wish::of) {
         Some(wish) => note(shared, state, &wish, unit),
         // The delivery says what is wrong.
         None => state.soon.push(Due { due_at_ms: unit.slot_ms, unit }),
     }
-    Ok(())
+    Ok(None)
 }

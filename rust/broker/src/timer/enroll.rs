@@ -10,7 +10,7 @@ use tracing::error;
 
 use super::soon::Due;
 use super::{Earlier, MOST_SOON, QUEUE_ID, State, recall_name};
-use crate::put::due_record;
+use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -65,11 +65,13 @@ fn enroll_one<D: Disk>(
     now_ms: i64,
 ) -> Result<bool, Refusal> {
     let bytes = match due_record(shared, entry.physical_offset)? {
-        Ok(bytes) => bytes,
-        Err(reason) => {
+        DueRecord::Found(bytes) => bytes,
+        DueRecord::Lost(reason) => {
             drop_entry(shared, entry, &reason);
             return Ok(true);
         }
+        // Those behind wait for it: it may be the recall of one that would come meanwhile.
+        DueRecord::Unreadable(error) => return Err(error.into()),
     };
     let record = RecordView::parse(&bytes).ok();
     let Some((record, wish)) = record.and_then(|record| Some((record, Wish::of(&record)?))) else {

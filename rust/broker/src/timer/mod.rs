@@ -37,15 +37,17 @@ use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::hash_code;
 use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles, Wish};
+use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles, TimerUnit, Wish};
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TimerDelivery, TimerProgress};
 pub(crate) use settle::{deliver_at_stop, settle_at_stop};
 #[cfg(feature = "sim")]
 pub(crate) use settle::{settle, settled_end};
-use soon::Soon;
+use soon::{Due, Soon};
 use tokio::sync::Notify;
 use untaken::Untaken;
+
+use crate::put::FailedReads;
 
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "timers";
@@ -60,8 +62,10 @@ const QUEUE_ID: u32 = 0;
 #[derive(Debug)]
 #[doc(alias = "TimerMessageStore")]
 pub(crate) struct Timers<D: Disk = RealDisk> {
-    /// Locked for one turn of deliveries, which may wait for the disk: figures do not need it.
+    /// Locked for one turn of deliveries, which may wait for the disk: no thread of the runtime takes it.
     state: Mutex<State<D>>,
+    /// What others may know of it, as of the last turn. Never locked over disk work.
+    seen: Mutex<Seen>,
     untaken: Arc<Untaken>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
@@ -91,12 +95,45 @@ struct State<D: Disk> {
     earlier: Earlier,
     untaken: Arc<Untaken>,
     kept: Kept,
-    /// Nothing is tried before, after an error.
-    pause_until: Option<Duration>,
+    unreadable: Unreadable,
+    pauses: Pauses,
     /// The last turn left something to do.
     has_more: bool,
     /// Nothing is delivered any more: a round may outlive its service.
     is_stopped: bool,
+}
+
+/// What is known of the [`State`] without its lock.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// As [`State::read_ms`].
+    read_ms: i64,
+    /// When the first message in memory is due.
+    due_at_ms: Option<i64>,
+    has_waiting: bool,
+    has_more: bool,
+    /// There is progress to write.
+    is_ahead: bool,
+    pauses: Pauses,
+}
+
+/// What is in memory of the wheel and cannot be read. All others go on.
+#[derive(Debug, Default)]
+struct Unreadable {
+    /// Messages; no more than [`MAX_UNREADABLE_MESSAGES`](crate::put::MAX_UNREADABLE_MESSAGES).
+    messages: Vec<Due>,
+    /// When they are tried again, in monotonic time.
+    read_again_at: Duration,
+    /// The position of a unit, of the slot that is being read.
+    unit: Option<(i64, FailedReads)>,
+}
+
+/// Until when each part of a turn is left out after an error, in monotonic time. None of them holds up the others.
+#[derive(Debug, Default, Clone, Copy)]
+struct Pauses {
+    deliver: Option<Duration>,
+    enroll: Option<Duration>,
+    read: Option<Duration>,
 }
 
 /// What the last run had done where the files no longer say so.
@@ -111,9 +148,21 @@ struct Earlier {
 }
 
 impl<D: Disk> State<D> {
+    fn seen(&self) -> Seen {
+        Seen {
+            read_ms: self.read_ms(),
+            due_at_ms: self.soon.first().map(|due| due.due_at_ms),
+            has_waiting: self.kept.count() > 0,
+            has_more: self.has_more,
+            is_ahead: self.kept.is_ahead(),
+            pauses: self.pauses,
+        }
+    }
+
     /// Everything in slots before this time is delivered, and all recalls for them are taken.
     fn read_ms(&self) -> i64 {
-        let first_ms = self.soon.first_slot_ms();
+        let unreadable = self.unreadable.messages.iter().map(|due| due.unit.slot_ms);
+        let first_ms = unreadable.chain([self.soon.first_slot_ms()]).min().unwrap_or(i64::MAX);
         self.untaken.first_slot_ms().map_or(first_ms, |untaken_ms| untaken_ms.min(first_ms))
     }
 
@@ -122,7 +171,8 @@ impl<D: Disk> State<D> {
         if self.soon.reading().is_some_and(|reading| reading.slot_ms <= self.earlier.read_ms) {
             return self.earlier.cut; // of what it names not everything is in memory yet
         }
-        let (due_at_ms, at) = self.soon.first_order();
+        let unreadable = self.unreadable.messages.iter().map(Due::order);
+        let (due_at_ms, at) = unreadable.chain([self.soon.first_order()]).min()?;
         Some(TimerCut { due_at_ms, at: PhysicalOffset(at), taken: self.taken? })
     }
 
@@ -139,6 +189,12 @@ impl<D: Disk> State<D> {
             _ if slot_ms < this_ms => slot_ms.max(last_ms.min(this_ms)),
             _ => slot_ms,
         }
+    }
+
+    /// Whether a recall of a message in this slot is not read yet.
+    fn may_be_recalled(&self, slot_ms: i64) -> bool {
+        let is_recall = |due: &Due| due.unit.flags & TimerUnit::RECALL != 0 && due.unit.slot_ms <= slot_ms;
+        self.untaken.holds(slot_ms) || self.unreadable.messages.iter().any(is_recall)
     }
 
     /// Where the first message lies that has no durable copy.
@@ -170,7 +226,7 @@ impl<D: Disk> Timers<D> {
     pub(crate) fn is_waiting(&self, record: &RecordView<'_>) -> bool {
         let slot_ms = |wish: &Wish<'_>| wish.place(record.stored_at_ms).0;
         let message = Wish::of(record).filter(|wish| wish.recalls.is_none());
-        message.is_some_and(|wish| slot_ms(&wish) >= self.state.lock().read_ms())
+        message.is_some_and(|wish| slot_ms(&wish) >= self.seen.lock().read_ms)
     }
 
     /// Messages that wait in the wheel, those included whose delivery is not durable.

@@ -16,7 +16,7 @@ use super::counts::Counts;
 use super::kept::Kept;
 use super::soon::Soon;
 use super::untaken::Untaken;
-use super::{Earlier, HOLDER, QUEUE_ID, State, Timers};
+use super::{Earlier, HOLDER, Pauses, QUEUE_ID, State, Timers, Unreadable};
 use crate::BrokerError;
 
 /// After so long the slots of the last run may be those of messages to come.
@@ -66,7 +66,8 @@ impl<D: Disk> Timers<D> {
             earlier: Earlier { until, read_ms: written.read_ms, cut: written.cut },
             untaken: Arc::clone(&untaken),
             kept,
-            pause_until: None,
+            unreadable: Unreadable::default(),
+            pauses: Pauses::default(),
             has_more: true,
             is_stopped: false,
         };
@@ -75,6 +76,7 @@ impl<D: Disk> Timers<D> {
             written: Mutex::new(written),
             waiting: AtomicU64::new(state.kept.count()),
             counts,
+            seen: Mutex::new(state.seen()),
             state: Mutex::new(state),
             untaken,
             settling: Mutex::new(()),

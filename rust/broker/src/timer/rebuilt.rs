@@ -12,7 +12,7 @@ use rocketpy_store::timer::{SLOT_MS, TimerUnit, Wish};
 use super::enroll::is_cut_off;
 use super::soon::Due;
 use super::{QUEUE_ID, State};
-use crate::put::due_record;
+use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
@@ -53,7 +53,7 @@ fn messages(shared: &Shared<impl Disk>) -> Result<BTreeMap<u64, Message>, Refusa
         let entries = shared.store.entries(system::TIMER_TOPIC, QUEUE_ID, next, PAGE)?;
         next = entries.last().map_or(bounds.max, |last| last.queue_offset + 1);
         for entry in entries {
-            let Ok(bytes) = due_record(shared, entry.physical_offset)? else { continue };
+            let DueRecord::Found(bytes) = due_record(shared, entry.physical_offset)? else { continue };
             let Ok(record) = RecordView::parse(&bytes) else { continue };
             let Some(wish) = Wish::of(&record) else { continue };
             let (slot_ms, flags) = wish.place(record.stored_at_ms);

@@ -33,19 +33,22 @@ impl TimerDelivery {
 
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
-        let state = self.shared.timers.state.lock();
-        if let Some(until) = state.pause_until {
-            return Some(until.saturating_sub(self.shared.store.monotonic()));
-        }
-        if state.has_more {
+        let seen = *self.shared.timers.seen.lock();
+        if seen.has_more {
             return Some(Duration::ZERO);
         }
         let now_ms = self.shared.store.now_ms();
-        let due = state.soon.first().map(|due| {
-            let rest_ms = u64::try_from(due.due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
+        let due = seen.due_at_ms.map(|due_at_ms| {
+            let rest_ms = u64::try_from(due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
             Duration::from_millis(rest_ms).min(LONGEST_WAIT)
         });
-        due.or_else(|| (state.kept.count() > 0).then_some(LONGEST_WAIT))
+        let now = self.shared.store.monotonic();
+        let pauses = seen.pauses;
+        let paused = [pauses.deliver, pauses.enroll, pauses.read].into_iter().flatten();
+        let rest = paused.map(|until| until.saturating_sub(now));
+        let due = due.filter(|_| pauses.deliver.is_none());
+        let rest = rest.chain(due).min();
+        rest.or_else(|| seen.has_waiting.then_some(LONGEST_WAIT))
     }
 }
 
@@ -97,7 +100,7 @@ impl Service for TimerProgress {
     fn due(&self) -> Work<'_> {
         Box::pin(async {
             let moved = self.shared.timers.moved.notified();
-            if !self.shared.timers.state.lock().kept.is_ahead() {
+            if !self.shared.timers.seen.lock().is_ahead {
                 moved.await;
             }
             let write_at = *self.write_at.lock();

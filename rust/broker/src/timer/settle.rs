@@ -47,6 +47,7 @@ pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
         }
     }
     shared.timers.waiting.store(state.kept.count(), Ordering::Relaxed);
+    *shared.timers.seen.lock() = state.seen();
     store.set_waiting_from(HOLDER, state.waiting_from(store));
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Due {
 
 impl Due {
     /// Messages of the same time are delivered in the order of the log.
-    fn order(&self) -> (i64, u64) {
+    pub(super) fn order(&self) -> (i64, u64) {
         (self.due_at_ms, self.unit.physical_offset.get())
     }
 }

@@ -15,12 +15,14 @@ use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::CheckTransactionStateRequestHeader;
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::{RecordFields, RecordView};
-use rocketpy_store::{QueueEntry, StoreError};
+use rocketpy_store::QueueEntry;
 use tokio::runtime::Handle;
 use tracing::{debug, error, warn};
 
+use super::service::RETRY_MS;
 use super::{Checked, Claim, End, QUEUE};
-use crate::put::StoredAgain;
+use crate::put::{DueRecord, StoredAgain, due_record};
+use crate::refusal::Refusal;
 use crate::shared::Shared;
 
 /// Most half messages that one round looks at closely; then others get their turn.
@@ -48,7 +50,7 @@ pub(super) fn round(
     shared: &Arc<Shared<impl Disk>>,
     at_ms: i64,
     runtime: &Handle,
-) -> Result<Option<i64>, StoreError> {
+) -> Result<Option<i64>, Refusal> {
     let transactions = &shared.transactions;
     let interval_ms = millis(shared.config().transaction_check_interval);
     let (mut at, mut due_at_ms, mut looks) = (transactions.state.lock().next, None::<i64>, 0);
@@ -104,7 +106,7 @@ fn look(
     entry: &QueueEntry,
     at_ms: i64,
     runtime: &Handle,
-) -> Result<Look, StoreError> {
+) -> Result<Look, Refusal> {
     let half = entry.queue_offset;
     let interval_ms = millis(shared.config().transaction_check_interval);
     let checked = {
@@ -120,13 +122,13 @@ fn look(
     {
         return Ok(Look::Due(checked.at_ms.saturating_add(interval_ms)));
     }
-    let bytes = match shared.store.record_at(entry.physical_offset) {
-        Err(error @ StoreError::Env(_)) => return Err(error),
-        Err(error) => {
-            error!(%error, "a half message is damaged");
+    let bytes = match due_record(shared, entry.physical_offset)? {
+        DueRecord::Found(bytes) => Some(bytes),
+        DueRecord::Lost(reason) => {
+            error!(physical_offset = %entry.physical_offset, reason, "a half message is lost");
             None
         }
-        Ok(bytes) => bytes,
+        DueRecord::Unreadable(_) => return Ok(Look::Due(at_ms.saturating_add(RETRY_MS))),
     };
     let Some(record) = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok()) else {
         lose(shared, half, half + 1);

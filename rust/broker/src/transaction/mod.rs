@@ -272,13 +272,15 @@ impl Transactions {
     /// Notes where marks begin, and writes how far it is as far as the log is flushed. Keeps the files from there on.
     fn settle(&self, shared: &Shared<impl Disk>) {
         let store = &shared.store;
+        // Marks may wait for the disk: requests take the lock meanwhile.
+        let unmarked = std::mem::take(&mut self.state.lock().unmarked);
+        let is_marked = marks::write(shared, &unmarked);
         let mut state = self.state.lock();
-        let is_marked = marks::write(shared, &state.unmarked);
-        if is_marked {
-            state.unmarked.clear();
+        if !is_marked {
+            state.unmarked.extend(unmarked);
         }
         state.note(store);
-        if state.pending.is_none() && is_marked && state.progress() != state.written {
+        if state.pending.is_none() && state.unmarked.is_empty() && state.progress() != state.written {
             state.pending = Some((state.progress(), store.max_physical_offset()));
         }
         if let Some((progress, end)) = state.pending

@@ -19,8 +19,8 @@ const SETTLE_AFTER: Duration = Duration::from_millis(500);
 /// Shortest time between two rounds, each of which looks at all half messages that are open: those that become due one after the other
 /// are asked for together.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
-/// Pause after the half queue could not be read.
-const RETRY_MS: i64 = 1000;
+/// Pause after the half queue, or a half message, could not be read.
+pub(super) const RETRY_MS: i64 = 1000;
 
 /// Asks producers for the end of their transactions, and writes how far it is.
 #[doc(alias = "TransactionalMessageCheckService")]

@@ -1,6 +1,7 @@
 //! Transactions against a real store, with the time as an argument.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_model::{TopicConfig, sys_flag};
@@ -17,7 +18,7 @@ use crate::call::aside;
 use crate::process::end_transaction::{end_half, half_of};
 use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
 use crate::refusal::Refusal;
-use crate::testing::{TestShared, add_topic, message, until};
+use crate::testing::{TestShared, add_topic, message, until, with_small_files};
 use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
 
 const COMMIT: i32 = sys_flag::TRANSACTION_COMMIT;
@@ -185,10 +186,7 @@ async fn a_start_knows_what_is_over_from_marks_or_from_what_it_had_written() {
             halves.iter().map(|half| matches!(found.claim(half.queue_offset), Claim::Over(_))).collect();
         assert_eq!(over, [true, true, false, true, false]);
         assert_eq!(found.state.lock().next, QueueOffset(2));
-        shared
-            .store
-            .wait_flushed(shared.store.max_physical_offset(), std::time::Duration::from_secs(60))
-            .unwrap();
+        shared.store.wait_flushed(shared.store.max_physical_offset(), Duration::from_secs(60)).unwrap();
         settle_at_stop(&shared);
         assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), Some(2));
         assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::OP_HALF_TOPIC, 0), Some(0));
@@ -203,8 +201,7 @@ async fn a_start_knows_what_is_over_from_marks_or_from_what_it_had_written() {
 
 #[tokio::test]
 async fn progress_waits_for_the_flush_of_the_marks() {
-    let shared =
-        TestShared::open(|config| config.store.flush_interval = std::time::Duration::from_secs(3600));
+    let shared = TestShared::open(|config| config.store.flush_interval = Duration::from_secs(3600));
     add_topic(&shared, TopicConfig::new("orders", 2)).await;
     let half = prepare(&shared, "").await;
     end(&shared, half, COMMIT).await.unwrap();
@@ -372,7 +369,7 @@ async fn a_commit_to_a_topic_that_is_gone_leaves_the_half_message_open_until_it_
 
 #[tokio::test]
 async fn however_short_messages_are_kept_there_is_time_for_all_questions() {
-    let shared = TestShared::open(|config| config.store.retention.reserved_time = std::time::Duration::ZERO);
+    let shared = TestShared::open(|config| config.store.retention.reserved_time = Duration::ZERO);
     add_topic(&shared, TopicConfig::new("orders", 2)).await;
     let half = prepare(&shared, "").await;
     let all_ms = half.stored_at_ms + 6_000 + 15 * 30_000;
@@ -404,7 +401,7 @@ impl ConfigText for ADay {
     }
 
     fn changed(&self, config: &BrokerConfig, _text: &str) -> Result<BrokerConfig, SettingError> {
-        Ok(BrokerConfig { max_timer_delay: std::time::Duration::from_secs(86_400), ..config.clone() })
+        Ok(BrokerConfig { max_timer_delay: Duration::from_secs(86_400), ..config.clone() })
     }
 }
 
@@ -435,4 +432,58 @@ async fn the_log_is_kept_from_the_first_open_half_message_on() {
     let owner = Arc::clone(&shared);
     aside(move || settle_at_stop(&owner)).await;
     assert_eq!(from(), None);
+}
+
+#[tokio::test]
+async fn a_half_message_that_cannot_be_read_keeps_no_other_back_and_is_tried_for_a_minute() {
+    for is_restored in [true, false] {
+        let shared = TestShared::open(with_small_files);
+        for topic in ["orders", "filler"] {
+            add_topic(&shared, TopicConfig::new(topic, 2)).await;
+        }
+        shared.fill();
+        let first = prepare(&shared, "").await;
+        shared.fill();
+        let second = prepare(&shared, "").await;
+        let log = shared.cut_log(first.physical_offset);
+        let at_ms = second.stored_at_ms + 3_600_000;
+        let asked =
+            || -> Vec<QueueOffset> { shared.transactions.state.lock().checks.keys().copied().collect() };
+        assert_eq!(at(&shared, at_ms).await, Some(at_ms + 1000), "it is tried again");
+        assert_eq!(asked(), [second.queue_offset]);
+        if is_restored {
+            log.restore();
+            at(&shared, at_ms + 1000).await;
+            assert_eq!(asked(), [first.queue_offset, second.queue_offset]);
+            continue;
+        }
+        for _ in 0..60 {
+            assert_eq!(shared.transactions.ended(End::Lost), 0);
+            shared.skip_time(Duration::from_secs(1));
+            at(&shared, at_ms).await;
+        }
+        assert_eq!(shared.transactions.ended(End::Lost), 1);
+        assert!(!shared.transactions.is_open(first.queue_offset));
+        assert!(shared.transactions.is_open(second.queue_offset));
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_given_up_as_unreadable_while_the_disk_takes_no_writes() {
+    let shared = TestShared::open(with_small_files);
+    for topic in ["orders", "filler"] {
+        add_topic(&shared, TopicConfig::new(topic, 2)).await;
+    }
+    shared.fill();
+    let half = prepare(&shared, "").await;
+    shared.fill();
+    let _log = shared.cut_log(half.physical_offset);
+    shared.poison();
+    let at_ms = half.stored_at_ms + 3_600_000;
+    for _ in 0..200 {
+        let (owner, runtime) = (Arc::clone(&shared), Handle::current());
+        aside(move || round(&owner, at_ms, &runtime)).await;
+        shared.skip_time(Duration::from_secs(1));
+    }
+    assert!(shared.transactions.is_open(half.queue_offset));
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use first::FirstReads;
 use gather::{Gathering, Lead, check, record_head};
-use rocketpy_env::{Disk, Region};
+use rocketpy_env::{Disk, DiskFile, OpenMode, Region};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
-use rocketpy_protocol::record::{RecordHead, RecordView};
+use rocketpy_protocol::record::{CheckMode, RecordHead, RecordView, check_record};
 
 use crate::derived::Derived;
 use crate::error::StoreError;
@@ -306,6 +306,30 @@ impl<D: Disk> Reads<D> {
                 file.check(offset, end.min(offset + u64::from(head.size_bytes())))?;
                 Err(self.log.damage(offset, &error.to_string()).into())
             }
+        }
+    }
+
+    /// As [`Self::record_at`], from the file and not from its map: a page of the map that could not be read once stays unreadable.
+    ///
+    /// # Errors
+    /// [`StoreError::Env`] when the file cannot be read, [`StoreError::DamagedLog`] when it holds something else.
+    pub(crate) fn record_from_file(&self, offset: PhysicalOffset) -> Result<Option<Bytes>, StoreError> {
+        let Some(file) = self.log.find(offset) else { return Ok(None) };
+        let end = file.wrote().min(self.log.readable_end());
+        if offset + RecordHead::BYTES as u64 > end {
+            return Ok(None);
+        }
+        let opened = self.log.disk().open_file(&file.path, OpenMode::Write)?;
+        let at = offset - file.start;
+        let mut head = [0; RecordHead::BYTES];
+        opened.read_exact_at(at, &mut head)?;
+        let head = RecordHead::of(&head).filter(|head| head.is_record() && head.physical_offset() == offset);
+        let Some(head) = head else { return Ok(None) };
+        let mut bytes = vec![0; u64::from(head.size_bytes()).min(end - offset) as usize];
+        opened.read_exact_at(at, &mut bytes)?;
+        match check_record(&bytes, CheckMode::Body) {
+            Ok(_) => Ok(Some(bytes.into())),
+            Err(error) => Err(self.log.damage(offset, &error.to_string()).into()),
         }
     }
 

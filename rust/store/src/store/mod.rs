@@ -323,6 +323,15 @@ impl<D: Disk> Store<D> {
         self.core.reads.record_at(offset)
     }
 
+    /// As [`Self::record_at`], read from the file and not from its map: finds what could not be read when it was mapped, and says of
+    /// [`StoreError::DamagedLog`] whether the disk or the record is at fault.
+    ///
+    /// # Errors
+    /// [`StoreError::Env`] when the file cannot be read; [`StoreError::DamagedLog`] when it does not hold what was written.
+    pub fn record_from_file(&self, offset: PhysicalOffset) -> Result<Option<Bytes>, StoreError> {
+        self.core.reads.record_from_file(offset)
+    }
+
     /// Whether [`Self::record_at`] of this offset would not wait for the disk.
     pub fn is_record_in_memory(&self, offset: PhysicalOffset) -> bool {
         self.core.reads.is_in_memory(offset)

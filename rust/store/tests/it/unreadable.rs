@@ -67,6 +67,31 @@ fn a_log_file_that_is_cut_short_is_named_and_everything_else_is_served() {
 }
 
 #[test]
+fn a_record_that_can_be_read_again_is_found_in_its_file_though_not_in_its_map() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let body = vec![7; 1000];
+    let places: Vec<_> =
+        (0..100).map(|_| store.append(&record("t", 0, &body)).unwrap().physical_offset).collect();
+    settle(&store);
+    let at = places[10];
+    let whole = store.record_at(at).unwrap().unwrap().to_vec();
+    assert_eq!(store.record_from_file(at).unwrap().unwrap(), whole);
+    assert!(store.record_from_file(at + 1).unwrap().is_none());
+    assert!(store.record_from_file(store.max_physical_offset()).unwrap().is_none());
+    let bytes = RealDisk.read(&log_file(dir.path(), 0), 1 << 20).unwrap();
+    cut_short(&log_file(dir.path(), 0), 4096);
+    assert!(matches!(store.record_at(at), Err(StoreError::DamagedLog { .. })));
+    let error = store.record_from_file(at).unwrap_err();
+    assert!(matches!(error, StoreError::Env(EnvError::UnexpectedEnd { .. })), "{error}");
+    overwrite(&log_file(dir.path(), 0), 0, &bytes);
+    assert!(matches!(store.record_at(at), Err(StoreError::DamagedLog { .. })), "its map has zeros");
+    assert_eq!(store.record_from_file(at).unwrap().unwrap(), whole);
+    overwrite(&log_file(dir.path(), 0), at.get() + 200, b"x");
+    assert!(matches!(store.record_from_file(at), Err(StoreError::DamagedLog { .. })), "its body changed");
+}
+
+#[test]
 fn an_append_that_the_file_does_not_take_poisons_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(quiet(dir.path(), FlushMode::Async)).unwrap();
