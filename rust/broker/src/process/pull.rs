@@ -272,15 +272,16 @@ fn filter_of(
     if header.sys_flag & flag::CLASS_FILTER != 0 {
         return Err(Refusal::ClassFilter { topic: header.topic.to_owned() });
     }
+    let view = || shared.clients.for_pull(header.consumer_group, header.topic);
+    if !group.consume_broadcast_enable && view().is_some_and(|view| view.is_broadcasting) {
+        return Err(Refusal::BroadcastDisabled { group: group.name.clone() });
+    }
     if header.sys_flag & flag::SUBSCRIPTION != 0 {
         return shared.parsed_filter(header.expression_type, header.subscription.unwrap_or_default());
     }
-    let Some(view) = shared.clients.for_pull(header.consumer_group, header.topic) else {
+    let Some(view) = view() else {
         return Err(Refusal::NoConsumers { group: header.consumer_group.to_owned() });
     };
-    if view.is_broadcasting && !group.consume_broadcast_enable {
-        return Err(Refusal::BroadcastDisabled { group: group.name.clone() });
-    }
     let Some(subscription) = view.subscription else {
         let (group, topic) = (header.consumer_group.to_owned(), header.topic.to_owned());
         return Err(Refusal::NoSubscription { group, topic });

@@ -1,3 +1,4 @@
+use rocketpy_model::sys_flag::pull as flag;
 use rocketpy_model::{GroupConfig, GroupSubscription, MessageQueue};
 use rocketpy_protocol::body::{
     ConsumeStats, GroupForbidden, GroupList, MessageModel, SubscriptionGroupWrapper,
@@ -100,8 +101,10 @@ async fn a_group_without_broadcast_gives_nothing_to_members_that_broadcast() {
     assert_eq!(fixture.pull(pull).await.code, 19);
     let group = GroupConfig { consume_broadcast_enable: false, ..GroupConfig::new("group") };
     assert_eq!(put(&fixture, &group).await.code, 0);
-    let refused = fixture.pull(pull).await;
-    assert_eq!((refused.code, refused.command.ext.get("forbiddenType")), (16, Some("4")));
+    for flags in [0, flag::SUBSCRIPTION] {
+        let refused = fixture.pull(Pull { flags, ..pull }).await;
+        assert_eq!((refused.code, refused.command.ext.get("forbiddenType")), (16, Some("4")));
+    }
 }
 
 /// What the broker says about it, or its code.
