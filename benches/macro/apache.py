@@ -148,6 +148,7 @@ def wait_for_rest(pid: int) -> None:
         before, used = used, cpu_seconds(pid)
         if used - before < 0.5 * REST_CPU_PART:
             return
+    raise RuntimeError(f"the broker did not come to rest within {REST_WITHIN_S} s")
 
 
 def next_line(process: subprocess.Popen[str], show: Callable[[Line], None]) -> Line:
@@ -190,7 +191,7 @@ def take_turn(broker: Broker, command: list[str], log: Path, show: Callable[[Lin
 
 
 def ratios(rounds: dict[str, list[Figures]]) -> Figures:
-    """RocketPy to the other broker in each round; the median of the rounds. None for what is zero or less there."""
+    """RocketPy to the other broker in each round; the median of the rounds. Without those that are zero or less there."""
     ours, theirs = rounds.values()
     result = {}
     for name in FIGURES:

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rocketpy_env::Disk;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, json};
@@ -37,18 +38,26 @@ pub(crate) enum Function {
     AtOnce(Serve),
     /// By reads that may wait for the disk, from the header of the request alone.
     LookUp(Serve),
-    /// The same, with as many reads as there are queues.
+    /// From memory if `test` is true of the request, else by such reads.
+    LookUpUnless { test: fn(&Shared, &Command) -> bool, serve: Serve },
+    /// As [`Self::LookUp`], with as many reads as there are queues.
     Survey(Serve),
 }
 
 /// Answers with what the function returns.
 pub(crate) fn answer(function: Function, shared: &Arc<Shared>, request: Command, reply: Reply) {
+    let is_known = |test: fn(&Shared, &Command) -> bool| test(shared, &request);
     match function {
+        Function::LookUpUnless { test, serve } if is_known(test) => {
+            answer(Function::AtOnce(serve), shared, request, reply);
+        }
         Function::AtOnce(serve) => {
             let answer = serve(Call { shared, connection: reply.connection(), request: &request });
             finish(answer, reply);
         }
-        Function::LookUp(serve) => look_up(serve, &shared.look_ups, shared, request, reply),
+        Function::LookUp(serve) | Function::LookUpUnless { serve, .. } => {
+            look_up(serve, &shared.look_ups, shared, request, reply)
+        }
         Function::Survey(serve) => look_up(serve, &shared.surveys, shared, request, reply),
     }
 }
@@ -83,6 +92,36 @@ pub(crate) fn answer_later(
     work: impl Future<Output = Answer> + Send + 'static,
 ) {
     shared.tasks.spawn(async move { finish(work.await, reply) });
+}
+
+/// [`answer_later`] to a request that is kept without its body. It counts for its connection.
+pub(crate) fn answer_from_header<W: Future<Output = Answer> + Send + 'static>(
+    Call { shared, request, .. }: Call<'_>,
+    reply: Reply,
+    work: impl FnOnce(Arc<Shared>, Command) -> W,
+) {
+    let memory = match waiting::reserve(&reply, header_bytes(request)) {
+        Ok(memory) => memory,
+        Err(no_memory) => return finish(Err(no_memory.into()), reply),
+    };
+    let work = work(shared.clone(), without_body(request.clone()));
+    answer_later(shared, reply, async move {
+        let answer = work.await;
+        drop(memory);
+        answer
+    });
+}
+
+/// Waits for a turn and reads from the disk, on a thread that serves no connections.
+///
+/// # Errors
+/// Too many wait.
+pub(crate) async fn look_up_aside<T: Send + 'static>(
+    shared: &Shared<impl Disk>,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let place = shared.look_ups.enter()?;
+    Ok(aside(place.in_turn(read).await).await)
 }
 
 /// Waits for a turn, reads from the disk, then calls `then` with the result. Without room for it the answer is SYSTEM_BUSY. What it

@@ -87,15 +87,19 @@ impl Place {
         self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
+        spawn_blocking(self.in_turn(read).await).await.ok()
+    }
+
+    /// Waits for a turn. What is returned reads, and gives the turn back.
+    pub(crate) async fn in_turn<T>(self, read: impl FnOnce() -> T) -> impl FnOnce() -> T {
         let turn = self.turns.clone().acquire_owned().await.expect("nobody closes it");
-        let aside = move || {
+        move || {
             #[cfg(test)]
             self.gate.pass();
             let result = read();
             drop((turn, self));
             result
-        };
-        spawn_blocking(aside).await.ok()
+        }
     }
 }
 

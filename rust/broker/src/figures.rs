@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use rocketpy_env::{Disk, DiskUsage, RealDisk};
 use rocketpy_model::perm;
+use rocketpy_protocol::record::RecordView;
 use rocketpy_store::Store;
 
 use crate::shared::Shared;
@@ -166,12 +167,9 @@ impl Figures {
         self.add("dispatch_behind", Unit::Bytes, Value::Count(behind));
         let unflushed = max.saturating_sub(store.flushed_offset().get());
         self.add("flush_behind", Unit::Bytes, Value::Count(unflushed));
-        let filled = store.queues().into_iter().filter(|queue| queue.bounds.min < queue.bounds.max);
-        let earliest = filled
-            .filter_map(|queue| store.earliest_stored_at(&queue.topic, queue.queue_id).ok().flatten())
-            .min();
-        if let Some(earliest) = earliest {
-            self.add("earliest_message_at", Unit::UnixMillis, Value::Time(earliest));
+        let first = store.record_at(store.min_physical_offset()).ok().flatten();
+        if let Some(first) = first.as_deref().and_then(|bytes| RecordView::parse(bytes).ok()) {
+            self.add("earliest_message_at", Unit::UnixMillis, Value::Time(first.stored_at_ms));
         }
     }
 

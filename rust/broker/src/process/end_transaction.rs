@@ -18,7 +18,7 @@ use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{KeyKind, ReadLimits, StoreError};
 use tracing::{debug, warn};
 
-use crate::call::{Call, aside, read_record, without_body};
+use crate::call::{Call, look_up_aside, read_record, without_body};
 use crate::put::{AckCondition, StoredAgain, acknowledge};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -152,7 +152,7 @@ async fn again(
     let (owner, known) = (shared.clone(), bytes.clone());
     let was_committed = match end {
         Some(end) => Some(end == End::Commit),
-        None => aside(move || is_committed(&owner, &known)).await?,
+        None => look_up_aside(shared, move || is_committed(&owner, &known)).await??,
     };
     let wants_commit = header.commit_or_rollback == sys_flag::TRANSACTION_COMMIT;
     if was_committed.is_none_or(|was_committed| was_committed == wants_commit) {
@@ -185,7 +185,9 @@ async fn commit(
     }
     let mut committed = shared.transactions.old_commits().await;
     let (owner, known) = (shared.clone(), bytes.clone());
-    if committed.has(record) || aside(move || is_committed(&owner, &known)).await? == Some(true) {
+    if committed.has(record)
+        || look_up_aside(shared, move || is_committed(&owner, &known)).await?? == Some(true)
+    {
         return Ok(as_stored(shared));
     }
     let ack = again.put_or_beside(shared).await?;

@@ -15,7 +15,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_remoting::{CallError, Reply, Response};
 use tokio::sync::Semaphore;
 
-use crate::call::{Call, answer_later, aside, without_body};
+use crate::call::{Call, answer_from_header, look_up_aside};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::client::Member;
@@ -38,9 +38,8 @@ impl Default for Forwarded {
 }
 
 /// GET_CONSUMER_RUNNING_INFO: what a member says of itself.
-pub(super) fn running_info(Call { shared, request, .. }: Call<'_>, reply: Reply) {
-    let (owner, request) = (shared.clone(), without_body(request.clone()));
-    answer_later(shared, reply, async move {
+pub(super) fn running_info(call: Call<'_>, reply: Reply) {
+    answer_from_header(call, reply, |owner, request| async move {
         let header = GetConsumerRunningInfoRequestHeader::read(&request.ext)?;
         let member = member(&owner, header.consumer_group, header.client_id)?;
         let question = Command::request(request::GET_CONSUMER_RUNNING_INFO, &header);
@@ -49,9 +48,8 @@ pub(super) fn running_info(Call { shared, request, .. }: Call<'_>, reply: Reply)
 }
 
 /// CONSUME_MESSAGE_DIRECTLY: a member consumes one message now, whatever its offsets say.
-pub(super) fn consume_directly(Call { shared, request, .. }: Call<'_>, reply: Reply) {
-    let (owner, request) = (shared.clone(), without_body(request.clone()));
-    answer_later(shared, reply, async move {
+pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
+    answer_from_header(call, reply, |owner, request| async move {
         let header = ConsumeMessageDirectlyResultRequestHeader::read(&request.ext)?;
         let member = member(&owner, header.consumer_group, header.client_id.unwrap_or_default())?;
         let id = header.msg_id.unwrap_or_default();
@@ -61,7 +59,7 @@ pub(super) fn consume_directly(Call { shared, request, .. }: Call<'_>, reply: Re
             value: id.to_owned(),
         })?;
         let (store, at) = (owner.store.clone(), place.physical_offset);
-        let record = aside(move || store.record_at(at)).await?;
+        let record = look_up_aside(&owner, move || store.record_at(at)).await??;
         let record = record.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
         let config = owner.config();
         let broker_name = Some(config.broker_name.as_str());

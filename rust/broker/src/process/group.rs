@@ -160,11 +160,10 @@ pub(super) fn consume_stats(Call { shared, connection, request }: Call<'_>) -> A
 }
 
 fn topics(shared: &Shared, header: &GetConsumeStatsRequestHeader<'_>) -> BTreeSet<String> {
-    let listed = header.topic_list.into_iter().flat_map(|list| list.split(';'));
-    let listed: BTreeSet<String> =
-        listed.map(str::trim).filter(|topic| !topic.is_empty()).map(str::to_owned).collect();
-    if !listed.is_empty() {
-        return listed;
+    let listed = header.topic_list.into_iter().flat_map(|list| list.split(';')).map(str::trim);
+    let mut listed = listed.filter(|topic| !topic.is_empty()).peekable();
+    if listed.peek().is_some() {
+        return listed.filter(|topic| shared.topics.get(topic).is_some()).map(str::to_owned).collect();
     }
     let group = header.consumer_group;
     let topics = match header.topic.filter(|topic| !topic.is_empty()) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rocketpy_model::TopicConfig;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
-    GetEarliestMsgStoretimeRequestHeader, QueryMessageRequestHeader, SearchOffsetRequestHeader,
-    ViewMessageRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
+    SearchOffsetRequestHeader, ViewMessageRequestHeader,
 };
 use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
 
@@ -17,7 +17,7 @@ use crate::testing::{Closed, TestShared, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn look_ups() -> [Command; 4] {
+fn look_ups() -> [Command; 5] {
     let view = ViewMessageRequestHeader { topic: None, offset: 0 };
     let search = SearchOffsetRequestHeader {
         topic: "known",
@@ -37,11 +37,19 @@ fn look_ups() -> [Command; 4] {
         last_key: None,
         is_unique_key: None,
     };
+    let start = QueryConsumerOffsetRequestHeader {
+        consumer_group: "new",
+        topic: "known",
+        queue_id: 0,
+        set_zero_if_not_found: None,
+        broker_name: None,
+    };
     [
         Command::request(request::VIEW_MESSAGE_BY_ID, &view),
         Command::request(request::SEARCH_OFFSET_BY_TIMESTAMP, &search),
         Command::request(request::GET_EARLIEST_MSG_STORETIME, &earliest),
         Command::request(request::QUERY_MESSAGE, &key),
+        Command::request(request::QUERY_CONSUMER_OFFSET, &start),
     ]
 }
 
@@ -62,7 +70,7 @@ async fn look_ups_that_wait_for_the_disk_hold_up_nobody_and_take_few_threads() {
             waiting.push(client.start_call(&address, look_up, TIMEOUT).await.unwrap());
         }
     }
-    until("all look-ups have gone aside", || shared.look_ups.waiting() == 80).await;
+    until("all look-ups have gone aside", || shared.look_ups.waiting() == 100).await;
     until("some have their turn", || gate.arrived() == crate::disk_read::MAX_RUNNING).await;
     assert_eq!(client.call(&address, send("known", "y"), TIMEOUT).await.unwrap().code, response::SUCCESS);
     assert_eq!(gate.arrived(), crate::disk_read::MAX_RUNNING, "the others wait without a thread");

@@ -28,10 +28,22 @@ pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
     }
     let is_queue = shared.topics.get(topic).is_some_and(|topic| queue < topic.queues());
-    if is_queue && !is_of_stored(request) && starts_hot(shared, topic, queue) {
+    if is_queue && !is_of_stored(request) && starts_hot(shared, topic, queue)? {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset: 0 }));
     }
     Err(Refusal::NoOffset { group: group.to_owned(), topic: topic.to_owned(), queue_id: queue })
+}
+
+/// Whether a QUERY_CONSUMER_OFFSET is answered from memory.
+pub(super) fn is_known(shared: &Shared, request: &Command) -> bool {
+    is_of_stored(request)
+        || QueryConsumerOffsetRequestHeader::read(&request.ext).is_ok_and(|header| {
+            let (topic, queue) = (header.topic, header.queue_id.unsigned_abs());
+            let bounds = shared.store.queue_bounds(topic, queue);
+            shared.offsets.get(header.consumer_group, topic, queue).is_some()
+                || bounds.min.get() > 0
+                || bounds.max.get() == 0
+        })
 }
 
 /// Whether a QUERY_CONSUMER_OFFSET asks only for a stored offset, not for the place where the group would begin.
@@ -43,19 +55,14 @@ pub(super) fn is_of_stored(request: &Command) -> bool {
 /// Whether the queue was never trimmed, and is empty or has its first message near the end of the log. Then a group without an
 /// offset begins at the first message, whatever start it asks for. Otherwise it would ask for the end next, and messages that came
 /// in between would be skipped.
-fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> bool {
+fn starts_hot(shared: &Shared, topic: &str, queue_id: u32) -> Result<bool, Refusal> {
     let bounds = shared.store.queue_bounds(topic, queue_id);
-    if bounds.min.get() > 0 {
-        return false;
+    if bounds.min.get() > 0 || bounds.max.get() == 0 {
+        return Ok(bounds.min.get() == 0);
     }
-    if bounds.max.get() == 0 {
-        return true;
-    }
-    let first = shared.store.entries(topic, queue_id, bounds.min, 1);
-    first.is_ok_and(|entries| {
-        let end = shared.store.max_physical_offset();
-        entries.iter().any(|entry| end.saturating_sub(entry.physical_offset) <= shared.hot_bytes)
-    })
+    let first = shared.store.entries(topic, queue_id, bounds.min, 1)?;
+    let end = shared.store.max_physical_offset();
+    Ok(first.iter().any(|entry| end.saturating_sub(entry.physical_offset) <= shared.hot_bytes))
 }
 
 /// UPDATE_CONSUMER_OFFSET. The first offset of a group for a queue is on disk before the answer.

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::forward::{answer_of, member, members};
 use super::offset::{readable, signed};
 use super::{forward, held};
-use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, without_body};
+use crate::call::{Answer, Call, answer_from_header, look_up_aside, on_disk, success_json};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 use crate::table::offset::{Place, Readable};
@@ -31,17 +31,16 @@ const FIRST_VERSION: i32 = 28;
 
 /// INVOKE_BROKER_TO_RESET_OFFSET: sets a group to a time, to the end, or to an offset. Members are sent there by their next pulls, or
 /// told to go there.
-pub(super) fn reset(Call { shared, request, .. }: Call<'_>, reply: Reply) {
-    let (owner, request) = (shared.clone(), without_body(request.clone()));
-    answer_later(shared, reply, async move {
+pub(super) fn reset(call: Call<'_>, reply: Reply) {
+    answer_from_header(call, reply, |owner, request| async move {
         let header = ResetOffsetRequestHeader::read(&request.ext)?;
         let (topic, group) = (header.topic.to_owned(), header.group.to_owned());
         let (looker, asked) = (owner.clone(), request.clone());
-        let targets = aside(move || {
+        let targets = look_up_aside(&owner, move || {
             let header = ResetOffsetRequestHeader::read(&asked.ext)?;
             targets(&looker, &header)
         });
-        let targets = targets.await?;
+        let targets = targets.await??;
         if !owner.config().server_side_reset {
             return tell_members(&owner, &header, targets, request.language);
         }
@@ -150,9 +149,8 @@ fn target(
 }
 
 /// INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where the live members stand, as they say.
-pub(super) fn status(Call { shared, request, .. }: Call<'_>, reply: Reply) {
-    let (owner, request) = (shared.clone(), without_body(request.clone()));
-    answer_later(shared, reply, async move {
+pub(super) fn status(call: Call<'_>, reply: Reply) {
+    answer_from_header(call, reply, |owner, request| async move {
         let header = GetConsumerStatusRequestHeader::read(&request.ext)?;
         let asked = match header.client_addr.filter(|id| !id.is_empty()) {
             Some(client_id) => vec![member(&owner, header.group, client_id)?],
@@ -177,9 +175,8 @@ pub(super) fn status(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 /// CLONE_GROUP_OFFSET: a group begins where another one is.
-pub(super) fn copy(Call { shared, request, .. }: Call<'_>, reply: Reply) {
-    let (owner, request) = (shared.clone(), without_body(request.clone()));
-    answer_later(shared, reply, async move { copy_offsets(&owner, &request).await });
+pub(super) fn copy(call: Call<'_>, reply: Reply) {
+    answer_from_header(call, reply, |owner, request| async move { copy_offsets(&owner, &request).await });
 }
 
 async fn copy_offsets(shared: &Shared, request: &Command) -> Answer {

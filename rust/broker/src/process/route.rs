@@ -10,7 +10,7 @@ use super::{
     client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
     send_reply, state, topic, whole,
 };
-use crate::call::{Call, Function, Serve, answer_later, aside};
+use crate::call::{Call, Function, Serve};
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -54,6 +54,10 @@ const fn looks_up(function: Serve) -> Route {
     Route::Answers { function: Function::LookUp(function), waits: Waits::No }
 }
 
+const fn surveys(function: Serve) -> Route {
+    Route::Answers { function: Function::Survey(function), waits: Waits::No }
+}
+
 const fn surveys_once_dispatched(function: Serve) -> Route {
     Route::Answers { function: Function::Survey(function), waits: Waits::Yes }
 }
@@ -84,7 +88,7 @@ request_table! {
 
     // Offsets.
     QUERY_CONSUMER_OFFSET => Route::Answers {
-        function: Function::AtOnce(offset::query),
+        function: Function::LookUpUnless { test: offset::is_known, serve: offset::query },
         waits: Waits::Unless { test: offset::is_of_stored, says: "setZeroIfNotFound=false" },
     };
     UPDATE_CONSUMER_OFFSET => Route::Replies(offset::update);
@@ -132,7 +136,7 @@ request_table! {
 
     QUERY_TOPICS_BY_CONSUMER => answers(whole::topics_of_group);
     QUERY_SUBSCRIPTION_BY_CONSUMER => answers(whole::subscription);
-    QUERY_CORRECTION_OFFSET => answers(whole::correction);
+    QUERY_CORRECTION_OFFSET => surveys(whole::correction);
     RESUME_CHECK_HALF_MESSAGE => Route::Replies(whole::resume_check);
 
     // The broker itself.
@@ -140,18 +144,15 @@ request_table! {
     GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
     GET_BROKER_CONFIG => answers(|call| state::config(call.shared));
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
-    GET_BROKER_RUNTIME_INFO => answers(|call| state::runtime_info(call.shared));
+    GET_BROKER_RUNTIME_INFO => surveys(|call| state::runtime_info(call.shared));
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
         call.shared.store.delete_expired();
         Ok(Response::success())
     });
     // A round of retention: files of consume queues go with the log's. Queues stay: their numbers are nowhere else.
-    CLEAN_EXPIRED_CONSUMEQUEUE => Route::Replies(|call, reply| {
-        let owner = call.shared.clone();
-        answer_later(call.shared, reply, async move {
-            aside(move || owner.store.clean()).await?;
-            Ok(Response::success())
-        });
+    CLEAN_EXPIRED_CONSUMEQUEUE => surveys(|call| {
+        call.shared.store.clean()?;
+        Ok(Response::success())
     });
 
     GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.shared));

@@ -55,7 +55,9 @@ pub(super) fn send_reply(Call { shared, request, .. }: Call<'_>, reply: Reply) {
         Ok(memory) => memory,
         Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
     };
-    let (owner, request) = (shared.clone(), request.clone());
+    // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
+    let body = Bytes::copy_from_slice(&request.body);
+    let (owner, request) = (shared.clone(), Command { body, ..request.clone() });
     shared.tasks.spawn(async move {
         let answer = push_and_store(&owner, &request, reply.connection()).await;
         drop((place, memory));

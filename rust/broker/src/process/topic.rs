@@ -123,11 +123,18 @@ fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Most changes of attributes in one request. A topic has one attribute here.
+const MAX_ATTRIBUTE_CHANGES: usize = 64;
+
 /// A new value of an attribute, or its end.
 type AttributeChange<'a> = (&'a str, Option<&'a str>);
 
 /// Reads changes such as `+name=value,-name`.
 fn attribute_changes(text: &str) -> Result<Vec<AttributeChange<'_>>, Refusal> {
+    if text.split(',').nth(MAX_ATTRIBUTE_CHANGES).is_some() {
+        let (field, wanted) = ("attributes", "at most 64 changes");
+        return Err(Refusal::Value { field, wanted, value: format!("{} bytes", text.len()) });
+    }
     let change = |part| {
         let part: &str = part;
         if let Some(name) = part.strip_prefix('-') {

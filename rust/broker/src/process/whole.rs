@@ -3,7 +3,7 @@
 //! # Source
 //! docs/reference/protocol.md 2.6.1, 2.6.3 and 2.6.5.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rocketpy_model::{property, system};
 use rocketpy_protocol::Header;
@@ -18,7 +18,7 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_remoting::{Reply, Response};
 
-use crate::call::{Answer, Call, answer_later, aside, success_json, without_body};
+use crate::call::{Answer, Call, answer_from_header, look_up_aside, success_json};
 use crate::put::StoredAgain;
 use crate::refusal::Refusal;
 use crate::table::topic::is_system;
@@ -84,13 +84,15 @@ pub(super) fn subscription(Call { shared, request, .. }: Call<'_>) -> Answer {
 /// QUERY_CORRECTION_OFFSET: the lowest offset of any group, queue by queue; as far as the compared group is behind it, none.
 pub(super) fn correction(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = QueryCorrectionOffsetRequestHeader::read(&request.ext)?;
-    let left_out: Vec<&str> = header.filter_groups.into_iter().flat_map(|list| list.split(',')).collect();
-    let groups = shared.offsets.groups_of(header.topic);
+    let mut groups = BTreeSet::from_iter(shared.offsets.groups_of(header.topic));
+    for left_out in header.filter_groups.into_iter().flat_map(|list| list.split(',')) {
+        groups.remove(left_out);
+    }
     let queues = shared.topics.get(header.topic).map_or(0, |topic| topic.queues());
     let mut body = QueryCorrectionOffsetBody::default();
     for queue_id in 0..queues {
-        let counted = groups.iter().filter(|group| !left_out.contains(&group.as_str()));
-        let lowest = counted.filter_map(|group| shared.offsets.get(group, header.topic, queue_id)).min();
+        let offsets = groups.iter().filter_map(|group| shared.offsets.get(group, header.topic, queue_id));
+        let lowest = offsets.min();
         let Some(lowest) = lowest else { continue };
         let compared = header.compare_group.filter(|group| !group.is_empty());
         let compared = compared.and_then(|group| shared.offsets.get(group, header.topic, queue_id));
@@ -101,15 +103,14 @@ pub(super) fn correction(Call { shared, request, .. }: Call<'_>) -> Answer {
 }
 
 /// RESUME_CHECK_HALF_MESSAGE: a half message that was given up becomes one again, and its producer is asked from the beginning.
-pub(super) fn resume_check(Call { shared, request, .. }: Call<'_>, reply: Reply) {
-    let (owner, request) = (shared.clone(), without_body(request.clone()));
-    answer_later(shared, reply, async move {
+pub(super) fn resume_check(call: Call<'_>, reply: Reply) {
+    answer_from_header(call, reply, |owner, request| async move {
         let header = ResumeCheckHalfMessageRequestHeader::read(&request.ext)?;
         let wanted = "the offset message id of a message that was given up";
         let bad = || Refusal::Value { field: "msgId", wanted, value: header.msg_id.to_owned() };
         let place: OffsetMessageId = header.msg_id.parse().map_err(|_| bad())?;
         let (store, at) = (owner.store.clone(), place.physical_offset);
-        let bytes = aside(move || store.record_at(at)).await?;
+        let bytes = look_up_aside(&owner, move || store.record_at(at)).await??;
         let bytes = bytes.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
         let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: at.to_wire() })?;
         let is_half = record.property(property::REAL_TOPIC).is_some();

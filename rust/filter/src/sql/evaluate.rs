@@ -98,6 +98,9 @@ pub(super) fn is_empty_range(low: &Constant, high: &Constant) -> bool {
     order(low.value(), high.value()) == Some(Ordering::Greater)
 }
 
+/// A longer text is no number. The greatest one has 309 digits.
+const MAX_NUMBER_BYTES: usize = 400;
+
 /// The truth of a condition; `None` is unknown. `property` gives the value of a name by its number.
 pub(super) fn truth<'n, 'a: 'n>(
     node: &'n Node,
@@ -224,6 +227,9 @@ fn number_of(value: Value<'_>) -> Option<Number> {
         Value::Text(text) => text,
         Value::Null | Value::Bool(_) => return None,
     };
+    if text.len() > MAX_NUMBER_BYTES {
+        return None; // else each comparison would read through it
+    }
     if let Ok(number) = text.parse() {
         return Some(Number::Long(number));
     }

@@ -20,6 +20,8 @@ use self::evaluate::Node;
 pub struct SqlFilter {
     root: Node,
     names: Vec<Box<str>>,
+    /// How often names are used.
+    uses: usize,
     text_bytes: usize,
 }
 
@@ -29,7 +31,9 @@ pub struct SqlFilter {
 pub enum SqlError {
     #[error("the SQL92 expression has {size_bytes} bytes, at most {limit_bytes} are allowed; shorten it")]
     TooLong { size_bytes: usize, limit_bytes: usize },
-    #[error("the SQL92 expression nests deeper than {limit} levels at character {at}; use fewer parentheses")]
+    #[error(
+        "the SQL92 expression nests deeper than {limit} levels at character {at}; use fewer parentheses, or AND between comparisons"
+    )]
     TooDeep { at: usize, limit: usize },
     #[error("the SQL92 expression names more than {limit} properties at character {at}; use fewer")]
     TooManyNames { at: usize, limit: usize },
@@ -71,8 +75,8 @@ impl SqlFilter {
     /// # Errors
     /// The expression is not in the grammar, compares what cannot be compared, or exceeds a bound.
     pub fn parse(text: &str) -> Result<Self, SqlError> {
-        let (root, names) = parser::parse(text)?;
-        Ok(Self { root, names, text_bytes: text.len() })
+        let (root, names, uses) = parser::parse(text)?;
+        Ok(Self { root, names, uses, text_bytes: text.len() })
     }
 
     /// The truth of the expression; `None` is SQL's unknown. `property` gives the value of a name.
@@ -87,10 +91,11 @@ impl SqlFilter {
         evaluate::truth(&self.root, &value)
     }
 
-    /// Bytes that one evaluation looks at, of the message's properties and of the expression.
+    /// Bytes that one evaluation looks at most, of the message's properties and of the expression: it looks for each name once, and at
+    /// a value as often as its name is used.
     #[must_use]
     pub fn work(&self, properties_bytes: usize) -> usize {
-        self.names.len() * properties_bytes + self.text_bytes
+        (self.names.len() + self.uses) * properties_bytes + self.text_bytes
     }
 
     /// Bytes of memory that the filter holds at most besides its own struct.

@@ -16,21 +16,23 @@ struct Parser {
     /// Operators of one level that follow each other, as in `a = b = c`: each makes the tree deeper.
     chained: usize,
     names: Vec<Box<str>>,
+    /// How often names are used.
+    uses: usize,
 }
 
-/// Parses a whole expression. Returns the names of its properties too.
-pub(super) fn parse(text: &str) -> Result<(Node, Vec<Box<str>>), SqlError> {
+/// Parses a whole expression. Returns the names of its properties too, and how often they are used.
+pub(super) fn parse(text: &str) -> Result<(Node, Vec<Box<str>>, usize), SqlError> {
     let (size_bytes, limit_bytes) = (text.len(), SqlFilter::MAX_BYTES);
     if size_bytes > limit_bytes {
         return Err(SqlError::TooLong { size_bytes, limit_bytes });
     }
     let tokens = lexer::tokens(text)?.into_iter().peekable();
-    let mut parser = Parser { tokens, depth: 0, chained: 0, names: Vec::new() };
+    let mut parser = Parser { tokens, depth: 0, chained: 0, names: Vec::new(), uses: 0 };
     let root = parser.any()?;
     if *parser.kind() != Kind::End {
         return Err(parser.unexpected("an operator or the end"));
     }
-    Ok((condition(root)?, parser.names))
+    Ok((condition(root)?, parser.names, parser.uses))
 }
 
 impl Parser {
@@ -70,6 +72,7 @@ impl Parser {
         if known.is_none() && self.names.len() == limit {
             return Err(SqlError::TooManyNames { at, limit });
         }
+        self.uses += 1;
         Ok(known.unwrap_or_else(|| {
             self.names.push(name);
             self.names.len() - 1

@@ -123,3 +123,22 @@ proptest! {
         let _ = SqlFilter::parse(&tokens.join(" ")).map(|filter| filter.evaluate(property));
     }
 }
+
+#[test]
+fn the_work_of_an_evaluation_grows_with_each_use_of_a_name() {
+    let work = |text: &str| SqlFilter::parse(text).unwrap().work(1000) - text.len();
+    assert_eq!(work("a > 0"), 2000, "the name is looked for, and its value is read");
+    assert_eq!(work("a > 0 OR a < 0 OR a = b"), 2000 + 4000);
+}
+
+#[test]
+fn a_text_that_is_longer_than_any_number_is_none() {
+    let number = |digits: usize| "9".repeat(digits);
+    for (digits, truth) in [(300, Some(true)), (400, None), (401, None)] {
+        let value = number(digits);
+        let filter = SqlFilter::parse("a > 0").unwrap();
+        assert_eq!(filter.evaluate(|_| Some(value.as_str())), truth, "{digits}");
+    }
+    let zeros = format!("{}1", "0".repeat(400));
+    assert_eq!(SqlFilter::parse("a > 0").unwrap().evaluate(|_| Some(zeros.as_str())), None);
+}

@@ -20,8 +20,8 @@ use crate::queue::entry::Entry;
 /// Ask the system about this many bytes of the log at once whether they are in memory. A system call for each record would cost as
 /// much as reading it.
 const LOOK_AHEAD: u64 = 64 << 10;
-/// Bytes of properties and expressions that the filter of one read looks at: one or two milliseconds, and about 20 with the costliest
-/// expressions. Somebody else waits for the thread.
+/// Bytes that one read looks at for its filter: properties, expressions, and records that are read for the first time. One or two
+/// milliseconds; somebody else waits for the thread.
 const MOST_WORK: usize = 2 << 20;
 
 /// The records of one read. Neighbours in the log share one slice.
@@ -36,7 +36,7 @@ pub(super) struct Gathering<'a, D: Disk> {
     records: Vec<Bytes>,
     count: u32,
     size_bytes: u64,
-    /// Bytes that the filter has looked at.
+    /// Bytes that were looked at for the filter.
     worked_bytes: usize,
     /// The last neighbours, not yet in `records`.
     run: Option<LogRun<D::Region>>,
@@ -131,10 +131,12 @@ impl<'a, D: Disk> Gathering<'a, D> {
             Ok(None) => return Lead::Broken,
             Err(error) => return Lead::Damaged(error),
         }
+        let is_checked = self.first_reads.is_checked(start);
         if let Err(error) = check(&file, start, end, self.first_reads) {
             return Lead::Damaged(error);
         }
         if self.filter.needs_record() {
+            self.worked_bytes += if is_checked { 0 } else { entry.size_bytes as usize };
             let Ok(record) = RecordView::parse(file.region.view(start - file.start..end - file.start)) else {
                 return Lead::Broken;
             };
