@@ -53,6 +53,8 @@ pub(crate) struct Delays<D: Disk = RealDisk> {
     arrived: Notify,
     /// How many levels there are; level 1 is the first.
     levels: u32,
+    /// A bit for each level in whose queue an entry had another time than its record says.
+    damaged_levels: AtomicU64,
     delivered: AtomicU64,
     dropped: AtomicU64,
 }
@@ -123,6 +125,7 @@ impl<D: Disk> Delays<D> {
             state: Mutex::new(state),
             arrived: Notify::new(),
             levels: levels.count(),
+            damaged_levels: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         })
