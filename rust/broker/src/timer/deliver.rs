@@ -15,8 +15,9 @@ use tracing::{error, warn};
 
 use super::enroll::{enroll, note};
 use super::kept::Progress;
+use super::open::open_again;
 use super::soon::Due;
-use super::{MOST_SOON, State, recall_name};
+use super::{MOST_SOON, Pauses, State, recall_name};
 use crate::put::{
     DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, deliver_late,
     due_record, is_lasting, is_of_place,
@@ -36,9 +37,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// One turn at a time of the clock: delivers, takes new messages, reads slots, each a bounded number. Blocks; puts wait on the
 /// runtime. Whether there is more to do at once.
 pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> bool {
-    let mut state = shared.timers.state.lock();
-    let state = &mut *state;
-    if state.is_stopped {
+    make_anew(shared);
+    let state = &mut *shared.timers.state.lock();
+    if state.is_stopped || state.broken_slot_ms.is_some() {
         return false;
     }
     let before = progress(state);
@@ -89,6 +90,29 @@ fn work<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms: i64, runt
         state.pauses.read = pause_after(read, &mut has_more);
     }
     has_more
+}
+
+/// Makes wheel and log anew where they were found to be damaged, or notes when to try that again. Until then nothing is delivered.
+fn make_anew<D: Disk>(shared: &Arc<Shared<D>>) {
+    let now = shared.store.monotonic();
+    {
+        let state = shared.timers.state.lock();
+        let is_wanted = state.broken_slot_ms.is_some() && !state.is_stopped;
+        if !is_wanted || state.pauses.read.is_some_and(|until| now < until) {
+            return;
+        }
+    }
+    let opened = open_again(shared).unwrap_or_else(|error| {
+        warn!(%error, "log of timers not made anew yet, trying again");
+        false
+    });
+    let mut state = shared.timers.state.lock();
+    if !opened {
+        let until = Some(now + RETRY);
+        state.pauses = Pauses { deliver: until, enroll: until, read: until };
+        state.has_more = false;
+    }
+    *shared.timers.seen.lock() = state.seen();
 }
 
 fn progress(state: &State<impl Disk>) -> Progress {
@@ -243,15 +267,15 @@ fn roll<D: Disk>(
 /// Reads units of the slots that come next; whether there may be more.
 fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> Result<bool, Refusal> {
     let until_ms = at_ms.saturating_add(AHEAD_MS).div_euclid(SLOT_MS) * SLOT_MS;
-    let Some(reading) = state.soon.reading() else {
+    let Some(mut chain) = state.soon.reading() else {
         let from_ms = state.soon.until_ms();
         if from_ms >= until_ms || state.soon.len() > ENOUGH_SOON {
             return Ok(false);
         }
         match state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {
             Some(slot_ms) if !planted::has(Bug::WheelSlotLost) || slot_ms % (7 * SLOT_MS) != 0 => {
-                let last = state.files.last_of(slot_ms).map_err(StoreError::Env)?;
-                state.soon.begin(slot_ms, last);
+                let chain = state.files.chain(slot_ms).map_err(StoreError::Env)?;
+                state.soon.begin(chain);
             }
             Some(slot_ms) => state.soon.skip_to(slot_ms + SLOT_MS),
             None => state.soon.skip_to(until_ms),
@@ -261,29 +285,48 @@ fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> 
     if state.soon.len() > MOST_SOON {
         return Ok(false);
     }
-    let mut position = reading.position;
     for _ in 0..TURN {
+        let (slot_ms, position) = (chain.slot_ms(), chain.position());
+        if position < 0 {
+            match chain.is_complete() {
+                true => state.soon.end(),
+                false => chain_is_broken(shared, state, slot_ms),
+            }
+            return Ok(true);
+        }
         let unit = match state.files.unit(position) {
             Ok(unit) => unit,
             Err(error) if is_spent(shared, state, position, &error) => {
                 shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
-                let slot_ms = reading.slot_ms;
                 error!(slot_ms, position, %error, "log of timers cannot be read: what else waits in this slot is dropped");
-                None
+                state.soon.end();
+                return Ok(true);
             }
             Err(error) => return Err(StoreError::Env(error).into()),
         };
-        let Some(unit) = unit else {
-            state.soon.end();
+        let Some((unit, left)) = unit.and_then(|unit| Some((unit, chain.after(&unit)?))) else {
+            chain_is_broken(shared, state, slot_ms);
             return Ok(true);
         };
         if let Some(error) = read_unit(shared, state, unit)? {
             pass_over(state, Due { due_at_ms: unit.slot_ms, unit }, error)?; // it is due at that time or later
         }
-        position = unit.previous;
-        state.soon.read(position);
+        chain = left;
+        state.soon.read(left);
     }
     Ok(true)
+}
+
+/// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are made anew, once for a slot.
+fn chain_is_broken<D: Disk>(shared: &Shared<D>, state: &mut State<D>, slot_ms: i64) {
+    if state.made_anew_for_ms == Some(slot_ms) {
+        shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+        error!(slot_ms, "log of timers is damaged again: what else waits in this slot is dropped");
+        state.soon.end();
+    } else {
+        warn!(slot_ms, "log of timers is damaged, it is made anew from the timer topic");
+        state.broken_slot_ms = Some(slot_ms);
+    }
 }
 
 /// Whether a unit could not be read for so long that it is given up.

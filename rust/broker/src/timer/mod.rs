@@ -97,6 +97,10 @@ struct State<D: Disk> {
     kept: Kept,
     unreadable: Unreadable,
     pauses: Pauses,
+    /// A slot whose units do not lead to each other: wheel and log are to be made anew.
+    broken_slot_ms: Option<i64>,
+    /// The slot for which they were.
+    made_anew_for_ms: Option<i64>,
     /// The last turn left something to do.
     has_more: bool,
     /// Nothing is delivered any more: a round may outlive its service.
@@ -168,7 +172,7 @@ impl<D: Disk> State<D> {
 
     /// What is delivered of the slots from there on.
     fn cut(&self) -> Option<TimerCut> {
-        if self.soon.reading().is_some_and(|reading| reading.slot_ms <= self.earlier.read_ms) {
+        if self.soon.reading().is_some_and(|reading| reading.slot_ms() <= self.earlier.read_ms) {
             return self.earlier.cut; // of what it names not everything is in memory yet
         }
         let unreadable = self.unreadable.messages.iter().map(Due::order);

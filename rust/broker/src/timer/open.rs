@@ -14,10 +14,12 @@ use tracing::{info, warn};
 
 use super::counts::Counts;
 use super::kept::Kept;
+use super::settle::settle;
 use super::soon::Soon;
 use super::untaken::Untaken;
 use super::{Earlier, HOLDER, Pauses, QUEUE_ID, State, Timers, Unreadable};
 use crate::BrokerError;
+use crate::shared::Shared;
 
 /// After so long the slots of the last run may be those of messages to come.
 const LONGEST_STOP_MS: i64 = 10 * 24 * 3_600_000;
@@ -51,7 +53,7 @@ impl<D: Disk> Timers<D> {
         let (Opened { files, kept, counts, last: taken }, next) = opened;
         let mut soon = Soon::new(read_ms);
         // What was due when it was taken waits there, whatever the clock says.
-        soon.begin(read_ms, files.last_of(read_ms).map_err(StoreError::Env)?);
+        soon.begin(files.chain(read_ms).map_err(StoreError::Env)?);
         info!(waiting = kept.count(), next = %next, end = %bounds.max, "timers are open");
         let untaken = Arc::new(Untaken::default());
         if next < bounds.max {
@@ -68,6 +70,8 @@ impl<D: Disk> Timers<D> {
             kept,
             unreadable: Unreadable::default(),
             pauses: Pauses::default(),
+            broken_slot_ms: None,
+            made_anew_for_ms: None,
             has_more: true,
             is_stopped: false,
         };
@@ -87,6 +91,31 @@ impl<D: Disk> Timers<D> {
             recalled: AtomicU64::new(0),
         })
     }
+}
+
+/// Makes wheel and log anew while the broker runs, as a start does: the chain of a slot was found broken. Blocks. Returns false where that
+/// is to be tried again: what was delivered is not durable yet, and would come again.
+///
+/// # Errors
+/// As [`Timers::open`].
+pub(super) fn open_again<D: Disk>(shared: &Shared<D>) -> Result<bool, BrokerError> {
+    let (store, timers) = (&shared.store, &shared.timers);
+    store.request_flush(store.max_physical_offset());
+    settle(shared, store.flushed_offset());
+    let _no_progress_is_written = timers.settling.lock();
+    let state = &mut *timers.state.lock();
+    if state.kept.is_ahead() {
+        return Ok(false);
+    }
+    let opened = Timers::open(store)?;
+    let mut again = opened.state.into_inner();
+    // Requests add their recalls to the one that is there.
+    opened.untaken.move_to(&timers.untaken);
+    again.untaken = Arc::clone(&timers.untaken);
+    again.made_anew_for_ms = state.broken_slot_ms;
+    timers.counts.replace(opened.counts);
+    *state = again;
+    Ok(true)
 }
 
 /// The files, and what their units say.

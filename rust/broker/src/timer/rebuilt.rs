@@ -101,7 +101,7 @@ fn held(
     let mut from_ms = first_ms;
     while let Some(slot_ms) = state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {
         from_ms = slot_ms + SLOT_MS;
-        let mut position = state.files.last_of(slot_ms).map_err(StoreError::Env)?;
+        let mut position = state.files.chain(slot_ms).map_err(StoreError::Env)?.position();
         while let Some(unit) = state.files.unit(position).map_err(StoreError::Env)? {
             position = unit.previous;
             let at = unit.physical_offset.get();

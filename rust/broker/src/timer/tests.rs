@@ -184,7 +184,7 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
         let mut found = Vec::new();
         let mut from_ms = state.read_ms();
         while let Some(slot_ms) = state.files.next_used(from_ms, second_ms + HOUR_MS).unwrap() {
-            let mut position = state.files.last_of(slot_ms).unwrap();
+            let mut position = state.files.chain(slot_ms).unwrap().position();
             while let Some(unit) = state.files.unit(position).unwrap() {
                 found.push((slot_ms, unit.physical_offset));
                 position = unit.previous;
@@ -196,7 +196,7 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
     let whole = slots(&shared.timers);
     assert_eq!(whole.len(), 4);
     let log = root.join("timerlog");
-    for damage in ["wheel", "log", "unit", "nothing"] {
+    for damage in ["wheel", "log", "unit", "chain", "nothing"] {
         match damage {
             "wheel" => RealDisk.remove_file(&root.join("timerwheel")).unwrap(),
             "log" => RealDisk.remove_dir_all(&log).unwrap(),
@@ -206,6 +206,7 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
                 bytes[52] = 9;
                 RealDisk.replace(&path, &bytes).unwrap();
             }
+            "chain" => lead_past_the_unit_before(&shared, 3),
             _ => {}
         }
         restart(&shared);
@@ -216,6 +217,42 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
     }
     at(&shared, second_ms + 1000).await;
     assert_eq!(keys(&shared, "orders").len(), 8);
+}
+
+/// Damages a unit of the log of timers: it names the unit before the one that it named.
+fn lead_past_the_unit_before(shared: &TestShared, number: u64) {
+    let path = shared.store.config().root.join("timerlog").join("00000000000000000000");
+    let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
+    let mut bytes = [0; TimerUnit::BYTES];
+    file.read_exact_at(number * TimerUnit::BYTES as u64, &mut bytes).unwrap();
+    let unit = TimerUnit::decode(&bytes).unwrap();
+    let damaged = TimerUnit { previous: unit.previous - TimerUnit::BYTES as i64, ..unit };
+    file.write_all_at(number * TimerUnit::BYTES as u64, &damaged.encode()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_that_is_damaged_while_the_broker_runs_is_made_anew_from_the_topic() {
+    let shared = open().await;
+    let first_ms = second(&shared, 10_000).await;
+    let second_ms = second(&shared, HOUR_MS).await;
+    at(&shared, first_ms + 2000).await;
+    lead_past_the_unit_before(&shared, 6); // past message a of the second slot
+    let recall = format!("TIMER_DEL_UNIQKEY\u{1}b\u{2}{}", due(second_ms + 350, "b"));
+    wait_with(&shared, message("orders", &recall)).await;
+    at(&shared, second_ms).await; // the slot is read
+    settled(&shared).await;
+    shared.timers.state.lock().pauses = Pauses::default();
+    for (offset_ms, expected) in [(1, "aabcd"), (999, "aabccd"), (1000, "aabccdd")] {
+        at(&shared, second_ms + offset_ms).await;
+        let mut came = keys(&shared, "orders");
+        came.sort();
+        assert_eq!(came.concat(), expected);
+    }
+    assert_eq!((shared.timers.recalled(), shared.timers.dropped()), (1, 0));
+    let hash = hash_code("orders");
+    assert_eq!(shared.timers.counts.of(hash), None, "nothing waits any more");
+    settled(&shared).await;
+    assert_eq!(shared.timers.waiting(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! What lies in the timer topic, is not in the wheel yet, and may change what is delivered.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rocketpy_model::QueueOffset;
@@ -24,6 +25,12 @@ impl Untaken {
         if slots.by_offset.insert(queue_offset, slot_ms).is_none() {
             *slots.counts.entry(slot_ms).or_default() += 1;
         }
+    }
+
+    /// Adds all of them to others.
+    pub(super) fn move_to(self: Arc<Self>, others: &Self) {
+        let moved = std::mem::take(&mut *self.0.lock());
+        moved.by_offset.into_iter().for_each(|(queue_offset, slot_ms)| others.add(queue_offset, slot_ms));
     }
 
     /// All messages before this one are taken.
