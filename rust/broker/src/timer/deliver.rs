@@ -16,8 +16,9 @@ use tracing::{error, warn};
 use super::enroll::{enroll, note};
 use super::kept::Progress;
 use super::open::open_again;
+use super::recalled::ENOUGH_RECALLED;
 use super::soon::Due;
-use super::{MOST_SOON, Pauses, State, recall_name};
+use super::{MOST_SOON, Pauses, State};
 use crate::put::{
     DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, deliver_late,
     due_record, is_lasting, is_of_place,
@@ -47,7 +48,10 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
     let after = progress(state);
     let has_moved = after != before;
     if has_moved {
-        state.recalled.retain(|_, slot_ms| *slot_ms >= after.read_ms);
+        if after.read_ms != before.read_ms {
+            state.recalled.forget_before(after.read_ms);
+            state.untaken.slots_are_done(after.read_ms);
+        }
         let end = shared.store.max_physical_offset();
         state.kept.step(after, end);
         if shared.sync_flush {
@@ -134,7 +138,9 @@ fn deliver<D: Disk>(
         let Some(due) = state.soon.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
             return Ok(false);
         };
-        if due.unit.flags & TimerUnit::ROLL == 0 && state.may_be_recalled(due.unit.slot_ms) {
+        let is_rolled = due.unit.flags & TimerUnit::ROLL != 0;
+        // What is stored again waits until there is room for it: messages are taken meanwhile.
+        if is_rolled && state.untaken.is_full() || !is_rolled && state.may_be_recalled(due.unit.slot_ms) {
             return Ok(false);
         }
         match deliver_one(shared, state, &due, at_ms, runtime)? {
@@ -236,12 +242,9 @@ fn deliver_one<D: Disk>(
 }
 
 fn is_recalled(state: &State<impl Disk>, record: &RecordView<'_>) -> bool {
-    if state.recalled.is_empty() {
-        return false;
-    }
     let topic = record.property(property::REAL_TOPIC);
     let key = record.property(property::UNIQUE_KEY);
-    topic.zip(key).is_some_and(|(topic, key)| state.recalled.contains_key(&recall_name(topic, key)))
+    topic.zip(key).is_some_and(|(topic, key)| state.recalled.contains(topic, key))
 }
 
 /// Stores a message again whose time is still far away.
@@ -269,7 +272,9 @@ fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> 
     let until_ms = at_ms.saturating_add(AHEAD_MS).div_euclid(SLOT_MS) * SLOT_MS;
     let Some(mut chain) = state.soon.reading() else {
         let from_ms = state.soon.until_ms();
-        if from_ms >= until_ms || state.soon.len() > ENOUGH_SOON {
+        let is_enough =
+            state.soon.len() > ENOUGH_SOON || state.recalled.len() > ENOUGH_RECALLED && state.soon.len() > 0;
+        if from_ms >= until_ms || is_enough {
             return Ok(false);
         }
         match state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {

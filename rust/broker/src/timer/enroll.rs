@@ -9,7 +9,7 @@ use rocketpy_store::{QueueEntry, StoreError};
 use tracing::error;
 
 use super::soon::Due;
-use super::{Earlier, MOST_SOON, QUEUE_ID, State, recall_name};
+use super::{Earlier, MOST_SOON, QUEUE_ID, State};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -98,6 +98,9 @@ fn enroll_one<D: Disk>(
     state.files.add(unit).map_err(StoreError::Env)?;
     state.kept.waits(entry.physical_offset);
     shared.timers.counts.add(&unit);
+    if wish.recalls.is_some() {
+        state.untaken.recall_is_in_wheel(unit.slot_ms.max(wish.slot_ms));
+    }
     if slot_ms < state.soon.until_ms() {
         note(shared, state, &wish, unit);
     }
@@ -109,8 +112,7 @@ pub(super) fn note<D: Disk>(shared: &Shared<D>, state: &mut State<D>, wish: &Wis
     let is_rolled = unit.flags & TimerUnit::ROLL != 0;
     match wish.recalls {
         Some(recalls) if !is_rolled => {
-            let name = recall_name(wish.topic, recalls);
-            state.recalled.insert(name, unit.slot_ms.max(wish.slot_ms));
+            state.recalled.insert(wish.topic, recalls, unit.slot_ms.max(wish.slot_ms));
             state.kept.is_done(unit.physical_offset);
         }
         _ => {

@@ -14,6 +14,7 @@ mod kept;
 mod open;
 #[cfg(feature = "sim")]
 mod rebuilt;
+mod recalled;
 mod service;
 mod settle;
 mod soon;
@@ -21,7 +22,6 @@ mod soon;
 mod tests;
 mod untaken;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,6 +33,7 @@ use kept::Kept;
 use parking_lot::Mutex;
 #[cfg(feature = "sim")]
 pub(crate) use rebuilt::difference;
+use recalled::Recalled;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::hash_code;
 use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, system};
@@ -48,6 +49,7 @@ use tokio::sync::Notify;
 use untaken::Untaken;
 
 use crate::put::FailedReads;
+use crate::refusal::Refusal;
 
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "timers";
@@ -90,8 +92,7 @@ struct State<D: Disk> {
     next: QueueOffset,
     /// Where the last message lies that is.
     taken: Option<PhysicalOffset>,
-    /// Messages that are recalled, by topic and unique key, with the slot after which that is over.
-    recalled: HashMap<String, i64>,
+    recalled: Recalled,
     earlier: Earlier,
     untaken: Arc<Untaken>,
     kept: Kept,
@@ -221,6 +222,14 @@ impl<D: Disk> Timers<D> {
         }
     }
 
+    /// Whether there is room for one more recall of a message that is due at a time. To be asked before that is stored.
+    ///
+    /// # Errors
+    /// [`Refusal::PendingRecalls`], [`Refusal::RecallsOfSecond`].
+    pub(crate) fn check_recall(&self, due_at_ms: i64) -> Result<(), Refusal> {
+        self.untaken.check_recall(slot_of(due_at_ms))
+    }
+
     /// Before the recall of a message is answered: from now on that is not delivered.
     pub(crate) fn recall_was_put(&self, queue_offset: QueueOffset, due_at_ms: i64) {
         self.untaken.add(queue_offset, slot_of(due_at_ms));
@@ -275,13 +284,4 @@ impl<D: Disk> Timers<D> {
 /// docs/reference/store-format.md 8.4 rule 3.
 pub(crate) fn slot_of(due_at_ms: i64) -> i64 {
     due_at_ms.saturating_sub(1).div_euclid(SLOT_MS).saturating_mul(SLOT_MS)
-}
-
-/// How a message is named in memory by what recalls it: by its key, which the recall may write with or without the topic.
-///
-/// # Source
-/// docs/reference/store-format.md 8.5.
-fn recall_name(topic: &str, recalls: &str) -> String {
-    let key = recalls.strip_prefix(topic).and_then(|rest| rest.strip_prefix('+')).unwrap_or(recalls);
-    format!("{topic}+{key}")
 }

@@ -1,6 +1,6 @@
 //! What the last run left.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::counts::Counts;
 use super::kept::Kept;
+use super::recalled::Recalled;
 use super::settle::settle;
 use super::soon::Soon;
 use super::untaken::Untaken;
@@ -50,12 +51,12 @@ impl<D: Disk> Timers<D> {
             Some(next) => (opened, next),
             None => (Opened::of(store, read_ms, None)?, bounds.min),
         };
-        let (Opened { files, kept, counts, last: taken }, next) = opened;
+        let (Opened { files, kept, counts, recalls, last: taken }, next) = opened;
         let mut soon = Soon::new(read_ms);
         // What was due when it was taken waits there, whatever the clock says.
         soon.begin(files.chain(read_ms).map_err(StoreError::Env)?);
         info!(waiting = kept.count(), next = %next, end = %bounds.max, "timers are open");
-        let untaken = Arc::new(Untaken::default());
+        let untaken = Arc::new(Untaken::new(recalls));
         if next < bounds.max {
             untaken.add(QueueOffset(bounds.max.get() - 1), read_ms); // any up to the last may be a recall
         }
@@ -64,7 +65,7 @@ impl<D: Disk> Timers<D> {
             soon,
             next,
             taken,
-            recalled: HashMap::new(),
+            recalled: Recalled::default(),
             earlier: Earlier { until, read_ms: written.read_ms, cut: written.cut },
             untaken: Arc::clone(&untaken),
             kept,
@@ -109,8 +110,7 @@ pub(super) fn open_again<D: Disk>(shared: &Shared<D>) -> Result<bool, BrokerErro
     }
     let opened = Timers::open(store)?;
     let mut again = opened.state.into_inner();
-    // Requests add their recalls to the one that is there.
-    opened.untaken.move_to(&timers.untaken);
+    timers.untaken.replace(&again.untaken);
     again.untaken = Arc::clone(&timers.untaken);
     again.made_anew_for_ms = state.broken_slot_ms;
     timers.counts.replace(opened.counts);
@@ -123,6 +123,8 @@ struct Opened<D: Disk> {
     files: TimerFiles<D>,
     kept: Kept,
     counts: Counts,
+    /// How many recalls each slot has.
+    recalls: BTreeMap<i64, usize>,
     /// The record of the last unit.
     last: Option<PhysicalOffset>,
 }
@@ -131,7 +133,8 @@ impl<D: Disk> Opened<D> {
     /// Opens the files, with units for records up to `taken`.
     fn of(store: &Store<D>, read_ms: i64, taken: Option<PhysicalOffset>) -> Result<Self, BrokerError> {
         let config = store.config();
-        let (mut kept, counts, mut last) = (Kept::new(config.commit_log_file_size), Counts::default(), None);
+        let (mut kept, counts) = (Kept::new(config.commit_log_file_size), Counts::default());
+        let (mut recalls, mut last) = (BTreeMap::<i64, usize>::new(), None);
         let is_kept = |unit: &TimerUnit| {
             if taken.is_none_or(|taken| unit.physical_offset > taken) {
                 return false;
@@ -140,11 +143,14 @@ impl<D: Disk> Opened<D> {
             if unit.slot_ms >= read_ms {
                 kept.waits(unit.physical_offset);
                 counts.add(unit);
+                if unit.flags & TimerUnit::RECALL != 0 {
+                    *recalls.entry(unit.slot_ms).or_default() += 1;
+                }
             }
             true
         };
         let files = TimerFiles::open(Arc::new(store.disk().clone()), &config.root, read_ms, is_kept)?;
-        Ok(Self { files, kept, counts, last })
+        Ok(Self { files, kept, counts, recalls, last })
     }
 
     /// The first message that has no unit; `None` when the last unit names no message of the timer topic.

@@ -1,10 +1,16 @@
 //! What lies in the timer topic, is not in the wheel yet, and may change what is delivered.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rocketpy_model::QueueOffset;
+
+use crate::refusal::Refusal;
+
+/// Most of them. Recalls are refused beyond it, and nothing is stored again.
+pub(super) const MAX_UNTAKEN: usize = 1 << 16;
+/// Most recalls of one slot: all of them are in memory while the slot is delivered, about 50 bytes each.
+pub(super) const MAX_RECALLS_OF_SLOT: usize = 1 << 18;
 
 /// Recalls, and messages that were stored again, until they are taken into the wheel: nothing of their slots, or of later ones, is
 /// delivered before. Recalls are added by the threads that store them.
@@ -16,9 +22,48 @@ struct Slots {
     by_offset: BTreeMap<QueueOffset, i64>,
     /// How many of them each slot has.
     counts: BTreeMap<i64, usize>,
+    /// How many recalls each slot has in the wheel. No more slots than the wheel has.
+    recalls: BTreeMap<i64, usize>,
 }
 
 impl Untaken {
+    /// With recalls that are in the wheel, by slot.
+    pub(super) fn new(recalls: BTreeMap<i64, usize>) -> Self {
+        Self(Mutex::new(Slots { recalls, ..Slots::default() }))
+    }
+
+    /// Whether there is room for one more recall of a slot.
+    ///
+    /// # Errors
+    /// [`Refusal::PendingRecalls`], [`Refusal::RecallsOfSecond`].
+    pub(super) fn check_recall(&self, slot_ms: i64) -> Result<(), Refusal> {
+        let slots = self.0.lock();
+        if slots.by_offset.len() >= MAX_UNTAKEN {
+            return Err(Refusal::PendingRecalls { limit: MAX_UNTAKEN });
+        }
+        let count = |counts: &BTreeMap<i64, usize>| counts.get(&slot_ms).copied().unwrap_or(0);
+        if count(&slots.counts) + count(&slots.recalls) >= MAX_RECALLS_OF_SLOT {
+            return Err(Refusal::RecallsOfSecond { limit: MAX_RECALLS_OF_SLOT });
+        }
+        Ok(())
+    }
+
+    /// Whether nothing may be stored again for now.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.lock().by_offset.len() >= MAX_UNTAKEN
+    }
+
+    /// A recall for a slot was taken into the wheel. One that is stored again on the way counts each time.
+    pub(super) fn recall_is_in_wheel(&self, slot_ms: i64) {
+        *self.0.lock().recalls.entry(slot_ms).or_default() += 1;
+    }
+
+    /// All slots before this time are done.
+    pub(super) fn slots_are_done(&self, read_ms: i64) {
+        let recalls = &mut self.0.lock().recalls;
+        *recalls = recalls.split_off(&read_ms);
+    }
+
     /// A message was stored.
     pub(super) fn add(&self, queue_offset: QueueOffset, slot_ms: i64) {
         let slots = &mut *self.0.lock();
@@ -27,10 +72,11 @@ impl Untaken {
         }
     }
 
-    /// Adds all of them to others.
-    pub(super) fn move_to(self: Arc<Self>, others: &Self) {
-        let moved = std::mem::take(&mut *self.0.lock());
-        moved.by_offset.into_iter().for_each(|(queue_offset, slot_ms)| others.add(queue_offset, slot_ms));
+    /// Another one takes the place of this one, which keeps what was added to it.
+    pub(super) fn replace(&self, other: &Self) {
+        let other = std::mem::take(&mut *other.0.lock());
+        self.0.lock().recalls = other.recalls;
+        other.by_offset.into_iter().for_each(|(queue_offset, slot_ms)| self.add(queue_offset, slot_ms));
     }
 
     /// All messages before this one are taken.
@@ -49,7 +95,9 @@ impl Untaken {
 
     /// Nothing is waited for: whether something was.
     pub(super) fn give_up(&self) -> bool {
-        !std::mem::take(&mut *self.0.lock()).by_offset.is_empty()
+        let slots = &mut *self.0.lock();
+        slots.counts.clear();
+        !std::mem::take(&mut slots.by_offset).is_empty()
     }
 
     /// Whether nothing of a slot may be delivered.
@@ -82,5 +130,26 @@ mod tests {
         untaken.add(QueueOffset(7), 1000);
         assert!(untaken.give_up());
         assert_eq!(untaken.first_slot_ms(), None);
+    }
+    #[test]
+    fn recalls_have_a_bound_until_they_are_taken_and_for_each_slot_until_it_is_done() {
+        let untaken = Untaken::default();
+        for offset in 0..MAX_UNTAKEN as u64 {
+            untaken.check_recall(1000).unwrap();
+            untaken.add(QueueOffset(offset), 1000);
+        }
+        assert!(untaken.is_full());
+        assert!(matches!(untaken.check_recall(9000), Err(Refusal::PendingRecalls { .. })));
+        untaken.taken(QueueOffset(1));
+        untaken.check_recall(9000).unwrap();
+        for _ in 0..MAX_RECALLS_OF_SLOT - MAX_UNTAKEN + 1 {
+            untaken.check_recall(1000).unwrap();
+            untaken.recall_is_in_wheel(1000);
+        }
+        assert!(matches!(untaken.check_recall(1000), Err(Refusal::RecallsOfSecond { .. })));
+        untaken.check_recall(2000).unwrap();
+        assert!(untaken.give_up());
+        untaken.slots_are_done(1001);
+        untaken.check_recall(1000).unwrap();
     }
 }
