@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use rocketpy_env::random_u64;
 
 /// With more recalls in memory no further slot is read while messages of earlier ones wait.
-pub(super) const ENOUGH_RECALLED: usize = 1 << 16;
+pub(super) const READ_AHEAD_RECALLS: usize = 1 << 16;
 
 /// Messages that are recalled. They are told by 128 bits of hash: a unique key may be as long as all properties.
 #[derive(Debug)]

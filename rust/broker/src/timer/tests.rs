@@ -9,9 +9,9 @@ use rocketpy_store::timer::{ROLL_MS, read_checkpoint};
 use tokio::runtime::Handle;
 
 use super::deliver::turn;
-use super::recalled::ENOUGH_RECALLED;
+use super::pending::MAX_PENDING;
+use super::recalled::READ_AHEAD_RECALLS;
 use super::settle::settle;
-use super::untaken::MAX_UNTAKEN;
 use super::*;
 use crate::call::aside;
 use crate::put::{NewMessage, NotPut, Origin, put};
@@ -360,7 +360,7 @@ async fn a_message_of_next_week_is_stored_again_on_the_way() {
     let bytes = shared.store.record_at(entries[0].physical_offset).unwrap().unwrap();
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!(record.property("TIMER_ROLL_TIMES"), Some("1"));
-    assert_eq!(Wish::of(&record).unwrap().due_at_ms, due_ms);
+    assert_eq!(TimerMessage::of(&record).unwrap().due_at_ms, due_ms);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -421,9 +421,9 @@ async fn a_recall_without_room_is_refused_before_it_is_stored() {
     let shared = open().await;
     let base_ms = second(&shared, HOUR_MS).await;
     at(&shared, base_ms - 3000).await;
-    let untaken = Arc::clone(&shared.timers.untaken);
+    let pending = Arc::clone(&shared.timers.pending);
     let far = QueueOffset(1 << 40);
-    (0..MAX_UNTAKEN as u64).for_each(|number| untaken.add(far + number, base_ms));
+    (0..MAX_PENDING as u64).for_each(|number| pending.add(far + number, base_ms));
     let recall = format!("TIMER_DEL_UNIQKEY\u{1}b\u{2}{}", due(base_ms + 350, "b"));
     let end = shared.store.max_physical_offset();
     let refused = put(&shared, Origin::Client, &message("orders", &recall)).unwrap_err();
@@ -431,7 +431,7 @@ async fn a_recall_without_room_is_refused_before_it_is_stored() {
     assert_eq!(refused.code(), response::SYSTEM_BUSY, "{refused}");
     assert_eq!(shared.store.max_physical_offset(), end);
     put(&shared, Origin::Client, &message("orders", "")).unwrap();
-    untaken.taken(far + MAX_UNTAKEN as u64);
+    pending.taken(far + MAX_PENDING as u64);
     wait_with(&shared, message("orders", &recall)).await;
     at(&shared, base_ms + 2000).await;
     assert_eq!(shared.timers.recalled(), 1);
@@ -443,11 +443,11 @@ async fn what_is_stored_again_waits_for_room_and_then_goes_on() {
     let start_ms = now_ms();
     wait_with(&shared, message("orders", &due(start_ms + 7 * 24 * HOUR_MS, "far"))).await;
     at(&shared, start_ms).await;
-    let (untaken, far) = (Arc::clone(&shared.timers.untaken), QueueOffset(1 << 40));
-    (0..MAX_UNTAKEN as u64).for_each(|number| untaken.add(far + number, i64::MAX));
+    let (pending, far) = (Arc::clone(&shared.timers.pending), QueueOffset(1 << 40));
+    (0..MAX_PENDING as u64).for_each(|number| pending.add(far + number, i64::MAX));
     at(&shared, start_ms + ROLL_MS + 2000).await;
     assert_eq!(keys(&shared, system::TIMER_TOPIC).len(), 1);
-    untaken.taken(far + 1);
+    pending.taken(far + 1);
     while keys(&shared, system::TIMER_TOPIC).len() < 2 {
         let (owner, runtime) = (Arc::clone(&shared), Handle::current());
         aside(move || turn(&owner, start_ms + ROLL_MS + 2000, &runtime)).await;
@@ -462,11 +462,11 @@ async fn with_many_recalls_in_memory_slots_are_read_one_after_the_other() {
     let second_ms = first_ms + SLOT_MS;
     wait_with(&shared, message("orders", &due(second_ms + 1, "e"))).await;
     at(&shared, first_ms - 1000).await; // the first one is read
-    for number in 0..=ENOUGH_RECALLED {
+    for number in 0..=READ_AHEAD_RECALLS {
         shared.timers.state.lock().recalled.insert("orders", &format!("none{number}"), first_ms);
     }
     at(&shared, first_ms + 500).await;
-    assert_eq!(shared.timers.state.lock().soon.until_ms(), second_ms, "the second one waits");
+    assert_eq!(shared.timers.state.lock().due.until_ms(), second_ms, "the second one waits");
     at(&shared, second_ms + 1000).await;
     assert_eq!(keys(&shared, "orders").len(), 5);
     assert_eq!(shared.timers.state.lock().recalled.len(), 0);

@@ -9,10 +9,10 @@
 mod chain;
 mod check;
 mod log;
+mod message;
 #[cfg(test)]
 mod tests;
 mod wheel;
-mod wish;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ pub use chain::SlotChain;
 use chain::{Chains, empty, with};
 pub(crate) use check::{HeldUnits, difference_of_wheel, held_units, timer_files};
 use log::TimerLog;
+pub use message::{ROLL_MS, TimerMessage};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EnvError, RealDisk};
 use rocketpy_model::PhysicalOffset;
 pub use rocketpy_protocol::disk::{TimerCheckpoint, TimerCut, TimerSlot, TimerUnit};
 use tracing::warn;
 use wheel::Wheel;
-pub use wish::{ROLL_MS, Wish};
 
 /// Length of a slot in milliseconds (`timerPrecisionMs`).
 pub const SLOT_MS: i64 = 1000;

@@ -32,7 +32,7 @@ impl PartialOrd for Due {
 }
 
 #[derive(Debug)]
-pub(super) struct Soon {
+pub(super) struct DueHeap {
     due: BinaryHeap<Reverse<Due>>,
     /// How many of them each slot has.
     open: BTreeMap<i64, usize>,
@@ -42,7 +42,7 @@ pub(super) struct Soon {
     reading: Option<SlotChain>,
 }
 
-impl Soon {
+impl DueHeap {
     pub(super) fn new(read_ms: i64) -> Self {
         Self { due: BinaryHeap::new(), open: BTreeMap::new(), until_ms: read_ms, reading: None }
     }

@@ -8,14 +8,14 @@ use rocketpy_model::QueueOffset;
 use crate::refusal::Refusal;
 
 /// Most of them. Recalls are refused beyond it, and nothing is stored again.
-pub(super) const MAX_UNTAKEN: usize = 1 << 16;
+pub(super) const MAX_PENDING: usize = 1 << 16;
 /// Most recalls of one slot: all of them are in memory while the slot is delivered, about 50 bytes each.
 pub(super) const MAX_RECALLS_OF_SLOT: usize = 1 << 18;
 
 /// Recalls, and messages that were stored again, until they are taken into the wheel: nothing of their slots, or of later ones, is
 /// delivered before. Recalls are added by the threads that store them.
 #[derive(Debug, Default)]
-pub(super) struct Untaken(Mutex<Slots>);
+pub(super) struct PendingRecords(Mutex<Slots>);
 
 #[derive(Debug, Default)]
 struct Slots {
@@ -26,7 +26,7 @@ struct Slots {
     recalls: BTreeMap<i64, usize>,
 }
 
-impl Untaken {
+impl PendingRecords {
     /// With recalls that are in the wheel, by slot.
     pub(super) fn new(recalls: BTreeMap<i64, usize>) -> Self {
         Self(Mutex::new(Slots { recalls, ..Slots::default() }))
@@ -38,8 +38,8 @@ impl Untaken {
     /// [`Refusal::PendingRecalls`], [`Refusal::RecallsOfSecond`].
     pub(super) fn check_recall(&self, slot_ms: i64) -> Result<(), Refusal> {
         let slots = self.0.lock();
-        if slots.by_offset.len() >= MAX_UNTAKEN {
-            return Err(Refusal::PendingRecalls { limit: MAX_UNTAKEN });
+        if slots.by_offset.len() >= MAX_PENDING {
+            return Err(Refusal::PendingRecalls { limit: MAX_PENDING });
         }
         let count = |counts: &BTreeMap<i64, usize>| counts.get(&slot_ms).copied().unwrap_or(0);
         if count(&slots.counts) + count(&slots.recalls) >= MAX_RECALLS_OF_SLOT {
@@ -50,7 +50,7 @@ impl Untaken {
 
     /// Whether nothing may be stored again for now.
     pub(super) fn is_full(&self) -> bool {
-        self.0.lock().by_offset.len() >= MAX_UNTAKEN
+        self.0.lock().by_offset.len() >= MAX_PENDING
     }
 
     /// A recall for a slot was taken into the wheel. One that is stored again on the way counts each time.
@@ -117,39 +117,39 @@ mod tests {
 
     #[test]
     fn a_slot_is_held_until_all_of_its_messages_are_taken() {
-        let untaken = Untaken::default();
+        let pending = PendingRecords::default();
         for (offset, slot_ms) in [(5, 9000), (3, 7000), (5, 9000), (4, 7000)] {
-            untaken.add(QueueOffset(offset), slot_ms);
+            pending.add(QueueOffset(offset), slot_ms);
         }
         let after = |next| {
-            untaken.taken(QueueOffset(next));
-            untaken.first_slot_ms()
+            pending.taken(QueueOffset(next));
+            pending.first_slot_ms()
         };
         assert_eq!([3, 4, 5, 6].map(after), [Some(7000), Some(7000), Some(9000), None]);
-        assert!(!untaken.give_up());
-        untaken.add(QueueOffset(7), 1000);
-        assert!(untaken.give_up());
-        assert_eq!(untaken.first_slot_ms(), None);
+        assert!(!pending.give_up());
+        pending.add(QueueOffset(7), 1000);
+        assert!(pending.give_up());
+        assert_eq!(pending.first_slot_ms(), None);
     }
     #[test]
     fn recalls_have_a_bound_until_they_are_taken_and_for_each_slot_until_it_is_done() {
-        let untaken = Untaken::default();
-        for offset in 0..MAX_UNTAKEN as u64 {
-            untaken.check_recall(1000).unwrap();
-            untaken.add(QueueOffset(offset), 1000);
+        let pending = PendingRecords::default();
+        for offset in 0..MAX_PENDING as u64 {
+            pending.check_recall(1000).unwrap();
+            pending.add(QueueOffset(offset), 1000);
         }
-        assert!(untaken.is_full());
-        assert!(matches!(untaken.check_recall(9000), Err(Refusal::PendingRecalls { .. })));
-        untaken.taken(QueueOffset(1));
-        untaken.check_recall(9000).unwrap();
-        for _ in 0..MAX_RECALLS_OF_SLOT - MAX_UNTAKEN + 1 {
-            untaken.check_recall(1000).unwrap();
-            untaken.recall_is_in_wheel(1000);
+        assert!(pending.is_full());
+        assert!(matches!(pending.check_recall(9000), Err(Refusal::PendingRecalls { .. })));
+        pending.taken(QueueOffset(1));
+        pending.check_recall(9000).unwrap();
+        for _ in 0..MAX_RECALLS_OF_SLOT - MAX_PENDING + 1 {
+            pending.check_recall(1000).unwrap();
+            pending.recall_is_in_wheel(1000);
         }
-        assert!(matches!(untaken.check_recall(1000), Err(Refusal::RecallsOfSecond { .. })));
-        untaken.check_recall(2000).unwrap();
-        assert!(untaken.give_up());
-        untaken.slots_are_done(1001);
-        untaken.check_recall(1000).unwrap();
+        assert!(matches!(pending.check_recall(1000), Err(Refusal::RecallsOfSecond { .. })));
+        pending.check_recall(2000).unwrap();
+        assert!(pending.give_up());
+        pending.slots_are_done(1001);
+        pending.check_recall(1000).unwrap();
     }
 }
