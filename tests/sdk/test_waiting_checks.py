@@ -51,6 +51,9 @@ def test_wheel_and_log_of_timers_are_compared_and_made_anew(waiting_store, rocke
         os.pwrite(file.fileno(), bytes(UNIT_BYTES), second_at)
         assert set(kinds(waiting_store)) == {"timers_differ"}
         os.pwrite(file.fileno(), second, second_at)
+        os.pwrite(file.fileno(), b"\x40", second_at + 11)  # in the position of the unit before it
+        assert kinds(waiting_store) == ["timers_differ"]
+        os.pwrite(file.fileno(), second, second_at)
     assert kinds(waiting_store) == []
     aside = wheel.rename(tmp_path / "wheel")
     for size in (sizes[wheel], 5):

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 /// Entries that are read at once.
 const PAGE: usize = 512;
 /// Most topics that are named; the others are counted.
-const MOST_TOPICS: usize = 20;
+const MAX_TOPICS: usize = 20;
 
 /// How many messages of a topic wait in a file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -26,14 +26,14 @@ pub(crate) struct Lost {
 /// Says which messages are about to be lost.
 pub(crate) fn tell(shared: &Shared<impl Disk>, file: &Range<PhysicalOffset>) {
     let lost = in_file(shared, file);
-    for (topic, Lost { delayed, timers, halves }) in lost.iter().take(MOST_TOPICS) {
+    for (topic, Lost { delayed, timers, halves }) in lost.iter().take(MAX_TOPICS) {
         error!(
             start = %file.start, topic, delayed, timers, halves,
             "messages that wait are lost: their log file is removed for want of space"
         );
     }
-    if lost.len() > MOST_TOPICS {
-        let (topics, more) = (lost.len() - MOST_TOPICS, lost.values().skip(MOST_TOPICS));
+    if lost.len() > MAX_TOPICS {
+        let (topics, more) = (lost.len() - MAX_TOPICS, lost.values().skip(MAX_TOPICS));
         let messages: u64 = more.map(|lost| lost.delayed + lost.timers + lost.halves).sum();
         error!(start = %file.start, topics, messages, "messages of more topics are lost with it");
     }

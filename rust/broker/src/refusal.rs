@@ -83,6 +83,10 @@ pub(crate) enum Refusal {
     RecallHandle { handle: String, reason: String },
     #[error("the time of the message is over, it cannot be recalled")]
     LateRecall,
+    #[error("{limit} recalls wait to be taken into the wheel of timers already; try again later")]
+    PendingRecalls { limit: usize },
+    #[error("{limit} messages of that second are recalled already; try again when it is over")]
+    RecallsOfSecond { limit: usize },
     #[error("a batch cannot be delayed (DELAY or a timer property); send the messages one by one")]
     DelayedBatch,
     #[error("a batch cannot be sent in a transaction (property TRAN_MSG); send the messages one by one")]
@@ -264,6 +268,8 @@ impl Refusal {
             | Self::TooManyWait { .. }
             | Self::TooManyForwarded { .. }
             | Self::TooManyReplies { .. }
+            | Self::PendingRecalls { .. }
+            | Self::RecallsOfSecond { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql(_) => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Commit(error) => code_of_commit(error),

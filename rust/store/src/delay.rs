@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::StoreError;
 
 /// Longest level: ten years.
-const MOST_SECONDS: i64 = 10 * 366 * 86_400;
+const MAX_SECONDS: i64 = 10 * 366 * 86_400;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The delay levels (`messageDelayLevel`): level 1 is the first.
@@ -31,7 +31,7 @@ pub struct DelayLevels {
 
 impl DelayLevels {
     /// Most levels of a table.
-    pub const MOST: u32 = 64;
+    pub const MAX_COUNT: u32 = 64;
     /// Apache's table: 18 levels, 1 s to 2 h.
     pub const APACHE: &'static str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
@@ -63,8 +63,8 @@ impl FromStr for DelayLevels {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let ms = text.split_ascii_whitespace().map(level_ms).collect::<Result<Vec<_>, _>>()?;
-        if ms.is_empty() || ms.len() > Self::MOST as usize {
-            return Err(format!("1 to {} levels like 30s or 5m, not {}", Self::MOST, ms.len()));
+        if ms.is_empty() || ms.len() > Self::MAX_COUNT as usize {
+            return Err(format!("1 to {} levels like 30s or 5m, not {}", Self::MAX_COUNT, ms.len()));
         }
         Ok(Self { text: text.split_ascii_whitespace().collect::<Vec<_>>().join(" "), ms })
     }
@@ -81,7 +81,7 @@ fn level_ms(word: &str) -> Result<i64, String> {
     };
     let seconds = number.parse::<i64>().ok().and_then(|number| number.checked_mul(unit_seconds));
     match seconds {
-        Some(seconds @ 1..=MOST_SECONDS) => Ok(seconds * 1000),
+        Some(seconds @ 1..=MAX_SECONDS) => Ok(seconds * 1000),
         _ => Err(format!("a level is 1 s to 3660 days, not {word:?}")),
     }
 }

@@ -7,6 +7,7 @@ use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
+use rocketpy_store::{QueueEntry, StoreError};
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
@@ -20,6 +21,15 @@ const TURN: usize = 512;
 /// Pause after a message could not be stored for now.
 const RETRY_MS: i64 = 1000;
 
+/// What became of a message whose queue entry says that it is due.
+enum Outcome {
+    Done,
+    /// Its record cannot be read for now; others go on.
+    Unreadable(StoreError),
+    /// Its record says that it is due later.
+    NotDue(i64),
+}
+
 /// Stores again what is due at a time, a bounded number of messages. Blocks; puts wait on the runtime.
 ///
 /// Returns when the next message is due, 0 where there may be more by now, `None` where nothing waits.
@@ -27,7 +37,8 @@ pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Han
     let delays = &shared.delays;
     let _gather = shared.store.gather();
     let mut state = delays.state.lock();
-    deliver_passed(shared, &mut state, runtime);
+    let at_ms = if planted::has(Bug::DelayTooShort) { at_ms.saturating_add(500) } else { at_ms };
+    deliver_passed(shared, &mut state, at_ms, runtime);
     for level in 0..LEVELS as usize {
         if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms) {
             continue;
@@ -47,16 +58,18 @@ pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Han
 }
 
 /// Tries the messages again that could not be read, once in a while.
-fn deliver_passed<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, runtime: &Handle) {
+fn deliver_passed<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms: i64, runtime: &Handle) {
     let now = shared.unreadable.now(&shared.store);
     if !state.progress.has_unreadable() || now < state.read_again_at {
         return;
     }
     state.read_again_at = now + READ_AGAIN_AFTER;
     for (level, queue_offset, at) in state.progress.unreadable() {
-        match deliver_one(shared, queue_offset, at, runtime) {
-            Ok(Late::Unreadable(_)) => {}
-            Ok(_) => state.progress.is_done(level, queue_offset, shared.store.max_physical_offset()),
+        match deliver_one(shared, queue_offset, at, at_ms, runtime) {
+            Ok(Outcome::Unreadable(_) | Outcome::NotDue(_)) => {}
+            Ok(Outcome::Done) => {
+                state.progress.is_done(level, queue_offset, shared.store.max_physical_offset())
+            }
             Err(refusal) => {
                 warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
                 return;
@@ -99,19 +112,26 @@ fn deliver_level<D: Disk>(
     }
     for entry in entries {
         state.first_at[level] = Some(entry.physical_offset);
-        let early_ms = if planted::has(Bug::DelayTooShort) { 500 } else { 0 };
-        if entry.tags_code - early_ms > at_ms {
-            outcome = Ok(Some(entry.tags_code));
-            break;
+        if entry.tags_code > at_ms {
+            let due_at_ms = due_by_record(shared, level, &entry);
+            if due_at_ms > at_ms {
+                outcome = Ok(Some(due_at_ms));
+                break;
+            }
         }
-        match deliver_one(shared, entry.queue_offset, entry.physical_offset, runtime) {
-            Ok(Late::Unreadable(error)) => {
+        match deliver_one(shared, entry.queue_offset, entry.physical_offset, at_ms, runtime) {
+            Ok(Outcome::NotDue(due_at_ms)) => {
+                report_entry(shared, level, entry.queue_offset, due_at_ms);
+                outcome = Ok(Some(due_at_ms));
+                break;
+            }
+            Ok(Outcome::Unreadable(error)) => {
                 if !state.progress.pass_over(level, entry.queue_offset, entry.physical_offset) {
                     outcome = Err(error.into());
                     break;
                 }
             }
-            Ok(_) => {}
+            Ok(Outcome::Done) => {}
             Err(refusal) => {
                 outcome = Err(refusal);
                 break;
@@ -140,23 +160,54 @@ fn advance<D: Disk>(
     }
 }
 
+/// When the message of an entry that waits is due: as its record says, for a damaged entry must not block those behind it. Called once
+/// for each wait of a level. What cannot be read is tried again when the entry says that it is due.
+fn due_by_record(shared: &Shared<impl Disk>, level: usize, entry: &QueueEntry) -> i64 {
+    let bytes = shared.store.record_at(entry.physical_offset).ok().flatten();
+    let record = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok());
+    let Some(record) = record else { return entry.tags_code };
+    let due_at_ms = shared.store.tags_code(&record);
+    if due_at_ms != entry.tags_code {
+        report_entry(shared, level, entry.queue_offset, due_at_ms);
+    }
+    due_at_ms
+}
+
+/// Says once for each level that its queue is damaged.
+fn report_entry(shared: &Shared<impl Disk>, level: usize, queue_offset: QueueOffset, due_at_ms: i64) {
+    let bit = 1 << level;
+    if shared.delays.damaged_levels.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        let level = level + 1;
+        warn!(level, %queue_offset, due_at_ms, "queue entry with a wrong delivery time, that of its record counts");
+    }
+}
+
+/// Delivers a message that its queue entry says to be due.
+///
 /// # Errors
 /// The message could not be stored for now.
 fn deliver_one(
     shared: &Arc<Shared<impl Disk>>,
     queue_offset: QueueOffset,
     physical_offset: PhysicalOffset,
+    at_ms: i64,
     runtime: &Handle,
-) -> Result<Late, Refusal> {
+) -> Result<Outcome, Refusal> {
     let outcome = match due_record(shared, physical_offset)? {
         DueRecord::Found(bytes) => match RecordView::parse(&bytes) {
-            Ok(record) => deliver_late(shared, runtime, &record, Ok)?,
+            Ok(record) => {
+                let due_at_ms = shared.store.tags_code(&record);
+                if due_at_ms > at_ms {
+                    return Ok(Outcome::NotDue(due_at_ms));
+                }
+                deliver_late(shared, runtime, &record, Ok)?
+            }
             Err(_) => Late::Dropped("its record is damaged".to_owned()),
         },
         DueRecord::Lost(reason) => Late::Dropped(reason),
         DueRecord::Unreadable(error) => Late::Unreadable(error),
     };
-    match &outcome {
+    match outcome {
         Late::Delivered => {
             shared.delays.delivered.fetch_add(1, Ordering::Relaxed);
         }
@@ -164,7 +215,7 @@ fn deliver_one(
             shared.delays.dropped.fetch_add(1, Ordering::Relaxed);
             error!(%queue_offset, %physical_offset, reason, "delayed message dropped");
         }
-        Late::Unreadable(_) => {}
+        Late::Unreadable(error) => return Ok(Outcome::Unreadable(error)),
     }
-    Ok(outcome)
+    Ok(Outcome::Done)
 }

@@ -25,7 +25,7 @@ pub(super) fn adopt(
     // The levels of a store that says nothing are those of all its records.
     let mut from = if is_known { store.max_physical_offset() } else { PhysicalOffset::ZERO };
     let (mut misfits, mut level_of_misfits) = (0, None);
-    for level in 1..=DelayLevels::MOST {
+    for level in 1..=DelayLevels::MAX_COUNT {
         let next = progress.next(level as usize - 1);
         let end = store.queue_bounds(system::SCHEDULE_TOPIC, level - 1).max;
         let Some(last) = end.checked_sub(next + 1).map(|before_last| next + before_last) else { continue };

@@ -32,10 +32,11 @@ use tracing::error;
 
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
+use crate::service::flush_at_stop;
 use crate::shared::Shared;
 
 /// Queues of the schedule topic that are looked at: a level of an earlier table may have had messages.
-const LEVELS: u32 = DelayLevels::MOST;
+const LEVELS: u32 = DelayLevels::MAX_COUNT;
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "delay levels";
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
@@ -53,6 +54,8 @@ pub(crate) struct Delays<D: Disk = RealDisk> {
     arrived: Notify,
     /// How many levels there are; level 1 is the first.
     levels: u32,
+    /// A bit for each level in whose queue an entry had another time than its record says.
+    damaged_levels: AtomicU64,
     delivered: AtomicU64,
     dropped: AtomicU64,
 }
@@ -123,6 +126,7 @@ impl<D: Disk> Delays<D> {
             state: Mutex::new(state),
             arrived: Notify::new(),
             levels: levels.count(),
+            damaged_levels: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         })
@@ -177,12 +181,9 @@ impl<D: Disk> Delays<D> {
 
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
 pub(crate) fn write_at_stop(shared: &Shared<impl Disk>) {
-    let store = &shared.store;
-    if shared.delays.state.lock().progress.is_ahead()
-        && let Err(error) =
-            store.wait_flushed(store.max_physical_offset(), shared.config().sync_flush_timeout)
-    {
-        error!(%error, "copies of delayed messages are not durable at the stop, they may be delivered again");
+    let is_ahead = shared.delays.state.lock().progress.is_ahead();
+    if is_ahead {
+        flush_at_stop(shared, "copies of delayed messages");
     }
-    shared.delays.write(store, store.flushed_offset());
+    shared.delays.write(&shared.store, shared.store.flushed_offset());
 }

@@ -11,7 +11,7 @@ use super::LEVELS;
 use crate::put::MAX_UNREADABLE_MESSAGES;
 
 /// Most deliveries of a level of which it is known by themselves whether they are durable; more of them count as one.
-const MOST_PENDING: usize = 1024;
+const MAX_PENDING: usize = 1024;
 
 /// How far the delivery of each level is.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Progress {
     ) {
         let level = &mut self.levels[level];
         level.next = next;
-        let last = level.pending.len().checked_sub(MOST_PENDING).and_then(|_| level.pending.pop_back());
+        let last = level.pending.len().checked_sub(MAX_PENDING).and_then(|_| level.pending.pop_back());
         let from = last.map_or(from, |last| last.from.min(from));
         level.pending.push_back(Pending { next, from, end });
     }
@@ -227,12 +227,12 @@ mod tests {
     #[test]
     fn what_is_pending_has_a_bound() {
         let mut progress = Progress::new(file(&[]), bounds(0, 1 << 20));
-        for number in 1..=2 * MOST_PENDING as u64 {
+        for number in 1..=2 * MAX_PENDING as u64 {
             progress.advance(0, QueueOffset(number), PhysicalOffset(number), PhysicalOffset(number * 100));
         }
         let pending = &progress.levels[0].pending;
-        assert_eq!((pending.len(), pending.back().unwrap().from.get()), (MOST_PENDING, MOST_PENDING as u64));
-        let end = 2 * MOST_PENDING as u64;
+        assert_eq!((pending.len(), pending.back().unwrap().from.get()), (MAX_PENDING, MAX_PENDING as u64));
+        let end = 2 * MAX_PENDING as u64;
         assert_eq!(progress.durable(PhysicalOffset(end * 100), 1).unwrap().offset_table[&1], end as i64);
     }
 }

@@ -11,11 +11,8 @@ use super::HOLDER;
 use super::deliver::deliver;
 use crate::call::aside;
 use crate::put::READ_AGAIN_AFTER;
-use crate::service::{MESSAGES_PACE, Pace, Service, Work};
+use crate::service::{MESSAGES_PACE, Pace, Service, Work, until_ms};
 use crate::shared::Shared;
-
-/// Longest wait while a message waits: the clock may have been set meanwhile.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Delivers delayed messages when they are due, and writes how far it is.
 pub(crate) struct DelayDelivery {
@@ -31,12 +28,7 @@ impl DelayDelivery {
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
         let seen = self.shared.delays.seen.lock().clone();
-        let now = self.shared.store.now_ms();
-        let until_due = |due_at_ms: i64| {
-            let rest = u64::try_from(due_at_ms.saturating_sub(now)).unwrap_or(0);
-            Duration::from_millis(rest).min(LONGEST_WAIT)
-        };
-        let due = seen.due_at_ms.map(until_due);
+        let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.shared.store.now_ms()));
         let until_write = |write_at: Duration| {
             write_at.saturating_sub(self.shared.store.monotonic()).max(Duration::from_millis(1))
         };
@@ -65,15 +57,7 @@ impl Service for DelayDelivery {
     }
 
     fn due(&self) -> Work<'_> {
-        Box::pin(async {
-            let arrived = self.shared.delays.arrived.notified();
-            match self.rest() {
-                Some(Duration::ZERO) => {}
-                Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
-                None => arrived.await,
-            }
-            self.pace.due().await;
-        })
+        Box::pin(async { self.pace.due_after(&self.shared.delays.arrived, self.rest()).await })
     }
 
     fn round(&self) -> Work<'_> {

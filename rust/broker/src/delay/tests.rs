@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_env::{DiskFile, OpenMode};
 use rocketpy_model::TopicConfig;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
@@ -198,6 +199,32 @@ async fn a_store_of_another_broker_is_taken_with_its_levels_alone() {
     let (taken, known) = open("2h 5s");
     assert!(taken.is_ok() && known, "the message waits 5 s");
     assert!(matches!(open("2h 6s").0, Err(BrokerError::DelayLevels { stored: Some(_), .. })));
+}
+
+#[tokio::test]
+async fn a_damaged_time_in_the_queue_makes_nothing_early_and_blocks_nothing() {
+    for bit in [0, 7, 10, 13, 20, 30, 40, 50, 62, 63] {
+        let shared = open().await;
+        let first = wait_with(&shared, message("orders", "DELAY\u{1}3\u{2}")).await;
+        let second = wait_with(&shared, message("orders", "DELAY\u{1}3\u{2}")).await;
+        flip_delivery_time(&shared, 2, 0, bit);
+        assert_eq!(at(&shared, first).await, Some(first + 10_000), "bit {bit}");
+        at(&shared, first + 9999).await;
+        assert_eq!(count(&shared, "orders", 0), 0, "bit {bit} makes it early");
+        at(&shared, second + 10_000).await;
+        assert_eq!(count(&shared, "orders", 0), 2, "bit {bit} blocks the level");
+        assert_eq!(shared.delays.damaged_levels.load(Ordering::Relaxed), 4);
+    }
+}
+
+/// Flips a bit of the delivery time in a queue entry of a level, which counts from 0.
+fn flip_delivery_time(shared: &TestShared, level: u32, number: u64, bit: u32) {
+    let entry = shared.store.entries(system::SCHEDULE_TOPIC, level, number.into(), 1).unwrap()[0];
+    let queue = shared.store.config().root.join("consumequeue").join(system::SCHEDULE_TOPIC);
+    let path = queue.join(level.to_string()).join("00000000000000000000");
+    let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
+    let damaged = entry.tags_code ^ (1 << bit);
+    file.write_all_at(number * 20 + 12, &damaged.to_be_bytes()).unwrap();
 }
 
 #[tokio::test]

@@ -26,8 +26,8 @@ use crate::transaction::{Claim, End, immunity_ms, millis, real};
 use crate::waiting::header_bytes;
 
 /// Most records that may share the unique key of a message.
-const MOST_OF_A_KEY: u32 = 64;
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_OF_A_KEY: u32 = 64;
+const MAX_BYTES: u64 = 64 << 20;
 /// How far apart the clocks of a producer and of earlier brokers of the store may be.
 const CLOCKS_DIFFER_MS: i64 = 3_600_000;
 
@@ -211,7 +211,7 @@ fn as_stored(shared: &Shared<impl Disk>) -> AckCondition {
 fn is_committed(shared: &Shared<impl Disk>, bytes: &Bytes) -> Result<Option<bool>, Refusal> {
     let Ok(record) = RecordView::parse(bytes) else { return Ok(None) };
     let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(None) };
-    let limits = ReadLimits { max_messages: MOST_OF_A_KEY, max_bytes: MOST_BYTES };
+    let limits = ReadLimits { max_messages: MAX_OF_A_KEY, max_bytes: MAX_BYTES };
     let from_ms = record.born_at_ms.min(record.stored_at_ms).saturating_sub(CLOCKS_DIFFER_MS).max(0);
     let mut is_whole = true;
     for topic in [topic, system::SCHEDULE_TOPIC, system::TIMER_TOPIC] {
@@ -229,7 +229,7 @@ fn is_committed(shared: &Shared<impl Disk>, bytes: &Bytes) -> Result<Option<bool
         if found.records.iter().any(is_it) {
             return Ok(Some(true));
         }
-        is_whole &= found.records.len() < MOST_OF_A_KEY as usize;
+        is_whole &= found.records.len() < MAX_OF_A_KEY as usize;
     }
     Ok(is_whole.then_some(false))
 }

@@ -119,8 +119,11 @@ fn check_and_append<'a>(
     }
     if let Some(feature) = feature_of(shared, origin, message, &facts)? {
         destination = destination.for_feature(shared, origin, feature)?;
-        if facts.recalls && matches!((feature, destination.wait), (Feature::Timer(_), None)) {
-            return Err(Refusal::LateRecall.into()); // else it would be a message of the topic
+        match (feature, destination.wait) {
+            (_, Some(Wait::Time(due_at_ms))) if facts.recalls => shared.timers.check_recall(due_at_ms)?,
+            // Else it would be a message of the topic.
+            (Feature::Timer(_), None) if facts.recalls => return Err(Refusal::LateRecall.into()),
+            _ => {}
         }
     }
     let stored = if message.is_batch {

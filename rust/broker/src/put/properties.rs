@@ -154,7 +154,7 @@ pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFact
 /// The delay level: 0 for none, the last one that there can be for any above it; `None` for what is not a number.
 fn level(value: &[u8]) -> Option<u32> {
     let level: i64 = str::from_utf8(value).ok()?.trim().parse().ok()?;
-    Some(level.clamp(0, DelayLevels::MOST.into()) as u32)
+    Some(level.clamp(0, DelayLevels::MAX_COUNT.into()) as u32)
 }
 
 /// # Errors

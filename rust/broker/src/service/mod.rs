@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 pub(crate) use background::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling};
 use parking_lot::Mutex;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use rocketpy_env::Disk;
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
+
+use crate::shared::Shared;
 
 /// A wait or a round of a service.
 pub(crate) type Work<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -158,6 +161,23 @@ async fn end(all: BTreeMap<String, Running>, within: Duration) {
 /// one message as for many.
 pub(crate) const MESSAGES_PACE: Duration = Duration::from_millis(5);
 
+/// Longest wait for a time of the clock, which may be set meanwhile.
+pub(crate) const MAX_CLOCK_WAIT: Duration = Duration::from_secs(1);
+
+/// How long to wait for a time, at the most.
+pub(crate) fn until_ms(due_at_ms: i64, now_ms: i64) -> Duration {
+    let wait_ms = u64::try_from(due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
+    Duration::from_millis(wait_ms).min(MAX_CLOCK_WAIT)
+}
+
+/// Flushes the log at a stop, before the progress of a service is written. `copies` says what may come again otherwise. Blocks.
+pub(crate) fn flush_at_stop(shared: &Shared<impl Disk>, copies: &str) {
+    let (store, patience) = (&shared.store, shared.config().sync_flush_timeout);
+    if let Err(error) = store.wait_flushed(store.max_physical_offset(), patience) {
+        error!(copies, %error, "not durable at the stop, may come again");
+    }
+}
+
 /// When the next round of a service is due that comes at intervals.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -169,6 +189,16 @@ impl Pace {
     /// The first round is due in `first`.
     pub(crate) fn new(first: Duration, period: Duration) -> Self {
         Self { period, next: Mutex::new(Instant::now() + first) }
+    }
+
+    /// Waits for `rest`, `None` for ever, or until somebody rings; then until a round is due.
+    pub(crate) async fn due_after(&self, rung: &Notify, rest: Option<Duration>) {
+        match rest {
+            Some(Duration::ZERO) => {}
+            Some(rest) => drop(tokio::time::timeout(rest, rung.notified()).await),
+            None => rung.notified().await,
+        }
+        self.due().await;
     }
 
     /// Waits until a round is due. Rounds that were missed are not made up for.

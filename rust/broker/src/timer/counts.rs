@@ -29,6 +29,13 @@ impl Counts {
         self.change(unit, -1);
     }
 
+    /// Other counts take the place of these.
+    pub(super) fn replace(&self, others: Self) {
+        let mut inner = self.0.lock();
+        let version = inner.version.next(now_ms());
+        *inner = Inner { version, ..others.0.into_inner() };
+    }
+
     fn change(&self, unit: &TimerUnit, by: i64) {
         if unit.flags & TimerUnit::RECALL != 0 {
             return;

@@ -9,14 +9,16 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::StoreError;
-use rocketpy_store::timer::{SLOT_MS, TimerUnit, Wish};
+use rocketpy_store::timer::{SLOT_MS, TimerMessage, TimerUnit};
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
+use super::due_heap::Due;
 use super::enroll::{enroll, note};
-use super::kept::Progress;
-use super::soon::Due;
-use super::{MOST_SOON, State, recall_name};
+use super::open::open_again;
+use super::recalled::READ_AHEAD_RECALLS;
+use super::retained::Progress;
+use super::{MAX_DUE, Pauses, State};
 use crate::put::{
     DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, deliver_late,
     due_record, is_lasting, is_of_place,
@@ -29,16 +31,16 @@ const TURN: usize = 256;
 /// How long before it begins a slot is read.
 const AHEAD_MS: i64 = 2000;
 /// With so many messages in memory no further slot is read.
-const ENOUGH_SOON: usize = 1 << 16;
+const READ_AHEAD_MESSAGES: usize = 1 << 16;
 /// Pause after something could not be stored or read for now.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// One turn at a time of the clock: delivers, takes new messages, reads slots, each a bounded number. Blocks; puts wait on the
 /// runtime. Whether there is more to do at once.
 pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> bool {
-    let mut state = shared.timers.state.lock();
-    let state = &mut *state;
-    if state.is_stopped {
+    make_anew(shared);
+    let state = &mut *shared.timers.state.lock();
+    if state.is_stopped || state.broken_slot_ms.is_some() {
         return false;
     }
     let before = progress(state);
@@ -46,13 +48,16 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
     let after = progress(state);
     let has_moved = after != before;
     if has_moved {
-        state.recalled.retain(|_, slot_ms| *slot_ms >= after.read_ms);
+        if after.read_ms != before.read_ms {
+            state.recalled.forget_before(after.read_ms);
+            state.pending.slots_are_done(after.read_ms);
+        }
         let end = shared.store.max_physical_offset();
-        state.kept.step(after, end);
+        state.retained.step(after, end);
         if shared.sync_flush {
             shared.store.request_flush(end);
         }
-        shared.timers.waiting.store(state.kept.count(), Ordering::Relaxed);
+        shared.timers.waiting.store(state.retained.count(), Ordering::Relaxed);
     }
     *shared.timers.seen.lock() = state.seen();
     if has_moved {
@@ -91,6 +96,29 @@ fn work<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms: i64, runt
     has_more
 }
 
+/// Makes wheel and log anew where they were found to be damaged, or notes when to try that again. Until then nothing is delivered.
+fn make_anew<D: Disk>(shared: &Arc<Shared<D>>) {
+    let now = shared.store.monotonic();
+    {
+        let state = shared.timers.state.lock();
+        let is_wanted = state.broken_slot_ms.is_some() && !state.is_stopped;
+        if !is_wanted || state.pauses.read.is_some_and(|until| now < until) {
+            return;
+        }
+    }
+    let opened = open_again(shared).unwrap_or_else(|error| {
+        warn!(%error, "log of timers not made anew yet, trying again");
+        false
+    });
+    let mut state = shared.timers.state.lock();
+    if !opened {
+        let until = Some(now + RETRY);
+        state.pauses = Pauses { deliver: until, enroll: until, read: until };
+        state.has_more = false;
+    }
+    *shared.timers.seen.lock() = state.seen();
+}
+
 fn progress(state: &State<impl Disk>) -> Progress {
     Progress { read_ms: state.read_ms(), cut: state.cut(), next: state.next, units_end: state.files.end() }
 }
@@ -104,20 +132,22 @@ fn deliver<D: Disk>(
 ) -> Result<bool, Refusal> {
     let _gather = shared.store.gather();
     read_again(shared, state)?;
-    state.untaken.taken(state.next); // what was taken before it was added
+    state.pending.taken(state.next); // what was taken before it was added
     let early_ms = if planted::has(Bug::TimerTooEarly) { 500 } else { 0 };
     for _ in 0..TURN {
-        let Some(due) = state.soon.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
+        let Some(due) = state.due.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
             return Ok(false);
         };
-        if due.unit.flags & TimerUnit::ROLL == 0 && state.may_be_recalled(due.unit.slot_ms) {
+        let is_rolled = due.unit.flags & TimerUnit::ROLL != 0;
+        // What is stored again waits until there is room for it: messages are taken meanwhile.
+        if is_rolled && state.pending.is_full() || !is_rolled && state.may_be_recalled(due.unit.slot_ms) {
             return Ok(false);
         }
         match deliver_one(shared, state, &due, at_ms, runtime)? {
             Some(Late::Unreadable(error)) => pass_over(state, due, error)?,
             outcome => is_done(shared, state, &due.unit, outcome),
         }
-        state.soon.pop();
+        state.due.pop();
     }
     Ok(true)
 }
@@ -134,7 +164,7 @@ fn is_done<D: Disk>(shared: &Shared<D>, state: &mut State<D>, unit: &TimerUnit, 
         }
         Some(Late::Unreadable(_)) | None => {}
     }
-    state.kept.is_done(unit.physical_offset);
+    state.retained.is_done(unit.physical_offset);
     shared.timers.counts.remove(unit);
 }
 
@@ -212,12 +242,9 @@ fn deliver_one<D: Disk>(
 }
 
 fn is_recalled(state: &State<impl Disk>, record: &RecordView<'_>) -> bool {
-    if state.recalled.is_empty() {
-        return false;
-    }
     let topic = record.property(property::REAL_TOPIC);
     let key = record.property(property::UNIQUE_KEY);
-    topic.zip(key).is_some_and(|(topic, key)| state.recalled.contains_key(&recall_name(topic, key)))
+    topic.zip(key).is_some_and(|(topic, key)| state.recalled.contains(topic, key))
 }
 
 /// Stores a message again whose time is still far away.
@@ -232,58 +259,79 @@ fn roll<D: Disk>(
     let again = StoredAgain::of(record)
         .to(system::TIMER_TOPIC, super::QUEUE_ID as i32)
         .with_fact(property::TIMER_ROLL_TIMES, &times)?;
-    let Some(wish) = Wish::of(record) else { return runtime.block_on(again.put(shared)).map(drop) };
+    let Some(timer) = TimerMessage::of(record) else { return runtime.block_on(again.put(shared)).map(drop) };
     // Counted from the time of storing it would move.
-    let again = again.with_property(property::TIMER_DELIVER_MS, &wish.due_at_ms.to_string())?;
+    let again = again.with_property(property::TIMER_DELIVER_MS, &timer.due_at_ms.to_string())?;
     let stored = runtime.block_on(again.put(shared))?;
-    state.untaken.add(stored.queue_offset, wish.slot_ms); // its time may have come meanwhile
+    state.pending.add(stored.queue_offset, timer.slot_ms); // its time may have come meanwhile
     Ok(())
 }
 
 /// Reads units of the slots that come next; whether there may be more.
 fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> Result<bool, Refusal> {
     let until_ms = at_ms.saturating_add(AHEAD_MS).div_euclid(SLOT_MS) * SLOT_MS;
-    let Some(reading) = state.soon.reading() else {
-        let from_ms = state.soon.until_ms();
-        if from_ms >= until_ms || state.soon.len() > ENOUGH_SOON {
+    let Some(mut chain) = state.due.reading() else {
+        let from_ms = state.due.until_ms();
+        let is_enough = state.due.len() > READ_AHEAD_MESSAGES
+            || state.recalled.len() > READ_AHEAD_RECALLS && state.due.len() > 0;
+        if from_ms >= until_ms || is_enough {
             return Ok(false);
         }
         match state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {
             Some(slot_ms) if !planted::has(Bug::WheelSlotLost) || slot_ms % (7 * SLOT_MS) != 0 => {
-                let last = state.files.last_of(slot_ms).map_err(StoreError::Env)?;
-                state.soon.begin(slot_ms, last);
+                let chain = state.files.chain(slot_ms).map_err(StoreError::Env)?;
+                state.due.begin(chain);
             }
-            Some(slot_ms) => state.soon.skip_to(slot_ms + SLOT_MS),
-            None => state.soon.skip_to(until_ms),
+            Some(slot_ms) => state.due.skip_to(slot_ms + SLOT_MS),
+            None => state.due.skip_to(until_ms),
         }
         return Ok(true);
     };
-    if state.soon.len() > MOST_SOON {
+    if state.due.len() > MAX_DUE {
         return Ok(false);
     }
-    let mut position = reading.position;
     for _ in 0..TURN {
+        let (slot_ms, position) = (chain.slot_ms(), chain.position());
+        if position < 0 {
+            match chain.is_complete() {
+                true => state.due.end(),
+                false => chain_is_broken(shared, state, slot_ms),
+            }
+            return Ok(true);
+        }
         let unit = match state.files.unit(position) {
             Ok(unit) => unit,
             Err(error) if is_spent(shared, state, position, &error) => {
                 shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
-                let slot_ms = reading.slot_ms;
                 error!(slot_ms, position, %error, "log of timers cannot be read: what else waits in this slot is dropped");
-                None
+                state.due.end();
+                return Ok(true);
             }
             Err(error) => return Err(StoreError::Env(error).into()),
         };
-        let Some(unit) = unit else {
-            state.soon.end();
+        let Some((unit, left)) = unit.and_then(|unit| Some((unit, chain.after(&unit)?))) else {
+            chain_is_broken(shared, state, slot_ms);
             return Ok(true);
         };
         if let Some(error) = read_unit(shared, state, unit)? {
             pass_over(state, Due { due_at_ms: unit.slot_ms, unit }, error)?; // it is due at that time or later
         }
-        position = unit.previous;
-        state.soon.read(position);
+        chain = left;
+        state.due.read(left);
     }
     Ok(true)
+}
+
+/// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are made anew, once for a slot.
+fn chain_is_broken<D: Disk>(shared: &Shared<D>, state: &mut State<D>, slot_ms: i64) {
+    if state.made_anew_for_ms == Some(slot_ms) {
+        shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+        error!(slot_ms, "log of timers is damaged again: what else waits in this slot is dropped");
+        state.due.end();
+    } else {
+        warn!(slot_ms, "log of timers is damaged, it is made anew from the timer topic");
+        state.broken_slot_ms = Some(slot_ms);
+    }
 }
 
 /// Whether a unit could not be read for so long that it is given up.
@@ -311,10 +359,10 @@ fn read_unit<D: Disk>(
         }
         DueRecord::Unreadable(error) => return Ok(Some(error)),
     };
-    match RecordView::parse(&bytes).ok().as_ref().and_then(Wish::of) {
-        Some(wish) => note(shared, state, &wish, unit),
+    match RecordView::parse(&bytes).ok().as_ref().and_then(TimerMessage::of) {
+        Some(timer) => note(shared, state, &timer, unit),
         // The delivery says what is wrong.
-        None => state.soon.push(Due { due_at_ms: unit.slot_ms, unit }),
+        None => state.due.push(Due { due_at_ms: unit.slot_ms, unit }),
     }
     Ok(None)
 }

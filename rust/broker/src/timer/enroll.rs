@@ -4,12 +4,12 @@ use rocketpy_env::Disk;
 use rocketpy_filter::hash_code;
 use rocketpy_model::system;
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::timer::{SLOT_MS, TimerUnit, WHEEL_MS, Wish};
+use rocketpy_store::timer::{SLOT_MS, TimerMessage, TimerUnit, WHEEL_MS};
 use rocketpy_store::{QueueEntry, StoreError};
 use tracing::error;
 
-use super::soon::Due;
-use super::{Earlier, MOST_SOON, QUEUE_ID, State, recall_name};
+use super::due_heap::Due;
+use super::{Earlier, MAX_DUE, QUEUE_ID, State};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -17,7 +17,7 @@ use crate::shared::Shared;
 /// Most messages of one turn.
 const TURN: usize = 256;
 /// How much later than it was stored another broker may have taken a message.
-const MOST_LAG_MS: i64 = 3_600_000;
+const MAX_LAG_MS: i64 = 3_600_000;
 
 /// Takes up to [`TURN`] messages; whether there may be more.
 ///
@@ -39,8 +39,8 @@ pub(super) fn enroll<D: Disk>(
     if state.next >= bounds.max {
         return Ok(false);
     }
-    if state.soon.len() > MOST_SOON {
-        return Ok(state.untaken.give_up()); // there is room after deliveries only
+    if state.due.len() > MAX_DUE {
+        return Ok(state.pending.give_up()); // there is room after deliveries only
     }
     let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, state.next, TURN)?;
     if entries.is_empty() {
@@ -48,12 +48,12 @@ pub(super) fn enroll<D: Disk>(
     }
     for entry in &entries {
         if !enroll_one(shared, state, entry, now_ms)? {
-            return Ok(state.untaken.give_up());
+            return Ok(state.pending.give_up());
         }
         state.next = entry.queue_offset + 1;
         state.taken = Some(entry.physical_offset);
     }
-    state.untaken.taken(state.next);
+    state.pending.taken(state.next);
     Ok(true)
 }
 
@@ -74,11 +74,11 @@ fn enroll_one<D: Disk>(
         DueRecord::Unreadable(error) => return Err(error.into()),
     };
     let record = RecordView::parse(&bytes).ok();
-    let Some((record, wish)) = record.and_then(|record| Some((record, Wish::of(&record)?))) else {
+    let Some((record, timer)) = record.and_then(|record| Some((record, TimerMessage::of(&record)?))) else {
         drop_entry(shared, entry, "its record says no time or no topic");
         return Ok(true);
     };
-    let (slot_ms, flags) = wish.place(record.stored_at_ms);
+    let (slot_ms, flags) = timer.place(record.stored_at_ms);
     if is_of_earlier(state.earlier, entry, slot_ms, flags) {
         return Ok(true);
     }
@@ -93,33 +93,40 @@ fn enroll_one<D: Disk>(
         slot_ms,
         physical_offset: entry.physical_offset,
         size_bytes: i32::try_from(entry.size_bytes).unwrap_or(i32::MAX),
-        topic_hash: hash_code(wish.topic),
+        topic_hash: hash_code(timer.topic),
     };
     state.files.add(unit).map_err(StoreError::Env)?;
-    state.kept.waits(entry.physical_offset);
+    state.retained.waits(entry.physical_offset);
     shared.timers.counts.add(&unit);
-    if slot_ms < state.soon.until_ms() {
-        note(shared, state, &wish, unit);
+    if timer.recalls.is_some() {
+        state.pending.recall_is_in_wheel(unit.slot_ms.max(timer.slot_ms));
+    }
+    if slot_ms < state.due.until_ms() {
+        note(shared, state, &timer, unit);
     }
     Ok(true)
 }
 
 /// Takes a message of a slot that is in memory: it waits there for its exact time, or recalls another.
-pub(super) fn note<D: Disk>(shared: &Shared<D>, state: &mut State<D>, wish: &Wish<'_>, unit: TimerUnit) {
+pub(super) fn note<D: Disk>(
+    shared: &Shared<D>,
+    state: &mut State<D>,
+    timer: &TimerMessage<'_>,
+    unit: TimerUnit,
+) {
     let is_rolled = unit.flags & TimerUnit::ROLL != 0;
-    match wish.recalls {
+    match timer.recalls {
         Some(recalls) if !is_rolled => {
-            let name = recall_name(wish.topic, recalls);
-            state.recalled.insert(name, unit.slot_ms.max(wish.slot_ms));
-            state.kept.is_done(unit.physical_offset);
+            state.recalled.insert(timer.topic, recalls, unit.slot_ms.max(timer.slot_ms));
+            state.retained.is_done(unit.physical_offset);
         }
         _ => {
-            let due = Due { due_at_ms: if is_rolled { unit.slot_ms } else { wish.due_at_ms }, unit };
+            let due = Due { due_at_ms: if is_rolled { unit.slot_ms } else { timer.due_at_ms }, unit };
             if is_cut_off(state.earlier, &due) {
-                state.kept.is_done(unit.physical_offset);
+                state.retained.is_done(unit.physical_offset);
                 shared.timers.counts.remove(&unit);
             } else {
-                state.soon.push(due);
+                state.due.push(due);
             }
         }
     }
@@ -128,7 +135,7 @@ pub(super) fn note<D: Disk>(shared: &Shared<D>, state: &mut State<D>, wish: &Wis
 /// Whether the last run has delivered it, or stored it again.
 fn is_of_earlier(earlier: Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32) -> bool {
     // Another broker counts from the time of taking, which is later: twice is better than never.
-    let slot_ms = if flags & TimerUnit::ROLL == 0 { slot_ms } else { slot_ms + MOST_LAG_MS };
+    let slot_ms = if flags & TimerUnit::ROLL == 0 { slot_ms } else { slot_ms + MAX_LAG_MS };
     entry.queue_offset < earlier.until && slot_ms < earlier.read_ms
 }
 

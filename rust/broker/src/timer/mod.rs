@@ -1,7 +1,7 @@
 //! Timer messages: they wait in `rmq_sys_wheel_timer` until their time, to the millisecond, and are then stored again in their own topic.
 //!
 //! Which of them waits for which second stands in a file, the wheel ([`rocketpy_store::timer`]): what is years ahead costs no memory. The
-//! seconds that come next are in memory, ordered by the exact time ([`soon`]). One service takes new messages into the wheel ([`enroll`])
+//! seconds that come next are in memory, ordered by the exact time ([`due_heap`]). One service takes new messages into the wheel ([`enroll`])
 //! and delivers what is due ([`deliver`]); another one writes how far that is, no further than the copies are durable ([`mod@settle`]).
 //!
 //! # Source
@@ -9,19 +9,19 @@
 
 mod counts;
 mod deliver;
+mod due_heap;
 mod enroll;
-mod kept;
 mod open;
+mod pending;
 #[cfg(feature = "sim")]
 mod rebuilt;
+mod recalled;
+mod retained;
 mod service;
 mod settle;
-mod soon;
 #[cfg(test)]
 mod tests;
-mod untaken;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,32 +29,34 @@ use std::time::Duration;
 use counts::Counts;
 #[cfg(feature = "sim")]
 pub(crate) use deliver::turn;
-use kept::Kept;
+use due_heap::{Due, DueHeap};
 use parking_lot::Mutex;
+use pending::PendingRecords;
 #[cfg(feature = "sim")]
 pub(crate) use rebuilt::difference;
+use recalled::Recalled;
+use retained::Retained;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_filter::hash_code;
 use rocketpy_model::{DataVersion, PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles, TimerUnit, Wish};
+use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerCut, TimerFiles, TimerMessage, TimerUnit};
 use rocketpy_store::{Arrival, Store};
 pub(crate) use service::{TimerDelivery, TimerProgress};
 pub(crate) use settle::{deliver_at_stop, settle_at_stop};
 #[cfg(feature = "sim")]
 pub(crate) use settle::{settle, settled_end};
-use soon::{Due, Soon};
 use tokio::sync::Notify;
-use untaken::Untaken;
 
 use crate::put::FailedReads;
+use crate::refusal::Refusal;
 
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "timers";
 /// With so many messages in memory no others are taken in.
-const MOST_SOON: usize = 1 << 20;
+const MAX_DUE: usize = 1 << 20;
 /// With the clock set back by more, messages keep no slot before those that are done.
-const FURTHEST_BACK_MS: i64 = 7 * 24 * 3_600_000;
+const MAX_CLOCK_SET_BACK_MS: i64 = 7 * 24 * 3_600_000;
 /// The queue of the timer topic.
 const QUEUE_ID: u32 = 0;
 
@@ -66,7 +68,7 @@ pub(crate) struct Timers<D: Disk = RealDisk> {
     state: Mutex<State<D>>,
     /// What others may know of it, as of the last turn. Never locked over disk work.
     seen: Mutex<Seen>,
-    untaken: Arc<Untaken>,
+    pending: Arc<PendingRecords>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
     /// Rung when a message begins to wait.
@@ -85,18 +87,21 @@ pub(crate) struct Timers<D: Disk = RealDisk> {
 #[derive(Debug)]
 struct State<D: Disk> {
     files: TimerFiles<D>,
-    soon: Soon,
+    due: DueHeap,
     /// The first message of the timer topic that is not in the wheel.
     next: QueueOffset,
     /// Where the last message lies that is.
     taken: Option<PhysicalOffset>,
-    /// Messages that are recalled, by topic and unique key, with the slot after which that is over.
-    recalled: HashMap<String, i64>,
+    recalled: Recalled,
     earlier: Earlier,
-    untaken: Arc<Untaken>,
-    kept: Kept,
+    pending: Arc<PendingRecords>,
+    retained: Retained,
     unreadable: Unreadable,
     pauses: Pauses,
+    /// A slot whose units do not lead to each other: wheel and log are to be made anew.
+    broken_slot_ms: Option<i64>,
+    /// The slot for which they were.
+    made_anew_for_ms: Option<i64>,
     /// The last turn left something to do.
     has_more: bool,
     /// Nothing is delivered any more: a round may outlive its service.
@@ -151,10 +156,10 @@ impl<D: Disk> State<D> {
     fn seen(&self) -> Seen {
         Seen {
             read_ms: self.read_ms(),
-            due_at_ms: self.soon.first().map(|due| due.due_at_ms),
-            has_waiting: self.kept.count() > 0,
+            due_at_ms: self.due.first().map(|due| due.due_at_ms),
+            has_waiting: self.retained.count() > 0,
             has_more: self.has_more,
-            is_ahead: self.kept.is_ahead(),
+            is_ahead: self.retained.is_ahead(),
             pauses: self.pauses,
         }
     }
@@ -162,17 +167,17 @@ impl<D: Disk> State<D> {
     /// Everything in slots before this time is delivered, and all recalls for them are taken.
     fn read_ms(&self) -> i64 {
         let unreadable = self.unreadable.messages.iter().map(|due| due.unit.slot_ms);
-        let first_ms = unreadable.chain([self.soon.first_slot_ms()]).min().unwrap_or(i64::MAX);
-        self.untaken.first_slot_ms().map_or(first_ms, |untaken_ms| untaken_ms.min(first_ms))
+        let first_ms = unreadable.chain([self.due.first_slot_ms()]).min().unwrap_or(i64::MAX);
+        self.pending.first_slot_ms().map_or(first_ms, |pending_ms| pending_ms.min(first_ms))
     }
 
     /// What is delivered of the slots from there on.
     fn cut(&self) -> Option<TimerCut> {
-        if self.soon.reading().is_some_and(|reading| reading.slot_ms <= self.earlier.read_ms) {
+        if self.due.reading().is_some_and(|reading| reading.slot_ms() <= self.earlier.read_ms) {
             return self.earlier.cut; // of what it names not everything is in memory yet
         }
         let unreadable = self.unreadable.messages.iter().map(Due::order);
-        let (due_at_ms, at) = unreadable.chain([self.soon.first_order()]).min()?;
+        let (due_at_ms, at) = unreadable.chain([self.due.first_order()]).min()?;
         Some(TimerCut { due_at_ms, at: PhysicalOffset(at), taken: self.taken? })
     }
 
@@ -181,8 +186,8 @@ impl<D: Disk> State<D> {
     /// One that begins later keeps it: the clock was set back, and everything from that slot on is read again after a start. What is due
     /// already goes to the current slot, or to an earlier one that is not done: so it counts as delivered before all that is not due yet.
     fn free_slot(&self, slot_ms: i64, now_ms: i64) -> i64 {
-        let last_ms = self.read_ms().min(self.soon.until_ms() - SLOT_MS);
-        let is_far = last_ms.saturating_sub(slot_ms) > FURTHEST_BACK_MS; // else places of the wheel are wanted twice
+        let last_ms = self.read_ms().min(self.due.until_ms() - SLOT_MS);
+        let is_far = last_ms.saturating_sub(slot_ms) > MAX_CLOCK_SET_BACK_MS; // else places of the wheel are wanted twice
         let this_ms = now_ms.div_euclid(SLOT_MS) * SLOT_MS;
         match slot_ms {
             _ if is_far => slot_ms.max(last_ms),
@@ -194,7 +199,7 @@ impl<D: Disk> State<D> {
     /// Whether a recall of a message in this slot is not read yet.
     fn may_be_recalled(&self, slot_ms: i64) -> bool {
         let is_recall = |due: &Due| due.unit.flags & TimerUnit::RECALL != 0 && due.unit.slot_ms <= slot_ms;
-        self.untaken.holds(slot_ms) || self.unreadable.messages.iter().any(is_recall)
+        self.pending.holds(slot_ms) || self.unreadable.messages.iter().any(is_recall)
     }
 
     /// Where the first message lies that has no durable copy.
@@ -205,7 +210,7 @@ impl<D: Disk> State<D> {
             Ok([]) => None,
             Err(_) => Some(PhysicalOffset::ZERO), // not known
         };
-        self.kept.from().into_iter().chain(next).min()
+        self.retained.from().into_iter().chain(next).min()
     }
 }
 
@@ -217,16 +222,24 @@ impl<D: Disk> Timers<D> {
         }
     }
 
+    /// Whether there is room for one more recall of a message that is due at a time. To be asked before that is stored.
+    ///
+    /// # Errors
+    /// [`Refusal::PendingRecalls`], [`Refusal::RecallsOfSecond`].
+    pub(crate) fn check_recall(&self, due_at_ms: i64) -> Result<(), Refusal> {
+        self.pending.check_recall(slot_of(due_at_ms))
+    }
+
     /// Before the recall of a message is answered: from now on that is not delivered.
     pub(crate) fn recall_was_put(&self, queue_offset: QueueOffset, due_at_ms: i64) {
-        self.untaken.add(queue_offset, slot_of(due_at_ms));
+        self.pending.add(queue_offset, slot_of(due_at_ms));
     }
 
     /// Whether a record of the timer topic is a message that is to be delivered, or stored again.
     pub(crate) fn is_waiting(&self, record: &RecordView<'_>) -> bool {
-        let slot_ms = |wish: &Wish<'_>| wish.place(record.stored_at_ms).0;
-        let message = Wish::of(record).filter(|wish| wish.recalls.is_none());
-        message.is_some_and(|wish| slot_ms(&wish) >= self.seen.lock().read_ms)
+        let slot_ms = |timer: &TimerMessage<'_>| timer.place(record.stored_at_ms).0;
+        let message = TimerMessage::of(record).filter(|timer| timer.recalls.is_none());
+        message.is_some_and(|timer| slot_ms(&timer) >= self.seen.lock().read_ms)
     }
 
     /// Messages that wait in the wheel, those included whose delivery is not durable.
@@ -271,13 +284,4 @@ impl<D: Disk> Timers<D> {
 /// docs/reference/store-format.md 8.4 rule 3.
 pub(crate) fn slot_of(due_at_ms: i64) -> i64 {
     due_at_ms.saturating_sub(1).div_euclid(SLOT_MS).saturating_mul(SLOT_MS)
-}
-
-/// How a message is named in memory by what recalls it: by its key, which the recall may write with or without the topic.
-///
-/// # Source
-/// docs/reference/store-format.md 8.5.
-fn recall_name(topic: &str, recalls: &str) -> String {
-    let key = recalls.strip_prefix(topic).and_then(|rest| rest.strip_prefix('+')).unwrap_or(recalls);
-    format!("{topic}+{key}")
 }

@@ -1,6 +1,6 @@
 //! What the last run left.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -13,14 +13,17 @@ use tokio::sync::Notify;
 use tracing::{info, warn};
 
 use super::counts::Counts;
-use super::kept::Kept;
-use super::soon::Soon;
-use super::untaken::Untaken;
+use super::due_heap::DueHeap;
+use super::pending::PendingRecords;
+use super::recalled::Recalled;
+use super::retained::Retained;
+use super::settle::settle;
 use super::{Earlier, HOLDER, Pauses, QUEUE_ID, State, Timers, Unreadable};
 use crate::BrokerError;
+use crate::shared::Shared;
 
 /// After so long the slots of the last run may be those of messages to come.
-const LONGEST_STOP_MS: i64 = 10 * 24 * 3_600_000;
+const MAX_STOP_MS: i64 = 10 * 24 * 3_600_000;
 
 impl<D: Disk> Timers<D> {
     /// Makes the wheel anew, from the log of timers as far as that is whole. What is missing is taken from the timer topic again.
@@ -40,7 +43,7 @@ impl<D: Disk> Timers<D> {
             TimerCheckpoint { read_ms: if is_new { this_slot_ms } else { 0 }, ..TimerCheckpoint::default() }
         });
         let until = QueueOffset(written.queue_offset.unsigned_abs()).clamp(bounds.min, bounds.max);
-        let is_stale = this_slot_ms.saturating_sub(written.read_ms) > LONGEST_STOP_MS;
+        let is_stale = this_slot_ms.saturating_sub(written.read_ms) > MAX_STOP_MS;
         let read_ms = if is_stale { this_slot_ms } else { written.read_ms.div_euclid(SLOT_MS) * SLOT_MS };
         let taken = if is_stale { None } else { last_before(store, until)? };
         let opened = Opened::of(store, read_ms, taken)?;
@@ -48,37 +51,39 @@ impl<D: Disk> Timers<D> {
             Some(next) => (opened, next),
             None => (Opened::of(store, read_ms, None)?, bounds.min),
         };
-        let (Opened { files, kept, counts, last: taken }, next) = opened;
-        let mut soon = Soon::new(read_ms);
+        let (Opened { files, retained, counts, recalls, last: taken }, next) = opened;
+        let mut due = DueHeap::new(read_ms);
         // What was due when it was taken waits there, whatever the clock says.
-        soon.begin(read_ms, files.last_of(read_ms).map_err(StoreError::Env)?);
-        info!(waiting = kept.count(), next = %next, end = %bounds.max, "timers are open");
-        let untaken = Arc::new(Untaken::default());
+        due.begin(files.chain(read_ms).map_err(StoreError::Env)?);
+        info!(waiting = retained.count(), next = %next, end = %bounds.max, "timers are open");
+        let pending = Arc::new(PendingRecords::new(recalls));
         if next < bounds.max {
-            untaken.add(QueueOffset(bounds.max.get() - 1), read_ms); // any up to the last may be a recall
+            pending.add(QueueOffset(bounds.max.get() - 1), read_ms); // any up to the last may be a recall
         }
         let state = State {
             files,
-            soon,
+            due,
             next,
             taken,
-            recalled: HashMap::new(),
+            recalled: Recalled::default(),
             earlier: Earlier { until, read_ms: written.read_ms, cut: written.cut },
-            untaken: Arc::clone(&untaken),
-            kept,
+            pending: Arc::clone(&pending),
+            retained,
             unreadable: Unreadable::default(),
             pauses: Pauses::default(),
+            broken_slot_ms: None,
+            made_anew_for_ms: None,
             has_more: true,
             is_stopped: false,
         };
         store.set_waiting_from(HOLDER, state.waiting_from(store));
         Ok(Self {
             written: Mutex::new(written),
-            waiting: AtomicU64::new(state.kept.count()),
+            waiting: AtomicU64::new(state.retained.count()),
             counts,
             seen: Mutex::new(state.seen()),
             state: Mutex::new(state),
-            untaken,
+            pending,
             settling: Mutex::new(()),
             arrived: Notify::new(),
             moved: Notify::new(),
@@ -89,11 +94,37 @@ impl<D: Disk> Timers<D> {
     }
 }
 
+/// Makes wheel and log anew while the broker runs, as a start does: the chain of a slot was found broken. Blocks. Returns false where that
+/// is to be tried again: what was delivered is not durable yet, and would come again.
+///
+/// # Errors
+/// As [`Timers::open`].
+pub(super) fn open_again<D: Disk>(shared: &Shared<D>) -> Result<bool, BrokerError> {
+    let (store, timers) = (&shared.store, &shared.timers);
+    store.request_flush(store.max_physical_offset());
+    settle(shared, store.flushed_offset());
+    let _no_progress_is_written = timers.settling.lock();
+    let state = &mut *timers.state.lock();
+    if state.retained.is_ahead() {
+        return Ok(false);
+    }
+    let opened = Timers::open(store)?;
+    let mut again = opened.state.into_inner();
+    timers.pending.replace(&again.pending);
+    again.pending = Arc::clone(&timers.pending);
+    again.made_anew_for_ms = state.broken_slot_ms;
+    timers.counts.replace(opened.counts);
+    *state = again;
+    Ok(true)
+}
+
 /// The files, and what their units say.
 struct Opened<D: Disk> {
     files: TimerFiles<D>,
-    kept: Kept,
+    retained: Retained,
     counts: Counts,
+    /// How many recalls each slot has.
+    recalls: BTreeMap<i64, usize>,
     /// The record of the last unit.
     last: Option<PhysicalOffset>,
 }
@@ -102,20 +133,24 @@ impl<D: Disk> Opened<D> {
     /// Opens the files, with units for records up to `taken`.
     fn of(store: &Store<D>, read_ms: i64, taken: Option<PhysicalOffset>) -> Result<Self, BrokerError> {
         let config = store.config();
-        let (mut kept, counts, mut last) = (Kept::new(config.commit_log_file_size), Counts::default(), None);
+        let (mut retained, counts) = (Retained::new(config.commit_log_file_size), Counts::default());
+        let (mut recalls, mut last) = (BTreeMap::<i64, usize>::new(), None);
         let is_kept = |unit: &TimerUnit| {
             if taken.is_none_or(|taken| unit.physical_offset > taken) {
                 return false;
             }
             last = Some(unit.physical_offset);
             if unit.slot_ms >= read_ms {
-                kept.waits(unit.physical_offset);
+                retained.waits(unit.physical_offset);
                 counts.add(unit);
+                if unit.flags & TimerUnit::RECALL != 0 {
+                    *recalls.entry(unit.slot_ms).or_default() += 1;
+                }
             }
             true
         };
         let files = TimerFiles::open(Arc::new(store.disk().clone()), &config.root, read_ms, is_kept)?;
-        Ok(Self { files, kept, counts, last })
+        Ok(Self { files, retained, counts, recalls, last })
     }
 
     /// The first message that has no unit; `None` when the last unit names no message of the timer topic.

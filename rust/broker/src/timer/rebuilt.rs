@@ -7,10 +7,10 @@ use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::StoreError;
-use rocketpy_store::timer::{SLOT_MS, TimerUnit, Wish};
+use rocketpy_store::timer::{SLOT_MS, TimerMessage, TimerUnit};
 
+use super::due_heap::Due;
 use super::enroll::is_cut_off;
-use super::soon::Due;
 use super::{QUEUE_ID, State};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
@@ -55,9 +55,9 @@ fn messages(shared: &Shared<impl Disk>) -> Result<BTreeMap<u64, Message>, Refusa
         for entry in entries {
             let DueRecord::Found(bytes) = due_record(shared, entry.physical_offset)? else { continue };
             let Ok(record) = RecordView::parse(&bytes) else { continue };
-            let Some(wish) = Wish::of(&record) else { continue };
-            let (slot_ms, flags) = wish.place(record.stored_at_ms);
-            let due_at_ms = if flags & TimerUnit::ROLL != 0 { slot_ms } else { wish.due_at_ms };
+            let Some(timer) = TimerMessage::of(&record) else { continue };
+            let (slot_ms, flags) = timer.place(record.stored_at_ms);
+            let due_at_ms = if flags & TimerUnit::ROLL != 0 { slot_ms } else { timer.due_at_ms };
             let message = Message { queue_offset: entry.queue_offset, slot_ms, due_at_ms };
             messages.insert(entry.physical_offset.get(), message);
         }
@@ -97,11 +97,11 @@ fn held(
     let mut late = BTreeSet::new();
     let slots = messages.values().map(|message| message.slot_ms);
     let first_ms = slots.clone().min().unwrap_or(0).max(state.read_ms());
-    let until_ms = slots.max().unwrap_or(0).max(state.soon.until_ms()) + SLOT_MS;
+    let until_ms = slots.max().unwrap_or(0).max(state.due.until_ms()) + SLOT_MS;
     let mut from_ms = first_ms;
     while let Some(slot_ms) = state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {
         from_ms = slot_ms + SLOT_MS;
-        let mut position = state.files.last_of(slot_ms).map_err(StoreError::Env)?;
+        let mut position = state.files.chain(slot_ms).map_err(StoreError::Env)?.position();
         while let Some(unit) = state.files.unit(position).map_err(StoreError::Env)? {
             position = unit.previous;
             let at = unit.physical_offset.get();

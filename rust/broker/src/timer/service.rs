@@ -10,11 +10,9 @@ use tokio::runtime::Handle;
 use super::deliver::turn;
 use super::settle::{settle, settled_end};
 use crate::call::aside;
-use crate::service::{MESSAGES_PACE, Pace, Service, Work};
+use crate::service::{MAX_CLOCK_WAIT, MESSAGES_PACE, Pace, Service, Work, until_ms};
 use crate::shared::Shared;
 
-/// Longest wait while a message waits: the clock may have been set meanwhile, and the next slots are to be read.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Most turns of a round: a stop waits for one.
 const TURNS: usize = 16;
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
@@ -37,18 +35,14 @@ impl TimerDelivery {
         if seen.has_more {
             return Some(Duration::ZERO);
         }
-        let now_ms = self.shared.store.now_ms();
-        let due = seen.due_at_ms.map(|due_at_ms| {
-            let rest_ms = u64::try_from(due_at_ms.saturating_sub(now_ms)).unwrap_or(0);
-            Duration::from_millis(rest_ms).min(LONGEST_WAIT)
-        });
+        let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.shared.store.now_ms()));
         let now = self.shared.store.monotonic();
         let pauses = seen.pauses;
         let paused = [pauses.deliver, pauses.enroll, pauses.read].into_iter().flatten();
         let rest = paused.map(|until| until.saturating_sub(now));
         let due = due.filter(|_| pauses.deliver.is_none());
         let rest = rest.chain(due).min();
-        rest.or_else(|| seen.has_waiting.then_some(LONGEST_WAIT))
+        rest.or_else(|| seen.has_waiting.then_some(MAX_CLOCK_WAIT)) // the next slots are to be read
     }
 }
 
@@ -58,15 +52,7 @@ impl Service for TimerDelivery {
     }
 
     fn due(&self) -> Work<'_> {
-        Box::pin(async {
-            let arrived = self.shared.timers.arrived.notified();
-            match self.rest() {
-                Some(Duration::ZERO) => {}
-                Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
-                None => arrived.await,
-            }
-            self.pace.due().await;
-        })
+        Box::pin(async { self.pace.due_after(&self.shared.timers.arrived, self.rest()).await })
     }
 
     fn round(&self) -> Work<'_> {

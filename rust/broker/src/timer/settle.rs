@@ -12,7 +12,8 @@ use tracing::error;
 
 use super::HOLDER;
 use super::deliver::turn;
-use super::kept::Progress;
+use super::retained::Progress;
+use crate::service::flush_at_stop;
 use crate::shared::Shared;
 
 /// Most turns of the deliveries of a stop.
@@ -24,7 +25,7 @@ pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
     let _one_at_a_time = shared.timers.settling.lock();
     let (durable, checkpoint, unflushed) = {
         let mut state = shared.timers.state.lock();
-        let Some(durable) = state.kept.durable(flushed) else { return };
+        let Some(durable) = state.retained.durable(flushed) else { return };
         let checkpoint = after(&shared.timers.checkpoint(), &durable.progress, store.now_ms());
         (durable, checkpoint, state.files.unflushed())
     };
@@ -34,7 +35,7 @@ pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
     match written {
         Ok(()) => {
             *shared.timers.written.lock() = checkpoint;
-            state.kept.written(durable);
+            state.retained.written(durable);
             let removed = state.files.remove_before(checkpoint.read_ms, store.min_physical_offset());
             if let Err(error) = removed {
                 error!(%error, "files of delivered timers not removed, trying again");
@@ -42,11 +43,11 @@ pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
         }
         Err(error) => {
             error!(%error, "progress of the timers not written, trying again");
-            state.kept.not_written(durable);
+            state.retained.not_written(durable);
             state.files.not_flushed(unflushed);
         }
     }
-    shared.timers.waiting.store(state.kept.count(), Ordering::Relaxed);
+    shared.timers.waiting.store(state.retained.count(), Ordering::Relaxed);
     *shared.timers.seen.lock() = state.seen();
     store.set_waiting_from(HOLDER, state.waiting_from(store));
 }
@@ -94,12 +95,9 @@ pub(crate) fn deliver_at_stop(shared: &Arc<Shared<impl Disk>>, runtime: &Handle)
 
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
 pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
-    let store = &shared.store;
-    if shared.timers.state.lock().kept.is_ahead()
-        && let Err(error) =
-            store.wait_flushed(store.max_physical_offset(), shared.config().sync_flush_timeout)
-    {
-        error!(%error, "copies of timer messages are not durable at the stop, they may be delivered again");
+    let is_ahead = shared.timers.state.lock().retained.is_ahead();
+    if is_ahead {
+        flush_at_stop(shared, "copies of timer messages");
     }
-    settle(shared, store.flushed_offset());
+    settle(shared, shared.store.flushed_offset());
 }

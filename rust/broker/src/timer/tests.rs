@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk, now_ms};
 use rocketpy_model::{TopicConfig, property};
+use rocketpy_protocol::code::response;
 use rocketpy_store::timer::{ROLL_MS, read_checkpoint};
 use tokio::runtime::Handle;
 
 use super::deliver::turn;
+use super::pending::MAX_PENDING;
+use super::recalled::READ_AHEAD_RECALLS;
 use super::settle::settle;
 use super::*;
 use crate::call::aside;
-use crate::put::{NewMessage, Origin, put};
+use crate::put::{NewMessage, NotPut, Origin, put};
 use crate::testing::{TestShared, add_topic, does_not_wait, message, poll_due, until, with_small_files};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -184,7 +187,7 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
         let mut found = Vec::new();
         let mut from_ms = state.read_ms();
         while let Some(slot_ms) = state.files.next_used(from_ms, second_ms + HOUR_MS).unwrap() {
-            let mut position = state.files.last_of(slot_ms).unwrap();
+            let mut position = state.files.chain(slot_ms).unwrap().position();
             while let Some(unit) = state.files.unit(position).unwrap() {
                 found.push((slot_ms, unit.physical_offset));
                 position = unit.previous;
@@ -196,7 +199,7 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
     let whole = slots(&shared.timers);
     assert_eq!(whole.len(), 4);
     let log = root.join("timerlog");
-    for damage in ["wheel", "log", "unit", "nothing"] {
+    for damage in ["wheel", "log", "unit", "chain", "nothing"] {
         match damage {
             "wheel" => RealDisk.remove_file(&root.join("timerwheel")).unwrap(),
             "log" => RealDisk.remove_dir_all(&log).unwrap(),
@@ -206,6 +209,7 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
                 bytes[52] = 9;
                 RealDisk.replace(&path, &bytes).unwrap();
             }
+            "chain" => lead_past_the_unit_before(&shared, 3),
             _ => {}
         }
         restart(&shared);
@@ -216,6 +220,42 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
     }
     at(&shared, second_ms + 1000).await;
     assert_eq!(keys(&shared, "orders").len(), 8);
+}
+
+/// Damages a unit of the log of timers: it names the unit before the one that it named.
+fn lead_past_the_unit_before(shared: &TestShared, number: u64) {
+    let path = shared.store.config().root.join("timerlog").join("00000000000000000000");
+    let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
+    let mut bytes = [0; TimerUnit::BYTES];
+    file.read_exact_at(number * TimerUnit::BYTES as u64, &mut bytes).unwrap();
+    let unit = TimerUnit::decode(&bytes).unwrap();
+    let damaged = TimerUnit { previous: unit.previous - TimerUnit::BYTES as i64, ..unit };
+    file.write_all_at(number * TimerUnit::BYTES as u64, &damaged.encode()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_that_is_damaged_while_the_broker_runs_is_made_anew_from_the_topic() {
+    let shared = open().await;
+    let first_ms = second(&shared, 10_000).await;
+    let second_ms = second(&shared, HOUR_MS).await;
+    at(&shared, first_ms + 2000).await;
+    lead_past_the_unit_before(&shared, 6); // past message a of the second slot
+    let recall = format!("TIMER_DEL_UNIQKEY\u{1}b\u{2}{}", due(second_ms + 350, "b"));
+    wait_with(&shared, message("orders", &recall)).await;
+    at(&shared, second_ms).await; // the slot is read
+    settled(&shared).await;
+    shared.timers.state.lock().pauses = Pauses::default();
+    for (offset_ms, expected) in [(1, "aabcd"), (999, "aabccd"), (1000, "aabccdd")] {
+        at(&shared, second_ms + offset_ms).await;
+        let mut came = keys(&shared, "orders");
+        came.sort();
+        assert_eq!(came.concat(), expected);
+    }
+    assert_eq!((shared.timers.recalled(), shared.timers.dropped()), (1, 0));
+    let hash = hash_code("orders");
+    assert_eq!(shared.timers.counts.of(hash), None, "nothing waits any more");
+    settled(&shared).await;
+    assert_eq!(shared.timers.waiting(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,7 +360,7 @@ async fn a_message_of_next_week_is_stored_again_on_the_way() {
     let bytes = shared.store.record_at(entries[0].physical_offset).unwrap().unwrap();
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!(record.property("TIMER_ROLL_TIMES"), Some("1"));
-    assert_eq!(Wish::of(&record).unwrap().due_at_ms, due_ms);
+    assert_eq!(TimerMessage::of(&record).unwrap().due_at_ms, due_ms);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -362,7 +402,7 @@ async fn a_recalled_message_does_not_come_and_others_do() {
         assert_eq!(came, ["a", "c", "d"], "{after_ms} {early}");
         assert_eq!(shared.timers.recalled(), 1);
         at(&shared, base_ms + 9000).await;
-        assert!(shared.timers.state.lock().recalled.is_empty(), "a recall does not stay in memory");
+        assert_eq!(shared.timers.state.lock().recalled.len(), 0, "a recall does not stay in memory");
         settled(&shared).await;
         assert_eq!(shared.timers.waiting(), 0);
     }
@@ -374,6 +414,62 @@ async fn a_recall_that_comes_late_is_refused_and_no_message() {
     let recall = format!("TIMER_DEL_UNIQKEY\u{1}orders+k\u{2}{}", due(now_ms() - 5, "k"));
     assert!(put(&shared, Origin::Client, &message("orders", &recall)).is_err());
     assert_eq!(keys(&shared, "orders").len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recall_without_room_is_refused_before_it_is_stored() {
+    let shared = open().await;
+    let base_ms = second(&shared, HOUR_MS).await;
+    at(&shared, base_ms - 3000).await;
+    let pending = Arc::clone(&shared.timers.pending);
+    let far = QueueOffset(1 << 40);
+    (0..MAX_PENDING as u64).for_each(|number| pending.add(far + number, base_ms));
+    let recall = format!("TIMER_DEL_UNIQKEY\u{1}b\u{2}{}", due(base_ms + 350, "b"));
+    let end = shared.store.max_physical_offset();
+    let refused = put(&shared, Origin::Client, &message("orders", &recall)).unwrap_err();
+    let NotPut::Refused(refused) = refused else { panic!("{refused:?}") };
+    assert_eq!(refused.code(), response::SYSTEM_BUSY, "{refused}");
+    assert_eq!(shared.store.max_physical_offset(), end);
+    put(&shared, Origin::Client, &message("orders", "")).unwrap();
+    pending.taken(far + MAX_PENDING as u64);
+    wait_with(&shared, message("orders", &recall)).await;
+    at(&shared, base_ms + 2000).await;
+    assert_eq!(shared.timers.recalled(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_stored_again_waits_for_room_and_then_goes_on() {
+    let shared = open().await;
+    let start_ms = now_ms();
+    wait_with(&shared, message("orders", &due(start_ms + 7 * 24 * HOUR_MS, "far"))).await;
+    at(&shared, start_ms).await;
+    let (pending, far) = (Arc::clone(&shared.timers.pending), QueueOffset(1 << 40));
+    (0..MAX_PENDING as u64).for_each(|number| pending.add(far + number, i64::MAX));
+    at(&shared, start_ms + ROLL_MS + 2000).await;
+    assert_eq!(keys(&shared, system::TIMER_TOPIC).len(), 1);
+    pending.taken(far + 1);
+    while keys(&shared, system::TIMER_TOPIC).len() < 2 {
+        let (owner, runtime) = (Arc::clone(&shared), Handle::current());
+        aside(move || turn(&owner, start_ms + ROLL_MS + 2000, &runtime)).await;
+        dispatched(&shared).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_many_recalls_in_memory_slots_are_read_one_after_the_other() {
+    let shared = open().await;
+    let first_ms = second(&shared, HOUR_MS).await;
+    let second_ms = first_ms + SLOT_MS;
+    wait_with(&shared, message("orders", &due(second_ms + 1, "e"))).await;
+    at(&shared, first_ms - 1000).await; // the first one is read
+    for number in 0..=READ_AHEAD_RECALLS {
+        shared.timers.state.lock().recalled.insert("orders", &format!("none{number}"), first_ms);
+    }
+    at(&shared, first_ms + 500).await;
+    assert_eq!(shared.timers.state.lock().due.until_ms(), second_ms, "the second one waits");
+    at(&shared, second_ms + 1000).await;
+    assert_eq!(keys(&shared, "orders").len(), 5);
+    assert_eq!(shared.timers.state.lock().recalled.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

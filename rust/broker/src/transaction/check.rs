@@ -26,7 +26,7 @@ use crate::refusal::Refusal;
 use crate::shared::Shared;
 
 /// Most half messages that one round looks at closely; then others get their turn.
-const MOST: usize = 1000;
+const MAX_LOOKS: usize = 1000;
 /// Entries that are read at once.
 const PAGE: usize = 64;
 
@@ -78,7 +78,7 @@ pub(super) fn round(
                 }
             };
             due_at_ms = Some(due_at_ms.map_or(next_ms, |due| due.min(next_ms)));
-            if looks >= MOST {
+            if looks >= MAX_LOOKS {
                 return Ok(Some(at_ms));
             }
         }

@@ -16,7 +16,7 @@ use super::QUEUE;
 use crate::shared::Shared;
 
 /// Half messages of one mark: its text stays below the 4 KiB of Apache's.
-const MOST: usize = 128;
+const MAX_HALVES: usize = 128;
 /// Entries that are read at once.
 const PAGE: usize = 1024;
 
@@ -24,7 +24,7 @@ const PAGE: usize = 1024;
 ///
 /// A mark of one message has no comma: readers of Apache's 4.x take no other.
 pub(super) fn write(shared: &Shared<impl Disk>, halves: &[QueueOffset]) -> bool {
-    halves.chunks(MOST).all(|halves| {
+    halves.chunks(MAX_HALVES).all(|halves| {
         let mut body = halves[0].to_string();
         for half in &halves[1..] {
             let _ = write!(body, ",{half}");

@@ -41,9 +41,9 @@ const QUEUE: u32 = 0;
 /// Under this name the store keeps the log files that hold open half messages.
 const HOLDER: &str = "transactions";
 /// Most notes of where the marks of later half messages begin; with more, every other one goes.
-const MOST_NOTES: usize = 4096;
+const MAX_NOTES: usize = 4096;
 /// Most transactions whose end is remembered; of older ones the key index knows which were committed.
-const MOST_ENDS: usize = 16_384;
+const MAX_ENDS: usize = 16_384;
 
 /// The half messages of a broker.
 #[derive(Debug)]
@@ -226,7 +226,7 @@ impl Transactions {
         state.checks.remove(&half);
         state.set_over(half);
         state.ends.push_back((half, end));
-        if state.ends.len() > MOST_ENDS {
+        if state.ends.len() > MAX_ENDS {
             state.ends.pop_front();
         }
         if !is_marked {
@@ -342,7 +342,7 @@ impl State {
         while self.notes.get(1).is_some_and(|(half, _)| *half <= self.next) {
             self.notes.pop_front();
         }
-        if self.notes.len() > MOST_NOTES {
+        if self.notes.len() > MAX_NOTES {
             let mut number = 0_usize;
             self.notes.retain(|_| {
                 number += 1;

@@ -9,11 +9,9 @@ use tracing::error;
 
 use super::check;
 use crate::call::aside;
-use crate::service::{Pace, Service, Work};
+use crate::service::{Pace, Service, Work, flush_at_stop, until_ms};
 use crate::shared::Shared;
 
-/// Longest wait while a half message is open: the clock may have been set meanwhile.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Pause while progress waits for a flush.
 const SETTLE_AFTER: Duration = Duration::from_millis(500);
 /// Shortest time between two rounds, each of which looks at all half messages that are open: those that become due one after the other
@@ -37,11 +35,8 @@ impl TransactionCheck {
     /// How long nothing is to be done, unless a half message arrives; `None` for ever.
     fn rest(&self) -> Option<Duration> {
         let transactions = &self.shared.transactions;
-        let until_due = |due_at_ms: i64| {
-            let rest = u64::try_from(due_at_ms.saturating_sub(self.shared.store.now_ms())).unwrap_or(0);
-            Duration::from_millis(rest).min(LONGEST_WAIT)
-        };
-        let due = transactions.state.lock().due_at_ms.map(until_due);
+        let due_at_ms = transactions.state.lock().due_at_ms;
+        let due = due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.shared.store.now_ms()));
         let settle = transactions.is_behind().then_some(SETTLE_AFTER);
         due.into_iter().chain(settle).min()
     }
@@ -53,15 +48,7 @@ impl Service for TransactionCheck {
     }
 
     fn due(&self) -> Work<'_> {
-        Box::pin(async {
-            let arrived = self.shared.transactions.arrived.notified();
-            match self.rest() {
-                Some(Duration::ZERO) => {}
-                Some(rest) => drop(tokio::time::timeout(rest, arrived).await),
-                None => arrived.await,
-            }
-            self.pace.due().await;
-        })
+        Box::pin(async { self.pace.due_after(&self.shared.transactions.arrived, self.rest()).await })
     }
 
     fn round(&self) -> Work<'_> {
@@ -82,12 +69,8 @@ pub(crate) fn round(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handl
 
 /// Writes the progress when nothing is ended any more. Blocks until the log is flushed.
 pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
-    let store = &shared.store;
-    if shared.transactions.is_behind()
-        && let Err(error) =
-            store.wait_flushed(store.max_physical_offset(), shared.config().sync_flush_timeout)
-    {
-        error!(%error, "marks of transactions are not durable at the stop, they may be asked for again");
+    if shared.transactions.is_behind() {
+        flush_at_stop(shared, "marks of transactions");
     }
     shared.transactions.settle(shared); // notes what is to be written
     shared.transactions.settle(shared);

@@ -17,11 +17,13 @@ use parking_lot::Mutex;
 use rocketpy_env::{Disk, EnvError, RealDisk};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::record::RecordView;
 
 use self::core::Core;
 use crate::append::Gather;
 use crate::config::StoreConfig;
 use crate::delay::{DelayLevels, DelayTables};
+use crate::dispatch::tags_code;
 use crate::error::{AppendError, FlushError, StoreError};
 use crate::fetch::{Boundary, Fetch, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 use crate::folder::Folder;
@@ -379,6 +381,11 @@ impl<D: Disk> Store<D> {
     /// On return the removals survive a power loss.
     pub fn clean(&self) -> Result<Cleaned, StoreError> {
         self.core.retention.clean(&|_| ())
+    }
+
+    /// The tags code that a record has in its queue: for a delayed message the time of its delivery, by the levels of its place in the log.
+    pub fn tags_code(&self, record: &RecordView<'_>) -> i64 {
+        tags_code(record, record.tag().unwrap_or_default(), self.core.derived.delays())
     }
 
     /// The delay levels of messages that are stored from now on.

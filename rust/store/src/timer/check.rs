@@ -1,11 +1,11 @@
 //! Reads wheel and log as they lie there, without a change, for a check of the store.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rocketpy_env::{Disk, EnvError, OpenMode};
 use rocketpy_model::PhysicalOffset;
 
+use super::chain::Chains;
 use super::{SLOT_MS, Wheel, log, wheel};
 
 /// What a start makes anew.
@@ -14,13 +14,14 @@ pub(crate) fn timer_files(root: &Path) -> [PathBuf; 2] {
 }
 
 /// The units of slots that are not done.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HeldUnits {
     pub(crate) dir: PathBuf,
     /// Places and sizes of their records, in the order of the log.
     pub(crate) records: Vec<(PhysicalOffset, i32)>,
-    /// Position of the last unit of each slot.
-    last_of: BTreeMap<i64, i64>,
+    chains: Chains,
+    /// Position of the first unit that does not lead to the one before it in its slot, and where it leads.
+    pub(crate) broken: Option<(u64, i64)>,
 }
 
 /// Reads the units of slots from `read_ms` on; `None` where there is no log, as in a copy.
@@ -40,11 +41,15 @@ pub(crate) fn held_units<D: Disk>(
     if files.is_empty() {
         return Ok(None);
     }
-    let mut held = HeldUnits { dir, ..HeldUnits::default() };
+    let chains = Chains::new(log::start(&files));
+    let mut held = HeldUnits { dir, records: Vec::new(), chains, broken: None };
     log::scan(&mut files, |position, unit| {
         if unit.slot_ms >= read_ms {
+            if held.broken.is_none() && !held.chains.has_place_for(unit) {
+                held.broken = Some((position, unit.previous));
+            }
             held.records.push((unit.physical_offset, unit.size_bytes));
-            held.last_of.insert(unit.slot_ms, position as i64);
+            held.chains.add(position, unit);
         }
         true
     })?;
@@ -67,10 +72,9 @@ pub(crate) fn difference_of_wheel<D: Disk>(
     if !wheel.is_whole()? {
         return Ok(Some((wheel::path(root), "another length".to_owned())));
     }
-    for (&slot_ms, &last) in &held.last_of {
-        let found = wheel.slot(slot_ms)?.map_or(-1, |slot| slot.last);
+    for (&second, slot) in held.chains.slots() {
+        let (found, last) = (wheel.slot(second * SLOT_MS)?.map_or(-1, |slot| slot.last), slot.last);
         if found != last {
-            let second = slot_ms / SLOT_MS;
             let found = format!("second {second} ends with the unit at {found}, the log has it at {last}");
             return Ok(Some((wheel::path(root), found)));
         }

@@ -55,7 +55,7 @@ impl<D: Disk> TimerLog<D> {
 
     /// Position of the first unit that there may be.
     pub(super) fn start(&self) -> u64 {
-        self.files.first().map_or(0, |file| file.start)
+        start(&self.files)
     }
 
     /// Position behind the last unit.
@@ -205,6 +205,11 @@ pub(super) fn list<D: Disk>(
         }
     }
     Ok((files, others))
+}
+
+/// Where the first of the files begins.
+pub(super) fn start<D: Disk>(files: &[LogFile<D>]) -> u64 {
+    files.first().map_or(0, |file| file.start)
 }
 
 /// Gives each unit with its position until one is not wanted, and returns where the units end. Their records lie one behind the other;

@@ -6,26 +6,29 @@
 //! # Source
 //! docs/reference/store-format.md 8.4 to 8.6.
 
+mod chain;
 mod check;
 mod log;
+mod message;
 #[cfg(test)]
 mod tests;
 mod wheel;
-mod wish;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use chain::SlotChain;
+use chain::{Chains, empty, with};
 pub(crate) use check::{HeldUnits, difference_of_wheel, held_units, timer_files};
 use log::TimerLog;
+pub use message::{ROLL_MS, TimerMessage};
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, DiskFile, EnvError, RealDisk};
 use rocketpy_model::PhysicalOffset;
 pub use rocketpy_protocol::disk::{TimerCheckpoint, TimerCut, TimerSlot, TimerUnit};
+use tracing::warn;
 use wheel::Wheel;
-pub use wish::{ROLL_MS, Wish};
 
 /// Length of a slot in milliseconds (`timerPrecisionMs`).
 pub const SLOT_MS: i64 = 1000;
@@ -47,7 +50,8 @@ pub struct Unflushed<D: Disk = RealDisk> {
 
 impl<D: Disk> TimerFiles<D> {
     /// Opens the files of a store, made where they are missing. The log is kept as far as its units are whole, name records one
-    /// behind the other and `is_kept` wants them; the wheel is made anew of those in slots from `read_ms` on.
+    /// behind the other, lead to the unit before them in their slot, and `is_kept` wants them; the wheel is made anew of those in slots
+    /// from `read_ms` on.
     ///
     /// # Errors
     /// A file cannot be read, or not be written.
@@ -58,18 +62,24 @@ impl<D: Disk> TimerFiles<D> {
         mut is_kept: impl FnMut(&TimerUnit) -> bool,
     ) -> Result<Self, EnvError> {
         let mut log = TimerLog::open(Arc::clone(&disk), root)?;
-        let mut slots: BTreeMap<i64, TimerSlot> = BTreeMap::new();
+        let mut chains = Chains::new(log.start());
         log.recover(|position, unit| {
-            let is_kept = is_kept(unit);
             let is_left_out = planted::has(Bug::SlotNotRebuilt) && unit.slot_ms % (7 * SLOT_MS) == 0;
-            if is_kept && unit.slot_ms >= read_ms && !is_left_out {
-                let second = unit.slot_ms / SLOT_MS;
-                let slot = slots.entry(second).or_insert(empty(second));
-                *slot = with(slot, position, unit);
+            let is_in_wheel = unit.slot_ms >= read_ms && !is_left_out;
+            if is_in_wheel && !chains.has_place_for(unit) {
+                warn!(
+                    position,
+                    "log of timers is damaged, what is missing is taken from the timer topic again"
+                );
+                return false;
+            }
+            let is_kept = is_kept(unit);
+            if is_kept && is_in_wheel {
+                chains.add(position, unit);
             }
             is_kept
         })?;
-        Ok(Self { wheel: Wheel::with(&*disk, root, &slots)?, log })
+        Ok(Self { wheel: Wheel::with(&*disk, root, chains.slots())?, log })
     }
 
     /// Adds a unit to its slot; its `previous` is set here. It is read by [`Self::unit`] after [`Self::write`].
@@ -96,12 +106,12 @@ impl<D: Disk> TimerFiles<D> {
         self.log.end()
     }
 
-    /// Position of the last unit of a slot; -1 where it has none.
-    pub fn last_of(&self, slot_ms: i64) -> Result<i64, EnvError> {
-        Ok(self.wheel.slot(slot_ms)?.map_or(-1, |slot| slot.last))
+    /// The units of a slot, none of them read yet.
+    pub fn chain(&self, slot_ms: i64) -> Result<SlotChain, EnvError> {
+        Ok(SlotChain::of(self.wheel.slot(slot_ms)?.unwrap_or(empty(slot_ms / SLOT_MS))))
     }
 
-    /// The unit at a position; `None` where a chain ends.
+    /// The unit at a position; `None` where there is none.
     pub fn unit(&self, position: i64) -> Result<Option<TimerUnit>, EnvError> {
         self.log.unit(position)
     }
@@ -153,18 +163,6 @@ impl<D: Disk> Unflushed<D> {
     }
 }
 
-fn empty(second: i64) -> TimerSlot {
-    TimerSlot { second, first: -1, last: -1, messages: 0 }
-}
-
-/// The slot with one unit more.
-fn with(slot: &TimerSlot, position: u64, unit: &TimerUnit) -> TimerSlot {
-    let position = position as i64;
-    let first = if slot.first < 0 { position } else { slot.first };
-    let counts = if unit.flags & TimerUnit::RECALL == 0 { 1 } else { -1 };
-    TimerSlot { first, last: position, messages: slot.messages.saturating_add(counts), ..*slot }
-}
-
 /// Reads the checkpoint, or its backup; `None` when neither says anything.
 ///
 /// # Errors
@@ -177,7 +175,7 @@ pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerChec
                 Some(checkpoint) if checkpoint != TimerCheckpoint::default() => return Ok(Some(checkpoint)),
                 Some(_) => {}
                 None => {
-                    tracing::warn!(path = %path.display(), "progress of the timers is damaged, it is not taken")
+                    warn!(path = %path.display(), "progress of the timers is damaged, it is not taken")
                 }
             },
             Err(error) if error.is_not_found() => {}

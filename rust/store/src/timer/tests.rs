@@ -1,5 +1,7 @@
 //! Wheel and log on real files.
 
+use rocketpy_env::OpenMode;
+
 use super::*;
 
 const NOW: i64 = 1_700_000_000_000;
@@ -22,12 +24,14 @@ fn open(root: &Path, read_ms: i64) -> TimerFiles {
 
 /// The records of a slot, the last one first.
 fn chain(files: &TimerFiles, slot_ms: i64) -> Vec<u64> {
-    let mut position = files.last_of(slot_ms).unwrap();
+    let mut chain = files.chain(slot_ms).unwrap();
     let mut records = Vec::new();
-    while let Some(unit) = files.unit(position).unwrap() {
+    while chain.position() >= 0 {
+        let unit = files.unit(chain.position()).unwrap().unwrap();
         records.push(unit.physical_offset.get());
-        position = unit.previous;
+        chain = chain.after(&unit).unwrap();
     }
+    assert!(chain.is_complete());
     records
 }
 
@@ -87,6 +91,37 @@ fn the_log_ends_at_the_first_unit_that_is_damaged_or_not_wanted() {
 }
 
 #[test]
+fn a_unit_that_leads_past_another_ends_the_log_and_its_chain() {
+    for bit in 0..64 {
+        let root = tempfile::tempdir().unwrap();
+        let mut files = open(root.path(), NOW);
+        for (slot_ms, record) in [(NOW, 0), (NOW + 5000, 100), (NOW, 200), (NOW, 300), (NOW + 5000, 400)] {
+            files.add(unit(slot_ms, record)).unwrap();
+        }
+        files.write().unwrap();
+        let path = root.path().join("timerlog").join(crate::folder::file_name(0));
+        let place = 3 * TimerUnit::BYTES as u64 + 4; // the unit of record 300
+        let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
+        file.write_all_at(place, &(104_i64 ^ 1 << bit).to_be_bytes()).unwrap();
+
+        let mut slot = files.chain(NOW).unwrap();
+        let is_whole = loop {
+            match files.unit(slot.position()).unwrap().and_then(|unit| slot.after(&unit)) {
+                Some(rest) if rest.position() < 0 => break rest.is_complete(),
+                Some(rest) => slot = rest,
+                None => break false,
+            }
+        };
+        assert!(!is_whole, "bit {bit} is noticed by who reads the slot");
+
+        let held = held_units(&RealDisk, root.path(), NOW).unwrap().unwrap();
+        assert_eq!(held.broken, Some((156, 104 ^ 1 << bit)), "bit {bit}");
+        let again = open(root.path(), NOW);
+        assert_eq!((chain(&again, NOW), chain(&again, NOW + 5000)), (vec![200, 0], vec![100]), "bit {bit}");
+    }
+}
+
+#[test]
 fn a_full_file_is_followed_by_the_next_and_removed_when_nothing_of_it_waits() {
     let root = tempfile::tempdir().unwrap();
     let mut files = open(root.path(), NOW);
@@ -102,7 +137,7 @@ fn a_full_file_is_followed_by_the_next_and_removed_when_nothing_of_it_waits() {
     let again = open(root.path(), NOW);
     assert_eq!(again.end(), files.end());
     assert_eq!(again.unit(104_857_532).unwrap().unwrap().physical_offset.get(), a_file - 1);
-    let last = again.unit(again.last_of(NOW).unwrap()).unwrap().unwrap();
+    let last = again.unit(again.chain(NOW).unwrap().position()).unwrap().unwrap();
     assert_eq!((last.physical_offset.get(), last.previous), (a_file + 1, 100 << 20));
     assert_eq!(again.unit(100 << 20).unwrap().unwrap().previous, 104_857_532);
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Selected, Selection, ToolError};
 use crate::reader::StoreReader;
-use crate::timer::{TimerCheckpoint, Wish, checkpoint_path, read_checkpoint};
+use crate::timer::{TimerCheckpoint, TimerMessage, checkpoint_path, read_checkpoint};
 
 /// The topics in which messages wait.
 pub(super) const TOPICS: [&str; 3] = [system::SCHEDULE_TOPIC, system::TIMER_TOPIC, system::HALF_TOPIC];
@@ -133,8 +133,8 @@ impl Waiting {
             }
             system::TIMER_TOPIC => {
                 let is_taken = view.queue_offset.to_wire() < self.timers.queue_offset;
-                Wish::of(view)
-                    .is_some_and(|wish| !is_taken || wish.place(view.stored_at_ms).0 >= self.timers.read_ms)
+                TimerMessage::of(view)
+                    .is_some_and(|timer| !is_taken || timer.place(view.stored_at_ms).0 >= self.timers.read_ms)
             }
             system::HALF_TOPIC => queue_offset >= self.halves_from && !self.over.contains(&queue_offset),
             _ => false,

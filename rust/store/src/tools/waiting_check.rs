@@ -225,6 +225,11 @@ impl Units {
             let found = format!("{without_unit} of {waiting} timers that wait have no unit");
             note(held.dir.clone(), found, None);
         }
+        if let Some((position, previous)) = held.broken {
+            let found =
+                format!("the unit at {position} leads to {previous}, not to the one before it in its slot");
+            note(held.dir.clone(), found, None);
+        }
         if let Some(at) = astray {
             note(held.dir, "a unit that leads to no timer".to_owned(), Some(at));
         }

@@ -14,7 +14,7 @@ pub const ROLL_MS: i64 = 172_800 * SLOT_MS;
 
 /// What a record of the timer topic asks for.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct TimerMessage<'a> {
     /// `TIMER_OUT_MS`, rounded down to a slot.
     pub slot_ms: i64,
     /// The exact time, within a second behind the slot.
@@ -25,7 +25,7 @@ pub struct Wish<'a> {
     pub recalls: Option<&'a str>,
 }
 
-impl<'a> Wish<'a> {
+impl<'a> TimerMessage<'a> {
     /// Reads it; `None` for a record that the timer topic should not have.
     pub fn of(record: &RecordView<'a>) -> Option<Self> {
         let number = |name| record.property(name).and_then(|value| value.trim().parse::<i64>().ok());

@@ -6,7 +6,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_store::timer::TimerCut;
 
 /// Most steps of which it is known by themselves whether they are durable; more of them count as one.
-const MOST_STEPS: usize = 1024;
+const MAX_STEPS: usize = 1024;
 
 /// How far everything was at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Step {
 }
 
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct Retained {
     file_bytes: u64,
     /// Messages without a durable copy, by the number of the log file that holds them.
     waiting: BTreeMap<u64, u64>,
@@ -44,7 +44,7 @@ pub(super) struct Durable {
     done: BTreeMap<u64, u64>,
 }
 
-impl Kept {
+impl Retained {
     pub(super) fn new(file_bytes: u64) -> Self {
         Self { file_bytes, waiting: BTreeMap::new(), done: BTreeMap::new(), steps: VecDeque::new() }
     }
@@ -72,7 +72,7 @@ impl Kept {
     /// Notes progress that holds once the log is flushed up to `end`.
     pub(super) fn step(&mut self, progress: Progress, end: PhysicalOffset) {
         let mut done = std::mem::take(&mut self.done);
-        if self.steps.len() >= MOST_STEPS
+        if self.steps.len() >= MAX_STEPS
             && let Some(last) = self.steps.pop_back()
         {
             add(&mut done, last.done);
@@ -134,37 +134,40 @@ mod tests {
 
     #[test]
     fn a_log_file_is_kept_until_the_copies_of_its_messages_are_durable_and_noted() {
-        let mut kept = Kept::new(100);
+        let mut retained = Retained::new(100);
         for at in [150, 199, 420] {
-            kept.waits(PhysicalOffset(at));
+            retained.waits(PhysicalOffset(at));
         }
-        assert_eq!((kept.from(), kept.count()), (Some(PhysicalOffset(100)), 3));
-        kept.is_done(PhysicalOffset(199));
-        kept.step(progress(1), PhysicalOffset(500));
-        kept.is_done(PhysicalOffset(150));
-        kept.step(progress(2), PhysicalOffset(600));
-        assert!(kept.durable(PhysicalOffset(499)).is_none());
-        let durable = kept.durable(PhysicalOffset(600)).unwrap();
+        assert_eq!((retained.from(), retained.count()), (Some(PhysicalOffset(100)), 3));
+        retained.is_done(PhysicalOffset(199));
+        retained.step(progress(1), PhysicalOffset(500));
+        retained.is_done(PhysicalOffset(150));
+        retained.step(progress(2), PhysicalOffset(600));
+        assert!(retained.durable(PhysicalOffset(499)).is_none());
+        let durable = retained.durable(PhysicalOffset(600)).unwrap();
         assert_eq!(durable.progress, progress(2));
-        assert_eq!(kept.from(), Some(PhysicalOffset(100)), "the checkpoint may not be on disk");
-        kept.not_written(durable);
-        let durable = kept.durable(PhysicalOffset(600)).unwrap();
-        kept.written(durable);
-        assert_eq!((kept.from(), kept.count(), kept.is_ahead()), (Some(PhysicalOffset(400)), 1, false));
+        assert_eq!(retained.from(), Some(PhysicalOffset(100)), "the checkpoint may not be on disk");
+        retained.not_written(durable);
+        let durable = retained.durable(PhysicalOffset(600)).unwrap();
+        retained.written(durable);
+        assert_eq!(
+            (retained.from(), retained.count(), retained.is_ahead()),
+            (Some(PhysicalOffset(400)), 1, false)
+        );
     }
 
     #[test]
     fn steps_have_a_bound() {
-        let mut kept = Kept::new(100);
-        for step in 0..2 * MOST_STEPS as u64 {
-            kept.waits(PhysicalOffset(step));
-            kept.is_done(PhysicalOffset(step));
-            kept.step(progress(step as i64), PhysicalOffset(1000 + step));
+        let mut retained = Retained::new(100);
+        for step in 0..2 * MAX_STEPS as u64 {
+            retained.waits(PhysicalOffset(step));
+            retained.is_done(PhysicalOffset(step));
+            retained.step(progress(step as i64), PhysicalOffset(1000 + step));
         }
-        assert_eq!(kept.steps.len(), MOST_STEPS);
-        let durable = kept.durable(PhysicalOffset(u64::MAX)).unwrap();
-        assert_eq!(durable.progress.read_ms, 2 * MOST_STEPS as i64 - 1);
-        kept.written(durable);
-        assert_eq!(kept.count(), 0);
+        assert_eq!(retained.steps.len(), MAX_STEPS);
+        let durable = retained.durable(PhysicalOffset(u64::MAX)).unwrap();
+        assert_eq!(durable.progress.read_ms, 2 * MAX_STEPS as i64 - 1);
+        retained.written(durable);
+        assert_eq!(retained.count(), 0);
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use rocketpy_store::timer::{SLOT_MS, TimerUnit};
+use rocketpy_store::timer::{SLOT_MS, SlotChain, TimerUnit};
 
 /// A message of one of the slots that are in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,25 +31,18 @@ impl PartialOrd for Due {
     }
 }
 
-/// A slot whose units are being read, from its last one back.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Reading {
-    pub(super) slot_ms: i64,
-    /// Position of the next unit.
-    pub(super) position: i64,
-}
-
 #[derive(Debug)]
-pub(super) struct Soon {
+pub(super) struct DueHeap {
     due: BinaryHeap<Reverse<Due>>,
     /// How many of them each slot has.
     open: BTreeMap<i64, usize>,
     /// Slots before this time are in memory, but for what is left of the one that is read.
     until_ms: i64,
-    reading: Option<Reading>,
+    /// What is left of that one.
+    reading: Option<SlotChain>,
 }
 
-impl Soon {
+impl DueHeap {
     pub(super) fn new(read_ms: i64) -> Self {
         Self { due: BinaryHeap::new(), open: BTreeMap::new(), until_ms: read_ms, reading: None }
     }
@@ -62,21 +55,21 @@ impl Soon {
         self.until_ms
     }
 
-    pub(super) fn reading(&self) -> Option<Reading> {
+    pub(super) fn reading(&self) -> Option<SlotChain> {
         self.reading
     }
 
     /// Everything in slots before this time is done.
     pub(super) fn first_slot_ms(&self) -> i64 {
         let open = self.open.first_key_value().map(|(slot_ms, _)| *slot_ms);
-        let reading = self.reading.map(|reading| reading.slot_ms);
+        let reading = self.reading.map(|chain| chain.slot_ms());
         open.into_iter().chain(reading).min().unwrap_or(self.until_ms).min(self.until_ms)
     }
 
     /// All messages before this one are done, by time and place in the log.
     pub(super) fn first_order(&self) -> (i64, u64) {
         let first = self.due.peek().map(|due| due.0.order());
-        let reading = self.reading.map(|reading| (reading.slot_ms, 0));
+        let reading = self.reading.map(|chain| (chain.slot_ms(), 0));
         first.into_iter().chain(reading).min().unwrap_or((self.until_ms, 0)).min((self.until_ms, 0))
     }
 
@@ -102,17 +95,15 @@ impl Soon {
         }
     }
 
-    /// Begins to read the next slot that has a unit, whose last one is at a position.
-    pub(super) fn begin(&mut self, slot_ms: i64, position: i64) {
-        self.reading = Some(Reading { slot_ms, position });
-        self.until_ms = slot_ms + SLOT_MS;
+    /// Begins to read the next slot that has a unit.
+    pub(super) fn begin(&mut self, chain: SlotChain) {
+        self.reading = Some(chain);
+        self.until_ms = chain.slot_ms() + SLOT_MS;
     }
 
-    /// Goes on reading before this unit.
-    pub(super) fn read(&mut self, position: i64) {
-        if let Some(reading) = &mut self.reading {
-            reading.position = position;
-        }
+    /// Goes on with what is left of the slot.
+    pub(super) fn read(&mut self, left: SlotChain) {
+        self.reading = Some(left);
     }
 
     /// All of the slot is read.
