@@ -1,18 +1,22 @@
 //! Framing over streams that are no sockets.
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rocketpy_protocol::{Command, SerializeType, flag};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream, ReadBuf, duplex,
+};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::config::ServerConfig;
-use crate::connection::Connection;
+use crate::connection::{Connection, Phase};
 use crate::driver::Driver;
 use crate::error::CallError;
 use crate::handler::{Handler, Reply, Service};
@@ -207,4 +211,69 @@ async fn requests_with_large_answers_make_a_turn_of_fewer() {
     let flood = Command::bare_request(FLOOD);
     let before = handled_before_another(&flood, 40, body(MAX_BYTES / 2)).await;
     assert!(before <= 4 * 2, "{before} of 40 requests came first");
+}
+
+/// A peer that sends one-way requests for ever, takes every byte, and answers nothing.
+struct Pump {
+    frame: BytesMut,
+    /// Bytes of the frame that were read.
+    read: usize,
+}
+
+impl Pump {
+    fn new() -> Self {
+        let mut request = Command::bare_request(ECHO);
+        request.flag |= flag::ONEWAY;
+        Self { frame: frame(&request), read: 0 }
+    }
+}
+
+impl AsyncRead for Pump {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while buf.remaining() > 0 {
+            let rest = &self.frame[self.read..];
+            let count = rest.len().min(buf.remaining());
+            buf.put_slice(&rest[..count]);
+            self.read = (self.read + count) % self.frame.len();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pump {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Stream for Pump {}
+
+#[tokio::test]
+async fn a_call_to_a_peer_that_always_sends_ends_at_its_timeout() {
+    let (connection, _ended) = serve(Pump::new(), &config());
+    let call = connection.call(Command::bare_request(ECHO), Duration::from_millis(50));
+    let result = tokio::time::timeout(PATIENCE, call).await.expect("it ends");
+    assert!(matches!(result, Err(CallError::Timeout { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_close_ends_a_connection_whose_peer_always_sends() {
+    for phase in [Phase::Closing, Phase::Draining] {
+        let (connection, mut ended) = serve(Pump::new(), &config());
+        tokio::task::yield_now().await;
+        connection.enter(phase);
+        tokio::time::timeout(PATIENCE, ended.recv()).await.expect("ends").expect("ends once");
+    }
 }
