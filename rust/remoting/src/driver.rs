@@ -357,6 +357,10 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             return Ok(());
         }
         if self.write_half == WriteHalf::Open && !blocked {
+            if self.connection.queued_bytes() > 0 {
+                // Another thread gave the last answer after this round's write. The next round writes it.
+                return Ok(());
+            }
             self.write_half = WriteHalf::Shutting;
             self.ending_since = Some(Instant::now());
         } else if overdue {

@@ -277,3 +277,72 @@ async fn a_close_ends_a_connection_whose_peer_always_sends() {
         tokio::time::timeout(PATIENCE, ended.recv()).await.expect("ends").expect("ends once");
     }
 }
+
+/// A peer that sends one request, whose answer comes in the moment between the last write and the end.
+struct LateAnswer {
+    request: Option<BytesMut>,
+    reply: mpsc::UnboundedReceiver<Reply>,
+    kept: Option<Reply>,
+    written_bytes: usize,
+    /// Told at the shutdown how many bytes were written before it.
+    shut: mpsc::UnboundedSender<usize>,
+}
+
+impl AsyncRead for LateAnswer {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(request) = self.request.take() {
+            buf.put_slice(&request);
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(reply) = self.kept.take() {
+            reply.send(Response::success());
+        } else if let Ok(reply) = self.reply.try_recv() {
+            reply.connection().enter(Phase::Draining);
+            self.kept = Some(reply);
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for LateAnswer {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.written_bytes += bytes.len();
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shut.send(self.written_bytes).unwrap_or_default();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Stream for LateAnswer {}
+
+/// Leaves the answer to the test.
+struct Keep(mpsc::UnboundedSender<Reply>);
+
+impl Handler for Keep {
+    fn handle(&self, _: &Arc<Connection>, _: Command, reply: Reply) {
+        self.0.send(reply).expect("the stream lives");
+    }
+}
+
+#[tokio::test]
+async fn the_last_answer_leaves_before_the_end_although_another_thread_gives_it_after_the_last_write() {
+    let (keep, reply) = mpsc::unbounded_channel();
+    let (shut, mut written) = mpsc::unbounded_channel();
+    let request = Some(frame(&Command::bare_request(ECHO)));
+    let stream = LateAnswer { request, reply, kept: None, written_bytes: 0, shut };
+    serve_by(Arc::new(Keep(keep)), stream, &config());
+    let written_bytes =
+        tokio::time::timeout(PATIENCE, written.recv()).await.expect("is shut").expect("is told");
+    assert!(written_bytes > 0, "the answer is lost");
+}
