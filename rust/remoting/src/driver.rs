@@ -329,7 +329,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         } else if version > GO_AWAY_ABOVE_VERSION {
             reply.send(Response::status(code::response::GO_AWAY, "shutting down"));
         } else {
-            reply.abandon();
+            reply.send_nothing();
         }
         Ok(())
     }
