@@ -159,8 +159,13 @@ impl RouteTable {
 
     /// Removes the brokers that registered by a connection which has ended. Returns how many.
     pub(crate) fn connection_closed(&self, connection_id: u64) -> usize {
+        let is_of_it = |live: &Live| live.connection_id == connection_id;
+        // Most connections are of clients: their ends must not hold up the questions for routes.
+        if !self.tables.read().live.values().any(is_of_it) {
+            return 0;
+        }
         let mut tables = self.tables.write();
-        let gone = tables.live_where(|live| live.connection_id == connection_id);
+        let gone = tables.live_where(is_of_it);
         for (broker, live) in &gone {
             tables.unregister(broker, &live.name);
             warn!(

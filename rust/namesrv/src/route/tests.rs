@@ -59,6 +59,18 @@ fn a_single_topic_from_an_unknown_broker_id_is_refused_and_leaves_nothing() {
 }
 
 #[test]
+fn the_end_of_a_client_does_not_wait_for_readers_of_routes() {
+    let table = table();
+    std::thread::scope(|scope| {
+        let (ended, receiver) = std::sync::mpsc::channel();
+        let _reading = table.tables.read();
+        let table = &table;
+        scope.spawn(move || ended.send(table.connection_closed(7)));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(0));
+    });
+}
+
+#[test]
 fn a_registration_without_topics_is_taken() {
     let table = table();
     table.register(registration("a", 0, "h:1", &[]), Instant::now()).expect("no topics");
