@@ -32,6 +32,7 @@ fn registration(name: &str, id: u64, addr: &str, topics: &[&str]) -> Registratio
         acting_master: Some(false),
         zone: None,
         data_version: version(0, 1),
+        stated_topics: topics.len(),
         topics: topics.iter().map(|name| TopicConfig::new(*name, 4)).collect(),
         filter_servers: None,
         connection_id: 1,
