@@ -144,8 +144,8 @@ impl Refusal {
     }
 }
 
-/// The beginning of a refused text, printable: it came from outside and may be anything.
-fn head(text: &str) -> String {
+/// The beginning of a text, printable: it came from outside and may be anything.
+pub(crate) fn head(text: &str) -> String {
     format!("{:?}", text.chars().take(64).collect::<String>())
 }
 

@@ -11,10 +11,11 @@ use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
 use rocketpy_remoting::{Connection, MemoryBudget, Reply};
 use tokio::sync::Notify;
+use tracing::field::display;
 use tracing::{info, warn};
 
 use crate::config::NameServerConfig;
-use crate::error::{NameServerError, Refusal};
+use crate::error::{NameServerError, Refusal, head};
 use crate::handler::answer_with;
 use crate::kv::{Done, KvConfig, ORDER_TOPIC_CONFIG};
 use crate::route::{BrokerAddr, Queues, Registration, RouteTable};
@@ -91,7 +92,7 @@ impl Processor {
     pub(crate) fn register(&self, Call { connection, request }: Call<'_>) -> Answer {
         let header = header::RegisterBrokerRequestHeader::read(&request.ext)?;
         let id = check_identity(&header)
-            .inspect_err(|refusal| warn!(broker = header.broker_name, %refusal, "registration refused"))?;
+            .inspect_err(|refusal| warn!(peer = %connection.peer(), %refusal, "registration refused"))?;
         let compressed = header.compressed.unwrap_or(false);
         let table = registration::read(&request.body, compressed, header.body_crc32, request.version)
             .inspect_err(|refusal| warn!(broker = header.broker_name, %refusal, "registration refused"))?;
@@ -104,6 +105,7 @@ impl Processor {
             acting_master: header.enable_acting_master,
             zone: header.zone_name.filter(|zone| name::check_cluster(zone).is_ok()).map(str::to_owned),
             data_version: table.data_version,
+            stated_topics: table.topics.len(),
             topics: check::good_topics(table.topics, [header.broker_name, header.cluster_name]),
             filter_servers: table.filter_servers.map(check::good_filter_servers),
             connection_id: connection.id(),
@@ -240,7 +242,13 @@ impl Processor {
         let queues = route.queue_datas.into_iter().map(answer::queues_of).collect::<Vec<(String, Queues)>>();
         let unknown = self.routes.register_topic(header.topic, queues)?;
         if !unknown.is_empty() {
-            warn!(topic = header.topic, ?unknown, "topic registered for unknown brokers, left out");
+            let first = unknown.first().map(|name| display(head(name)));
+            warn!(
+                topic = header.topic,
+                unknown = unknown.len(),
+                first,
+                "topic registered for unknown brokers, left out"
+            );
         }
         if stated > 0 && unknown.len() == stated {
             return Err(Refusal::UnknownBrokers {

@@ -10,9 +10,10 @@ use parking_lot::RwLock;
 use rocketpy_model::system::MASTER_ID;
 use rocketpy_model::{DataVersion, Permission, TopicConfig, perm};
 use rocketpy_remoting::{NoMemory, Reservation, TableMemory};
+use tracing::field::display;
 use tracing::{info, warn};
 
-use crate::error::Refusal;
+use crate::error::{Refusal, head};
 
 mod lookup;
 mod taken;
@@ -49,6 +50,8 @@ pub(crate) struct Registration {
     pub(crate) acting_master: Option<bool>,
     pub(crate) zone: Option<String>,
     pub(crate) data_version: DataVersion,
+    /// How many topics the broker stated. Those with bad names are left out of `topics`.
+    pub(crate) stated_topics: usize,
     pub(crate) topics: Vec<TopicConfig>,
     /// `None` leaves the filter servers as they are.
     pub(crate) filter_servers: Option<Vec<String>>,
@@ -159,8 +162,13 @@ impl RouteTable {
 
     /// Removes the brokers that registered by a connection which has ended. Returns how many.
     pub(crate) fn connection_closed(&self, connection_id: u64) -> usize {
+        let is_of_it = |live: &Live| live.connection_id == connection_id;
+        // Most connections are of clients: their ends must not hold up the questions for routes.
+        if !self.tables.read().live.values().any(is_of_it) {
+            return 0;
+        }
         let mut tables = self.tables.write();
-        let gone = tables.live_where(|live| live.connection_id == connection_id);
+        let gone = tables.live_where(is_of_it);
         for (broker, live) in &gone {
             tables.unregister(broker, &live.name);
             warn!(
@@ -236,7 +244,8 @@ impl RouteTable {
                 tables.retain_queues(topic, |name| !names.contains(name));
             }
         }
-        info!(topic, cluster, "topic deleted");
+        let cluster = cluster.map(|cluster| display(head(cluster)));
+        info!(topic = %head(topic), cluster, "topic deleted");
     }
 
     /// Adds queues of a topic on known brokers. Returns the names of the unknown ones.
@@ -281,7 +290,7 @@ impl Tables {
             self.live.remove(&new.broker);
             return Ok(Registered::default());
         }
-        if old_addr.is_none() && new.topics.len() == 1 {
+        if old_addr.is_none() && new.stated_topics == 1 {
             return Err(NotRegistered { name: new.name, id: new.id }.into());
         }
         let mut added = self.reserve_for(&new, memory)?;

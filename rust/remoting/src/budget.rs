@@ -59,7 +59,8 @@ const OWNERLESS_SHARE: usize = 2;
 ///
 /// Half of it is for what is on its way (partial frames, answers that were not taken), half for what stays (unanswered requests,
 /// entries of tables). When the first half is exceeded, the connections that hold most for longest without progress are closed.
-/// When the second half is exceeded, the connections that hold most are closed, or their requests refused.
+/// When the second half is exceeded, the connections that hold most are closed, or their requests refused. What a connection leaves
+/// behind, such as requests that wait for the disk, makes no other connection close; beyond the size of a half it lets nobody take more.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit_bytes: usize,
@@ -95,22 +96,39 @@ impl Count {
     }
 }
 
+/// A connection that is alive, or of which memory is still held.
 #[derive(Debug)]
 struct Registered {
+    account: Weak<Account>,
+    connection: Weak<Connection>,
+}
+
+impl Registered {
+    fn upgrade(&self) -> Option<Offender> {
+        Some(Offender { account: self.account.upgrade()?, connection: Weak::clone(&self.connection) })
+    }
+}
+
+/// A connection that a sweep looks at.
+#[derive(Clone)]
+struct Offender {
     account: Arc<Account>,
     connection: Weak<Connection>,
 }
 
 /// What one connection holds, or, without a connection, what a table holds.
+///
+/// It lives as long as anything that is counted in it: requests may wait for the disk long after their connection has ended.
 pub(crate) struct Account {
     budget: Option<Arc<MemoryBudget>>,
+    /// `None` for a table whose entries no connection answers for.
+    connection_id: Option<u64>,
     /// By [`MemoryKind`].
     bytes: [Count; 4],
     /// When partial frames, and when answers, last rose from nothing or made progress, in milliseconds from the start of the budget.
     progress_at_ms: [AtomicU64; 2],
-    /// The budget closes the connection: what it holds is about to be given back.
+    /// The connection has ended, or the budget closes it: closing it again gives nothing back.
     leaving: AtomicBool,
-    ownerless: bool,
 }
 
 /// There is no room for more.
@@ -156,17 +174,13 @@ impl MemoryBudget {
 
     /// The memory of a table whose entries no connection answers for.
     pub fn of_table(self: &Arc<Self>) -> TableMemory {
-        TableMemory { account: Arc::new(Account { ownerless: true, ..Account::new(Some(Arc::clone(self))) }) }
+        TableMemory { account: Arc::new(Account::new(Some(Arc::clone(self)), None)) }
     }
 
     pub(crate) fn register(&self, connection: &Arc<Connection>) {
-        let (account, connection_id) = (Arc::clone(connection.account()), connection.id());
+        let account = Arc::downgrade(connection.account());
         let registered = Registered { account, connection: Arc::downgrade(connection) };
-        self.accounts.lock().insert(connection_id, registered);
-    }
-
-    pub(crate) fn unregister(&self, connection_id: u64) {
-        self.accounts.lock().remove(&connection_id);
+        self.accounts.lock().insert(connection.id(), registered);
     }
 
     fn pool_limit(&self) -> usize {
@@ -181,44 +195,60 @@ impl MemoryBudget {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Closes the worst connections until a pool is well below its bound; what connections hold that are being closed counts as
-    /// gone.
+    /// Closes the worst connections until a pool is well below its bound. What ended and closed connections still hold counts as
+    /// gone, up to the size of the pool: it makes nobody else's connection close.
     ///
     /// With `instead_of`, a connection that asks for more, only those are closed that hold more than it does. False when that
-    /// would not make room for it: then none is closed.
+    /// would not make room for it, or when connections that are gone still hold more than the pool: then none is closed.
     fn sweep(&self, pool: usize, instead_of: Option<&Account>) -> bool {
+        // Closing a connection frees what waits in it, and perhaps unmaps files: not under the lock.
+        let (allowed, chosen) = self.choose(pool, instead_of);
+        for offender in &chosen {
+            self.close(offender, pool);
+        }
+        allowed
+    }
+
+    /// What [`Self::sweep`] answers, and the connections that it closes. They count as leaving from now on.
+    fn choose(&self, pool: usize, instead_of: Option<&Account>) -> (bool, Vec<Offender>) {
+        // Declared before the guard and so dropped after it: the last reference to an account takes the lock in its drop.
+        let registered: Vec<Offender>;
         let accounts = self.accounts.lock();
-        let held = |it: &Registered| it.account.held(pool);
-        let (leaving, staying): (Vec<_>, Vec<_>) = accounts.values().partition(|it| it.account.is_leaving());
+        registered = accounts.values().filter_map(Registered::upgrade).collect();
+        let held = |it: &Offender| it.account.held(pool);
+        let (leaving, staying): (Vec<_>, Vec<_>) = registered.iter().partition(|it| it.account.is_leaving());
         let going: usize = leaving.into_iter().map(held).sum();
         let used = self.used[pool].get().saturating_sub(going);
         let limit = self.pool_limit();
+        if going > limit && instead_of.is_some() {
+            return (false, Vec::new());
+        }
         if used <= limit {
-            return true;
+            return (true, Vec::new());
         }
         let at_least = instead_of.map_or(0, |account| account.held(pool));
         let mut offenders: Vec<_> = staying.into_iter().filter(|it| held(it) > at_least).collect();
         if instead_of.is_some() && used - limit > offenders.iter().map(|it| held(it)).sum() {
-            return false;
+            return (false, Vec::new());
         }
         let now_ms = self.now_ms();
         offenders.sort_by_cached_key(|it| std::cmp::Reverse(it.account.weight(pool, now_ms)));
         let mut too_much = used - (limit - limit / SWEEP_SHARE);
+        let mut chosen = Vec::new();
         for offender in offenders {
             if too_much == 0 {
                 break;
             }
             too_much = too_much.saturating_sub(held(offender));
-            self.close(offender, pool);
+            offender.account.leave();
+            chosen.push(offender.clone());
         }
-        true
+        (true, chosen)
     }
 
-    fn close(&self, offender: &Registered, pool: usize) {
-        let account = &offender.account;
-        account.leaving.store(true, Ordering::Release);
+    fn close(&self, Offender { account, connection }: &Offender, pool: usize) {
         self.closed.fetch_add(1, Ordering::Relaxed);
-        let Some(connection) = offender.connection.upgrade() else { return };
+        let Some(connection) = connection.upgrade() else { return };
         warn!(
             peer = %connection.peer(),
             id = connection.id(),
@@ -232,18 +262,19 @@ impl MemoryBudget {
 }
 
 impl Account {
-    pub(crate) fn new(budget: Option<Arc<MemoryBudget>>) -> Self {
+    pub(crate) fn new(budget: Option<Arc<MemoryBudget>>, connection_id: Option<u64>) -> Self {
         Self {
             budget,
+            connection_id,
             bytes: [const { Count::new() }; 4],
             progress_at_ms: [const { AtomicU64::new(0) }; 2],
             leaving: AtomicBool::new(false),
-            ownerless: false,
         }
     }
 
-    pub(crate) fn budget(&self) -> Option<&Arc<MemoryBudget>> {
-        self.budget.as_ref()
+    /// Notes that closing the connection gives nothing back any more.
+    pub(crate) fn leave(&self) {
+        self.leaving.store(true, Ordering::Release);
     }
 
     fn held(&self, pool: usize) -> usize {
@@ -329,6 +360,14 @@ impl Account {
             return Err(budget.no_memory());
         }
         Ok(reservation)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if let (Some(budget), Some(connection_id)) = (&self.budget, self.connection_id) {
+            budget.accounts.lock().remove(&connection_id);
+        }
     }
 }
 
@@ -427,7 +466,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.account.ownerless
+        if self.account.connection_id.is_none()
             && let Some(budget) = &self.account.budget
         {
             budget.ownerless.fetch_sub(self.bytes, Ordering::AcqRel);

@@ -2,8 +2,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -35,8 +35,15 @@ struct Inner {
     pushes: Arc<Pushes>,
     endpoints: RwLock<HashMap<Box<str>, Arc<Endpoint>>>,
     closed: AtomicBool,
-    /// The tasks of the connections.
-    tasks: Mutex<JoinSet<()>>,
+    spawned: Mutex<Spawned>,
+}
+
+/// Everything that runs for a client.
+#[derive(Debug, Default)]
+struct Spawned {
+    tasks: JoinSet<()>,
+    /// The connections of the tasks. One that its server retired is in no endpoint any more, and lives until its last call is answered.
+    connections: Vec<Weak<Connection>>,
 }
 
 /// One address.
@@ -85,7 +92,7 @@ impl Client {
             pushes,
             endpoints: RwLock::default(),
             closed: AtomicBool::new(false),
-            tasks: Mutex::default(),
+            spawned: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -162,15 +169,7 @@ impl Client {
         self.inner.connections()
     }
 
-    /// Closes the connection to `addr`; the next call opens another.
-    pub fn disconnect(&self, addr: &str) {
-        let endpoint = self.inner.endpoints.write().remove(addr);
-        if let Some(connection) = endpoint.and_then(|endpoint| endpoint.current.lock().take()) {
-            connection.close();
-        }
-    }
-
-    /// Closes all connections; later calls end with [`CallError::ClientClosed`].
+    /// Closes all connections, also those that a server has told to go away; later calls end with [`CallError::ClientClosed`].
     pub fn close(&self) {
         self.inner.close();
     }
@@ -178,7 +177,7 @@ impl Client {
     /// As [`close`](Self::close), and waits until every connection has ended.
     pub async fn shutdown(&self) {
         self.close();
-        let mut tasks = std::mem::take(&mut *self.inner.tasks.lock());
+        let mut tasks = std::mem::take(&mut self.inner.spawned.lock().tasks);
         while tasks.join_next().await.is_some() {}
     }
 
@@ -254,17 +253,19 @@ impl Client {
         let (limits, hook) = (config.limits(), config.hook.clone());
         let connection = Arc::new(Connection::new(ends, addr.into(), config.serialize, limits, hook));
         let service = Service { handler: Arc::clone(&self.inner.pushes) as Arc<dyn Handler>, check: None };
-        self.inner.spawn(Driver::new(stream, Arc::clone(&connection), service, ()));
+        self.inner.spawn(&connection, Driver::new(stream, Arc::clone(&connection), service, ()));
         Ok(connection)
     }
 }
 
 impl Inner {
     /// Starts the task of a connection and forgets those that have ended.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.tasks.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+    fn spawn(&self, connection: &Arc<Connection>, task: impl Future<Output = ()> + Send + 'static) {
+        let mut spawned = self.spawned.lock();
+        while spawned.tasks.try_join_next().is_some() {}
+        spawned.connections.retain(|connection| connection.strong_count() > 0);
+        spawned.connections.push(Arc::downgrade(connection));
+        spawned.tasks.spawn(task);
     }
 
     fn connections(&self) -> Vec<Arc<Connection>> {
@@ -273,7 +274,8 @@ impl Inner {
 
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        for connection in self.connections() {
+        let connections: Vec<_> = self.spawned.lock().connections.iter().filter_map(Weak::upgrade).collect();
+        for connection in connections {
             connection.close();
         }
     }
@@ -283,7 +285,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.close();
-        self.tasks.get_mut().detach_all();
+        self.spawned.get_mut().tasks.detach_all();
     }
 }
 

@@ -108,9 +108,10 @@ impl Connection {
         limits: Limits,
         hook: Option<Arc<dyn RequestHook>>,
     ) -> Self {
-        let account = Arc::new(Account::new(limits.memory.clone()));
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let account = Arc::new(Account::new(limits.memory.clone(), Some(id)));
         Self {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id,
             peer,
             local,
             name,
@@ -442,9 +443,7 @@ impl Connection {
     /// The socket is gone: waiting calls fail, later frames are refused.
     pub(crate) fn ended(&self) {
         self.phase.store(Phase::Aborted as u8, Ordering::Release);
-        if let Some(budget) = self.account.budget() {
-            budget.unregister(self.id);
-        }
+        self.account.leave();
         self.outbox.end();
         self.calls.close(&self.name);
     }

@@ -25,7 +25,7 @@ use crate::turn::{Turn, yield_turn};
 
 /// Slices given to one write.
 const MAX_SLICES: usize = 128;
-/// Rounds of writing and reading before other tasks of the thread get their turn.
+/// Rounds of writing and reading before other tasks of the thread get their turn. One write more ends the turn.
 const MAX_ROUNDS: usize = 8;
 /// A connection that ends waits at most this long for its last answers, and as long again for the peer to take them and close.
 const LINGER: Duration = Duration::from_millis(100);
@@ -133,7 +133,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Next, End> {
         self.announce();
         let mut turn = Turn::new();
-        for _ in 0..MAX_ROUNDS {
+        for round in 0..=MAX_ROUNDS {
             if self.connection.is_spent() {
                 self.connection.enter(Phase::Closing);
             }
@@ -142,20 +142,22 @@ impl<S: Stream, Slot> Driver<S, Slot> {
                 return Err(End::Here);
             }
             self.write(cx)?;
-            if turn.is_over() {
-                break;
-            }
             let blocked = self.is_blocked;
-            if self.read(cx, phase, &mut turn)? {
+            let is_over = round == MAX_ROUNDS || turn.is_over();
+            if !is_over && self.read(cx, phase, &mut turn)? {
                 continue;
             }
             if phase > Phase::Open {
                 self.end(cx, blocked)?;
             }
-            if self.watch_clock(cx)? || !self.park(cx, phase, blocked) {
-                continue;
+            // Once in a turn at least: a peer that always has bytes to read must not hold up the end or the timeouts.
+            let fired = self.watch_clock(cx)?;
+            if is_over {
+                break;
             }
-            return Ok(Next::Sleep);
+            if !fired && self.park(cx, phase, blocked) {
+                return Ok(Next::Sleep);
+            }
         }
         Ok(Next::Yield)
     }
@@ -327,7 +329,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         } else if version > GO_AWAY_ABOVE_VERSION {
             reply.send(Response::status(code::response::GO_AWAY, "shutting down"));
         } else {
-            reply.abandon();
+            reply.send_nothing();
         }
         Ok(())
     }
@@ -355,6 +357,10 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             return Ok(());
         }
         if self.write_half == WriteHalf::Open && !blocked {
+            if self.connection.queued_bytes() > 0 {
+                // Another thread gave the last answer after this round's write. The next round writes it.
+                return Ok(());
+            }
             self.write_half = WriteHalf::Shutting;
             self.ending_since = Some(Instant::now());
         } else if overdue {

@@ -1,18 +1,22 @@
 //! Framing over streams that are no sockets.
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use rocketpy_protocol::{Command, SerializeType, flag};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, DuplexStream, duplex};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream, ReadBuf, duplex,
+};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::config::ServerConfig;
-use crate::connection::Connection;
+use crate::connection::{Connection, Phase};
 use crate::driver::Driver;
 use crate::error::CallError;
 use crate::handler::{Handler, Reply, Service};
@@ -207,4 +211,138 @@ async fn requests_with_large_answers_make_a_turn_of_fewer() {
     let flood = Command::bare_request(FLOOD);
     let before = handled_before_another(&flood, 40, body(MAX_BYTES / 2)).await;
     assert!(before <= 4 * 2, "{before} of 40 requests came first");
+}
+
+/// A peer that sends one-way requests for ever, takes every byte, and answers nothing.
+struct Pump {
+    frame: BytesMut,
+    /// Bytes of the frame that were read.
+    read: usize,
+}
+
+impl Pump {
+    fn new() -> Self {
+        let mut request = Command::bare_request(ECHO);
+        request.flag |= flag::ONEWAY;
+        Self { frame: frame(&request), read: 0 }
+    }
+}
+
+impl AsyncRead for Pump {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        while buf.remaining() > 0 {
+            let rest = &self.frame[self.read..];
+            let count = rest.len().min(buf.remaining());
+            buf.put_slice(&rest[..count]);
+            self.read = (self.read + count) % self.frame.len();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pump {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Stream for Pump {}
+
+#[tokio::test]
+async fn a_call_to_a_peer_that_always_sends_ends_at_its_timeout() {
+    let (connection, _ended) = serve(Pump::new(), &config());
+    let call = connection.call(Command::bare_request(ECHO), Duration::from_millis(50));
+    let result = tokio::time::timeout(PATIENCE, call).await.expect("it ends");
+    assert!(matches!(result, Err(CallError::Timeout { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_close_ends_a_connection_whose_peer_always_sends() {
+    for phase in [Phase::Closing, Phase::Draining] {
+        let (connection, mut ended) = serve(Pump::new(), &config());
+        tokio::task::yield_now().await;
+        connection.enter(phase);
+        tokio::time::timeout(PATIENCE, ended.recv()).await.expect("ends").expect("ends once");
+    }
+}
+
+/// A peer that sends one request, whose answer comes in the moment between the last write and the end.
+struct LateAnswer {
+    request: Option<BytesMut>,
+    reply: mpsc::UnboundedReceiver<Reply>,
+    kept: Option<Reply>,
+    written_bytes: usize,
+    /// Told at the shutdown how many bytes were written before it.
+    shut: mpsc::UnboundedSender<usize>,
+}
+
+impl AsyncRead for LateAnswer {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(request) = self.request.take() {
+            buf.put_slice(&request);
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(reply) = self.kept.take() {
+            reply.send(Response::success());
+        } else if let Ok(reply) = self.reply.try_recv() {
+            reply.connection().enter(Phase::Draining);
+            self.kept = Some(reply);
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for LateAnswer {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.written_bytes += bytes.len();
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shut.send(self.written_bytes).unwrap_or_default();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Stream for LateAnswer {}
+
+/// Leaves the answer to the test.
+struct Keep(mpsc::UnboundedSender<Reply>);
+
+impl Handler for Keep {
+    fn handle(&self, _: &Arc<Connection>, _: Command, reply: Reply) {
+        self.0.send(reply).expect("the stream lives");
+    }
+}
+
+#[tokio::test]
+async fn the_last_answer_leaves_before_the_end_although_another_thread_gives_it_after_the_last_write() {
+    let (keep, reply) = mpsc::unbounded_channel();
+    let (shut, mut written) = mpsc::unbounded_channel();
+    let request = Some(frame(&Command::bare_request(ECHO)));
+    let stream = LateAnswer { request, reply, kept: None, written_bytes: 0, shut };
+    serve_by(Arc::new(Keep(keep)), stream, &config());
+    let written_bytes =
+        tokio::time::timeout(PATIENCE, written.recv()).await.expect("is shut").expect("is told");
+    assert!(written_bytes > 0, "the answer is lost");
 }

@@ -92,7 +92,7 @@ impl Reply {
         self.answer(response.into());
     }
 
-    /// Leaves the request without an answer, as the protocol wants of a few.
+    /// Leaves the request without an answer, as the protocol wants it in a few cases.
     pub fn send_nothing(mut self) {
         self.answered = true;
     }
@@ -105,11 +105,6 @@ impl Reply {
     /// The connection that the request came by.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
-    }
-
-    /// Leaves the request unanswered.
-    pub(crate) fn abandon(mut self) {
-        self.answered = true;
     }
 
     fn answer(&mut self, mut response: Response) {

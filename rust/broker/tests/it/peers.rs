@@ -85,7 +85,7 @@ async fn held_pulls_and_subscriptions_count_until_their_client_goes() {
     }
     let held = |count: usize| subscribed + count * filter.len();
     wait_until("pulls are held", async || budget.used_bytes() > held(5)).await;
-    client.disconnect(&fixture.address);
+    client.connection(&fixture.address, TIMEOUT).await.unwrap().close();
     wait_until("everything is given back", async || budget.used_bytes() == nothing).await;
     drop(calls);
 }

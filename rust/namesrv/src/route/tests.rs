@@ -32,6 +32,7 @@ fn registration(name: &str, id: u64, addr: &str, topics: &[&str]) -> Registratio
         acting_master: Some(false),
         zone: None,
         data_version: version(0, 1),
+        stated_topics: topics.len(),
         topics: topics.iter().map(|name| TopicConfig::new(*name, 4)).collect(),
         filter_servers: None,
         connection_id: 1,
@@ -56,6 +57,18 @@ fn a_single_topic_from_an_unknown_broker_id_is_refused_and_leaves_nothing() {
     table.register(registration("a", 0, "h:1", &["t", "u"]), Instant::now()).expect("two topics");
     table.register(registration("a", 0, "h:1", &["v"]), Instant::now()).expect("an increment");
     assert_eq!(table.topics(), ["t", "u", "v"]);
+}
+
+#[test]
+fn the_end_of_a_client_does_not_wait_for_readers_of_routes() {
+    let table = table();
+    std::thread::scope(|scope| {
+        let (ended, receiver) = std::sync::mpsc::channel();
+        let _reading = table.tables.read();
+        let table = &table;
+        scope.spawn(move || ended.send(table.connection_closed(7)));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(0));
+    });
 }
 
 #[test]

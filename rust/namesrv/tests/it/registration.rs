@@ -91,6 +91,15 @@ async fn a_first_registration_of_one_topic_is_refused() {
 }
 
 #[tokio::test]
+async fn a_topic_with_a_bad_name_counts_among_those_that_a_first_registration_states() {
+    let bench = Bench::start().await;
+    let refused = bench.register(MASTER, &["../bad"]).await;
+    assert!(refused.remark.expect("a remark").contains("b-a"), "one topic is an increment");
+    assert_eq!(bench.register(MASTER, &["TopicTest", "../bad"]).await.code, response::SUCCESS);
+    assert_eq!(bench.route("TopicTest").await.code, response::SUCCESS);
+}
+
+#[tokio::test]
 async fn a_slave_is_told_its_master_and_everyone_the_order_configuration() {
     let bench = Bench::start().await;
     let answer = bench.register(MASTER, &["TopicTest", "TBW102"]).await;

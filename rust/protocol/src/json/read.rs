@@ -12,9 +12,12 @@ use smallvec::SmallVec;
 use super::JsonError;
 use super::lex::{Lexer, MAX_DEPTH};
 
+/// Most letters of a message about a value, which it may quote: the message goes into the log and into an answer.
+const MAX_MESSAGE_LETTERS: usize = 256;
+
 impl de::Error for JsonError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self::Value { message: message.to_string() }
+        Self::Value { message: message.to_string().chars().take(MAX_MESSAGE_LETTERS).collect() }
     }
 }
 
@@ -386,5 +389,17 @@ impl<'de> Deserializer<'de> for Key<'_, '_> {
     forward_to_deserialize_any! {
         bool f32 f64 char str string bytes byte_buf option unit unit_struct seq tuple tuple_struct map enum
         identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_about_a_value_quotes_only_the_beginning_of_it() {
+        let text = format!("\"{}\"", "x".repeat(1 << 20));
+        let error = super::super::from_str::<u32>(&text).unwrap_err().to_string();
+        assert!(error.contains("xxx") && error.len() <= MAX_MESSAGE_LETTERS, "{} bytes", error.len());
     }
 }

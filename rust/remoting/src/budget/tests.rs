@@ -1,7 +1,9 @@
 //! Connections without sockets, and what the budget does to them.
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 
-use rocketpy_protocol::SerializeType;
+use bytes::Bytes;
+use rocketpy_protocol::{Command, SerializeType};
 
 use super::*;
 use crate::config::ServerConfig;
@@ -70,7 +72,7 @@ fn answers_that_are_not_taken_close_the_worst_whoever_adds_to_them() {
 fn moving_bytes_weigh_with_the_time_since_their_last_progress() {
     let budget = MemoryBudget::new(LIMIT_BYTES);
     let [old, new] = [0, 1000].map(|since_ms| {
-        let account = Arc::new(Account::new(Some(Arc::clone(&budget))));
+        let account = Arc::new(Account::new(Some(Arc::clone(&budget)), Some(0)));
         let mut gauge = Gauge::new(&account, MemoryKind::Frame);
         assert!(gauge.set(if since_ms == 0 { 10 } else { 100 }));
         account.progress_at_ms[MemoryKind::Frame as usize].store(since_ms, Ordering::Relaxed);
@@ -99,7 +101,7 @@ fn entries_without_an_owner_have_a_part_of_their_own_and_close_nobody() {
 #[test]
 fn a_number_that_is_below_nothing_for_a_moment_closes_nobody() {
     let budget = MemoryBudget::new(1 << 20);
-    let account = Arc::new(Account::new(Some(Arc::clone(&budget))));
+    let account = Arc::new(Account::new(Some(Arc::clone(&budget)), Some(0)));
     account.subtract(MemoryKind::Requests, 100);
     assert_eq!(budget.used_bytes(), 0);
     assert!(
@@ -107,4 +109,65 @@ fn a_number_that_is_below_nothing_for_a_moment_closes_nobody() {
         "what came too early does not count as more than everything"
     );
     assert!(account.add(MemoryKind::Requests, 100));
+}
+
+#[test]
+fn what_a_connection_leaves_behind_closes_nobody_else() {
+    let budget = MemoryBudget::new(LIMIT_BYTES);
+    let [gone, other] = [(); 2].map(|()| connection(&budget));
+    let waits_for_the_disk = gone.reserve(MemoryKind::Requests, 300).expect("there is room");
+    gone.ended();
+    drop(gone);
+    let held = other.reserve(MemoryKind::Requests, 200).expect("what is left behind counts as gone");
+    other.account().settle(MemoryKind::Requests);
+    assert_eq!((other.phase(), budget.closed_connections()), (Phase::Open, 0));
+    assert_eq!(budget.accounts.lock().len(), 2, "it is known until its last byte is given back");
+    drop(waits_for_the_disk);
+    assert_eq!((budget.accounts.lock().len(), budget.used_bytes()), (1, 200));
+    drop((other, held));
+    assert!(budget.accounts.lock().is_empty());
+}
+
+#[test]
+fn connections_that_leave_more_behind_than_the_pool_let_nobody_take_more() {
+    let budget = MemoryBudget::new(LIMIT_BYTES);
+    let left_behind = [(); 2].map(|()| {
+        let gone = connection(&budget);
+        let held = gone.reserve(MemoryKind::Requests, 300).expect("there is room");
+        gone.ended();
+        held
+    });
+    let other = connection(&budget);
+    assert!(other.reserve(MemoryKind::Requests, 10).is_err());
+    assert_eq!(other.phase(), Phase::Open);
+    drop(left_behind);
+    assert!(other.reserve(MemoryKind::Requests, 10).is_ok());
+}
+
+#[test]
+fn what_waits_in_a_closed_connection_is_freed_outside_of_the_lock() {
+    /// A slice that notes, when it is freed, whether the lock is free.
+    struct Slice(Arc<MemoryBudget>, Arc<OnceLock<bool>>);
+
+    impl AsRef<[u8]> for Slice {
+        fn as_ref(&self) -> &[u8] {
+            &[7; 100]
+        }
+    }
+
+    impl Drop for Slice {
+        fn drop(&mut self) {
+            self.1.get_or_init(|| self.0.accounts.try_lock().is_some());
+        }
+    }
+
+    let budget = MemoryBudget::new(LIMIT_BYTES);
+    let connection = connection(&budget);
+    let was_free = Arc::new(OnceLock::new());
+    let slice = Bytes::from_owner(Slice(Arc::clone(&budget), Arc::clone(&was_free)));
+    connection.outbox().push(&Command::bare_request(1), vec![slice], true).expect("queued");
+    let mut held = Gauge::new(connection.account(), MemoryKind::Tables);
+    assert!(!held.set(500), "the pool is exceeded");
+    connection.account().settle(MemoryKind::Tables);
+    assert_eq!((connection.phase(), was_free.get()), (Phase::Aborted, Some(&true)));
 }

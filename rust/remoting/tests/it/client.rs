@@ -365,6 +365,27 @@ async fn a_closed_client_fails_its_calls_and_takes_no_more() {
 }
 
 #[tokio::test]
+async fn a_close_ends_a_retired_connection_too_although_a_call_is_held_there() {
+    const LONG: Duration = Duration::from_secs(3600);
+    let (listener, addr) = listener().await;
+    let client = client();
+    let held = client.start_call(&addr, echo_request(b"held"), LONG).await.expect("queued");
+    let mut first = RawPeer::accept(&listener).await;
+    first.receive().await.expect("a request");
+    let refused = client.start_call(&addr, echo_request(b"refused"), PATIENCE).await.expect("queued");
+    let request = first.receive().await.expect("a request");
+    first.send(&response(1500, request.opaque(), b"")).await;
+    soon(refused).await.expect_err("the server says GO_AWAY");
+    client.call_oneway(&addr, echo_request(b"elsewhere"), PATIENCE).await.expect("queued");
+    let mut second = RawPeer::accept(&listener).await;
+    second.receive().await.expect("a request");
+    soon(client.shutdown()).await;
+    assert!(matches!(soon(held).await, Err(CallError::Closed { queued: true, .. })));
+    first.assert_closed().await;
+    second.assert_closed().await;
+}
+
+#[tokio::test]
 async fn a_dropped_client_closes_its_connections() {
     let (listener, addr) = listener().await;
     let client = client();
