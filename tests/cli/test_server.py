@@ -156,9 +156,9 @@ def test_a_file_in_place_of_the_store_folder_is_named(command, tmp_path: Path):
 
 def test_an_unknown_key_names_the_nearest(command, tmp_path: Path):
     error = command("server", str(tmp_path / "store"), "--set", "flushDiskTyp=SYNC_FLUSH", code=2).stderr
-    assert error.endswith("hint: write flushDiskType, or leave the key out\n")
+    assert "hint: write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType`" in error
     error = command("server", str(tmp_path / "store"), "--set", "foo=1", code=2).stderr
-    assert "docs/configuration.md lists the keys" in error, "nothing looks like it"
+    assert "`rocketpy config show` lists the keys" in error, "nothing looks like it"
 
 
 def test_a_damaged_checkpoint_and_a_log_file_that_was_cut_off_are_named_as_damage(start, command, tmp_path: Path):
