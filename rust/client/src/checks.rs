@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -52,11 +53,20 @@ struct Turn {
     _room: OwnedSemaphorePermit,
     half: Half,
     halves: Arc<Mutex<Halves>>,
+    is_over: AtomicBool,
+}
+
+impl Turn {
+    fn end(&self) {
+        if !self.is_over.swap(true, Ordering::AcqRel) {
+            self.halves.lock().asked.remove(&self.half);
+        }
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.halves.lock().asked.remove(&self.half);
+        self.end();
     }
 }
 
@@ -123,6 +133,13 @@ impl TransactionCheck {
         let record = self.record();
         let queue = MessageQueue::new(record.topic, &*self.place.broker_name, record.queue_id);
         (self.record.clone(), Arc::new(queue))
+    }
+
+    /// Its half message may be asked for again, even before the question is dropped.
+    pub fn done(&self) {
+        if let Some(turn) = &self.turn {
+            turn.end();
+        }
     }
 
     /// The broker has taken its answer.
@@ -211,7 +228,12 @@ impl Checks {
         if !self.halves.lock().ask(&half, Instant::now()) {
             return Ok(true);
         }
-        check.turn = Some(Arc::new(Turn { _room: room, half, halves: self.halves.clone() }));
+        check.turn = Some(Arc::new(Turn {
+            _room: room,
+            half,
+            halves: self.halves.clone(),
+            is_over: AtomicBool::new(false),
+        }));
         Ok(self.groups.lock().get(&group).is_some_and(|sender| sender.try_send(check).is_ok()))
     }
 
@@ -298,9 +320,18 @@ mod tests {
         assert_eq!(answered.iter().map(|check| &*check.place.msg_id).collect::<Vec<_>>(), ["a", "b"]);
         checks.arrived(&question("payers", "a"), HOST).unwrap();
         assert!(questions(&mut taken).is_empty(), "it is being answered");
+        for check in &answered {
+            check.done(); // nobody knows
+        }
+        checks.arrived(&question("payers", "a"), HOST).unwrap();
+        let again = questions(&mut taken);
+        assert_eq!(again.len(), 1);
         drop(answered);
         checks.arrived(&question("payers", "a"), HOST).unwrap();
-        assert_eq!(questions(&mut taken).len(), 1, "its answer was that nobody knows");
+        assert!(questions(&mut taken).is_empty(), "the second question is being answered");
+        drop(again);
+        checks.arrived(&question("payers", "a"), HOST).unwrap();
+        assert_eq!(questions(&mut taken).len(), 1);
     }
 
     #[test]

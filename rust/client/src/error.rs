@@ -129,7 +129,9 @@ pub enum ClientError {
     )]
     MessageNotFramed { topic: String, size_bytes: usize, limit_bytes: usize },
     /// The request is larger than a frame.
-    #[error("the request of {operation} is too large for a frame ({size_bytes} bytes, at most {limit_bytes})")]
+    #[error(
+        "the request of {operation} is too large for a frame ({size_bytes} bytes, at most {limit_bytes})"
+    )]
     FrameTooLarge { operation: &'static str, size_bytes: usize, limit_bytes: usize },
     /// The request cannot be written in its serialization.
     #[error("the request of {operation} cannot be framed: {reason}")]
@@ -459,6 +461,9 @@ fn refusal_hint(code: i32) -> Option<&'static str> {
         response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
         response::SERVICE_NOT_AVAILABLE => Some(
             "the broker's store takes no messages now: free space on its disk if that is full; its log says more",
+        ),
+        response::MESSAGE_ILLEGAL => Some(
+            "the broker takes no such message; a body above its maxMessageSize is one: split it, or raise that limit",
         ),
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),

@@ -146,7 +146,8 @@ impl Producer {
         checks
     }
 
-    /// Answers a question. One that nobody answers comes again, once it is dropped: a half message has one question at a time.
+    /// Answers a question. One that nobody answers comes again, once it is [done](TransactionCheck::done) or dropped: a half
+    /// message has one question at a time.
     ///
     /// # Errors
     /// As [`Self::end_transaction`].
