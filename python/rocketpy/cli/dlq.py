@@ -18,12 +18,18 @@ from rocketpy.cli.message import BODY_SHOWN
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
 from rocketpy.dead_letters import PREFIX, DeadLetter, DeadLetterFilter
 
+
+def group_of(given: str) -> str:
+    """The group that is meant: its name may be given as that of its topic of dead letters."""
+    return given.removeprefix(PREFIX)
+
+
 Group = Annotated[
     str,
     typer.Argument(
         metavar="GROUP",
         help="The consumer group, or the topic of its dead letters.",
-        callback=lambda given: given.removeprefix(PREFIX),
+        callback=group_of,
     ),
 ]
 Topic = Annotated[str | None, typer.Option("--topic", help="Only those that were sent to this topic first.")]

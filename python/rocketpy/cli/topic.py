@@ -156,7 +156,7 @@ def existing(hint: str = "`rocketpy topic list` shows the topics") -> Generator[
 def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
     """Delete a topic. Its messages stay in the log, but cannot be consumed."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing():
-        queues = [] if is_system(topic) else admin.describe_topic(topic).queues
+        queues = admin.describe_topic(topic).queues
         messages = output.counted(sum(one.max_offset - one.min_offset for one in queues), "message")
         confirm(f"delete topic {topic} with {messages}?", yes=yes)
         admin.delete_topic(topic)
