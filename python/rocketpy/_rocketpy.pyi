@@ -234,6 +234,7 @@ class Checks:
 class Check:
     @property
     def message(self) -> ReceivedMessage: ...
+    def done(self) -> None: ...
 
 @final
 class Consumer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,13 @@ from rocketpy.dead_letters import (
 from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list
+from rocketpy.names import check_type, name_server_list
 from rocketpy.producer import Producer
 from rocketpy.reader import RangeReader
 from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
     from typing import Literal, Unpack
 
@@ -214,6 +215,9 @@ class Admin(Closing):
                 name is one of the system's.
             RefusedError: A broker does not know an attribute, or not this value of it; the message names both.
         """
+        check_type("readable", readable, bool, "a bool")
+        check_type("writable", writable, bool, "a bool")
+        check_type("attributes", attributes, Mapping | None, "a dict by name")
         self._native.create_topic(
             topic,
             queues,
@@ -310,7 +314,7 @@ class Admin(Closing):
 
         Args:
             group: Name of the group.
-            topic: The topic.
+            topic: The topic. One that the group has not consumed yet is taken too: the group begins there.
             to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
             force: Also while members are there. They continue at the new offsets, each with its next pull: it may hand
                 out messages before that it has pulled ahead. A broker with `useServerSideResetOffset=false` stores
@@ -450,6 +454,8 @@ class Admin(Closing):
             TopicNotFoundError: The group has no dead letters.
             InvalidArgumentError: A time is none.
         """
+        check_type("group", group, str, "text")
+        check_type("which", which, DeadLetterFilter | None, "a DeadLetterFilter")
         is_meant = (which or DeadLetterFilter()).matcher()
         queues = self.describe_topic(topic_of(group)).queues
         return (
@@ -478,15 +484,19 @@ class Admin(Closing):
 
         Args:
             letters: What to resend, from `dead_letters`.
-            to: Another topic for all of them.
+            to: Another topic for all of them. It must exist.
             rate: Most messages a second. Those that were resent before do not count.
             again: Send also what was resent before.
 
         Raises:
+            TopicNotFoundError: There is no topic `to`. Nothing was sent; `create_topic` makes it.
             InvalidArgumentError: A dead letter names no topic, and `to` is not given; the rate is not above 0.
             RocketPyError: As for `Producer.send`. Those before it were resent.
         """
-        return self._resent(letters, to, Pace(rate), again)
+        pace = Pace(rate)
+        if to is not None:
+            self.describe_topic(to)
+        return self._resent(letters, to, pace, again)
 
     def _resent(self, letters: Iterable[DeadLetter], to: str | None, pace: Pace, again: bool) -> Iterator[Resent]:
         with Producer("rocketpy-dead-letters", name_servers=self._name_servers, **self._options) as producer:

@@ -11,6 +11,7 @@ from rocketpy import _rocketpy
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import instant_ms
 from rocketpy.message import Message
+from rocketpy.names import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,10 +164,12 @@ class Pace:
     """Lets pass at most `rate` a second.
 
     Raises:
+        TypeError: The rate is no number.
         InvalidArgumentError: The rate is not above 0.
     """
 
     def __init__(self, rate: float | None) -> None:
+        check_type("rate", rate, float | int | None, "a number of messages a second")
         if rate is not None and not rate > 0:
             raise InvalidArgumentError(f"rate must be more than 0 messages a second, not {rate}")
         self._pause = 0.0 if rate is None else 1 / rate

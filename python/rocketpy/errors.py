@@ -1,7 +1,7 @@
 """Everything that RocketPy raises, as one tree under `RocketPyError`.
 
-Every error answers three questions: may the same call succeed later (`retryable`), may the server have done what
-was asked although the error came back (`may_have_been_applied`), and what can the caller do (`hint`).
+Every error answers two questions: may the same call succeed later (`retryable`), and may the server have done what
+was asked although the error came back (`may_have_been_applied`). Many also say what the caller can do (`hint`).
 
 A wrong Python type stays a `TypeError`, as everywhere in Python.
 
@@ -92,7 +92,7 @@ class InvalidArgumentError(RocketPyError, ValueError):
 
 
 class MessageTooLargeError(InvalidArgumentError):
-    """A body, or the properties, are larger than a message may be: nothing was sent.
+    """A body, the properties, or the whole request are larger than they may be: nothing was sent.
 
     For readers: a body is larger than `max_body_bytes` when decompressed. It is not handed out; nothing is damaged.
     """
@@ -103,7 +103,10 @@ class NotSupportedError(RocketPyError):
 
 
 class ClosedError(RocketPyError):
-    """The object was closed, or its server was stopped."""
+    """The object was closed, or its server was stopped.
+
+    A request that waited for its reply then may have been received; see `may_have_been_applied`.
+    """
 
 
 class ForkedError(RocketPyError):

@@ -50,4 +50,7 @@ class Receipt:
     queue_offset: int
     """The message's entry in the queue, from 0."""
     recall_handle: str | None = None
-    """Of a message that waits for its time (`delay=` or `deliver_at=`): what `Producer.recall` takes it back by."""
+    """Of a message that waits for its time (`delay=` or `deliver_at=`): what `Producer.recall` takes it back by.
+
+    None for one with a `delay_level`, and for one whose time was over when it was stored.
+    """

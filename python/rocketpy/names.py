@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from types import UnionType
 
 ADDRESSES = 'text such as "127.0.0.1:9876", or a list of such'
 """What the argument `name_servers` takes."""
@@ -48,3 +51,25 @@ def text_list(name: str, given: object, wanted: str) -> list[str]:
     if listed is None or not all(isinstance(one, str) for one in listed):
         raise TypeError(f"{name} must be {wanted}, not: {given!r}")
     return listed
+
+
+def path_text(name: str, given: str | os.PathLike[str]) -> str:
+    """A path as text.
+
+    Raises:
+        TypeError: It is no path.
+    """
+    try:
+        return os.fspath(given)
+    except TypeError:
+        raise TypeError(f"{name} must be a path, not {type(given).__name__}") from None
+
+
+def check_type(name: str, given: object, kind: type | UnionType, wanted: str) -> None:
+    """Checks what callers without a type checker may give.
+
+    Raises:
+        TypeError: It is of another type.
+    """
+    if not isinstance(given, kind):
+        raise TypeError(f"{name} must be {wanted}, not {type(given).__name__}")

@@ -8,7 +8,8 @@ from rocketpy import _rocketpy
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
 from rocketpy.errors import InvalidArgumentError, PartlySentError
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list
+from rocketpy.message import Receipt
+from rocketpy.names import check_type, name_server_list
 from rocketpy.receipts import Receipts
 from rocketpy.signature import lists_options
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketpy.config import Duration
-    from rocketpy.message import Message, MessageQueue, Receipt, ReceivedMessage
+    from rocketpy.message import Message, MessageQueue, ReceivedMessage
 
 __all__ = ["Producer"]
 
@@ -119,15 +120,18 @@ class Producer(Closing):
     def recall(self, receipt: Receipt | str) -> None:
         """Takes back a message that waits for its time (`delay=` or `deliver_at=`).
 
-        On return it is recalled for good, unless its delivery was under way. A recall may be made again.
+        On return it is recalled for good, unless its delivery was under way. A recall may be made again. A message with
+        a `delay_level` cannot be recalled, nor one whose time was over when it was sent: it is delivered at once.
 
         Args:
             receipt: That of the message, or its `recall_handle`.
 
         Raises:
+            TypeError: It is neither.
             InvalidArgumentError: The message does not wait for a time, or this is no handle.
             RefusedError: Its time is over, or the broker recalls no messages (`recallMessageEnable`).
         """
+        check_type("receipt", receipt, Receipt | str, "a Receipt or its recall_handle")
         if isinstance(receipt, str):
             self._native.recall(receipt)
         elif receipt.recall_handle is not None:
@@ -135,7 +139,7 @@ class Producer(Closing):
         else:
             raise InvalidArgumentError(
                 f"message {receipt.msg_id} cannot be recalled",
-                hint="only messages that wait for a time can, sent with delay= or deliver_at=",
+                hint="only messages that wait for a time can, sent with delay= or deliver_at= and not due yet",
             )
 
     def request(
@@ -164,7 +168,8 @@ class Producer(Closing):
         Raises:
             RequestTimeoutError: No reply came in time; the error names topic and `msg_id`. A consumer may have received
                 the message, or will: a retry may make it work twice.
-            ClosedError: The producer was closed meanwhile.
+            ClosedError: The producer was closed meanwhile. With `may_have_been_applied` a consumer may have received
+                the message, or will.
             RocketPyError: The message was not sent, as for `send`.
 
         Examples:
@@ -195,11 +200,12 @@ class Producer(Closing):
             timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
 
         Returns:
-            The receipt: the requester has the reply. Its queue is one of the cluster's topic of replies.
+            The receipt: the requester has the reply. Its queue is one of the cluster's topic of replies; where the
+            broker keeps no replies (`storeReplyMessageEnable`), its `offset_msg_id` is "0" and its offset 0.
 
         Raises:
             InvalidArgumentError: The message asks for no reply.
-            RefusedError: The requester is gone, or did not take the reply.
+            RefusedError: The requester is gone, or did not take the reply. It is not tried again.
             RocketPyError: As for `send`.
         """
         return self._native.reply(request, body, timeout)
@@ -296,4 +302,4 @@ class Producer(Closing):
         self._native.close()
 
     def __repr__(self) -> str:
-        return f"<Producer{' (closed)' if self.closed else ''} of group {self._group!r}>"
+        return f"<{type(self).__name__}{' (closed)' if self.closed else ''} of group {self._group!r}>"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list
+from rocketpy.names import check_type, name_server_list, path_text
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
@@ -42,7 +42,7 @@ FREE_PORT = _Default(0)
 class _Process(Closing):
     """Base of the three kinds of server."""
 
-    __slots__ = ("_arguments", "_native")
+    __slots__ = ("_arguments", "_native", "_ports")
     _closed_last: ClassVar[bool] = True
     _kind: ClassVar[str]
 
@@ -56,32 +56,39 @@ class _Process(Closing):
         **keys: Setting | None,
     ) -> None:
         super().__init__()
-        keys |= {"bindAddress": host, "readyFile": None if ready_file is None else os.fspath(ready_file)}
+        keys |= {"bindAddress": host, "readyFile": None if ready_file is None else path_text("ready_file", ready_file)}
         given = [(name, value) for name, value in keys.items() if value is not None]
         # The last value of a key wins, however the key is spelt, so arguments come last.
         pairs = [pair for pair in given if isinstance(pair[1], _Default)]
-        # Not every caller has a type checker.
-        if not isinstance(settings, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"settings must be a dict by key, not {type(settings).__name__}")
+        check_type("settings", settings, Mapping | None, "a dict by key")
         pairs += (settings or {}).items()
         pairs += [pair for pair in given if not isinstance(pair[1], _Default)]
-        self._arguments = (None if config is None else os.fspath(config), [(name, _text(to)) for name, to in pairs])
+        self._arguments = (
+            None if config is None else path_text("config", config),
+            [(name, _text(to)) for name, to in pairs],
+        )
         self._native: _rocketpy.Server | None = None
+        self._ports: list[tuple[str, str]] = []  # those of the first start, by key
 
     def start(self) -> Self:
         """Starts the server and returns once it accepts connections; does nothing when it runs.
 
-        A stopped server starts again on its folder. A free port that it chose may differ then.
+        A stopped server starts again on its folder and its ports, also on the free ones that it chose: its clients find
+        it again.
 
         Raises:
-            PortInUseError: An address is taken.
+            PortInUseError: An address is taken. After a stop another process may have got a port that was free before.
             StoreLockedError: Another process uses the store.
             StoreError: The folder is not a store, or cannot be written.
             ConfigError: A key is unknown, or its value is out of range.
         """
         if self._closed:
-            self._native = _rocketpy.Server(self._kind, *self._arguments)
+            config, settings = self._arguments
+            native = _rocketpy.Server(self._kind, config, settings + self._ports)
+            self._native = native
             self._opened()
+            addresses = {"listenPort": native.broker, "nameServerPort": native.name_server}
+            self._ports = [(key, address.rpartition(":")[2]) for key, address in addresses.items() if address]
         return self
 
     def stop(self, timeout: Duration = STOP_SECONDS) -> None:
@@ -147,12 +154,18 @@ class _Named(_Process):
         return Producer(group, name_servers=self.name_servers, **options)
 
     def transaction_producer(
-        self, group: str, check: Callable[[ReceivedMessage], Decision], **options: Unpack[ProducerOptions]
+        self,
+        group: str,
+        check: Callable[[ReceivedMessage], Decision],
+        *,
+        check_threads: int | None = None,
+        **options: Unpack[ProducerOptions],
     ) -> TransactionProducer:
         """Makes a producer of transactions for this server: see `rocketpy.TransactionProducer`."""
-        from rocketpy.transaction import TransactionProducer
+        from rocketpy.transaction import CHECK_THREADS, TransactionProducer
 
-        return TransactionProducer(group, check, name_servers=self.name_servers, **options)
+        threads = CHECK_THREADS if check_threads is None else check_threads
+        return TransactionProducer(group, check, name_servers=self.name_servers, check_threads=threads, **options)
 
     def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
         """Makes a consumer for this server: see `rocketpy.Consumer`."""
@@ -202,7 +215,7 @@ class Server(_Named):
         settings: Mapping[str, Setting] | None = None,
         ready_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._path = os.fspath(path)
+        self._path = path_text("path", path)
         super().__init__(
             host=host,
             config=config,
@@ -268,7 +281,7 @@ class Broker(_Named):
         settings: Mapping[str, Setting] | None = None,
         ready_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._path = os.fspath(path)
+        self._path = path_text("path", path)
         super().__init__(
             host=host,
             config=config,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.instant import instant_ms
+from rocketpy.names import path_text
 from rocketpy.store_reports import (
     LogFacts,
     Mark,
@@ -35,6 +35,7 @@ from rocketpy.store_tools import (
 )
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Literal
 
@@ -155,8 +156,10 @@ class StoreReader:
     __slots__ = ("_native", "_path")
 
     def __init__(self, path: str | os.PathLike[str], *, commit_log: str | os.PathLike[str] | None = None) -> None:
-        self._path = os.fspath(path)
-        self._native = _rocketpy.StoreReader(self._path, None if commit_log is None else os.fspath(commit_log))
+        self._path = path_text("path", path)
+        self._native = _rocketpy.StoreReader(
+            self._path, None if commit_log is None else path_text("commit_log", commit_log)
+        )
 
     @property
     def path(self) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rocketpy import _rocketpy
+from rocketpy.names import path_text
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
 __all__ = ["AgedQueue", "FolderUsage", "KeptFile", "Removal", "RetentionPlan", "retention"]
@@ -121,8 +122,10 @@ def retention(
     """
     given = [(key, str(value)) for key, value in (settings or {}).items()]
     if commit_log is not None:
-        given.append(("storePathCommitLog", os.fspath(commit_log)))
-    plan, aged = _rocketpy.store_retention(os.fspath(path), None if config is None else os.fspath(config), given, ask)
+        given.append(("storePathCommitLog", path_text("commit_log", commit_log)))
+    plan, aged = _rocketpy.store_retention(
+        path_text("path", path), None if config is None else path_text("config", config), given, ask
+    )
     removals, kept, folders, refusal, log_files, log_bytes = plan
     return RetentionPlan(
         removals=tuple(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocketpy import _rocketpy
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError
 from rocketpy.instant import instant_ms
+from rocketpy.names import path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -61,7 +62,7 @@ def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
         >>> rocketpy.store.verify(store).is_sound
         True
     """
-    return _rocketpy.store_facts(os.fspath(path), _optional(commit_log))
+    return _rocketpy.store_facts(path_text("path", path), _optional(commit_log))
 
 
 def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None) -> VerifyReport:
@@ -81,7 +82,7 @@ def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnPro
     Raises:
         NotAStoreError: The folder is not a store. Problems of a store are in the report, not raised.
     """
-    return _rocketpy.store_verify(os.fspath(path), _optional(commit_log), on_progress)
+    return _rocketpy.store_verify(path_text("path", path), _optional(commit_log), on_progress)
 
 
 def repair(
@@ -105,7 +106,7 @@ def repair(
     Raises:
         StoreLockedError: A server has the store open (with `apply`). A retry is safe once it is stopped.
     """
-    return _rocketpy.store_repair(os.fspath(path), _optional(commit_log), apply, on_progress)
+    return _rocketpy.store_repair(path_text("path", path), _optional(commit_log), apply, on_progress)
 
 
 def snapshot(
@@ -130,7 +131,9 @@ def snapshot(
         StoreError: The server's checkpoint does not advance, or the disk is full. The target is removed then; a retry
             is safe.
     """
-    return _rocketpy.store_snapshot(os.fspath(path), os.fspath(target), _optional(commit_log), on_progress)
+    return _rocketpy.store_snapshot(
+        path_text("path", path), path_text("target", target), _optional(commit_log), on_progress
+    )
 
 
 class StoreRecords:
@@ -251,7 +254,7 @@ def _records(
     numbers = _queue_numbers(queues)
     chosen = StoreRecords(
         _rocketpy.StoreRecords(
-            os.fspath(path),
+            path_text("path", path),
             _optional(commit_log),
             topics,
             numbers,
@@ -340,7 +343,11 @@ def export_messages(
         takes_waiting=True,
     )
     transfer = _rocketpy.StoreTransfer(
-        os.fspath(target), _optional(target_commit_log), os.fspath(source), _optional(commit_log), True
+        path_text("target", target),
+        _optional(target_commit_log),
+        path_text("source", source),
+        _optional(commit_log),
+        True,
     )
     return _transfer(chosen, transfer, on_progress)
 
@@ -382,10 +389,14 @@ def import_messages(
         _check_apart(source, target)
         chosen = _records(source, topics, fail_on_damage=fail_on_damage, commit_log=commit_log, takes_waiting=True)
         transfer = _rocketpy.StoreTransfer(
-            os.fspath(target), _optional(target_commit_log), os.fspath(source), _optional(commit_log), False
+            path_text("target", target),
+            _optional(target_commit_log),
+            path_text("source", source),
+            _optional(commit_log),
+            False,
         )
         return _transfer(chosen, transfer, on_progress)
-    transfer = _rocketpy.StoreTransfer(os.fspath(target), _optional(target_commit_log), None, None, False)
+    transfer = _rocketpy.StoreTransfer(path_text("target", target), _optional(target_commit_log), None, None, False)
     gathered: list[ImportedMessage] = []
     try:
         for number, row in enumerate(source, 1):
@@ -465,7 +476,7 @@ def _bad_row(number: int, what: str) -> InvalidArgumentError:
 
 
 def _optional(path: Folder | None) -> str | None:
-    return None if path is None else os.fspath(path)
+    return None if path is None else path_text("commit_log", path)
 
 
 def _ms(instant: Instant | None) -> int | None:

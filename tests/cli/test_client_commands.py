@@ -216,7 +216,7 @@ def test_follow_goes_on_when_the_server_comes_back_and_says_that_the_topic_is_go
         start(*arguments)
         command("produce", "orders", "--tag", "A", "--order-key", "k", stdin="2\n3\n4", name_server=address)
         assert [process.stdout.readline() for _ in range(3)] == ["2\n", "3\n", "4\n"]
-        command("topic", "delete", "orders", name_server=address)
+        command("topic", "delete", "orders", "--yes", name_server=address)
         assert process.stderr.readline() == "it is back\n"
         assert process.stderr.readline() == "no route for topic: orders; continuing when it is back\n"
         assert process.poll() is None
@@ -352,7 +352,12 @@ def test_a_topic_lives_from_create_to_delete(rocketpy):
     assert [row["queue_id"] for row in rows] == [0, 1, 2]
     assert {row["messages"] for row in rows} == {0}
     assert name in rocketpy("topic", "describe", name).stdout
-    rocketpy("topic", "delete", name)
+    rocketpy("produce", name, stdin="1\n2\n")
+    refused = rocketpy("topic", "delete", name, code=2).stderr
+    assert f"delete topic {name} with 2 messages?" in refused
+    assert "--yes" in refused
+    assert name in rocketpy("topic", "list").stdout.split()
+    assert rocketpy("topic", "delete", name, "--yes").stdout == f"deleted topic {name} with 2 messages\n"
     assert name not in rocketpy("topic", "list").stdout.split()
     assert name in rocketpy("topic", "describe", name, code=3).stderr
 
@@ -361,7 +366,8 @@ def test_a_topic_that_does_not_exist_is_named_with_the_way_out(rocketpy):
     result = rocketpy("consume", "no-such-topic", code=3)
     error, hint = result.stderr.splitlines()[-2:]
     assert "no-such-topic" in error
-    assert hint == "hint: create it with `rocketpy topic create no-such-topic`"
+    assert hint == "hint: `rocketpy topic list` shows the topics, `rocketpy topic create no-such-topic` makes one"
+    assert rocketpy("consume", "no-such-topic", "--group", "g", code=3).stderr.splitlines()[-2:] == [error, hint]
 
 
 def test_creating_a_topic_again_changes_only_what_is_said_and_takes_no_messages_away_unasked(rocketpy):

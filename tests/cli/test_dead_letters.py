@@ -61,10 +61,30 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert len(rocketpy("consume", topic, "--format", "json", "--follow", "--count", "4").stdout.splitlines()) == 4
     summary = rocketpy("dlq", "resend", group, "--yes", "--rate", "1000", "--json").stdout
     assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1}
-    assert "3 dead letters sent" in rocketpy("dlq", "resend", group, "--yes", "--to", f"{topic}-other").stdout
+    other = f"{topic}-other"
+    for yes in ([], ["--yes"]):
+        refused = rocketpy("dlq", "resend", group, "--to", other, *yes, code=3).stderr
+        assert other in refused.splitlines()[0]
+        assert f"rocketpy topic create {other}" in refused
+    assert other not in rocketpy("topic", "list").stdout.split()
+    rocketpy("topic", "create", other)
+    assert "3 dead letters sent" in rocketpy("dlq", "resend", group, "--yes", "--to", other).stdout
 
 
 def test_what_makes_no_sense_is_named(rocketpy, group: str):
     assert "not NAME=VALUE: n" in rocketpy("dlq", "show", group, "--property", "n", code=2).stderr
     assert "rocketpy dlq list" in rocketpy("dlq", "show", "nobody-at-all", code=3).stderr
-    assert "has no such dead letters" in rocketpy("dlq", "show", group, "--id", "other").stdout
+    assert "has no such dead letters" in rocketpy("dlq", "show", group, "--key", "other").stdout
+    for command in (["show"], ["export"], ["resend"], ["resend", "--yes"]):
+        refused = rocketpy("dlq", *command, group, "--id", "other", code=3).stderr
+        assert f"{group} has no such dead letter with --id other" in refused
+
+
+def test_the_topic_of_dead_letters_names_its_group(rocketpy, group: str):
+    assert "three" in rocketpy("dlq", "show", f"%DLQ%{group}").stdout
+
+
+def test_a_dash_is_standard_output(rocketpy, group: str, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert bodies(rocketpy("dlq", "export", group, "-").stdout) == ["one", "two", "three"]
+    assert not list(tmp_path.iterdir())

@@ -48,7 +48,7 @@ def test_every_flag_is_parsed():
     ("line", "says"),
     [
         ("server", "DIR"),
-        ("server data --prot 1", "--prot"),
+        ("server data --prot 1", "did you mean --port?"),
         ("server data --port x", "port"),
         ("broker data --name-server", "--name-server"),
         ("server data --set flushDiskType", "KEY=VALUE"),

@@ -58,10 +58,13 @@ def test_a_group_is_deleted_with_its_offsets_once_its_members_have_stopped(rocke
     group = f"group-{uuid.uuid4().hex[:8]}"
     rocketpy("produce", topic, stdin="1\n")
     with Consumer(group, topic, name_servers=server.name_server):
-        assert group in rocketpy("group", "delete", group, code=7).stderr
-    rocketpy("group", "delete", group)
+        assert group in rocketpy("group", "delete", group, "--yes", code=7).stderr
+    assert "--yes" in rocketpy("group", "delete", group, code=2).stderr
+    assert f"deleted group {group} with its offsets in " in rocketpy("group", "delete", group, "--yes").stdout
     assert group not in [row["group"] for row in json.loads(rocketpy("group", "list", "--json").stdout)]
-    assert rocketpy("group", "delete", group, code=3).stderr.startswith(f"error: no such group: {group}")
+    refused = rocketpy("group", "delete", group, code=3).stderr
+    assert refused.startswith(f"error: no such group: {group}")
+    assert "create" not in refused
     assert rocketpy("consume", topic, "--group", group).stdout == "1\n", "a group of the same name begins anew"
 
 
@@ -89,3 +92,18 @@ def test_a_broker_that_is_gone_is_listed_as_one_that_does_not_answer(start, comm
         broker.process.send_signal(signal.SIGCONT)
     assert row["address"] == broker.ready["broker"]
     assert "timed out" in row["state"]
+
+
+def test_a_reset_for_a_topic_that_the_group_does_not_consume_names_those_that_it_does(rocketpy, topic: str):
+    group, other = f"group-{uuid.uuid4().hex[:8]}", f"{topic}-other"
+    for one in (topic, other):
+        rocketpy("produce", one, stdin="1\n")
+    rocketpy("consume", topic, "--group", group)
+    reset = ("group", "reset", group, "--to", "latest", "--topic", other)
+    refused = rocketpy(*reset, code=3).stderr
+    assert f"{group} does not consume {other}; it consumes: {topic}" in refused
+    assert "--new-topic" in refused
+    rocketpy(*reset, "--new-topic")
+    rocketpy(*reset)
+    rocketpy("group", "create", f"{group}-new")
+    rocketpy("group", "reset", f"{group}-new", "--to", "latest", "--topic", other)

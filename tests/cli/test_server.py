@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,9 @@ def test_a_port_in_use_is_named(command, tmp_path: Path):
         port = str(taken.getsockname()[1])
         arguments = ["server", str(tmp_path / "store"), "--port", port, "--name-server-port", "0"]
         assert port in failed(command, *arguments, code=7)
+        hint = command(*arguments, code=7).stderr.splitlines()[-1]
+        assert "--port" in hint
+        assert "--name-server-port" not in hint
 
 
 def test_a_store_that_another_process_holds_is_named(start, command, tmp_path: Path):
@@ -156,9 +160,9 @@ def test_a_file_in_place_of_the_store_folder_is_named(command, tmp_path: Path):
 
 def test_an_unknown_key_names_the_nearest(command, tmp_path: Path):
     error = command("server", str(tmp_path / "store"), "--set", "flushDiskTyp=SYNC_FLUSH", code=2).stderr
-    assert error.endswith("hint: write flushDiskType, or leave the key out\n")
+    assert "hint: write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType`" in error
     error = command("server", str(tmp_path / "store"), "--set", "foo=1", code=2).stderr
-    assert "docs/configuration.md lists the keys" in error, "nothing looks like it"
+    assert "`rocketpy config show` lists the keys" in error, "nothing looks like it"
 
 
 def test_a_damaged_checkpoint_and_a_log_file_that_was_cut_off_are_named_as_damage(start, command, tmp_path: Path):
@@ -241,3 +245,24 @@ def test_server_commands_start_without_typer_and_rich(tmp_path: Path):
 def test_a_client_without_a_server_says_which_address_it_tried(command):
     address = f"127.0.0.1:{free_port()}"
     assert address in failed(command, "topic", "list", name_server=address, code=4)
+
+
+def test_a_second_broker_of_one_name_is_warned_of_once(start, tmp_path: Path):
+    first = start("server", str(tmp_path / "a"), "--port", "0", "--name-server-port", "0")
+    second = start("broker", str(tmp_path / "b"), "--port", "0", "--name-server", first.name_server)
+
+    def said(server, text: str) -> int:
+        return server.log.read_text().count(text)
+
+    wait_until(lambda: said(second, "did not take the registration"))
+    time.sleep(2.5)  # it tries again after 0.5 and 1 s more
+    assert said(second, "did not take the registration") == 1
+    assert said(first, "registration refused") == 1
+
+
+def test_a_variable_for_clients_is_no_warning_of_a_server(start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:9")
+    ports = ("--port", "0", "--name-server-port", "0")
+    assert "is not used" not in start("server", str(tmp_path / "a"), *ports).log.read_text()
+    meant = start("server", str(tmp_path / "b"), *ports, "--set", "namesrvAddr=127.0.0.1:9")
+    assert "namesrvAddr is not used" in meant.log.read_text()

@@ -129,7 +129,7 @@ def test_a_key_is_found_by_the_index_beside_a_server_and_in_deleted_topics_by_na
     root, address = str(tmp_path / "store"), live.name_server
     dump = ("store", "dump", root, "--key", "k")
     assert len(command(*dump).stdout.splitlines()) == 3, "what the index does not cover yet is read"
-    command("topic", "delete", "orders", name_server=address)
+    command("topic", "delete", "orders", "--yes", name_server=address)
     by_index = command(*dump)
     assert by_index.stdout == ""
     assert "--topic NAME, or with --no-index" in by_index.stderr

@@ -10,7 +10,7 @@ BODY = b"red \x1b[31m, bell \x07, \xff, tab \t, end"
 RUN_SECONDS = 240
 
 
-def on_a_terminal(*command: str, typed: bytes | None = None) -> bytes:
+def on_a_terminal(*command: str, typed: bytes | None = None, code: int = 0) -> bytes:
     """Runs a command whose standard output is a terminal; returns what came there.
 
     With `typed`, standard input and error are the terminal too, and this is typed there.
@@ -25,7 +25,7 @@ def on_a_terminal(*command: str, typed: bytes | None = None) -> bytes:
         came = bytearray()
         while piece := read(ours):
             came += piece
-        assert process.wait(RUN_SECONDS) == 0
+        assert process.wait(RUN_SECONDS) == code
         return bytes(came)
     finally:
         os.close(ours)
@@ -71,3 +71,16 @@ def test_a_server_that_others_can_reach_says_so(start: Callable, tmp_path: Path)
     closed = start("server", str(tmp_path / "closed"), *ports)
     assert closed.stop() == 0
     assert "access control" not in closed.log.read_text()
+
+
+def test_a_topic_is_deleted_on_a_terminal_once_the_question_is_answered(
+    rocketpy, server, executable: list[str], topic: str
+):
+    command = [*executable, "topic", "delete", topic, "--name-server", server.name_server]
+    rocketpy("topic", "create", topic)
+    shown = on_a_terminal(*command, typed=b"n\n", code=5)
+    assert f"delete topic {topic} with 0 messages? [y/N]".encode() in shown
+    assert b"nothing was changed" in shown
+    assert topic in rocketpy("topic", "list").stdout.split()
+    assert f"deleted topic {topic}".encode() in on_a_terminal(*command, typed=b"y\n")
+    assert topic not in rocketpy("topic", "list").stdout.split()

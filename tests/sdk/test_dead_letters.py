@@ -90,6 +90,7 @@ def test_what_is_resent_keeps_its_origin_and_is_not_resent_twice(rocketpy_server
     (again,) = resend(found[1:2], again=True)
     assert again.msg_id == first.msg_id
     other = fresh_name("elsewhere")
+    admin.create_topic(other)
     assert [receipt.queue.topic for receipt in resend(found, to=other)] == [other] * 3
     with pytest.raises(rocketpy.InvalidArgumentError, match="rate"):
         resend(found, rate=0)
@@ -106,3 +107,11 @@ def test_a_pace_spaces_what_is_sent(monkeypatch):
     assert slept == pytest.approx([0, 0.08, 0, 0.1]), "a stall is not made up for"
     with pytest.raises(rocketpy.InvalidArgumentError, match="rate"):
         Pace(0)
+
+
+def test_a_mistyped_target_of_a_resend_is_refused_and_not_made(admin, dead, group):
+    found, target = letters(admin, group, 3), fresh_name("mistyped")
+    with pytest.raises(rocketpy.TopicNotFoundError, match=target) as refused:
+        admin.resend_dead_letters(found, to=target)
+    assert f"rocketpy topic create {target}" in refused.value.hint
+    assert target not in admin.topics()

@@ -64,4 +64,23 @@ def test_a_folder_that_is_no_store_and_a_port_that_is_taken_have_a_way_out(rocke
     port = int(rocketpy_server.broker.rpartition(":")[2])
     with pytest.raises(rocketpy.PortInUseError) as taken:
         rocketpy.Server(tmp_path / "store", port=port).start()
-    assert "0 take a free one" in taken.value.hint
+    assert "0 for a free one" in taken.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("path", lambda admin: rocketpy.Server(None)),
+        ("config", lambda admin: rocketpy.NameServer(config=5)),
+        ("path", lambda admin: rocketpy.StoreReader(5)),
+        ("target", lambda admin: rocketpy.store.snapshot("data", 5)),
+        ("readable", lambda admin: admin.create_topic("t", readable="no")),
+        ("attributes", lambda admin: admin.create_topic("t", attributes="x")),
+        ("group", lambda admin: admin.dead_letters(5)),
+        ("which", lambda admin: admin.dead_letters("g", "since")),
+        ("rate", lambda admin: admin.resend_dead_letters([], rate="5")),
+    ],
+)
+def test_an_argument_of_another_type_is_named(rocketpy_server, name, use):
+    with rocketpy_server.admin() as admin, pytest.raises(TypeError, match=f"^{name} must be "):
+        use(admin)

@@ -108,7 +108,7 @@ def test_an_empty_body_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"tag": ""}, "TAGS"),
+        ({"tag": ""}, "it is empty"),
         ({"tag": "a\x01b"}, "separators"),
         ({"keys": ["two words"]}, "two words"),
         ({"keys": [""]}, "a key must not be empty"),
@@ -123,6 +123,14 @@ def test_what_a_stored_message_cannot_hold_is_refused(arguments, says):
     with pytest.raises(InvalidArgumentError, match=says) as refused:
         Message("flights", b"body", **arguments)
     assert not refused.value.retryable
+
+
+@pytest.mark.parametrize("tag", ["UA||AA", "*", " UA", "UA "])
+def test_a_tag_that_no_subscription_can_name_is_refused_with_the_way_out(tag):
+    with pytest.raises(InvalidArgumentError, match="no subscription can name the tag") as refused:
+        Message("flights", b"body", tag=tag)
+    assert "||" in refused.value.hint
+    assert Message("flights", b"body", tag="UA AA").tag == "UA AA", "an expression may name it"
 
 
 @pytest.mark.parametrize(

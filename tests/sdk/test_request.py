@@ -89,8 +89,16 @@ def test_a_reply_to_a_requester_that_is_gone_is_refused(rocketpy_server, produce
         gone.request(Message(rocketpy_topic, b"wait"), timeout=0.1)
     with rocketpy_server.consumer(fresh_name(), rocketpy_topic) as consumer:
         request = next(consumer)
-    with pytest.raises(rocketpy.RefusedError, match="no live producer"):
-        producer.reply(request, b"late")
+    with rocketpy_server.admin() as admin:
+        before = stored_replies(admin, request)
+        with pytest.raises(rocketpy.RefusedError, match="no live producer"):
+            producer.reply(request, b"late")
+        assert stored_replies(admin, request) - before == 1, "it was tried once"
+
+
+def stored_replies(admin, request):
+    """How many replies the cluster of a request keeps."""
+    return sum(info.max_offset for info in admin.describe_topic(f"{request.properties['CLUSTER']}_REPLY_TOPIC").queues)
 
 
 def test_a_close_ends_requests_that_wait(rocketpy_server, rocketpy_topic):
@@ -108,7 +116,14 @@ def test_a_close_ends_requests_that_wait(rocketpy_server, rocketpy_topic):
         next(consumer)
     producer.close()
     thread.join()
-    assert failures
+    (error,) = failures
+    assert error.may_have_been_applied, "a consumer has it"
+    assert error.msg_id
+    assert rocketpy_topic in str(error)
+    assert error.hint
+    with pytest.raises(rocketpy.ClosedError) as raised:
+        producer.request(Message(rocketpy_topic, b"too late"), timeout=LONG)
+    assert not raised.value.may_have_been_applied
 
 
 def test_ctrl_c_ends_a_wait_for_a_reply(producer, rocketpy_topic):

@@ -90,6 +90,24 @@ def test_a_stopped_server_starts_again_on_its_folder(tmp_path):
     server.start().stop()
 
 
+def test_a_server_that_starts_again_is_found_where_it_was(tmp_path):
+    server = PatientServer(tmp_path / "store", settings=SMALL_FILES)
+    with server:
+        before = server.broker, server.name_server
+        producer = server.producer("ingest", send_timeout=60)
+        producer.send(Message("orders", b"one"))
+    with server, producer:
+        assert (server.broker, server.name_server) == before
+        producer.send(Message("orders", b"two"))
+        broker = rocketpy.Broker(
+            tmp_path / "other", name_servers=server.name_server, settings=SMALL_FILES | {"brokerName": "b"}
+        )
+        with broker:
+            first = broker.broker
+        with broker:
+            assert broker.broker == first
+
+
 def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path):
     server = PatientServer(tmp_path / "store", settings=SMALL_FILES).start()
     with server.producer("ingest") as producer:

@@ -54,7 +54,7 @@ def test_each_topic_may_have_tags_of_its_own(rocketpy_server, producer):
             rocketpy_server.consumer(fresh_name(), [orders, audit], tags=wrong)
 
 
-@pytest.mark.parametrize("tags", ["a|b", "a,b", "a OR b", "tag = 'a'", "|| ||", [], ["a||b"], ["*"]])
+@pytest.mark.parametrize("tags", ["a|b", "a,b", "a OR b", "tag = 'a'", "|| ||", "a || *", [], ["a||b"], ["*"]])
 def test_tags_that_would_match_nothing_are_refused_with_the_right_form(rocketpy_server, filled, tags):
     with pytest.raises(rocketpy.InvalidArgumentError, match="tag") as refused:
         rocketpy_server.consumer(fresh_name(), filled, tags=tags)

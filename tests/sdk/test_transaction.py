@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 
 import pytest
 from reading import read_all
@@ -184,3 +185,59 @@ def test_what_no_transaction_can_be_is_refused(rocketpy_server, rocketpy_topic, 
         open_one.commit()
     with pytest.raises(rocketpy.ClosedError):
         producer.begin(Message(rocketpy_topic, b"x"))
+
+
+def test_a_slow_check_delays_no_other_and_its_message_is_asked_for_once(asking_server, group):
+    topic, asked, go_on = fresh_name("side-by-side"), [], threading.Event()
+
+    def check(message):
+        asked.append(message.body)
+        if message.body == b"slow":
+            assert go_on.wait(60)
+        return Decision.COMMIT
+
+    with producer_of(asking_server, group, check) as producer:
+        producer.begin(Message(topic, b"slow"))
+        wait_until(lambda: asked == [b"slow"])
+        quick = [b"%d" % number for number in range(8)]
+        for body in quick:
+            producer.begin(Message(topic, body))
+        assert sorted(message.body for message in read_all(asking_server, topic, len(quick))) == quick
+        time.sleep(1)  # the broker asks for the slow one three times more
+        assert asked.count(b"slow") == 1, "its check still runs"
+        go_on.set()
+        read_all(asking_server, topic, len(quick) + 1)
+        time.sleep(1)
+    assert sorted(asked) == sorted([*quick, b"slow"]), "nothing is asked for after its commit"
+
+
+def test_a_check_may_ask_not_to_run_beside_itself(asking_server, group):
+    topic, running, most = fresh_name("alone"), [], []
+
+    def check(message):
+        running.append(message)
+        most.append(len(running))
+        time.sleep(0.1)
+        running.pop()
+        return Decision.COMMIT
+
+    with asking_server.transaction_producer(group, check, check_threads=1, send_timeout=60) as producer:
+        for number in range(4):
+            producer.begin(Message(topic, b"%d" % number))
+        read_all(asking_server, topic, 4)
+    assert set(most) == {1}
+    for number in (0, 65):
+        with pytest.raises(rocketpy.InvalidArgumentError, match="check_threads"):
+            asking_server.transaction_producer(group, check, check_threads=number)
+
+
+def test_reprs_tell_what_became_of_a_transaction(rocketpy_server, rocketpy_topic, group):
+    with producer_of(rocketpy_server, group, never) as producer:
+        assert repr(producer) == f"<TransactionProducer of group {group!r}>"
+        one, other = (producer.begin(Message(rocketpy_topic, b"x")) for _ in range(2))
+        assert repr(one) == f"<Transaction of message {one.receipt.msg_id} to {rocketpy_topic!r}: open>"
+        one.commit()
+        other.rollback()
+        assert repr(one).endswith(": committed>")
+        assert repr(other).endswith(": rolled back>")
+    assert "(closed)" in repr(producer)

@@ -18,6 +18,7 @@ from rocketpy import Admin, Consumer, ConsumerState, MessageQueue, RangeReader, 
 from rocketpy.cli import output
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
 from rocketpy.cli.terminal import printable, shown
+from rocketpy.cli.topic import existing
 
 FOLLOW_SECONDS = 0.2
 """Interval at which --follow without a group asks for newer messages."""
@@ -51,7 +52,7 @@ def consume(
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what arrives, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Stop after this many.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "--max", "-c", min=1, help="Stop after this many.")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -68,23 +69,27 @@ def consume(
     With --group each queue is in its order, but queues are not merged.
     """
     begin = start_of(start or "earliest")
+    hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {topic}` makes one"
     if group is not None:
-        if start is not None:
-            tell_of_a_place(topic, group, start, name_server)
-        consumer = Consumer(
-            group,
-            topic,
-            tags=tags,
-            start=begin,
-            max_body_bytes=max_body_bytes,
-            unreachable_timeout=None if follow else SILENCE_SECONDS,
-            name_servers=name_server,
-            **WAITING,
-        )
+        with existing(hint):
+            if start is not None:
+                tell_of_a_place(topic, group, start, name_server)
+            consumer = Consumer(
+                group,
+                topic,
+                tags=tags,
+                start=begin,
+                max_body_bytes=max_body_bytes,
+                unreachable_timeout=None if follow else SILENCE_SECONDS,
+                name_servers=name_server,
+                **WAITING,
+            )
         consume_as_member(consumer, follow, count, form)
         return
     with Admin(name_servers=name_server, **WAITING) as admin:
-        positions = {queue: offset_at(admin, queue, begin) for queue in admin.queues(topic)}
+        with existing(hint):
+            queues = admin.queues(topic)
+        positions = {queue: offset_at(admin, queue, begin) for queue in queues}
         read = functools.partial(
             RangeReader, tags=tags, max_body_bytes=max_body_bytes, name_servers=name_server, **WAITING
         )

@@ -2,9 +2,9 @@
 
 import json
 import sys
-from collections.abc import Generator, Iterable
-from contextlib import ExitStack, contextmanager
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +16,22 @@ from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.message import BODY_SHOWN
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
-from rocketpy.dead_letters import DeadLetter, DeadLetterFilter
+from rocketpy.dead_letters import PREFIX, DeadLetter, DeadLetterFilter
 
-Group = Annotated[str, typer.Argument(metavar="GROUP")]
+
+def group_of(given: str) -> str:
+    """The group that is meant: its name may be given as that of its topic of dead letters."""
+    return given.removeprefix(PREFIX)
+
+
+Group = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP",
+        help="The consumer group, or the topic of its dead letters.",
+        callback=group_of,
+    ),
+]
 Topic = Annotated[str | None, typer.Option("--topic", help="Only those that were sent to this topic first.")]
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Died at or after this time, or -10m.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Died before this time.")]
@@ -29,6 +42,7 @@ Property = Annotated[
 ]
 Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages, the oldest of them.")]
 
+STDOUT = Path("-")
 LIST = "`rocketpy dlq list` shows the groups that have some"
 
 
@@ -53,19 +67,19 @@ def show(
 ) -> None:
     """Show dead letters of a group: where they came from, and how they begin."""
     which = filter_of(topic, since, until, key, msg_id, properties)
-    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
-        letters = list(islice(admin.dead_letters(group, which), most + 1))
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        letters = list(islice(dead_letters(admin, group, which), most + 1))
     rows = [exported(letter) if as_json else row(letter) for letter in letters[:most]]
     output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
-        print(f"there are more: --max shows them, {most} are shown", file=stream)
+        print(f"there are more than these {most}: --max N shows N of them", file=stream)
 
 
 def export(
     group: Group,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to write; default: standard output.")
+        Path | None, typer.Argument(metavar="FILE", help="Where to write; - or nothing: standard output.")
     ] = None,
     topic: Topic = None,
     since: Since = None,
@@ -79,10 +93,12 @@ def export(
 ) -> None:
     """Write dead letters of a group as JSON lines, as `rocketpy produce --format json` takes them."""
     which = filter_of(topic, since, until, key, msg_id, properties)
+    if file == STDOUT:
+        file = None
     if file is not None and file.exists() and not force:
         raise CommandError(f"{file} exists", ExitCode.USAGE, "choose another name, or add --force to replace it")
-    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
-        letters = islice(admin.dead_letters(group, which), most)
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        letters = islice(dead_letters(admin, group, which), most)
         if file is None:
             write(letters, sys.stdout)
             return
@@ -127,8 +143,9 @@ def resend(
     which = filter_of(topic, since, until, key, msg_id, properties)
     with ExitStack() as stack:
         admin = stack.enter_context(Admin(name_servers=name_server, **WAITING))
-        stack.enter_context(existing(group))
-        letters = islice(admin.dead_letters(group, which), most)
+        if to is not None:
+            admin.describe_topic(to)  # the preview refuses a topic that is not there, as the resend does
+        letters = islice(dead_letters(admin, group, which), most)
         if not yes:
             rows = [{**row(letter), "to": to or letter.topic} for letter in letters]
             output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
@@ -181,13 +198,23 @@ def filter_of(
     return DeadLetterFilter(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
 
 
-@contextmanager
-def existing(group: str) -> Generator[None, None, None]:
-    """Says where the group has no dead letters at all."""
+def dead_letters(admin: Admin, group: str, which: DeadLetterFilter) -> Iterator[DeadLetter]:
+    """The dead letters of a group.
+
+    Raises:
+        CommandError: The group has none at all, or none has the `msg_id` that is asked for.
+    """
     try:
-        yield
+        letters = admin.dead_letters(group, which)
     except TopicNotFoundError as error:
         raise CommandError(f"{group} has no dead letters", ExitCode.NOT_FOUND, LIST) from error
+    first = next(letters, None)
+    if first is not None:
+        return chain([first], letters)
+    if which.msg_id is not None:
+        text = f"{group} has no such dead letter with --id {which.msg_id}"
+        raise CommandError(text, ExitCode.NOT_FOUND, f"`rocketpy dlq show {group}` shows what it has")
+    return iter(())
 
 
 def row(letter: DeadLetter) -> dict[str, object]:

@@ -9,9 +9,11 @@ import typer
 from rocketpy import Admin, GroupNotFoundError, QueueLag
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, start_of
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
+from rocketpy.cli.topic import is_system
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
+LIST = "`rocketpy group list` shows the groups"
 HINT = "its first consumer creates it, or `rocketpy group create {}`; `rocketpy group list` shows what is there"
 
 
@@ -30,10 +32,14 @@ def create(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) 
     output.show_one({"group": group}, as_json=as_json)
 
 
-def delete(group: Name, name_server: NameServer = LOCAL) -> None:
+def delete(group: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
     """Delete a group with its stored offsets. Its members must be stopped."""
-    with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
+    with Admin(name_servers=name_server, **WAITING) as admin, existing(group, LIST):
+        topics = {lag.queue.topic for lag in admin.group_lag(group)}
+        offsets = f"its offsets in {output.counted(len(topics), 'topic')}"
+        confirm(f"delete group {group} with {offsets}?", yes=yes)
         admin.delete_group(group)
+    print(f"deleted group {group} with {offsets}")
 
 
 def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -58,12 +64,12 @@ def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False
 
 
 @contextmanager
-def existing(group: str) -> Generator[None, None, None]:
-    """Adds the hint for commands that need an existing group."""
+def existing(group: str, hint: str | None = None) -> Generator[None, None, None]:
+    """Adds the hint for commands that need an existing group; by default, how it comes into being."""
     try:
         yield
     except GroupNotFoundError as error:
-        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, HINT.format(group)) from error
+        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, hint or HINT.format(group)) from error
 
 
 def lag(
@@ -128,15 +134,37 @@ def reset(
     force: Annotated[
         bool, typer.Option("--force", help="Even while the group has members: they go there too.")
     ] = False,
+    new_topic: Annotated[
+        bool, typer.Option("--new-topic", help="Even if the group consumes other topics and not this one yet.")
+    ] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Set the offsets of a group. Members must be stopped, unless forced."""
     target = start_of(to)
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
+        if not new_topic:
+            check_consumes(admin, group, topic)
         offsets = admin.reset_offsets(group, topic, target, force=force)
     rows = [
         {"broker_name": queue.broker_name, "queue_id": queue.queue_id, "offset": offset}
         for queue, offset in offsets.items()
     ]
     output.show(rows, as_json=as_json, title=f"{group} on {topic}")
+
+
+def check_consumes(admin: Admin, group: str, topic: str) -> None:
+    """Refuses a topic that the group does not consume: it may be mistyped. A new group may begin anywhere.
+
+    Raises:
+        CommandError: The group consumes other topics only.
+    """
+    consumed = {lag.queue.topic for lag in admin.group_lag(group)}
+    consumed.update(*(member.subscriptions or {} for member in admin.describe_group(group)))
+    own = sorted(one for one in consumed if not is_system(one))
+    if own and topic not in consumed:
+        raise CommandError(
+            f"{group} does not consume {topic}; it consumes: {', '.join(own)}",
+            ExitCode.NOT_FOUND,
+            "name one of these, or add --new-topic to say where the group is to begin with this one",
+        )

@@ -1,5 +1,6 @@
 """Options that several commands share, and the values that users write in them."""
 
+import sys
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -30,6 +31,22 @@ BodyBytes = Annotated[
     int | None,
     typer.Option("--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."),
 ]
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without a question.")]
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Asks before something is lost, on a terminal; elsewhere `--yes` is needed.
+
+    Raises:
+        CommandError: The answer is not yes, or nobody can be asked.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise CommandError(f"not confirmed: {question}", ExitCode.USAGE, "add --yes")
+    if not typer.confirm(question, err=True):
+        raise CommandError("nothing was changed", ExitCode.REFUSED, "answer y, or add --yes")
 
 
 WAITING: ClientOptions = {"api_timeout": 10.0}

@@ -1,6 +1,7 @@
 """Runs a name server, a broker or both until SIGINT or SIGTERM. Imports only the standard library and the extension."""
 
 import argparse
+import difflib
 import os
 import select
 import signal
@@ -46,7 +47,19 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
         if flag.repeated:
             extra |= {"action": "append", "default": []}
         parser.add_argument(flag.name.lower() if flag.is_argument else flag.name, type=flag.kind, **extra)
-    return vars(parser.parse_args(arguments[1:]))
+    values, unknown = parser.parse_known_args(arguments[1:])
+    if unknown:
+        refuse_unknown(parser, unknown)
+    return vars(values)
+
+
+def refuse_unknown(parser: Parser, unknown: Sequence[str]) -> NoReturn:
+    """Ends the process with the error, which names the flag that was probably meant."""
+    name = unknown[0].partition("=")[0]
+    known = [flag for action in parser._actions for flag in action.option_strings]
+    near = difflib.get_close_matches(name, known, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from rocketpy import Admin
 from rocketpy.admin import TopicInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.cli.terminal import printable
 from rocketpy.errors import TopicNotFoundError
 
@@ -145,18 +145,22 @@ def change(admin: Admin, known: TopicInfo, queues: int | None, attributes: dict[
 
 
 @contextmanager
-def existing() -> Generator[None, None, None]:
+def existing(hint: str = "`rocketpy topic list` shows the topics") -> Generator[None, None, None]:
     """Adds the hint for commands that need an existing topic."""
     try:
         yield
     except TopicNotFoundError as error:
-        raise CommandError(str(error), ExitCode.NOT_FOUND, "`rocketpy topic list` shows the topics") from error
+        raise CommandError(str(error), ExitCode.NOT_FOUND, hint) from error
 
 
-def delete(topic: Name, name_server: NameServer = LOCAL) -> None:
+def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
     """Delete a topic. Its messages stay in the log, but cannot be consumed."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing():
+        queues = admin.describe_topic(topic).queues
+        messages = output.counted(sum(one.max_offset - one.min_offset for one in queues), "message")
+        confirm(f"delete topic {topic} with {messages}?", yes=yes)
         admin.delete_topic(topic)
+    print(f"deleted topic {topic} with {messages}")
 
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:

@@ -173,8 +173,8 @@ pub(crate) enum Refusal {
         "filter expressions of type {expression_type} are not supported by this broker; use TAG or SQL92"
     )]
     FilterType { expression_type: String },
-    #[error(transparent)]
-    Sql(#[from] SqlError),
+    #[error("{error}, expression: {expression}")]
+    Sql { error: SqlError, expression: String },
     #[error(
         "the filter expression has {size_bytes} bytes, at most {limit_bytes} are allowed (maxFilterBytes); use fewer tags"
     )]
@@ -271,7 +271,7 @@ impl Refusal {
             | Self::PendingRecalls { .. }
             | Self::RecallsOfSecond { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
-            Self::FilterTooLong { .. } | Self::Sql(_) => response::SUBSCRIPTION_PARSE_FAILED,
+            Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,

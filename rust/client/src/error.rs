@@ -123,7 +123,17 @@ pub enum ClientError {
     /// Too many requests waited for one server during the whole timeout.
     #[error("no room for {operation} within {timeout_ms} ms: too many requests wait for {address}")]
     Congested { operation: &'static str, address: String, timeout_ms: u64 },
-    /// The request does not fit into a frame.
+    /// A message, or a batch, that is larger than a frame.
+    #[error(
+        "the message is too large for a frame ({size_bytes} bytes with its header, at most {limit_bytes}), topic: {topic}"
+    )]
+    MessageNotFramed { topic: String, size_bytes: usize, limit_bytes: usize },
+    /// The request is larger than a frame.
+    #[error(
+        "the request of {operation} is too large for a frame ({size_bytes} bytes, at most {limit_bytes})"
+    )]
+    FrameTooLarge { operation: &'static str, size_bytes: usize, limit_bytes: usize },
+    /// The request cannot be written in its serialization.
     #[error("the request of {operation} cannot be framed: {reason}")]
     NotFramed { operation: &'static str, reason: String },
     /// The connection ended before the answer arrived.
@@ -170,6 +180,9 @@ pub enum ClientError {
     /// A request was sent, and nobody replied in time.
     #[error("no reply came within {timeout_ms} ms to message {msg_id} of topic: {topic}")]
     NoReply { topic: String, msg_id: String, timeout_ms: u64 },
+    /// The producer was closed while a request waited for its reply. The request may be stored, and be answered.
+    #[error("the producer was closed before a reply came to message {msg_id} of topic: {topic}")]
+    ClosedBeforeReply { topic: String, msg_id: String },
     /// As many requests as an instance may have wait for their replies.
     #[error("{limit} requests wait for their replies already")]
     TooManyRequests { limit: usize },
@@ -260,11 +273,17 @@ impl ClientError {
             Self::EmptyBody { .. }
             | Self::BodyTooLarge { .. }
             | Self::PropertiesTooLarge { .. }
+            | Self::MessageNotFramed { .. }
             | Self::InvalidTag { .. } => Some(response::MESSAGE_ILLEGAL),
             Self::SendFailed { last, .. } => last.code(),
             Self::PartlySent { first, .. } | Self::NotSent { first } => first.code(),
             _ => None,
         }
+    }
+
+    /// Whether the server answered with this code.
+    pub(crate) fn is_refused_with(&self, wanted: i32) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == wanted)
     }
 
     /// Whether the same call may succeed later without a change of its arguments.
@@ -300,7 +319,10 @@ impl ClientError {
             | Self::BadAnswer { may_have_been_applied, .. }
             | Self::SendFailed { may_have_been_applied, .. }
             | Self::PartlySent { may_have_been_applied, .. } => *may_have_been_applied,
-            Self::FlushTimeout { .. } | Self::NoReply { .. } | Self::Abandoned => true,
+            Self::FlushTimeout { .. }
+            | Self::NoReply { .. }
+            | Self::ClosedBeforeReply { .. }
+            | Self::Abandoned => true,
             _ => false,
         }
     }
@@ -336,6 +358,9 @@ impl ClientError {
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
             Self::NoReply { .. } => Some(
                 "check that a consumer of the topic replies, and give it time; it may have received the message".to_owned(),
+            ),
+            Self::ClosedBeforeReply { .. } => Some(
+                "keep the producer open until its replies are there; a consumer may have received the message".to_owned(),
             ),
             Self::TooManyRequests { .. } => Some("wait for replies before sending more".to_owned()),
             Self::NoRequest { .. } => {
@@ -387,6 +412,12 @@ impl ClientError {
                 "split the message, or raise the producer's max_message_size (--max-message-size) and the broker's \
                      maxMessageSize; the limit is {limit_bytes} bytes"
             )),
+            Self::PropertiesTooLarge { .. } => {
+                Some("put what is long into the body; keys, tag and order key count as properties".to_owned())
+            }
+            Self::MessageNotFramed { limit_bytes, .. } => Some(format!(
+                "split the message: no request may be longer than {limit_bytes} bytes, whatever max_message_size says"
+            )),
             Self::Unsupported { property, .. } => Some(format!("send the message without {property}")),
             Self::NoDelayedTransactions { .. } => {
                 Some("begin the transaction without a delay; from its commit on, send what is to wait".to_owned())
@@ -430,6 +461,9 @@ fn refusal_hint(code: i32) -> Option<&'static str> {
         response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
         response::SERVICE_NOT_AVAILABLE => Some(
             "the broker's store takes no messages now: free space on its disk if that is full; its log says more",
+        ),
+        response::MESSAGE_ILLEGAL => Some(
+            "the broker takes no such message; a body above its maxMessageSize is one: split it, or raise that limit",
         ),
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),

@@ -48,7 +48,7 @@ pub use consumer::{
 pub use error::ClientError;
 pub use producer::{
     HalfMessage, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany,
-    TransactionEnd, unsupported_feature,
+    TransactionEnd, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

@@ -29,9 +29,10 @@ pub(crate) fn of_call_error(operation: &'static str, error: CallError) -> Client
             let (code, remark) = (response::GO_AWAY, "the server shuts down".to_owned());
             ClientError::Refused { operation, address, code, name: "GO_AWAY", remark }
         }
-        CallError::FrameTooLarge { .. } | CallError::Encode { .. } => {
-            ClientError::NotFramed { operation, reason }
+        CallError::FrameTooLarge { size_bytes, max_bytes, .. } => {
+            ClientError::FrameTooLarge { operation, size_bytes, limit_bytes: max_bytes }
         }
+        CallError::Encode { .. } => ClientError::NotFramed { operation, reason },
         CallError::ClientClosed => ClientError::Closed { what: "client" },
     }
 }

@@ -19,6 +19,9 @@ pub enum TagsError {
     /// Such text would be one long tag, which no message has.
     #[error("illegal tag expression (tags are separated by ||, it has {sign}): {expression}")]
     OtherLanguage { expression: String, sign: &'static str },
+    /// Apache's clients take the star for a tag, which no message has.
+    #[error("illegal tag expression (`*` stands among tags): {expression}")]
+    EverythingAmongTags { expression: String },
     #[error("illegal tag expression (no tag is named): {expression}")]
     NoTag { expression: String },
     #[error("a tag that no subscription can name ({reason}): {tag:?}")]
@@ -38,8 +41,8 @@ impl Tags {
     /// The filter, and the expression that says the same on the wire.
     ///
     /// # Errors
-    /// [`TagsError`]: an expression in what is surely another language (`UA|AA`, `UA,AA`, `UA OR AA`, `tag = 'UA'`), no tag at all, and
-    /// a listed tag that no expression can name. A tag may hold blanks, and in a list whatever is not one of these.
+    /// [`TagsError`]: an expression in what is surely another language (`UA|AA`, `UA,AA`, `UA OR AA`, `tag = 'UA'`), one with `*` among
+    /// tags, no tag at all, and a listed tag that no expression can name. A tag may hold blanks, and in a list whatever is not one of these.
     pub fn filter(&self) -> Result<(TagFilter, String), TagsError> {
         match self {
             Self::Expression(text) => {
@@ -49,6 +52,9 @@ impl Tags {
                 let filter = TagFilter::parse(text);
                 if filter.is_all() {
                     return Ok((filter, TagFilter::EVERYTHING.to_owned()));
+                }
+                if filter.names().iter().any(|name| name == TagFilter::EVERYTHING) {
+                    return Err(TagsError::EverythingAmongTags { expression: text.clone() });
                 }
                 if filter.names().is_empty() {
                     return Err(TagsError::NoTag { expression: text.clone() });
@@ -76,6 +82,9 @@ impl TagsError {
         let names = match self {
             Self::OtherLanguage { expression, .. } => names(expression),
             Self::NoTag { .. } => Vec::new(),
+            Self::EverythingAmongTags { .. } => {
+                return "write \"*\" alone for every message, or only the tags".to_owned();
+            }
             Self::Unnameable { tag, .. } if tag == TagFilter::EVERYTHING => {
                 return "for every message write tags=\"*\"".to_owned();
             }
@@ -174,6 +183,16 @@ mod tests {
         {
             assert_eq!(names_of(tag), [tag], "a tag may be so");
         }
+    }
+
+    #[test]
+    fn everything_among_tags_is_refused() {
+        for expression in ["UA || *", "* || UA", "*||*"] {
+            let error = Tags::from(expression).filter().unwrap_err();
+            assert_eq!(error, TagsError::EverythingAmongTags { expression: expression.to_owned() });
+            assert!(error.hint().contains("alone"), "{}", error.hint());
+        }
+        assert_eq!(names_of("U* || **"), ["U*", "**"]);
     }
 
     #[test]

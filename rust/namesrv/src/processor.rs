@@ -1,18 +1,20 @@
 //! The functions that serve requests to the name server, on the state that they share.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rocketpy_model::name;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::{Command, Header, body, header, json};
 use rocketpy_remoting::{Connection, MemoryBudget, Reply};
 use tokio::sync::Notify;
 use tracing::field::display;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::config::NameServerConfig;
 use crate::error::{NameServerError, Refusal, head};
@@ -50,6 +52,8 @@ pub(crate) struct Processor {
     kv: Arc<KvConfig>,
     /// The address that was bound, with its real port.
     local_addr: OnceLock<SocketAddr>,
+    /// Connections whose last registration was refused, and the hash of the reason.
+    refused: Mutex<HashMap<u64, u64>>,
 }
 
 impl Processor {
@@ -58,7 +62,8 @@ impl Processor {
         let routes = RouteTable::new(memory.of_table());
         let kv = KvConfig::open(memory.of_table(), config.kv_config_path.clone())?;
         let config = RwLock::new(config);
-        Ok(Self { config, config_changed: Notify::new(), routes, kv, local_addr: OnceLock::new() })
+        let (config_changed, local_addr, refused) = Default::default();
+        Ok(Self { config, config_changed, routes, kv, local_addr, refused })
     }
 
     /// Sets the address that was bound.
@@ -69,6 +74,7 @@ impl Processor {
     /// Forgets the brokers that registered by this connection.
     pub(crate) fn connection_closed(&self, connection: u64) {
         self.routes.connection_closed(connection);
+        self.refused.lock().remove(&connection);
     }
 
     /// Removes brokers that were silent for too long. Returns the numbers of their connections.
@@ -89,13 +95,36 @@ impl Processor {
         Ok(with_json(request, &answer::topic_route(route, order)))
     }
 
-    pub(crate) fn register(&self, Call { connection, request }: Call<'_>) -> Answer {
-        let header = header::RegisterBrokerRequestHeader::read(&request.ext)?;
-        let id = check_identity(&header)
-            .inspect_err(|refusal| warn!(peer = %connection.peer(), %refusal, "registration refused"))?;
+    pub(crate) fn register(&self, call: Call<'_>) -> Answer {
+        let header = header::RegisterBrokerRequestHeader::read(&call.request.ext)?;
+        let answer = self.take_registration(call, &header);
+        match &answer {
+            Ok(_) => drop(self.refused.lock().remove(&call.connection.id())),
+            Err(refusal) if self.is_refused_anew(call.connection.id(), refusal) => {
+                warn!(peer = %call.connection.peer(), %refusal, "registration refused");
+            }
+            Err(refusal) => debug!(peer = %call.connection.peer(), %refusal, "registration refused again"),
+        }
+        answer
+    }
+
+    /// Whether the last registration of the connection was not refused, or for another reason: a broker repeats its registration
+    /// until it is taken.
+    fn is_refused_anew(&self, connection: u64, refusal: &Refusal) -> bool {
+        let mut hasher = DefaultHasher::new();
+        refusal.to_string().hash(&mut hasher);
+        let reason = hasher.finish();
+        self.refused.lock().insert(connection, reason) != Some(reason)
+    }
+
+    fn take_registration(
+        &self,
+        Call { connection, request }: Call<'_>,
+        header: &header::RegisterBrokerRequestHeader<'_>,
+    ) -> Answer {
+        let id = check_identity(header)?;
         let compressed = header.compressed.unwrap_or(false);
-        let table = registration::read(&request.body, compressed, header.body_crc32, request.version)
-            .inspect_err(|refusal| warn!(broker = header.broker_name, %refusal, "registration refused"))?;
+        let table = registration::read(&request.body, compressed, header.body_crc32, request.version)?;
         let registration = Registration {
             broker: broker(header.cluster_name, header.broker_addr),
             name: header.broker_name.to_owned(),
@@ -110,10 +139,7 @@ impl Processor {
             filter_servers: table.filter_servers.map(check::good_filter_servers),
             connection_id: connection.id(),
         };
-        let registered = self
-            .routes
-            .register(registration, Instant::now())
-            .inspect_err(|refusal| warn!(addr = header.broker_addr, %refusal, "registration refused"))?;
+        let registered = self.routes.register(registration, Instant::now())?;
         let mut answer = success(request).with_header(&header::RegisterBrokerResponseHeader {
             ha_server_addr: registered.ha_addr.as_deref(),
             master_addr: registered.master_addr.as_deref(),

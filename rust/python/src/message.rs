@@ -28,7 +28,8 @@ pub(crate) fn is_reserved_property(name: &str) -> bool {
 /// Args:
 ///     topic: Topic it goes to: up to 127 of `a-z A-Z 0-9 _ - % |`.
 ///     body: What it says, from 1 byte to 4 MiB: bytes, or any other buffer of bytes, which is copied.
-///     tag: One word by which consumers choose messages.
+///     tag: One word by which consumers choose messages. It must not be `*`, contain `||` or have blanks around it: no
+///         subscription could name it.
 ///     keys: One word, or several, by which tools find the message.
 ///     order_key: Messages with the same order key go to one queue, in order.
 ///     properties: Further properties. Names reserved for the system are refused. The send refuses a transaction with
@@ -150,6 +151,7 @@ impl PyMessage {
             set_properties(&mut message, properties)?;
         }
         if let Some(tag) = tag {
+            rocketpy_client::check_tag(tag).map_err(raise)?;
             message.set_tag(tag).map_err(raise)?;
         }
         if let Some(keys) = keys

@@ -88,6 +88,11 @@ impl Check {
         let (record, queue) = self.check.parts();
         ReceivedMessage::new(record, Origin::new(queue))
     }
+
+    /// Lets the broker ask for the message again. A traceback may keep this object for longer.
+    fn done(&self) {
+        self.check.done();
+    }
 }
 
 fn of(commit: bool) -> TransactionEnd {

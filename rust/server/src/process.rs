@@ -11,9 +11,9 @@ use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerError};
 use serde::Serialize;
 use tokio::runtime::Runtime;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
-use crate::config::Keys;
+use crate::config::{Keys, NAME_SERVERS, Origin};
 use crate::{ServerConfig, ServerError, address, limits, log_files};
 
 /// How long a start waits for the name servers; one that is down must not keep the broker from starting.
@@ -175,11 +175,16 @@ impl Process {
         let is_own = |given: &String| address::is_same(given, started.local_addr());
         if role.has_broker() && !config.broker.name_servers.iter().all(is_own) {
             let given = config.broker.name_servers.join(";");
-            warn!(
-                given,
-                used = address,
-                "namesrvAddr is not used: this process has a name server of its own"
-            );
+            // The variable is there for clients. Only who names other name servers for this server may want a broker alone.
+            if *config.origin("namesrvAddr") == Origin::Environment(NAME_SERVERS.to_owned()) {
+                debug!(given, used = address, "NAMESRV_ADDR is for clients and brokers alone, not used");
+            } else {
+                warn!(
+                    given,
+                    used = address,
+                    "namesrvAddr is not used: this process has a name server of its own"
+                );
+            }
         }
         config.broker.name_servers = vec![address.clone()];
         self.addresses.name_server = Some(address);

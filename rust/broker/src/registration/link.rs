@@ -14,7 +14,7 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::Client;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Identity;
 use crate::role::RoleCell;
@@ -131,7 +131,15 @@ struct Schedule {
     next_full: Instant,
     /// The last full registration failed: changes wait for the next one.
     has_failed: bool,
+    /// Why, for a log that says the same once.
+    reason: String,
     retry: Duration,
+}
+
+impl Schedule {
+    fn regular(next_full: Instant) -> Self {
+        Self { next_full, has_failed: false, reason: String::new(), retry: FIRST_RETRY }
+    }
 }
 
 impl Service for Registration {
@@ -172,7 +180,7 @@ impl Registration {
         topics: Arc<TopicTable>,
         role: Arc<RoleCell>,
     ) -> Self {
-        let schedule = Schedule { next_full: Instant::now(), has_failed: false, retry: FIRST_RETRY };
+        let schedule = Schedule::regular(Instant::now());
         let name = format!("registration at {}", link.address);
         Self { name, link, client, identity, topics, role, schedule: Mutex::new(schedule) }
     }
@@ -192,24 +200,32 @@ impl Registration {
                     info!(name_server = self.link.address, broker, "registered at name server");
                 }
                 self.has_taken(ticket);
-                let next_full = Instant::now() + self.identity.period;
-                *self.schedule.lock() = Schedule { next_full, has_failed: false, retry: FIRST_RETRY };
+                *self.schedule.lock() = Schedule::regular(Instant::now() + self.identity.period);
             }
-            Err(reason) => {
-                let retry = self.schedule.lock().retry;
-                warn!(
-                    name_server = self.link.address,
-                    reason,
-                    retry_in_ms = retry.as_millis() as u64,
-                    "name server did not take the registration, clients may not find this broker; \
-                     check namesrvAddr and that the name server runs"
-                );
-                self.link.progress.send_modify(|progress| progress.is_there = false);
-                let next_retry = (retry * 2).min(self.identity.period);
-                let next_full = Instant::now() + retry;
-                *self.schedule.lock() = Schedule { next_full, has_failed: true, retry: next_retry };
-            }
+            Err(reason) => self.has_failed(reason),
         }
+    }
+
+    /// Tries again, later each time. A reason that stays the same is a warning once.
+    fn has_failed(&self, reason: String) {
+        let mut schedule = self.schedule.lock();
+        let (retry, name_server) = (schedule.retry, &self.link.address);
+        let retry_in_ms = retry.as_millis() as u64;
+        if schedule.has_failed && schedule.reason == reason {
+            debug!(name_server, reason, retry_in_ms, "name server still does not take the registration");
+        } else {
+            warn!(
+                name_server,
+                reason,
+                "name server did not take the registration, clients may not find this broker; \
+                 check namesrvAddr and that the name server runs; it is tried until it succeeds"
+            );
+        }
+        let next_retry = (retry * 2).min(self.identity.period);
+        *schedule =
+            Schedule { next_full: Instant::now() + retry, has_failed: true, reason, retry: next_retry };
+        drop(schedule);
+        self.link.progress.send_modify(|progress| progress.is_there = false);
     }
 
     async fn register_changed(&self) {

@@ -46,7 +46,7 @@ use self::select::Rotation;
 use self::send::{Sender, Target};
 pub use self::told::{Outcome, OutcomeSink, Outcomes, PendingSend};
 pub use self::transaction::{HalfMessage, TransactionEnd};
-pub use self::validate::unsupported_feature;
+pub use self::validate::{check_tag, unsupported_feature};
 use self::window::Window;
 use crate::client::Client;
 use crate::config::ProducerConfig;
@@ -255,14 +255,14 @@ impl Producer {
         validate::check_options(&message.topic, options)
     }
 
-    /// Checks every message before any is sent, and fetches the routes.
+    /// Checks every message, and then fetches the routes: for a new topic that says that the send creates it.
     async fn check_many<M: Borrow<Message>>(
         &self,
         messages: &[M],
         options: &SendOptions,
     ) -> Result<HashMap<String, Arc<TopicRoute>>, ClientError> {
         let sender = &self.shared.sender;
-        let (mut routes, mut last) = (HashMap::new(), String::new());
+        let (mut topics, mut last) = (HashSet::new(), String::new());
         for message in messages {
             let message = message.borrow();
             validate::check_content(message, options.given(), sender.config.max_message_size)?;
@@ -271,11 +271,14 @@ impl Producer {
                 validate::check_options(&message.topic, options)?;
                 validate::check_batch_topic(&message.topic)?;
                 last.clone_from(&message.topic);
-                if !routes.contains_key(&last) {
-                    let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
-                    routes.insert(last.clone(), sender.route_within(&last, timeout).await?);
-                }
+                topics.insert(last.clone());
             }
+        }
+        let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
+        let mut routes = HashMap::with_capacity(topics.len());
+        for topic in topics {
+            let route = sender.route_within(&topic, timeout).await?;
+            routes.insert(topic, route);
         }
         Ok(routes)
     }

@@ -24,7 +24,8 @@ impl Producer {
     ///
     /// # Errors
     /// Those of a send. [`ClientError::NoReply`]: the message was sent, and no reply came in time; a receiver may have worked on it.
-    /// [`ClientError::TooManyRequests`]: it was not sent. [`ClientError::Closed`] when the producer is closed meanwhile.
+    /// [`ClientError::TooManyRequests`] and [`ClientError::Closed`]: it was not sent. [`ClientError::ClosedBeforeReply`]: the producer
+    /// was closed meanwhile, and the message may have been sent.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may have been sent, and its reply is ignored.
@@ -53,16 +54,15 @@ impl Producer {
             };
             Ok(pending.reply().await)
         };
-        let no_reply = || ClientError::NoReply {
-            topic: message.topic.clone(),
-            msg_id: outgoing.keys.get(0).to_owned(),
-            timeout_ms: timeout.as_millis() as u64,
-        };
+        let (topic, msg_id) = (message.topic.clone(), outgoing.keys.get(0).to_owned());
         match tokio::time::timeout(left, sent_and_replied).await {
             Ok(Ok(Some(reply))) => Ok(reply),
-            Ok(Ok(None)) => Err(of(ClientError::Closed { what: "producer" }.into())),
+            Ok(Ok(None)) => Err(of(ClientError::ClosedBeforeReply { topic, msg_id }.into())),
             Ok(Err(error)) => Err(of(error)),
-            Err(_elapsed) => Err(of(no_reply().into())),
+            Err(_elapsed) => {
+                let timeout_ms = timeout.as_millis() as u64;
+                Err(of(ClientError::NoReply { topic, msg_id, timeout_ms }.into()))
+            }
         }
     }
 
@@ -70,7 +70,7 @@ impl Producer {
     ///
     /// # Errors
     /// [`ClientError::NoRequest`] when the message does not ask for a reply, and those of a send. The broker refuses a reply whose
-    /// requester is gone.
+    /// requester is gone; that is not tried again.
     pub async fn reply(
         &self,
         request: &RecordView<'_>,

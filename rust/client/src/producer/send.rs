@@ -118,7 +118,12 @@ impl Sender {
             attempts.failed(&queue, &error);
             // A second half message would be asked for, and committed, as a transaction of its own.
             let may_be_a_second = outgoing.is_half() && error.may_have_been_applied();
-            let next = if may_be_a_second { Next::GiveUp } else { retry::after_failure(&error, bound) };
+            // A broker that could not push a reply has stored it, and will not find the requester the next time either.
+            let is_undeliverable = outgoing.is_reply && error.is_refused_with(response::SYSTEM_ERROR);
+            let next = match may_be_a_second || is_undeliverable {
+                true => Next::GiveUp,
+                false => retry::after_failure(&error, bound),
+            };
             if next == Next::GiveUp || attempts.made > self.config.retries || attempts.left().is_zero() {
                 return Err(attempts.give_up(&outgoing.topic, error, true));
             }
@@ -183,7 +188,8 @@ impl Sender {
         };
         let request = self.request(outgoing, queue);
         let timeout = timeout.saturating_sub(started.elapsed());
-        let answer = self.client.api().call(&address, OPERATION, request, timeout).await?;
+        let answer = self.client.api().call(&address, OPERATION, request, timeout).await;
+        let answer = answer.map_err(|error| naming_the_topic(error, &outgoing.topic))?;
         read_answer(&address, queue, &answer)
     }
 
@@ -225,7 +231,8 @@ impl Sender {
         let sent = async {
             let address = self.address(&mut route, &queue).await?;
             let (request, timeout) = (self.request(outgoing, &queue), self.config.send_timeout);
-            self.client.api().call_oneway(&address, "one-way send", request, timeout).await
+            let sent = self.client.api().call_oneway(&address, "one-way send", request, timeout).await;
+            sent.map_err(|error| naming_the_topic(error, &outgoing.topic))
         };
         sent.await.map_err(|error| SendError { broker: Some(queue.broker_name.clone()), ..error.into() })
     }
@@ -261,6 +268,16 @@ impl Attempts {
             last: Arc::new(last),
         };
         SendError { broker, ..failed.into() }
+    }
+}
+
+/// A request that is too large for a frame is a message that is too large.
+fn naming_the_topic(error: ClientError, topic: &str) -> ClientError {
+    match error {
+        ClientError::FrameTooLarge { size_bytes, limit_bytes, .. } => {
+            ClientError::MessageNotFramed { topic: topic.to_owned(), size_bytes, limit_bytes }
+        }
+        other => other,
     }
 }
 

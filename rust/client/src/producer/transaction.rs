@@ -146,7 +146,8 @@ impl Producer {
         checks
     }
 
-    /// Answers a question. One that nobody answers comes again.
+    /// Answers a question. One that nobody answers comes again, once it is [done](TransactionCheck::done) or dropped: a half
+    /// message has one question at a time.
     ///
     /// # Errors
     /// As [`Self::end_transaction`].
@@ -159,7 +160,9 @@ impl Producer {
         let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
         let command = wire::end_transaction(self.group(), &check.place, end.flag(), true);
         let answered = api.call_ok(&check.peer.to_string(), OPERATION, command).await;
-        answered.map(drop).map_err(outcome::bad_answer_to_change)
+        answered.map_err(outcome::bad_answer_to_change)?;
+        check.ended();
+        Ok(())
     }
 }
 

@@ -52,19 +52,22 @@ pub(crate) fn check_content(
         let topic = message.topic.clone();
         return Err(ClientError::BodyTooLarge { topic, size_bytes, limit_bytes: max_message_size });
     }
-    check_tag(message)?;
+    message.tag().map_or(Ok(()), check_tag)?;
     check_properties(message, given)
 }
 
 /// Refuses a tag that no subscription can name. Apache's client sends such a tag, and only a consumer that asks for all messages gets
 /// it.
 ///
+/// # Errors
+/// [`ClientError::InvalidTag`].
+///
 /// # Source
 /// docs/reference/client.md 7.3.
-fn check_tag(message: &Message) -> Result<(), ClientError> {
-    match message.tag().and_then(|tag| Some((tag, unnameable(tag)?))) {
+pub fn check_tag(tag: &str) -> Result<(), ClientError> {
+    match unnameable(tag) {
         None => Ok(()),
-        Some((tag, reason)) => Err(ClientError::InvalidTag { tag: tag.to_owned(), reason }),
+        Some(reason) => Err(ClientError::InvalidTag { tag: tag.to_owned(), reason }),
     }
 }
 

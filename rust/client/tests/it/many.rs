@@ -226,3 +226,14 @@ async fn a_queue_that_hangs_fails_alone() {
     assert!((0..10).all(|index| outcome.receipt(index).is_ok()));
     assert!(outcome.receipt(10).unwrap_err().may_have_been_applied());
 }
+
+#[tokio::test]
+async fn an_illegal_message_is_refused_before_any_route_is_asked_for() {
+    let peer = single(1);
+    let producer = producer(&peer, ProducerConfig::default()).await;
+    let before = peer.seen(request::GET_ROUTEINFO_BY_TOPIC).len();
+    let messages = [Message::new("t", "x"), Message::new("t", "")];
+    let error = producer.send_many(messages, SendOptions::default()).await.unwrap_err();
+    assert!(matches!(error, ClientError::EmptyBody { .. }), "{error:?}");
+    assert_eq!(peer.seen(request::GET_ROUTEINFO_BY_TOPIC).len(), before);
+}

@@ -136,9 +136,12 @@ async fn a_producer_that_is_closed_fails_its_requests() {
         };
         let (asked, ()) = tokio::join!(producer.request(&message, within(PATIENCE)), close);
         let error = asked.unwrap_err();
-        assert!(matches!(&*error, ClientError::Closed { .. }), "{error:?}");
+        let ClientError::ClosedBeforeReply { topic, msg_id } = &*error else { panic!("{error:?}") };
+        assert_eq!((topic.as_str(), Some(msg_id)), ("t", error.msg_id.as_ref()));
+        assert!(error.may_have_been_applied(), "the broker has it");
         let error = producer.request(&message, within(PATIENCE)).await.unwrap_err();
         assert!(matches!(&*error, ClientError::Closed { .. }), "{error:?}");
+        assert!(!error.may_have_been_applied(), "it was not sent");
     }
 }
 
@@ -198,4 +201,23 @@ async fn a_reply_goes_to_the_broker_of_its_request_and_no_other_message_can_be_r
         panic!("{error:?}")
     };
     assert_eq!((msg_id.as_str(), error.code()), ("k", Some(10007)));
+}
+
+#[tokio::test]
+async fn a_reply_that_its_requester_did_not_take_is_not_sent_again() {
+    let peer = single(1);
+    peer.route("c_REPLY_TOPIC", &[("a", &peer, 1)]);
+    let producer = producer(&peer).await;
+    let record = received("CORRELATION_ID\u{1}1\u{2}REPLY_TO_CLIENT\u{1}me\u{2}CLUSTER\u{1}c\u{2}");
+    let record = RecordView::parse(&record).unwrap();
+    // The broker has pushed it in vain and stored it, or has done nothing yet.
+    for (code, sends) in [(response::SYSTEM_ERROR, 1), (response::SYSTEM_BUSY, 3)] {
+        peer.script(move |command| match command.code {
+            request::SEND_REPLY_MESSAGE_V2 => Act::Answer(status(code, "no")),
+            _ => Act::Default,
+        });
+        let before = peer.seen(request::SEND_REPLY_MESSAGE_V2).len();
+        producer.reply(&record, "a", "yes", SendOptions::default()).await.unwrap_err();
+        assert_eq!(peer.seen(request::SEND_REPLY_MESSAGE_V2).len() - before, sends, "{code}");
+    }
 }

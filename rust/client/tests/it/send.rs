@@ -433,3 +433,33 @@ async fn settings_and_names_are_checked_at_the_start() {
     let refused = Producer::new(&client, "g", ProducerConfig::default()).await;
     assert!(matches!(refused, Err(ClientError::Closed { what: "client" })));
 }
+
+#[tokio::test]
+async fn a_message_that_no_frame_holds_is_too_large_and_names_its_topic() {
+    let peer = single(1);
+    let config =
+        ProducerConfig { max_message_size: 64 << 20, compression: None, ..ProducerConfig::default() };
+    let producer = Producer::new(&client(&[&peer]), "ingest", config).await.unwrap();
+    let large = Message::new("t", vec![7; 17 << 20]);
+    for error in [
+        producer.send(&large, SendOptions::default()).await.unwrap_err(),
+        producer.send_oneway(&large, SendOptions::default()).await.unwrap_err(),
+    ] {
+        assert!(matches!(&*error, ClientError::MessageNotFramed { topic, .. } if topic == "t"), "{error:?}");
+        assert!(!error.retryable() && !error.may_have_been_applied());
+        assert!(error.hint().unwrap().contains("split"));
+    }
+    assert!(peer.seen(request::SEND_MESSAGE_V2).is_empty());
+}
+
+#[tokio::test]
+async fn a_body_above_the_limit_of_the_broker_has_a_hint_that_names_it() {
+    let peer = single(1);
+    peer.script(|command| match command.code {
+        request::SEND_MESSAGE_V2 => Act::Answer(status(response::MESSAGE_ILLEGAL, "too long")),
+        _ => Act::Default,
+    });
+    let producer = producer(&client(&[&peer])).await;
+    let error = producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("maxMessageSize"), "{error:?}");
+}

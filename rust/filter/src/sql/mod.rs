@@ -39,6 +39,10 @@ pub enum SqlError {
     TooManyNames { at: usize, limit: usize },
     #[error("the SQL92 expression has {found} at character {at}, where {expected} is expected")]
     Unexpected { at: usize, found: String, expected: &'static str },
+    #[error(
+        "the SQL92 expression has LIKE at character {at}, which is not supported; write CONTAINS, STARTSWITH or ENDSWITH"
+    )]
+    Like { at: usize },
     #[error("the SQL92 expression has {found:?} at character {at}, which no part of it begins with")]
     Character { at: usize, found: char },
     #[error("the {what} at character {at} of the SQL92 expression is not closed")]

@@ -159,6 +159,7 @@ impl Parser {
                 let not = self.take_word(Word::Not);
                 match self.word_operator() {
                     Some(word) => self.predicate(word, not, left)?,
+                    None if self.is_like() => return Err(SqlError::Like { at: self.at() }),
                     None if not => {
                         return Err(self.unexpected("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH"));
                     }
@@ -184,6 +185,11 @@ impl Parser {
     fn word_operator(&mut self) -> Option<Word> {
         let words = [Word::Between, Word::In, Word::Contains, Word::StartsWith, Word::EndsWith];
         words.into_iter().find(|word| self.take_word(*word))
+    }
+
+    /// LIKE is no keyword: elsewhere it may name a property.
+    fn is_like(&mut self) -> bool {
+        matches!(self.kind(), Kind::Name(name) if name.eq_ignore_ascii_case("LIKE"))
     }
 
     /// What follows `left` and the keyword.

@@ -56,7 +56,8 @@ fn what_is_not_in_the_grammar_is_refused_with_its_position() {
         ("a IN ()", 7, "single quotes"),
         ("'x' IN ('x')", 1, "name of a property"),
         ("a NOT 1", 7, "BETWEEN"),
-        ("a LIKE 'x'", 3, "LIKE"),
+        ("a LIKE 'x'", 3, "LIKE at character 3, which is not supported; write CONTAINS"),
+        ("a NOT like 'x'", 7, "LIKE at character 7, which is not supported"),
         ("a IS 1", 6, "NULL"),
         ("a + 1 > 2", 3, "\"+\""),
         ("a CONTAINS b", 12, "single quotes"),
@@ -84,6 +85,11 @@ fn what_is_not_in_the_grammar_is_refused_with_its_position() {
         let error = SqlFilter::parse(text).expect_err(text).to_string();
         assert!(error.contains(&format!("character {at}")) && error.contains(says), "{text}: {error}");
     }
+}
+
+#[test]
+fn like_may_name_a_property() {
+    assert!(SqlFilter::parse("like = 1 AND a = LIKE").is_ok());
 }
 
 #[test]

@@ -29,6 +29,7 @@ fn class(error: &ClientError) -> &'static str {
     match error {
         ClientError::BodyTooLarge { .. }
         | ClientError::PropertiesTooLarge { .. }
+        | ClientError::MessageNotFramed { .. }
         | ClientError::UnreadableBody { limit_bytes: Some(_), .. } => "MessageTooLargeError",
         ClientError::InvalidTopic { .. }
         | ClientError::InvalidGroup { .. }
@@ -39,6 +40,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::InvalidTag { .. }
         | ClientError::InvalidAddress { .. }
         | ClientError::NotFramed { .. }
+        | ClientError::FrameTooLarge { .. }
         | ClientError::WrongQueue { .. }
         | ClientError::InvalidExpression { .. }
         | ClientError::InvalidConfig { .. }
@@ -80,7 +82,7 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::NotAssigned { .. }
         | ClientError::OffsetOutOfRange { .. }
         | ClientError::NoStoredOffset { .. } => "OffsetError",
-        ClientError::Closed { .. } => "ClosedError",
+        ClientError::Closed { .. } | ClientError::ClosedBeforeReply { .. } => "ClosedError",
         ClientError::Forked { .. } => "ForkedError",
     }
 }

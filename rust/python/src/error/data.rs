@@ -40,15 +40,24 @@ impl Raise for ServerError {
             | Self::CutOff { .. } => "ServerError",
         };
         let hint = match class {
-            "PortInUseError" => Some(PORT_IN_USE.to_owned()),
+            "PortInUseError" => Some(port_in_use(self)),
             _ => self.hint(),
         };
         Facts { retryable: self.retryable(), hint, ..Facts::new(class, self.to_string()) }
     }
 }
 
-const PORT_IN_USE: &str = "stop what listens there, choose another port, or let 0 take a free one: --port, --name-server-port, \
-                           Server(port=..., name_server_port=...)";
+/// The options that choose the port that is taken.
+fn port_in_use(error: &ServerError) -> String {
+    let (whose, options) = match error {
+        ServerError::NameServer(_) => (
+            "name server",
+            "--name-server-port N (`rocketpy namesrv`: --port N), Server(name_server_port=N), NameServer(port=N)",
+        ),
+        _ => ("broker", "--port N, Server(port=N)"),
+    };
+    format!("stop what listens there, or give the {whose} another port, 0 for a free one: {options}")
+}
 
 /// Whether the system said that the address is taken.
 fn is_address_in_use(error: &(dyn Error + 'static)) -> bool {

@@ -76,11 +76,13 @@ impl ConfigError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKey { near, .. } if near.is_empty() => {
-                Some("leave it out; docs/configuration.md lists the keys".to_owned())
+                Some("leave it out; `rocketpy config show` lists the keys".to_owned())
             }
-            Self::UnknownKey { near, .. } => {
-                Some(format!("write {}, or leave the key out", near.join(" or ")))
-            }
+            Self::UnknownKey { near, .. } => Some(format!(
+                "write {}, or leave the key out; `rocketpy config explain {}` tells what it does",
+                near.join(" or "),
+                near[0]
+            )),
             Self::File { .. } => Some("name a readable file of KEY=VALUE lines, or a TOML file".to_owned()),
             Self::Several(errors) => {
                 let hints: Vec<_> = errors.iter().filter_map(Self::hint).collect();

@@ -42,7 +42,7 @@ pub struct Sources {
 /// What our variables start with.
 const PREFIX: &str = "ROCKETPY_";
 /// The variable in which Apache's broker looks for its name servers.
-const NAME_SERVERS: &str = "NAMESRV_ADDR";
+pub(crate) const NAME_SERVERS: &str = "NAMESRV_ADDR";
 /// Variables of ours that are not configuration keys: the log filter, and switches of tests and benches.
 const OTHER_VARIABLES: [&str; 3] = ["ROCKETPY_LOG", "ROCKETPY_TEST_", "ROCKETPY_BENCH_"];
 

@@ -76,10 +76,13 @@ fn folders_of_a_toml_list_are_told_apart() {
 #[test]
 fn an_unknown_key_names_the_nearest() {
     let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
-    assert_eq!(error.hint().unwrap(), "write flushDiskType, or leave the key out");
+    assert_eq!(
+        error.hint().unwrap(),
+        "write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType` tells what it does"
+    );
     let error = ServerConfig::default().set("foo", "1").unwrap_err();
     assert!(error.to_string().ends_with("the command line: foo"), "{error}");
-    assert!(error.hint().unwrap().contains("docs/configuration.md"), "nothing looks like it");
+    assert!(error.hint().unwrap().contains("rocketpy config show"), "nothing looks like it");
 }
 
 #[test]
@@ -243,6 +246,6 @@ fn a_key_is_found_by_any_spelling() {
     assert_eq!(key_name("timer-warm-enable").unwrap(), "timerWarmEnable");
     assert_eq!(
         key_name("flushDiskTyp").unwrap_err().hint().unwrap(),
-        "write flushDiskType, or leave the key out"
+        "write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType` tells what it does"
     );
 }
