@@ -57,19 +57,19 @@ impl Chains {
         Self { by_second: BTreeMap::new(), start }
     }
 
-    /// Whether a unit leads to the one before it in its slot, as it did when it was written.
+    /// Whether a unit leads to the one before it in its slot, or begins a slot whose units were done when it was written, as it does after
+    /// the clock was set back.
     pub(super) fn has_place_for(&self, unit: &TimerUnit) -> bool {
-        match self.by_second.get(&unit.slot_ms.div_euclid(SLOT_MS)) {
-            Some(slot) => unit.previous == slot.last,
-            None => unit.previous == -1 || u64::try_from(unit.previous).is_ok_and(|at| at < self.start),
-        }
+        let is_removed = || u64::try_from(unit.previous).is_ok_and(|at| at < self.start);
+        let slot = self.by_second.get(&unit.slot_ms.div_euclid(SLOT_MS));
+        unit.previous == -1 || slot.map_or_else(is_removed, |slot| unit.previous == slot.last)
     }
 
     /// Adds a unit.
     pub(super) fn add(&mut self, position: u64, unit: &TimerUnit) {
         let second = unit.slot_ms.div_euclid(SLOT_MS);
-        let slot = self.by_second.entry(second).or_insert(empty(second));
-        *slot = with(slot, position, unit);
+        let slot = self.by_second.get(&second).filter(|_| unit.previous != -1).copied();
+        self.by_second.insert(second, with(&slot.unwrap_or(empty(second)), position, unit));
     }
 
     /// The slots, by their seconds.

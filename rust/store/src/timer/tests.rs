@@ -122,6 +122,22 @@ fn a_unit_that_leads_past_another_ends_the_log_and_its_chain() {
 }
 
 #[test]
+fn a_slot_that_was_done_begins_anew_after_the_clock_was_set_back() {
+    let root = tempfile::tempdir().unwrap();
+    let mut files = open(root.path(), NOW);
+    files.add(unit(NOW, 0)).unwrap();
+    files.write().unwrap();
+    let mut files = open(root.path(), NOW + 1000);
+    for record in [100, 200] {
+        files.add(unit(NOW, record)).unwrap();
+    }
+    files.write().unwrap();
+    assert_eq!(chain(&files, NOW), [200, 100]);
+    assert_eq!(held_units(&RealDisk, root.path(), NOW).unwrap().unwrap().broken, None);
+    assert_eq!(chain(&open(root.path(), NOW), NOW), [200, 100]);
+}
+
+#[test]
 fn a_full_file_is_followed_by_the_next_and_removed_when_nothing_of_it_waits() {
     let root = tempfile::tempdir().unwrap();
     let mut files = open(root.path(), NOW);
