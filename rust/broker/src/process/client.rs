@@ -35,38 +35,46 @@ use crate::table::topic::{MAX_QUEUES, TopicChange};
 const MAX_CLIENT_ID_BYTES: usize = 1024;
 /// Most groups of which the answer to a heartbeat says that another member subscribes to something else.
 const MAX_OTHERS: usize = 16;
-/// Most letters of another member's subscriptions in that answer, and in the log.
-const MAX_OTHER_LETTERS: usize = 256;
+/// Most letters of another member's subscriptions in that answer, and of any text of a client in the log.
+const MAX_LETTERS: usize = 256;
 /// Longest body of a heartbeat.
 const MAX_HEARTBEAT_BYTES: usize = 4 << 20;
 
 /// HEART_BEAT: adds the client to its groups, and creates missing groups and their retry topics.
 ///
 /// A group that refuses the client is skipped: the client's other groups must not expire because of it. What had to be created
-/// is on disk before the answer.
+/// is on disk before the answer, also before a refusal.
 pub(super) fn heartbeat(call: Call<'_>, reply: Reply) {
-    match enter(call) {
-        Ok(Heard { created, others }) if created.is_empty() => reply.send(heard(&others)),
-        Ok(Heard { created, others }) => {
-            let owner = call.shared.clone();
-            answer_later(call.shared, reply, async move {
-                for Created { group, written, retry_topic } in created {
-                    let written = on_disk(Some(written)).await;
-                    if let (Some(change), Some(registrar), Ok(())) =
-                        (&retry_topic, owner.registrar(), &written)
-                    {
+    let Heard { created, others, refused } = match enter(call) {
+        Ok(heard) => heard,
+        Err(refusal) => return reply.send(refusal.response()),
+    };
+    let answer = match refused {
+        Some(refusal) => refusal.response(),
+        None => heard(&others),
+    };
+    if created.is_empty() {
+        return reply.send(answer);
+    }
+    let owner = call.shared.clone();
+    answer_later(call.shared, reply, async move {
+        let mut failures = Failures::default();
+        for Created { group, written, retry_topic } in created {
+            match on_disk(Some(written)).await {
+                Ok(()) => {
+                    if let (Some(change), Some(registrar)) = (&retry_topic, owner.registrar()) {
                         registrar.announce(change);
                     }
-                    if let Err(refusal) = written {
-                        // Whoever needs it next creates it.
-                        warn!(group, %refusal, "consumer group or its retry topic not created");
-                    }
                 }
-                Ok(heard(&others))
-            });
+                // Whoever needs it next creates it.
+                Err(refusal) => failures.note(&group, &refusal),
+            }
         }
-        Err(refusal) => reply.send(refusal.response()),
-    }
+        if let Failures { groups, first: Some(first) } = failures {
+            warn!(groups, first, "consumer groups or their retry topics not created");
+        }
+        Ok(answer)
+    });
 }
 
 fn heard(others: &[OtherSubscription]) -> Response {
@@ -88,6 +96,28 @@ struct Heard {
     created: Vec<Created>,
     /// Members with other subscriptions, for the answer.
     others: Vec<OtherSubscription>,
+    /// Answers the heartbeat instead.
+    refused: Option<Refusal>,
+}
+
+/// What failed for groups of a heartbeat. It makes one line of the log, however many groups a client states.
+#[derive(Default)]
+struct Failures {
+    groups: usize,
+    /// The first group and its reason.
+    first: Option<String>,
+}
+
+impl Failures {
+    fn note(&mut self, group: &str, refusal: &Refusal) {
+        self.groups += 1;
+        self.first.get_or_insert_with(|| format!("{}: {refusal}", shortened(group)));
+    }
+}
+
+/// The beginning of a text that a client chose.
+fn shortened(text: &str) -> String {
+    text.chars().take(MAX_LETTERS).collect()
 }
 
 /// A group, or the retry topic of one, that a heartbeat had to create.
@@ -105,24 +135,31 @@ fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Heard, Refusa
     check_range("the number of groups", 0..=MAX_GROUPS, groups)?;
     let client_id: Arc<str> = data.client_id.as_str().into();
     let member = || Member::new(connection, client_id.clone(), request.language, request.version);
-    let mut refused = None;
+    let mut heard = Heard::default();
+    let mut skipped = Failures::default();
     for producer in &data.producer_data_set {
         let group = &producer.group_name;
         let entered = name::check_group(group).map_err(Refusal::from);
         if let Err(refusal) = entered.and_then(|()| shared.clients.enter_producer(group, member())) {
-            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a producer group skipped");
-            refused = worse(refused, refusal);
+            skipped.note(group, &refusal);
+            heard.refused = worse(heard.refused, refusal);
         }
     }
-    let mut heard = Heard::default();
+    let mut without_retry_topic = Failures::default();
     for consumer in &data.consumer_data_set {
-        if let Err(refusal) = enter_consumer(shared, consumer, member(), &mut heard) {
-            let group = &consumer.group_name;
-            warn!(client_id = &*client_id, group, %refusal, "heartbeat of a consumer group skipped");
-            refused = worse(refused, refusal);
+        let entered = enter_consumer(shared, consumer, member(), &mut heard, &mut without_retry_topic);
+        if let Err(refusal) = entered {
+            skipped.note(&consumer.group_name, &refusal);
+            heard.refused = worse(heard.refused, refusal);
         }
     }
-    refused.map_or(Ok(heard), Err)
+    if let Failures { groups, first: Some(first) } = skipped {
+        warn!(client_id = shortened(&client_id), groups, first, "groups of a heartbeat skipped");
+    }
+    if let Failures { groups, first: Some(first) } = without_retry_topic {
+        warn!(client_id = shortened(&client_id), groups, first, "retry topics not created");
+    }
+    Ok(heard)
 }
 
 /// The refusal that answers the whole heartbeat, after its other groups have entered: one that the client can act upon and that no
@@ -143,6 +180,7 @@ fn enter_consumer(
     consumer: &ConsumerData,
     member: Member,
     heard: &mut Heard,
+    without_retry_topic: &mut Failures,
 ) -> Result<(), Refusal> {
     consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
     let found = match shared.groups.get_or_create(&consumer.group_name, &shared.config()) {
@@ -160,7 +198,7 @@ fn enter_consumer(
     match create_retry_topic(shared, consumer, &group) {
         Ok(retry_topic) => heard.created.extend(retry_topic),
         // Pulls do not need it, and the first send to it creates it.
-        Err(refusal) => warn!(group = group.name, %refusal, "retry topic not created"),
+        Err(refusal) => without_retry_topic.note(&group.name, &refusal),
     }
     let client_id = member.client_id.clone();
     let entered = shared.clients.enter_consumer(consumer, member)?;
@@ -178,14 +216,13 @@ fn enter_consumer(
 /// broker; the log says it once.
 fn other_subscription(group: &str, client_id: &str, entered: Entered) -> Option<OtherSubscription> {
     let Consumer { member: other, wants } = entered.other?;
-    let short = |text: String| text.chars().take(MAX_OTHER_LETTERS).collect::<String>();
-    let subscriptions = short(wants.to_string());
+    let subscriptions = shortened(&wants.to_string());
     if entered.is_news {
         warn!(
             group,
-            client_id,
-            subscriptions = short(entered.wants.to_string()),
-            other_client_id = &*other.client_id,
+            client_id = shortened(client_id),
+            subscriptions = shortened(&entered.wants.to_string()),
+            other_client_id = shortened(&other.client_id),
             other_subscriptions = subscriptions,
             "members of a group subscribe to different topics or tags, each misses messages"
         );

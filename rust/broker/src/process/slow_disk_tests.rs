@@ -266,6 +266,35 @@ async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_heartbeat_that_is_refused_waits_for_what_it_created_before() {
+    let fixture = Fixture::start_with(|config| config.max_filter_bytes = 100).await;
+    let closed = Closed::new(&fixture.shared.topics.gate);
+    let member_of = |group: &str, filter: &str| ConsumerData {
+        group_name: group.to_owned(),
+        subscription_data_set: vec![SubscriptionData {
+            topic: "known".to_owned(),
+            sub_string: filter.to_owned(),
+            ..SubscriptionData::default()
+        }],
+        ..ConsumerData::default()
+    };
+    let data = HeartbeatData {
+        client_id: "c".to_owned(),
+        consumer_data_set: vec![member_of("new", "*"), member_of("refused", &"a||".repeat(100))],
+        ..HeartbeatData::default()
+    };
+    let heartbeat = Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(&data));
+    let mut waiting = fixture.begin(&fixture.client, heartbeat).await;
+    // Over the same connection: an early answer has come before this one.
+    assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut waiting).await;
+    assert!(early.is_err(), "answered before the retry topic is on disk");
+    drop(closed);
+    assert_eq!(waiting.await.unwrap().code, response::SUBSCRIPTION_PARSE_FAILED);
+    assert!(fixture.shared.topics.contains("%RETRY%new"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_of_a_group_that_is_being_made_waits_for_it() {
     let fixture = Fixture::start().await;
     fixture.send_first().await;
