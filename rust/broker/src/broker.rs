@@ -114,7 +114,8 @@ impl Broker {
         }
     }
 
-    /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
+    /// Does one round of a background service now, whenever its next one is due; false when there is no such service,
+    /// or when the round panics, which the log says.
     ///
     /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, `timer delivery`,
     /// `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.

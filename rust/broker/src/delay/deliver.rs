@@ -1,5 +1,6 @@
 //! Stores again what is due.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,6 +8,7 @@ use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
+use rocketpy_store::QueueEntry;
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
@@ -91,36 +93,46 @@ fn deliver_level<D: Disk>(
         state.progress.advance(level, bounds.min, end, end);
     }
     let mut next = first.max(bounds.min);
-    let mut outcome = Ok(Some(0));
     let entries = store.entries(system::SCHEDULE_TOPIC, queue_id, next, TURN)?;
     let from = entries.first().map(|entry| entry.physical_offset);
     if entries.is_empty() {
         next += 1; // nothing but fillers, as far as one read looks
     }
+    let deliver = || deliver_entries(shared, state, level, &entries, &mut next, at_ms, runtime);
+    // A panic must not undo what was delivered before it: each further round would deliver it once more.
+    let outcome = catch_unwind(AssertUnwindSafe(deliver));
+    advance(shared, state, level, next, from);
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Delivers those of the entries that are due. Returns when the next one is; `next` is the place behind the last one delivered.
+///
+/// # Errors
+/// A message could not be stored for now.
+fn deliver_entries<D: Disk>(
+    shared: &Arc<Shared<D>>,
+    state: &mut State<D>,
+    level: usize,
+    entries: &[QueueEntry],
+    next: &mut QueueOffset,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<Option<i64>, Refusal> {
+    let early_ms = if planted::has(Bug::DelayTooShort) { 500 } else { 0 };
     for entry in entries {
         state.first_at[level] = Some(entry.physical_offset);
-        let early_ms = if planted::has(Bug::DelayTooShort) { 500 } else { 0 };
         if entry.tags_code - early_ms > at_ms {
-            outcome = Ok(Some(entry.tags_code));
-            break;
+            return Ok(Some(entry.tags_code));
         }
-        match deliver_one(shared, entry.queue_offset, entry.physical_offset, runtime) {
-            Ok(Late::Unreadable(error)) => {
-                if !state.progress.pass_over(level, entry.queue_offset, entry.physical_offset) {
-                    outcome = Err(error.into());
-                    break;
-                }
-            }
-            Ok(_) => {}
-            Err(refusal) => {
-                outcome = Err(refusal);
-                break;
-            }
+        if let Late::Unreadable(error) =
+            deliver_one(shared, entry.queue_offset, entry.physical_offset, runtime)?
+            && !state.progress.pass_over(level, entry.queue_offset, entry.physical_offset)
+        {
+            return Err(error.into());
         }
-        next = entry.queue_offset + 1;
+        *next = entry.queue_offset + 1;
     }
-    advance(shared, state, level, next, from);
-    outcome
+    Ok(Some(0))
 }
 
 /// Notes what was delivered. With synchronous flush nobody reads the copies before the flush.
