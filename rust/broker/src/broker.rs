@@ -340,7 +340,7 @@ fn register(shared: &Arc<Shared>, services: &Services) -> String {
     broker_addr
 }
 
-/// Takes the store's events, on its threads.
+/// Takes the store's events. All but the wait of an append and the loss of waiting messages only lock and answer: they do not block.
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<StoreError>>,
