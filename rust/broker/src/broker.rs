@@ -114,7 +114,8 @@ impl Broker {
         }
     }
 
-    /// Does one round of a background service now, whenever its next one is due; false when there is no such service.
+    /// Does one round of a background service now, whenever its next one is due; false when there is no such service,
+    /// or when the round panics, which the log says.
     ///
     /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, `timer delivery`,
     /// `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.
@@ -339,7 +340,7 @@ fn register(shared: &Arc<Shared>, services: &Services) -> String {
     broker_addr
 }
 
-/// Takes the store's events, on its threads.
+/// Takes the store's events. All but the wait of an append and the loss of waiting messages only lock and answer: they do not block.
 pub(crate) struct Listener {
     shared: Arc<Shared>,
     failed: watch::Sender<Option<StoreError>>,

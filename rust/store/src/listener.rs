@@ -23,7 +23,8 @@ pub struct Arrival {
     pub stored_at_ms: i64,
 }
 
-/// Receives what happens in a store. All calls but `waits` come on the store's own threads: they may not block or call
+/// Receives what happens in a store. [`Self::flushed`], [`Self::arrived`] and [`Self::dispatched`] come on the store's own threads, the
+/// others on the thread that each of them names. Only [`Self::waits`] and [`Self::removes_waiting`] may block, and none may call
 /// `shutdown`.
 #[doc(alias = "MessageArrivingListener")]
 pub trait StoreListener: Send + Sync {
@@ -39,9 +40,10 @@ pub trait StoreListener: Send + Sync {
         wait();
     }
     /// A file of the log is about to be removed for want of space though messages in it wait ([`crate::Store::set_waiting_from`]). Comes on
-    /// the cleaning thread, and may block.
+    /// the cleaning thread, or on the thread that calls [`crate::Store::clean`], and may block.
     fn removes_waiting(&self, _file: &Range<PhysicalOffset>) {}
-    /// A flush failed; no append is acknowledged any more. Called once.
+    /// A flush failed; no append is acknowledged any more. Called once, on the thread that meets the failure: one of the store's, or that of
+    /// a call such as an append, which may serve connections.
     fn poisoned(&self, _error: &StoreError) {}
 }
 

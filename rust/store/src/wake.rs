@@ -106,10 +106,16 @@ mod tests {
             let wake = Arc::clone(&wake);
             move || wake.rest(Duration::from_secs(3600))
         });
-        while !wake.asleep.load(Ordering::Relaxed) {
-            std::thread::yield_now();
-        }
+        // The sleeper takes a call after it has noted that it is awake: without a call it has gone to sleep since.
+        let until_asleep = || {
+            while *wake.called() || !wake.asleep.load(Ordering::Relaxed) {
+                assert!(!sleeper.is_finished(), "the rest is over");
+                std::thread::yield_now();
+            }
+        };
+        until_asleep();
         wake.wake();
+        until_asleep();
         wake.stop();
         sleeper.join().unwrap();
         wake.sleep(Duration::from_secs(3600), || panic!("nobody asks for work after the stop"));

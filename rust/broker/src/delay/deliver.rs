@@ -1,5 +1,6 @@
 //! Stores again what is due.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -104,43 +105,54 @@ fn deliver_level<D: Disk>(
         state.progress.advance(level, bounds.min, end, end);
     }
     let mut next = first.max(bounds.min);
-    let mut outcome = Ok(Some(0));
     let entries = store.entries(system::SCHEDULE_TOPIC, queue_id, next, TURN)?;
     let from = entries.first().map(|entry| entry.physical_offset);
     if entries.is_empty() {
         next += 1; // nothing but fillers, as far as one read looks
     }
+    let deliver = || deliver_entries(shared, state, level, &entries, &mut next, at_ms, runtime);
+    // A panic must not undo what was delivered before it: each further round would deliver it once more.
+    let outcome = catch_unwind(AssertUnwindSafe(deliver));
+    advance(shared, state, level, next, from);
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Delivers those of the entries that are due. Returns when the next one is; `next` is the place behind the last one delivered.
+///
+/// # Errors
+/// A message could not be stored for now.
+fn deliver_entries<D: Disk>(
+    shared: &Arc<Shared<D>>,
+    state: &mut State<D>,
+    level: usize,
+    entries: &[QueueEntry],
+    next: &mut QueueOffset,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Result<Option<i64>, Refusal> {
     for entry in entries {
         state.first_at[level] = Some(entry.physical_offset);
         if entry.tags_code > at_ms {
-            let due_at_ms = due_by_record(shared, level, &entry);
+            let due_at_ms = due_by_record(shared, level, entry);
             if due_at_ms > at_ms {
-                outcome = Ok(Some(due_at_ms));
-                break;
+                return Ok(Some(due_at_ms));
             }
         }
-        match deliver_one(shared, entry.queue_offset, entry.physical_offset, at_ms, runtime) {
-            Ok(Outcome::NotDue(due_at_ms)) => {
+        match deliver_one(shared, entry.queue_offset, entry.physical_offset, at_ms, runtime)? {
+            Outcome::NotDue(due_at_ms) => {
                 report_entry(shared, level, entry.queue_offset, due_at_ms);
-                outcome = Ok(Some(due_at_ms));
-                break;
+                return Ok(Some(due_at_ms));
             }
-            Ok(Outcome::Unreadable(error)) => {
+            Outcome::Unreadable(error) => {
                 if !state.progress.pass_over(level, entry.queue_offset, entry.physical_offset) {
-                    outcome = Err(error.into());
-                    break;
+                    return Err(error.into());
                 }
             }
-            Ok(Outcome::Done) => {}
-            Err(refusal) => {
-                outcome = Err(refusal);
-                break;
-            }
+            Outcome::Done => {}
         }
-        next = entry.queue_offset + 1;
+        *next = entry.queue_offset + 1;
     }
-    advance(shared, state, level, next, from);
-    outcome
+    Ok(Some(0))
 }
 
 /// Notes what was delivered. With synchronous flush nobody reads the copies before the flush.

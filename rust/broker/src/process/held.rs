@@ -1,5 +1,6 @@
 //! What this broker holds: pulls until a message comes, and questions about the newest messages until dispatch knows them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use rocketpy_protocol::Command;
 use rocketpy_remoting::{Connection, Reply, cork};
 use rocketpy_store::Arrival;
 use tokio::task::yield_now;
-use tracing::debug;
+use tracing::{debug, error};
 
 use super::pull;
 use crate::call::{Call, Function, answer, without_body};
@@ -85,13 +86,19 @@ fn refusal(no_room: NoRoom) -> Refusal {
     }
 }
 
-/// Answers requests that were held. None is held again.
+/// Answers requests that were held. None is held again. A panic in one of them harms no other: the request is answered with
+/// SYSTEM_ERROR.
 fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
     let _cork = cork();
     for Held { waiter, reply, .. } in released {
-        match waiter {
+        let peer = reply.connection().peer();
+        // The unwinding drops the reply, which then answers.
+        let resumed = catch_unwind(AssertUnwindSafe(|| match waiter {
             Waiting::Pull(pull) => pull::resume(shared, pull, reply),
             Waiting::Question(Question { request, function, .. }) => answer(function, shared, request, reply),
+        }));
+        if resumed.is_err() {
+            error!(%peer, "a held request panicked, answered with SYSTEM_ERROR");
         }
     }
 }

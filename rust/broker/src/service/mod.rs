@@ -2,9 +2,13 @@
 
 mod background;
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 pub(crate) use background::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling};
@@ -15,6 +19,11 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
 use crate::shared::Shared;
+
+/// Pause after a round that panicked. Each further one in a row doubles it, up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause after a round that panicked, and pause between two reminders of a service that does no more rounds.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A wait or a round of a service.
 pub(crate) type Work<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -35,7 +44,16 @@ pub(crate) trait Service: Send + Sync + 'static {
     ///
     /// # Cancel safety
     /// A round that does not end while its service is stopped is dropped.
+    ///
+    /// # Panics
+    /// A round that panics is logged. The next one comes after a pause, unless [`Self::goes_on_after_panic`] says otherwise.
     fn round(&self) -> Work<'_>;
+
+    /// Whether a round that panicked leaves a state from which the next one can go on. The locks are free then, and what they guard
+    /// is as the panic left it.
+    fn goes_on_after_panic(&self) -> bool {
+        true
+    }
 }
 
 /// The services that run.
@@ -47,7 +65,7 @@ pub(crate) struct Services {
 struct Running {
     service: Arc<dyn Service>,
     /// Held during a round: there is one at a time, whoever asks for it.
-    turn: Arc<AsyncMutex<()>>,
+    turn: Arc<AsyncMutex<Turn>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -68,8 +86,8 @@ impl Services {
         running.insert(name, Running { service, turn, stop, task });
     }
 
-    /// Does one round of a service now, between the rounds that come by themselves; false when no such service runs, or it is
-    /// stopped first.
+    /// Does one round of a service now, between the rounds that come by themselves; false when no such service runs, it is
+    /// stopped first, or the round panics.
     pub(crate) async fn step(&self, name: &str) -> bool {
         let found = self
             .running
@@ -77,12 +95,8 @@ impl Services {
             .get(name)
             .map(|found| (found.service.clone(), found.turn.clone(), found.stop.subscribe()));
         let Some((service, turn, stopped)) = found else { return false };
-        let _turn = turn.lock().await;
-        if *stopped.borrow() {
-            return false;
-        }
-        service.round().await;
-        true
+        let mut turn = turn.lock().await;
+        !*stopped.borrow() && turn.round(&*service).await
     }
 
     /// Stops one service; false when no such service runs. On return its task has ended.
@@ -117,7 +131,42 @@ impl Drop for Services {
     }
 }
 
-async fn run(service: Arc<dyn Service>, turn: Arc<AsyncMutex<()>>, mut stopped: watch::Receiver<bool>) {
+/// The right to do a round.
+#[derive(Debug, Default)]
+struct Turn {
+    /// A round panicked, and the service does not go on after that.
+    is_broken: bool,
+}
+
+impl Turn {
+    /// Does one round; false when it panics, or one before it did and was the last.
+    async fn round(&mut self, service: &dyn Service) -> bool {
+        if self.is_broken {
+            return false;
+        }
+        let Err(panic) = caught(service.round()).await else { return true };
+        error!(service = service.name(), panic = text_of(&*panic), "round of a service panicked");
+        self.is_broken = !service.goes_on_after_panic();
+        false
+    }
+}
+
+/// Does the work. A panic in it becomes the error.
+async fn caught(mut work: Work<'_>) -> Result<(), Box<dyn Any + Send>> {
+    poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(done) => done.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a text")
+}
+
+async fn run(service: Arc<dyn Service>, turn: Arc<AsyncMutex<Turn>>, mut stopped: watch::Receiver<bool>) {
+    let mut pause = FIRST_PAUSE;
     loop {
         tokio::select! {
             biased;
@@ -125,11 +174,38 @@ async fn run(service: Arc<dyn Service>, turn: Arc<AsyncMutex<()>>, mut stopped: 
             _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
             () = service.due() => {}
         }
-        let _turn = turn.lock().await;
+        let mut turn = turn.lock().await;
         if *stopped.borrow() {
             return;
         }
-        service.round().await;
+        if turn.round(&*service).await {
+            pause = FIRST_PAUSE;
+            continue;
+        }
+        let is_broken = turn.is_broken;
+        drop(turn);
+        if is_broken {
+            return remind(&*service, stopped).await;
+        }
+        let is_over = stopped.wait_for(|is_stopped| *is_stopped);
+        if tokio::time::timeout(pause, is_over).await.is_ok() {
+            return;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Says until the stop that a service does no more rounds.
+async fn remind(service: &dyn Service, mut stopped: watch::Receiver<bool>) {
+    loop {
+        error!(
+            service = service.name(),
+            "service does no more rounds since one panicked; restart the broker"
+        );
+        let is_over = stopped.wait_for(|is_stopped| *is_stopped);
+        if tokio::time::timeout(LONGEST_PAUSE, is_over).await.is_ok() {
+            return;
+        }
     }
 }
 
@@ -148,6 +224,7 @@ async fn end(all: BTreeMap<String, Running>, within: Duration) {
             }
         };
         match ended {
+            // Not in a round.
             Err(failure) if failure.is_panic() => error!(service, %failure, "service panicked"),
             _ => debug!(service, "service stopped"),
         }
@@ -226,6 +303,9 @@ mod tests {
         gate: Option<Notify>,
         begun: AtomicUsize,
         done: AtomicUsize,
+        /// How many rounds panic first.
+        panics: usize,
+        breaks: bool,
     }
 
     impl Service for Bell {
@@ -239,12 +319,17 @@ mod tests {
 
         fn round(&self) -> Work<'_> {
             Box::pin(async {
-                self.begun.fetch_add(1, Ordering::SeqCst);
+                let before = self.begun.fetch_add(1, Ordering::SeqCst);
+                assert!(before >= self.panics, "on purpose");
                 if let Some(gate) = &self.gate {
                     gate.notified().await;
                 }
                 self.done.fetch_add(1, Ordering::SeqCst);
             })
+        }
+
+        fn goes_on_after_panic(&self) -> bool {
+            !self.breaks
         }
     }
 
@@ -283,6 +368,31 @@ mod tests {
         bell.reaches((2, 2)).await;
         services.stop_all(PATIENCE).await;
         assert!(!services.step("bell").await);
+    }
+
+    #[tokio::test]
+    async fn a_service_goes_on_after_rounds_that_panic() {
+        let (services, bell) = (Services::default(), Arc::new(Bell { panics: 2, ..Bell::default() }));
+        services.start(bell.clone());
+        assert!(!services.step("bell").await, "it panics");
+        bell.rung.notify_one();
+        bell.reaches((2, 0)).await;
+        bell.rung.notify_one();
+        bell.reaches((3, 1)).await;
+        assert!(services.step("bell").await);
+        services.stop_all(PATIENCE).await;
+    }
+
+    #[tokio::test]
+    async fn a_service_that_cannot_go_on_after_a_panic_does_no_more_rounds_and_can_be_stopped() {
+        let (services, bell) =
+            (Services::default(), Arc::new(Bell { panics: 1, breaks: true, ..Bell::default() }));
+        services.start(bell.clone());
+        bell.rung.notify_one();
+        bell.reaches((1, 0)).await;
+        assert!(!services.step("bell").await);
+        assert_eq!(bell.counts(), (1, 0));
+        assert!(services.stop("bell", PATIENCE).await);
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! The background work of timer messages.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,11 +59,22 @@ impl Service for TimerDelivery {
     fn round(&self) -> Work<'_> {
         let (shared, runtime) = (self.shared.clone(), Handle::current());
         Box::pin(aside(move || {
-            let mut turns = 0;
-            while turn(&shared, shared.store.now_ms(), &runtime) && turns < TURNS {
-                turns += 1;
+            let turns = || {
+                let mut turns = 0;
+                while turn(&shared, shared.store.now_ms(), &runtime) && turns < TURNS {
+                    turns += 1;
+                }
+            };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(turns)) {
+                shared.timers.state.lock().is_stopped = true; // the stop delivers nothing more either
+                resume_unwind(panic);
             }
         }))
+    }
+
+    /// What is read into memory may be incomplete: a message that is missing there would count as delivered in the end.
+    fn goes_on_after_panic(&self) -> bool {
+        false
     }
 }
 

@@ -149,3 +149,19 @@ async fn a_question_that_panics_harms_no_other_held_request() {
     });
     assert_eq!(answer.code, 1, "the panic ends the question alone: its sender gets SYSTEM_ERROR");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_request_that_panics_harms_none_that_is_resumed_with_it() {
+    let fixture = Fixture::start(|_| {});
+    let (first, second, ()) = tokio::join!(fixture.max_offset(true), fixture.max_offset(true), async {
+        until("both are held", || fixture.shared.held.len() == 2).await;
+        let mut held = fixture.shared.held.all();
+        if let Waiting::Question(question) = &mut held[0].waiter {
+            question.function = Function::AtOnce(|_| panic!("on purpose"));
+        }
+        resume(&fixture.shared, held);
+    });
+    let mut codes = [first.code, second.code];
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 1], "one gets SYSTEM_ERROR");
+}
