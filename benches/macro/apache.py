@@ -191,7 +191,7 @@ def take_turn(broker: Broker, command: list[str], log: Path, show: Callable[[Lin
 
 
 def ratios(rounds: dict[str, list[Figures]]) -> Figures:
-    """RocketPy to the other broker in each round; the median of the rounds. Without those that are zero or less there."""
+    """RocketPy to the other broker in each round: the median, without figures that are zero or less there."""
     ours, theirs = rounds.values()
     result = {}
     for name in FIGURES:
