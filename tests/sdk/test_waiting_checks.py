@@ -8,6 +8,7 @@ import pytest
 import rocketpy
 from rocketpy import Decision, store
 from rocketpy.testing import fresh_name
+from waiting import wait_until
 
 UNIT_BYTES = 52
 """A unit of the log of timers."""
@@ -26,10 +27,20 @@ def waiting_store(rocketpy_server_factory, tmp_path) -> Path:
         with server.transaction_producer("payers", lambda message: Decision.UNKNOWN) as payers:
             payers.begin(rocketpy.Message(topic, b"over")).rollback()
             payers.begin(rocketpy.Message(topic, b"open"))
+        wait_until(lambda: has_taken_timers(folder, 3))
         live = store.verify(folder)
         assert live.is_live
         assert live.is_sound, live.problems
     return folder
+
+
+def has_taken_timers(folder: Path, count: int) -> bool:
+    """Whether the log of timers has a unit for so many, which the topic of timers has at once."""
+    try:
+        with (folder / "timerlog" / f"{0:020}").open("rb") as file:
+            return any(file.read(count * UNIT_BYTES)[(count - 1) * UNIT_BYTES :])
+    except FileNotFoundError:
+        return False
 
 
 def kinds(folder: Path) -> list[str]:
