@@ -35,7 +35,7 @@ def waiting_store(rocketpy_server_factory, tmp_path) -> Path:
 
 
 def has_taken_timers(folder: Path, count: int) -> bool:
-    """Whether the log of timers has a unit for so many, which the topic of timers has at once."""
+    """Whether the broker has entered this many timers in the timer log. It does so a moment after they are stored."""
     try:
         with (folder / "timerlog" / f"{0:020}").open("rb") as file:
             return any(file.read(count * UNIT_BYTES)[(count - 1) * UNIT_BYTES :])

@@ -46,9 +46,8 @@ pub(crate) enum Function {
 
 /// Answers with what the function returns.
 pub(crate) fn answer(function: Function, shared: &Arc<Shared>, request: Command, reply: Reply) {
-    let is_known = |test: fn(&Shared, &Command) -> bool| test(shared, &request);
     match function {
-        Function::LookUpUnless { test, serve } if is_known(test) => {
+        Function::LookUpUnless { test, serve } if test(shared, &request) => {
             answer(Function::AtOnce(serve), shared, request, reply);
         }
         Function::AtOnce(serve) => {

@@ -117,7 +117,7 @@ impl Progress {
         self.levels.iter().enumerate().flat_map(of_level).collect()
     }
 
-    /// A message that was passed over is done; its copy lies before `end` in the log.
+    /// Notes that a message which was passed over has been delivered or dropped. Its copy lies before `end` in the log.
     pub(super) fn is_done(&mut self, level: usize, queue_offset: QueueOffset, end: PhysicalOffset) {
         if let Some(passed) = self.levels[level].passed.get_mut(&queue_offset) {
             passed.end = Some(end);

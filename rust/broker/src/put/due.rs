@@ -14,8 +14,8 @@ use crate::shared::Shared;
 
 /// Pause between two tries of what cannot be read.
 pub(crate) const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Most messages that one service passes over while they cannot be read: a bound of its memory. With more it stops, as no sector alone
-/// holds so many.
+/// Most messages that one service passes over while they cannot be read: a bound of its memory. With more it stops: one bad sector
+/// never has that many.
 pub(crate) const MAX_UNREADABLE_MESSAGES: usize = 4096;
 
 /// A place is given up after this time. A path to the disk that fails over, or a device that is reset, is back within it.

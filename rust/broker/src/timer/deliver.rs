@@ -67,33 +67,35 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
 }
 
 fn work<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms: i64, runtime: &Handle) -> bool {
-    let now = shared.store.monotonic();
-    let (mut has_more, is_over) = (false, |pause: Option<Duration>| pause.is_none_or(|until| now >= until));
-    let pause_after = |done: Result<bool, Refusal>, has_more: &mut bool| match done {
-        Ok(more) => {
-            *has_more |= more;
-            None
-        }
-        Err(refusal) => {
-            warn!(%refusal, "timer messages not delivered yet, trying again");
-            Some(now + RETRY)
-        }
-    };
-    if is_over(state.pauses.deliver) {
-        let delivered = deliver(shared, state, at_ms, runtime);
-        state.pauses.deliver = pause_after(delivered, &mut has_more);
-    }
-    if is_over(state.pauses.enroll) {
-        let enrolled = state.files.write().map_err(|error| StoreError::Env(error).into());
-        let enrolled = enrolled.and_then(|()| enroll(shared, state, at_ms));
-        state.pauses.enroll = pause_after(enrolled, &mut has_more);
-    }
-    if is_over(state.pauses.read) {
-        let written = state.files.write().map_err(|error| StoreError::Env(error).into());
-        let read = written.and_then(|()| read_slots(shared, state, at_ms));
-        state.pauses.read = pause_after(read, &mut has_more);
-    }
+    let (now, mut pauses) = (shared.store.monotonic(), state.pauses);
+    let mut has_more = unless_paused(&mut pauses.deliver, now, || deliver(shared, state, at_ms, runtime));
+    has_more |= unless_paused(&mut pauses.enroll, now, || {
+        state.files.write().map_err(StoreError::Env)?;
+        enroll(shared, state, at_ms)
+    });
+    has_more |= unless_paused(&mut pauses.read, now, || {
+        state.files.write().map_err(StoreError::Env)?;
+        read_slots(shared, state, at_ms)
+    });
+    state.pauses = pauses;
     has_more
+}
+
+/// Does a part of a turn, whether it has more to do. After an error it pauses.
+fn unless_paused(
+    pause: &mut Option<Duration>,
+    now: Duration,
+    part: impl FnOnce() -> Result<bool, Refusal>,
+) -> bool {
+    if pause.is_some_and(|until| now < until) {
+        return false;
+    }
+    let done = part();
+    *pause = done.is_err().then(|| now + RETRY);
+    done.unwrap_or_else(|refusal| {
+        warn!(%refusal, "timer messages not delivered yet, trying again");
+        false
+    })
 }
 
 /// Makes wheel and log anew where they were found to be damaged, or notes when to try that again. Until then nothing is delivered.
@@ -334,7 +336,7 @@ fn chain_is_broken<D: Disk>(shared: &Shared<D>, state: &mut State<D>, slot_ms: i
     }
 }
 
-/// Whether a unit could not be read for so long that it is given up.
+/// Counts one more failed read of a unit. Returns whether to give the unit up.
 fn is_spent<D: Disk>(shared: &Shared<D>, state: &mut State<D>, position: i64, error: &EnvError) -> bool {
     let now = shared.unreadable.now(&shared.store);
     let unit = state.unreadable.unit.filter(|(failed, _)| *failed == position);

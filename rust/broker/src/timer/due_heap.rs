@@ -101,7 +101,7 @@ impl DueHeap {
         self.until_ms = chain.slot_ms() + SLOT_MS;
     }
 
-    /// Goes on with what is left of the slot.
+    /// Replaces what is left to read of the current slot.
     pub(super) fn read(&mut self, left: SlotChain) {
         self.reading = Some(left);
     }

@@ -131,6 +131,7 @@ mod tests {
         assert!(pending.give_up());
         assert_eq!(pending.first_slot_ms(), None);
     }
+
     #[test]
     fn recalls_have_a_bound_until_they_are_taken_and_for_each_slot_until_it_is_done() {
         let pending = PendingRecords::default();
