@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import rocketpy
 
@@ -22,6 +23,17 @@ def wait_until(
         assert process is None or process.poll() is None, f"{what}: the process ended with {process.returncode}"
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
         time.sleep(PACE_SECONDS)
+
+
+def wait_for_files(folder: str | Path, queue: rocketpy.MessageQueue, end: int) -> None:
+    """Waits until the files of a queue lead to its messages before `end`, some 20 ms after they were acknowledged."""
+
+    def is_there() -> bool:
+        topics = rocketpy.StoreReader(folder).topics()
+        found = [one for topic in topics if topic.name == queue.topic for one in topic.queues]
+        return any(one.queue_id == queue.queue_id and one.max_offset >= end for one in found)
+
+    wait_until(is_there, f"{queue} in its files")
 
 
 def moment_between() -> float:

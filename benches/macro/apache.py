@@ -7,14 +7,19 @@
 Needs Maven, which brings Apache's jars, and a JDK 17. Each turn starts a broker on an empty store and gives it the load
 of one row. The load is the same Java program with Apache's client for both brokers (`apache/Load.java`), so all rows
 have one client. On few cores that client takes most of the processor: the rate then says less than the broker's
-processor time. Both brokers get the same configuration, and so acknowledge before the flush.
+processor time. Both brokers get the same configuration: they acknowledge before the flush, in the rows that end in
+`-flushed` after it.
 
 Both JVMs are warmed up: a fifth of the load goes to a topic of its own first. Then the turn waits until the broker is
 at rest, and measures. Apache's JVM runs with the options of its `runbroker.sh` and a smaller heap (`--heap`), not
 touched in advance. The processor time is the broker's, in ticks of 10 ms, without Apache's name server. The peak of
-memory (VmHWM) is that of the whole turn, with the pages of mapped files. `delay` and `send-back` last until all
-messages came, a second after their last call; the timers of `timer` are sent within 10 s, and due at a fixed rate from
-then on. `filter` counts the messages of the backlog.
+memory (VmHWM) is that of the whole turn, with the pages of mapped files. `delay`, of all 18 levels, and `send-back`
+last until all messages came, a second or two after their last call; the timers of `timer` are sent within 10 s, and due
+at a fixed rate from then on. `filter` counts the messages of the backlog. The calls of `latency-5k` and `latency-20k`
+are the ways of messages, from when they were to be sent to when a push consumer has them; the call of `batch` is one of
+32 messages. `readers` are ten of a backlog that is in memory, beside the senders that are counted. `start` has no load:
+from the processes' start to the route of a topic that was made, and from the signal to the broker's end in order.
+`--system-calls` counts them with `perf`, which needs root, and costs both brokers a little.
 """
 
 import argparse
@@ -28,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +43,15 @@ from rich.progress import Progress
 from rich.table import Table
 
 import rocketpy
-from process import BINARY, cpu_seconds, launched, peak_memory_bytes
+from process import (
+    BINARY,
+    anonymous_memory_bytes,
+    cpu_seconds,
+    launched,
+    peak_memory_bytes,
+    system_calls,
+    usage,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "interop")]
@@ -51,25 +64,58 @@ from peers import (  # noqa: E402 - the tests have Apache's broker already
     write_properties,
 )
 
-COUNTS = {
-    "send": 500_000,
-    "pull": 1_000_000,
-    "filter": 1_000_000,
-    "delay": 100_000,
-    "timer": 0,  # --per-second for --seconds
-    "transaction": 100_000,
-    "send-back": 50_000,
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of work (`apache/Load.java`), and how much of it."""
+
+    kind: str
+    count: int = 0
+    """Messages, before ``--scale``; 0: ``per_second`` for ``--seconds``."""
+    threads: int = 64
+    body_bytes: int = 128
+    queues: int = 8
+    flush: str = "ASYNC_FLUSH"
+    per_second: int = 10_000
+
+
+FLUSHED = "SYNC_FLUSH"
+ROWS = {
+    "send": Row("send", 500_000),
+    "send-1": Row("send", 50_000, threads=1),
+    "send-256": Row("send", 500_000, threads=256),
+    "send-1k": Row("send", 300_000, body_bytes=1024),
+    "send-flushed": Row("send", 200_000, flush=FLUSHED),
+    "send-1-flushed": Row("send", 5_000, threads=1, flush=FLUSHED),
+    "send-256-flushed": Row("send", 200_000, threads=256, flush=FLUSHED),
+    "send-1k-flushed": Row("send", 200_000, body_bytes=1024, flush=FLUSHED),
+    "batch": Row("batch", 3_200_000, threads=8),
+    "one-way": Row("one-way", 500_000, threads=8),
+    "asynchronous": Row("asynchronous", 500_000, threads=8),
+    "queues-1": Row("send", 300_000, queues=1),
+    "queues-64": Row("send", 300_000, queues=64),
+    "queues-1000": Row("send", 300_000, queues=1_000),
+    "queues-10000": Row("send", 300_000, queues=10_000),
+    "pull": Row("pull", 1_000_000),
+    "push": Row("push", 2_000_000),
+    "readers": Row("readers", 300_000, queues=10),
+    "latency-5k": Row("latency", threads=16, per_second=5_000),
+    "latency-20k": Row("latency", threads=64, per_second=20_000),
+    "filter": Row("filter", 1_000_000),
+    "delay": Row("delay", 100_000),
+    "timer": Row("timer"),
+    "transaction": Row("transaction", 100_000),
+    "send-back": Row("send-back", 50_000),
+    "start": Row("start"),
 }
-"""Messages of each row, before ``--scale``."""
 WARM_UP_PART, WARM_UP_LEAST = 0.2, 200
-QUEUES = 8
 TOPICS = ["warm", "load"]
 SETTINGS: dict[str, object] = {
-    "flushDiskType": "ASYNC_FLUSH",
     "mappedFileSizeCommitLog": 1 << 30,
     "diskMaxUsedSpaceRatio": 95,
     "enablePropertyFilter": "true",
     "timerWheelEnable": "true",
+    "messageDelayLevel": " ".join(["1s"] * 9 + ["2s"] * 9),
 }
 """Configuration of both brokers; `peers.py` adds ports and longer patience to Apache's."""
 REST_CPU_PART = 0.2
@@ -78,14 +124,24 @@ REST_WITHIN_S = 60
 APACHE, BASELINE = "Apache", "baseline"
 FIGURES = {
     "messages_per_s": ("messages/s", ",.0f"),
+    "call_p50_us": ("p50 of a call, us", ",.0f"),
     "call_p99_us": ("p99 of a call, us", ",.0f"),
+    "call_p999_us": ("p99.9 of a call, us", ",.0f"),
     "late_p50_ms": ("late, p50, ms", ",.0f"),
     "late_p99_ms": ("late, p99, ms", ",.0f"),
     "broker_cpu_s_per_million": ("broker CPU-s/M", ",.2f"),
+    "user_s_per_million": ("of it user", ",.2f"),
+    "system_s_per_million": ("of it system", ",.2f"),
+    "switches_per_message": ("context switches a message", ".3f"),
+    "system_calls_per_message": ("system calls a message", ".3f"),
     "peak_memory_mb": ("broker peak, MB", ",.0f"),
+    "anonymous_memory_mb": ("of it no file's, MB", ",.0f"),
+    "start_s": ("start, s", ",.2f"),
+    "stop_s": ("stop in order, s", ",.2f"),
 }
 
-Figures = dict[str, float]
+Figures = dict[str, Any]
+"""Numbers by name; ``threads_s_per_million`` has one by thread's name."""
 Line = dict[str, Any]
 """What the load program prints."""
 
@@ -98,27 +154,32 @@ class Broker:
     name_server: str
 
 
-def make_topics(broker: Broker) -> Broker:
+def make_topics(broker: Broker, row: Row) -> Broker:
     with rocketpy.Admin(name_servers=[broker.name_server]) as admin:
         for topic in TOPICS:
-            admin.create_topic(topic, queues=QUEUES)
+            admin.create_topic(topic, queues=row.queues)
     return broker
 
 
+def settings(row: Row) -> dict[str, object]:
+    return SETTINGS | {"flushDiskType": row.flush}
+
+
 @contextmanager
-def ours(program: Path, home: Path) -> Iterator[Broker]:
+def ours(program: Path, home: Path, row: Row) -> Iterator[Broker]:
     home.mkdir()
-    write_properties(home / "broker.conf", SETTINGS)
+    write_properties(home / "broker.conf", settings(row))
     options = ("--config", str(home / "broker.conf"))
     with launched(program, home / "store", home / "ready.json", *options) as running:
-        yield make_topics(Broker(running.pid, running.name_server))
+        yield make_topics(Broker(running.pid, running.name_server), row)
 
 
 @contextmanager
-def apache(java: Java, heap: str, home: Path) -> Iterator[Broker]:
+def apache(java: Java, heap: str, home: Path, row: Row) -> Iterator[Broker]:
     memory = (f"-Xms{heap}", f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}")
-    with apache_servers(java, home, SETTINGS, TOPICS, memory=memory) as (address, process):
-        yield make_topics(Broker(process.pid, address))
+    in_order = row.kind == "start"  # which takes 18 s
+    with apache_servers(java, home, settings(row), TOPICS, in_order, memory) as (address, process):
+        yield make_topics(Broker(process.pid, address), row)
 
 
 RUNBROKER = (
@@ -163,29 +224,50 @@ def next_line(process: subprocess.Popen[str], show: Callable[[Line], None]) -> L
     raise RuntimeError(f"the load ended with {process.wait()}")
 
 
-def take_turn(broker: Broker, command: list[str], log: Path, show: Callable[[Line], None]) -> Figures:
+def take_turn(
+    broker: Broker, command: list[str], log: Path, counts_calls: bool, show: Callable[[Line], None]
+) -> Figures:
     """Runs the load on a broker; returns what it says and what the broker took for it."""
+    anonymous = 0
+
+    def look(line: Line) -> None:
+        nonlocal anonymous
+        anonymous = max(anonymous, anonymous_memory_bytes(broker.pid))
+        show(line)
+
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         next_line(process, show)
         show({"doing": "until the broker is at rest", "done": 0, "of": 1})
         wait_for_rest(broker.pid)
-        before = cpu_seconds(broker.pid)
         assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        figures = next_line(process, show)
-        used = cpu_seconds(broker.pid) - before
+        with system_calls(broker.pid) if counts_calls else nullcontext([]) as calls:
+            before = usage(broker.pid)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            figures = next_line(process, look)
+            after = usage(broker.pid)
     except RuntimeError as error:
         raise RuntimeError(f"{error}: {log.read_text()[-2000:]}") from None
     finally:
         process.kill()
         process.communicate()
+    look({"doing": "done", "done": 1, "of": 1})
+    messages = figures["messages"]
+    user, system = after.user_s - before.user_s, after.system_s - before.system_s
+    threads = {name: used - before.threads_s.get(name, 0) for name, used in after.threads_s.items()}
+    busiest = sorted(threads.items(), key=lambda thread: -thread[1])[:6]
     return {
-        "messages_per_s": figures["messages"] / figures["seconds"],
-        "broker_cpu_s_per_million": used / figures["messages"] * 1e6,
+        "messages_per_s": messages / figures["seconds"],
+        "broker_cpu_s_per_million": (user + system) / messages * 1e6,
+        "user_s_per_million": user / messages * 1e6,
+        "system_s_per_million": system / messages * 1e6,
+        "threads_s_per_million": {name: used / messages * 1e6 for name, used in busiest if used > 0},
+        "switches_per_message": (after.switches - before.switches) / messages,
         "peak_memory_mb": peak_memory_bytes(broker.pid) / 1e6,
+        "anonymous_memory_mb": anonymous / 1e6,
+        **({"system_calls_per_message": calls[0] / messages} if calls else {}),
         **figures,
     }
 
@@ -221,39 +303,52 @@ def show_table(console: Console, taken: dict[str, dict[str, list[Figures]]]) -> 
         for broker in rounds:
             late = sum(figures.get("sent_late", 0) for figures in rounds[broker])
             again = sum(figures.get("duplicates", 0) for figures in rounds[broker])
-            if late or again:
-                console.print(f"{row}, {broker}: {late} timers sent after their time, {again} messages came again")
+            lost = sum(figures.get("lost", 0) for figures in rounds[broker])
+            for count, what in (
+                (late, "timers sent after their time"),
+                (again, "came again"),
+                (lost, "refused or lost"),
+            ):
+                if count:
+                    console.print(f"{row}, {broker}: {count} {what}")
         table.add_section()
     console.print(table)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="+", choices=COUNTS, default=list(COUNTS), help="default: all")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="default: all")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each broker; default: 2")
     parser.add_argument("--scale", type=float, default=1.0, help="part of all counts and of --per-second; default: 1")
     parser.add_argument("--waiting", type=int, default=200_000, help="timers a day ahead; default: 200000")
     parser.add_argument("--per-second", type=int, default=10_000, help="timers due a second; default: 10000")
-    parser.add_argument("--seconds", type=int, default=10, help="how long timers become due; default: 10")
+    parser.add_argument(
+        "--seconds", type=int, default=10, help="how long timers become due, and rows of a rate last; default: 10"
+    )
+    parser.add_argument("--system-calls", action="store_true", help="counts them with perf; needs root")
     parser.add_argument("--heap", default="4g", help="of Apache's broker; default: 4g")
     parser.add_argument(
         "--server", type=Path, help="`rocketpy`, or `rocketpy-server` of another build; default: builds the release"
     )
     parser.add_argument("--baseline", type=Path, help="a `rocketpy-server` in the place of Apache's broker")
-    parser.add_argument("--save", action="store_true", help="writes benches/results/apache.json")
+    parser.add_argument(
+        "--save", action="store_true", help="writes the rows to benches/results/apache.json, where others stay"
+    )
     options = parser.parse_args()
     if options.save and options.baseline:
         parser.error("--save keeps figures beside Apache: leave out --baseline")
     return options
 
 
-def load_of(row: str, options: argparse.Namespace) -> list[str]:
-    """Arguments of the load program: messages, those of the warm-up, waiting timers, timers a second, queues."""
-    per_second = max(1, int(options.per_second * options.scale))
-    count = per_second * options.seconds if row == "timer" else max(100, int(COUNTS[row] * options.scale))
-    warm_up = max(WARM_UP_LEAST, int(count * WARM_UP_PART))
+def load_of(row: Row, options: argparse.Namespace) -> list[str]:
+    """Arguments of the load program from the kind of work on."""
+    per_second = options.per_second if row.kind == "timer" else row.per_second
+    per_second = max(1, int(per_second * options.scale))
+    count = max(128, int(row.count * options.scale)) // 32 * 32 if row.count else per_second * options.seconds
+    warm_up = max(WARM_UP_LEAST, int(count * WARM_UP_PART)) // 32 * 32
     waiting = max(1, int(options.waiting * options.scale))
-    return [str(number) for number in (count, warm_up, waiting, per_second, QUEUES)]
+    numbers = (count, warm_up, waiting, per_second, row.queues, row.threads, row.body_bytes)
+    return [row.kind, *map(str, numbers)]
 
 
 class Turns:
@@ -263,13 +358,13 @@ class Turns:
         program = (options.server or ROOT / BINARY).absolute()
         self.options, self.folder, self.progress = options, folder, progress
         self.load = compiled(replace(java, tuning=("-XX:+UseParallelGC",)), folder / "classes")
-        self.brokers: dict[str, Callable[[Path], AbstractContextManager[Broker]]] = {
-            "RocketPy": lambda home: ours(program, home)
+        self.brokers: dict[str, Callable[[Path, Row], AbstractContextManager[Broker]]] = {
+            "RocketPy": lambda home, row: ours(program, home, row)
         }
         if baseline := options.baseline:
-            self.brokers[BASELINE] = lambda home: ours(baseline.absolute(), home)
+            self.brokers[BASELINE] = lambda home, row: ours(baseline.absolute(), home, row)
         else:
-            self.brokers[APACHE] = lambda home: apache(replace(java, tuning=RUNBROKER), options.heap, home)
+            self.brokers[APACHE] = lambda home, row: apache(replace(java, tuning=RUNBROKER), options.heap, home, row)
 
     def rounds(self, row: str) -> dict[str, list[Figures]]:
         """All turns of a row, the brokers one after the other."""
@@ -289,25 +384,38 @@ class Turns:
 
         try:
             with tempfile.TemporaryDirectory(dir=self.folder) as place:
-                home = Path(place)
-                with self.brokers[name](home / "broker") as broker:
-                    texts = [broker.name_server, row, *load_of(row, self.options)]
-                    command = self.load.command("Load", home / "load", *texts, options=("-Xmx2g",))
-                    figures = take_turn(broker, command, home / "load.log", show)
+                figures = self.measured(Path(place), ROWS[row], name, show)
         except (RuntimeError, AssertionError) as error:
             raise RuntimeError(f"{title}: {error}") from error
         finally:
             self.progress.remove_task(task)
-        self.progress.print(f"{title}: {figures['messages_per_s']:,.0f} messages/s")
+        rate = figures.get("messages_per_s")
+        self.progress.print(f"{title}: {rate:,.0f} messages/s" if rate else f"{title}: {figures['start_s']:.2f} s")
         return figures
+
+    def measured(self, home: Path, row: Row, name: str, show: Callable[[Line], None]) -> Figures:
+        began = time.perf_counter()
+        with self.brokers[name](home / "broker", row) as broker:
+            if row.kind != "start":
+                texts = [broker.name_server, *load_of(row, self.options)]
+                command = self.load.command("Load", home / "load", *texts, options=("-Xmx2g",))
+                return take_turn(broker, command, home / "load.log", self.options.system_calls, show)
+            figures = {
+                "start_s": time.perf_counter() - began,
+                "peak_memory_mb": peak_memory_bytes(broker.pid) / 1e6,
+                "anonymous_memory_mb": anonymous_memory_bytes(broker.pid) / 1e6,
+            }
+            began = time.perf_counter()
+        return figures | {"stop_s": time.perf_counter() - began}
 
 
 def save(options: argparse.Namespace, taken: dict[str, dict[str, list[Figures]]]) -> Path:
     path = ROOT / "benches" / "results" / "apache.json"
     machine = {"processors": os.cpu_count(), "machine": platform.machine()}
     settings = {name: value for name, value in vars(options).items() if name not in ("server", "baseline", "save")}
-    rows = {row: {"ratio": ratios(rounds), **rounds} for row, rounds in taken.items()}
-    path.write_text(json.dumps({"machine": machine, "options": settings, "rows": rows}, indent=1) + "\n")
+    rows = {row: {"options": settings, "ratio": ratios(rounds), **rounds} for row, rounds in taken.items()}
+    former = json.loads(path.read_text())["rows"] if path.exists() else {}
+    path.write_text(json.dumps({"machine": machine, "rows": former | rows}, indent=1) + "\n")
     return path
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,16 +17,76 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(pid: int | str = "self") -> float:
     """User and system seconds that all threads of the process have used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+    user, system = user_and_system_seconds(Path(f"/proc/{pid}"))
+    return user + system
+
+
+def user_and_system_seconds(folder: Path) -> tuple[float, float]:
+    """Of a process or a thread, by its folder in ``/proc``."""
+    fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) / TICKS_PER_SECOND, int(fields[12]) / TICKS_PER_SECOND
+
+
+def status(folder: Path, key: str) -> int:
+    """A number of a process's or thread's ``status``, in its unit there."""
+    for line in (folder / "status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1])
+    raise RuntimeError(f"no {key} in {folder}")
 
 
 def peak_memory_bytes(pid: int) -> int:
     """Largest resident set so far (VmHWM)."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"no VmHWM for process {pid}")
+    return status(Path(f"/proc/{pid}"), "VmHWM") * 1024
+
+
+def anonymous_memory_bytes(pid: int) -> int:
+    """Resident memory that is no page of a file."""
+    return status(Path(f"/proc/{pid}"), "RssAnon") * 1024
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used so far."""
+
+    user_s: float
+    system_s: float
+    threads_s: dict[str, float]
+    """By the threads' names without their numbers; of threads that run."""
+    switches: int
+    """Context switches of the threads that run."""
+
+
+def usage(pid: int) -> Usage:
+    threads_s: dict[str, float] = {}
+    switches = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            name = (thread / "comm").read_text().strip().rstrip("0123456789-_#")
+            seconds = sum(user_and_system_seconds(thread))
+            switched = status(thread, "voluntary_ctxt_switches") + status(thread, "nonvoluntary_ctxt_switches")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended
+        threads_s[name] = threads_s.get(name, 0) + seconds
+        switches += switched
+    return Usage(*user_and_system_seconds(Path(f"/proc/{pid}")), threads_s, switches)
+
+
+@contextmanager
+def system_calls(pid: int) -> Iterator[list[int]]:
+    """Counts the system calls of a process with ``perf``; the list has their number at the end."""
+    command = ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", str(pid)]
+    counter = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    counted: list[int] = []
+    try:
+        yield counted
+    finally:
+        counter.send_signal(signal.SIGINT)
+        _, text = counter.communicate()
+    first = text.partition(",")[0]
+    if not first.isdigit():
+        raise RuntimeError(f"perf counts no system calls (it needs root): {text.strip()}")
+    counted.append(int(first))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
     "admin": (
-        "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
+        "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "HaStatus", "QueueInfo", "QueueLag", "SlaveInfo",
+        "TopicBroker", "TopicInfo"
     ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),

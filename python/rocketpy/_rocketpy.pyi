@@ -1,7 +1,7 @@
 # The extension module. The classes of the package wrap those here; `Message`, `ReceivedMessage`, `ArrowBatch` and
 # `Scan` are public as they are.
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from threading import Condition
@@ -237,6 +237,26 @@ class Check:
     def done(self) -> None: ...
 
 @final
+class SendLoad:
+    def __new__(
+        cls,
+        targets: Sequence[tuple[str, str, str, int]],
+        *,
+        group: str,
+        size: int,
+        messages: int,
+        connections: int,
+        threads: int,
+        window: int,
+        rate: float | None,
+    ) -> Self: ...
+    @property
+    def answered(self) -> int: ...
+    def wait(
+        self, at_most: Duration, percentiles: Sequence[float]
+    ) -> tuple[int, list[tuple[int, str, int]], float, list[int]] | None: ...
+
+@final
 class Consumer:
     def __new__(
         cls, group: str, topics: list[str], name_servers: list[str], **options: Unpack[ConsumerOptions]
@@ -326,6 +346,7 @@ class Admin:
     def message(self, topic: str, msg_id: str) -> ReceivedMessage | None: ...
     def brokers(self) -> list[tuple[str, str, dict[int, str]]]: ...
     def broker_figures(self, address: str) -> dict[str, str]: ...
+    def ha_status(self, address: str) -> tuple[bool, int, list[tuple[str, int, int, bool, int]]]: ...
     def close(self) -> None: ...
 
 @final

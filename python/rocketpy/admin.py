@@ -17,10 +17,9 @@ from rocketpy.dead_letters import (
     DeadLetterGroup,
     Pace,
     Resent,
-    target_of,
     topic_of,
 )
-from rocketpy.errors import TopicNotFoundError
+from rocketpy.errors import InvalidArgumentError, TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list
@@ -39,11 +38,24 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketpy.client")
 
+DEFAULT_QUEUES = 8
+"""Of a new topic, at each broker."""
 BROKER_LIMIT = 64
 """Messages that a broker gives to one query unless it is configured otherwise (`maxMsgsNumBatch`)."""
 CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an earlier end"
 
-__all__ = ["Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
+__all__ = [
+    "Admin",
+    "BrokerInfo",
+    "GroupInfo",
+    "GroupMember",
+    "HaStatus",
+    "QueueInfo",
+    "QueueLag",
+    "SlaveInfo",
+    "TopicBroker",
+    "TopicInfo",
+]
 
 
 def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
@@ -55,6 +67,11 @@ def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
     """
     counts = Counter(message.broker_name for message in found)
     return [broker_name for broker_name, count in counts.items() if count == BROKER_LIMIT < max_messages]
+
+
+def first_given(*values: int | None) -> int:
+    """The first value that is not None. One must be."""
+    return next(value for value in values if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +167,32 @@ class BrokerInfo:
     """`host:port` by broker id; 0 is the master."""
 
 
+@dataclass(frozen=True, slots=True)
+class SlaveInfo:
+    """A slave that is connected to a master."""
+
+    address: str
+    """`host:port` that it connects from."""
+    end: int
+    """How far its log reaches, as it says: a physical offset, in bytes."""
+    lag_bytes: int
+    """How much of the master's log it does not have."""
+    is_near: bool
+    """Whether it is near enough (`haSlaveFallbehindMax`) for a SYNC_MASTER to wait for it."""
+    bytes_per_second: int
+    """What it was sent since it connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class HaStatus:
+    """A broker's log and its slaves."""
+
+    is_master: bool
+    end: int
+    """Where its log ends: a physical offset, in bytes."""
+    slaves: tuple[SlaveInfo, ...]
+
+
 class Admin(Closing):
     """Administration of a cluster.
 
@@ -188,45 +231,83 @@ class Admin(Closing):
     def create_topic(
         self,
         topic: str,
-        queues: int = 8,
+        queues: int | None = None,
         *,
         write_queues: int | None = None,
-        readable: bool = True,
-        writable: bool = True,
+        readable: bool | None = None,
+        writable: bool | None = None,
         cluster: str | None = None,
         broker: str | None = None,
         attributes: Mapping[str, str | None] | None = None,
+        force: bool = False,
     ) -> None:
         """Creates a topic, or changes it, and waits until its route is known.
+
+        What is not named stays as it is; a new topic has 8 queues, and may be read and written.
 
         Args:
             topic: Its name: up to 127 of `a-z A-Z 0-9 _ - % |`.
             queues: Queues to read at each broker, from 1.
-            write_queues: Queues to write at each broker; default: `queues`.
+            write_queues: Queues to write at each broker; as many as `queues`, if only that is given.
             readable: Whether consumers may read it.
             writable: Whether producers may send to it.
             cluster: Only at the brokers of this cluster.
             broker: Only at this broker.
             attributes: Attributes to set, by name; None as the value removes one. Those that are not named stay as they
                 are. RocketPy's brokers know `retention.hours` and `flush.type` beside some of Apache's.
+            force: Remove queues even if they hold messages. The same number as before brings them back.
 
         Raises:
-            InvalidArgumentError: The name, a number of queues, or the text of an attribute breaks its rules, or the
-                name is one of the system's.
+            InvalidArgumentError: The name, a number of queues, or the text of an attribute breaks its rules; the
+                name is one of the system's; or queues that hold messages would go.
             RefusedError: A broker does not know an attribute, or not this value of it; the message names both.
         """
-        check_type("readable", readable, bool, "a bool")
-        check_type("writable", writable, bool, "a bool")
+        check_type("queues", queues, int | None, "a whole number")
+        check_type("write_queues", write_queues, int | None, "a whole number")
+        check_type("readable", readable, bool | None, "a bool")
+        check_type("writable", writable, bool | None, "a bool")
         check_type("attributes", attributes, Mapping | None, "a dict by name")
-        self._native.create_topic(
-            topic,
-            queues,
-            queues if write_queues is None else write_queues,
-            4 * readable + 2 * writable,
-            cluster,
-            broker,
-            dict(attributes or {}),
-        )
+        known = self._known_topic(topic)
+        if known is not None and queues is not None and not force:
+            self._check_fewer(known, queues)
+        chosen = self._chosen(known, cluster, broker)
+
+        def put(now: TopicBroker | None, at: str | None) -> None:
+            read = first_given(queues, now.read_queues if now else None, DEFAULT_QUEUES)
+            write = first_given(write_queues, queues, now.write_queues if now else None, DEFAULT_QUEUES)
+            may_read = first_given(readable, now.readable if now else None, True)
+            may_write = first_given(writable, now.writable if now else None, True)
+            perm = 4 * may_read + 2 * may_write
+            self._native.create_topic(topic, read, write, perm, cluster, at, dict(attributes or {}))
+
+        shapes = {(one.read_queues, one.write_queues, one.readable, one.writable) for one in chosen}
+        if len(shapes) <= 1:
+            put(chosen[0] if chosen else None, broker)  # also at brokers that do not have it yet
+        else:
+            for one in chosen:
+                put(one, one.broker_name)
+
+    def _known_topic(self, topic: str) -> TopicInfo | None:
+        try:
+            known = self.describe_topic(topic)
+        except TopicNotFoundError:
+            return None
+        return known if known.brokers else None
+
+    def _chosen(self, known: TopicInfo | None, cluster: str | None, broker: str | None) -> list[TopicBroker]:
+        """The brokers that have the topic, of those that are meant."""
+        brokers = () if known is None else known.brokers
+        return [one for one in brokers if cluster in (None, one.cluster) and broker in (None, one.broker_name)]
+
+    def _check_fewer(self, known: TopicInfo, queues: int) -> None:
+        """Refuses to remove queues that hold messages, including messages that cannot be read yet."""
+        dropped = [one for one in known.queues if one.queue.queue_id >= queues]
+        messages = sum(self.next_offset(one.queue) - one.min_offset for one in dropped)
+        if messages:
+            raise InvalidArgumentError(
+                f"queues of {known.name} from {queues} on hold {messages:,} messages that nobody could read any more",
+                hint="consume them first, or add force=True (--force); the same number of queues brings them back",
+            )
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic at every broker and name server. Its messages stay in the log until retention takes them.
@@ -457,7 +538,11 @@ class Admin(Closing):
         check_type("group", group, str, "text")
         check_type("which", which, DeadLetterFilter | None, "a DeadLetterFilter")
         is_meant = (which or DeadLetterFilter()).matcher()
-        queues = self.describe_topic(topic_of(group)).queues
+        try:
+            queues = self.describe_topic(topic_of(group)).queues
+        except TopicNotFoundError as error:
+            hint = "`rocketpy dlq list` shows the groups that have some; check the name of this one"
+            raise TopicNotFoundError(f"group {group} has no dead letters", hint=hint, retryable=False) from error
         return (
             letter
             for info in queues
@@ -477,7 +562,8 @@ class Admin(Closing):
 
         The dead letters stay. One that was resent before is not sent again: its copy has an id of its own, made from
         its place, and is looked up first. So a resend that ended in the middle may be repeated. Two at the same time
-        may both send one; the copies then have one `msg_id`. A copy is found as long as its topic keeps it.
+        may both send one; the copies then have one `msg_id`. A copy is found as long as its topic keeps it. Without
+        `to`, one that does not say where it came from is passed over.
 
         A copy has the body, tag, keys, order key and own properties of the dead letter, and `rocketpyResentFrom`,
         `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its count of deliveries begins at 0.
@@ -489,9 +575,20 @@ class Admin(Closing):
             again: Send also what was resent before.
 
         Raises:
-            TopicNotFoundError: There is no topic `to`. Nothing was sent; `create_topic` makes it.
-            InvalidArgumentError: A dead letter names no topic, and `to` is not given; the rate is not above 0.
+            TopicNotFoundError: There is no topic `to`, and nothing was sent; or that of origin is gone: those in front
+                of it were resent.
+            InvalidArgumentError: The rate is not above 0.
             RocketPyError: As for `Producer.send`. Those before it were resent.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin, server.producer("ingest") as producer:
+            ...     admin.create_topic("resend-doc", queues=1)
+            ...     _ = producer.send(rocketpy.Message("%DLQ%resend-doc", b"a dead letter that names no topic"))
+            ...     resent = admin.resend_dead_letters(admin.dead_letters("resend-doc"), to="resend-doc", rate=100)
+            ...     print(sum(one.receipt is not None for one in resent))  # they are sent as they are read
+            1
         """
         pace = Pace(rate)
         if to is not None:
@@ -500,19 +597,33 @@ class Admin(Closing):
 
     def _resent(self, letters: Iterable[DeadLetter], to: str | None, pace: Pace, again: bool) -> Iterator[Resent]:
         with Producer("rocketpy-dead-letters", name_servers=self._name_servers, **self._options) as producer:
+            there = {to}
             for letter in letters:
-                topic = target_of(letter, to)
-                if not again and self._has(topic, letter.resent_id):
+                topic = to or letter.topic
+                if topic is None:
+                    yield Resent(letter, None, None)
+                    continue
+                if topic not in there:
+                    self.describe_topic(topic)  # the send would make a topic anew that was deleted
+                    there.add(topic)
+                if not again and self.was_resent(letter, to=to):
                     yield Resent(letter, topic, None)
                     continue
                 pace.wait()
                 yield Resent(letter, topic, producer.send(letter.again(topic), msg_id=letter.resent_id))
 
-    def _has(self, topic: str, msg_id: str) -> bool:
+    def was_resent(self, letter: DeadLetter, *, to: str | None = None) -> bool:
+        """Whether the topic that a dead letter came from has its copy, as far back as the topic keeps messages.
+
+        Args:
+            letter: The dead letter.
+            to: The topic that it was resent to; default: that of its origin.
+        """
+        topic = to or letter.topic
         try:
-            return self.message(topic, msg_id) is not None
+            return topic is not None and self.message(topic, letter.resent_id) is not None
         except TopicNotFoundError:
-            return False  # it is made by the first send, or refused
+            return False
 
     def _range(self, queue: MessageQueue, start: int, end: int) -> Iterator[ReceivedMessage]:
         """The messages of a part of a queue."""
@@ -531,6 +642,18 @@ class Admin(Closing):
             address: `host:port` of the broker; see `brokers`.
         """
         return self._native.broker_figures(address)
+
+    def ha_status(self, address: str) -> HaStatus:
+        """The slaves of one broker, and how far their logs reach.
+
+        Args:
+            address: `host:port` of the broker; see `brokers`.
+
+        Raises:
+            RefusedError: The broker does not know the question, as Apache's before 5.0.
+        """
+        is_master, end, slaves = self._native.ha_status(address)
+        return HaStatus(is_master, end, tuple(SlaveInfo(*slave) for slave in slaves))
 
     def _close(self) -> None:
         self._native.close()

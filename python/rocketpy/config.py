@@ -253,7 +253,8 @@ class ConsumerOptions(ClientOptions, total=False):
     committed, or with `auto_commit` until the next poll, and at most this long. The other member begins after that.
     Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody."""
     retry_topic: bool
-    """Also reads the group's retry topic, as Apache's push consumers do. Default False."""
+    """Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a message stands in
+    its property `RETRY_TOPIC`. Default False."""
     allow_missing_topic: bool
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
     allow_other_subscriptions: bool

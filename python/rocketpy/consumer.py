@@ -106,7 +106,8 @@ class Consumer(Closing):
         handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
             all of them are committed, or with `auto_commit` until the next poll, and at most this long. The other
             member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody.
-        retry_topic: Also reads the group's retry topic, as Apache's push consumers do. Default False.
+        retry_topic: Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a
+            message stands in its property `RETRY_TOPIC`. Default False.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
             or tags, as during a change of all members' tags. Default False: `Consumer` raises `GroupConflictError` if

@@ -69,14 +69,17 @@ class DeadLetter:
         return hashlib.sha256(place.encode()).hexdigest()[:32].upper()
 
     def again(self, topic: str) -> Message:
-        """The message to be sent again: body, tag, keys, order key, its own properties, and where it came from."""
+        """The message to be sent again: body, tag, keys, order key and its own properties.
+
+        The origin properties name the first send, even if the message has died before.
+        """
         message = self.message
         own = {
             name: value
             for name, value in message.properties.items()
             if name != "__SHARDINGKEY" and not _rocketpy.is_reserved_property(name)
         }
-        origin = {RESENT_FROM: message.topic, ORIGIN_TOPIC: self.topic or topic, ORIGIN_ID: message.msg_id}
+        first = {ORIGIN_TOPIC: self.topic or topic, ORIGIN_ID: message.msg_id}
         return Message(
             topic,
             message.body,
@@ -84,7 +87,7 @@ class DeadLetter:
             keys=message.keys,
             order_key=message.order_key,
             flag=message.flag,
-            properties=own | origin,
+            properties=first | own | {RESENT_FROM: message.topic},
         )
 
 
@@ -93,10 +96,10 @@ class Resent:
     """What became of a dead letter that was to be resent."""
 
     letter: DeadLetter
-    topic: str
-    """Where it went."""
+    topic: str | None
+    """Where it went; None: nothing says where it came from, so it was not sent."""
     receipt: Receipt | None
-    """None: it was resent before, and is there."""
+    """None: it was not sent, because it was resent before and is there, or because `topic` is None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,22 +145,6 @@ class DeadLetterFilter:
 def topic_of(group: str) -> str:
     """The topic of a group's dead letters."""
     return PREFIX + group
-
-
-def target_of(letter: DeadLetter, to: str | None) -> str:
-    """Where a dead letter is resent to.
-
-    Raises:
-        InvalidArgumentError: Nothing says where it came from.
-    """
-    target = to or letter.topic
-    if target is None:
-        message = letter.message
-        raise InvalidArgumentError(
-            f"dead letter {message.msg_id} at {message.queue_offset} of {message.topic} names no topic of origin",
-            hint="say where it is to go: to=",
-        )
-    return target
 
 
 class Pace:

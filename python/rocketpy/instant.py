@@ -20,6 +20,8 @@ time zone it is local time, for a datetime and for text.
 
 MAX_SECONDS = 1e11
 """A greater number, which is beyond the year 5000, counts milliseconds."""
+LEAST_SECONDS = 1e8
+"""A smaller number, which is before 1973, is meant as a duration or as an offset; 0 is the beginning of all."""
 FORMS = "write 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"
 """A hint."""
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -40,7 +42,7 @@ def instant_ms(instant: Instant, *, now: int | None = None) -> int:
     Raises:
         TypeError: It is no number, datetime or text.
         InvalidArgumentError: The text is no point in time, the datetime is out of the clock's range, or the number
-            counts milliseconds.
+            counts milliseconds or is a duration.
 
     Examples:
         >>> instant_ms("2013-01-01T05:00:00Z"), instant_ms("-2h", now=10_000_000), instant_ms(1357016400)
@@ -63,6 +65,11 @@ def _of_seconds(seconds: float) -> int:
         raise InvalidArgumentError(
             f"a point in time is in seconds since 1970, given: {seconds}",
             hint="divide by 1000 if it counts milliseconds",
+        )
+    if seconds != 0 and seconds < LEAST_SECONDS:
+        raise InvalidArgumentError(
+            f"a point in time is in seconds since 1970, given: {seconds}, which is before 1973",
+            hint="add a duration to time.time(), or write -10m for ten minutes ago",
         )
     return round(seconds * 1000)
 

@@ -46,9 +46,13 @@ class Receipt:
     offset_msg_id: str
     """Id by place: store host and physical offset, in hexadecimal."""
     queue: MessageQueue
-    """The queue that holds the message."""
+    """The queue that the message is for."""
     queue_offset: int
-    """The message's entry in the queue, from 0."""
+    """The message's entry in the queue, from 0.
+
+    Of one that waits (for its time, for the end of its transaction), its entry in the broker's queue of such messages:
+    in `queue` it gets another when it is delivered.
+    """
     recall_handle: str | None = None
     """Of a message that waits for its time (`delay=` or `deliver_at=`): what `Producer.recall` takes it back by.
 

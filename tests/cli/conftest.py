@@ -43,12 +43,12 @@ def run_command(
 class Server:
     """A `rocketpy server` (or `namesrv`, or `broker`) process."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, stderr: Path | None = None) -> None:
         self.ready_file = folder / f"ready-{uuid.uuid4().hex}.json"
         self.log = folder / f"{self.ready_file.stem}.log"
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log, (stderr or self.log).open("ab") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, *arguments, "--ready-file", str(self.ready_file)], stdout=log, stderr=log
+                [*COMMAND, *arguments, "--ready-file", str(self.ready_file)], stdout=log, stderr=errors
             )
         self.ready = self._wait()
 
@@ -76,8 +76,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts servers for one test and ends those that the test left running."""
     servers: list[Server] = []
 
-    def make(*arguments: str) -> Server:
-        servers.append(Server(tmp_path, *arguments))
+    def make(*arguments: str, **options) -> Server:
+        servers.append(Server(tmp_path, *arguments, **options))
         return servers[-1]
 
     yield make

@@ -173,7 +173,7 @@ def test_from_latest_sees_nothing_old_and_a_time_in_the_past_sees_all(rocketpy, 
     rocketpy("produce", topic, stdin="old")
     assert rocketpy("consume", topic, "--from", "latest").stdout == ""
     assert rocketpy("consume", topic, "--from", "-10m").stdout == "old\n"
-    assert rocketpy("consume", topic, "--from", "2100-01-01T00:00:00").stdout == ""
+    assert "it lies ahead" in rocketpy("consume", topic, "--from", "2100-01-01T00:00:00", code=2).stderr
 
 
 def test_count_ends_it(rocketpy, topic: str):
@@ -389,7 +389,7 @@ def test_creating_a_topic_again_changes_only_what_is_said_and_takes_no_messages_
     assert json.loads(again.stdout) == {"topic": name, "queues": 16}
     assert "is not changed" in again.stderr
     assert queues() == 16
-    refused = rocketpy("topic", "create", name, "--queues", "2", code=5).stderr
+    refused = rocketpy("topic", "create", name, "--queues", "2", code=2).stderr
     assert "queues of" in refused
     assert "--force" in refused
     assert queues() == 16
@@ -508,3 +508,11 @@ def test_messages_are_queried_by_key_by_tag_and_by_id(rocketpy, topic: str):
     assert "ids have 32 hexadecimal digits" in rocketpy("message", "query", topic, "--id", "zz", code=3).stderr
     assert "--unique-key" in rocketpy("message", "query", topic, code=2).stderr
     rocketpy("message", "query", topic, "--key", "a", "--tag", "b", code=2)
+
+
+def test_a_master_without_slaves_is_listed_as_such(server, rocketpy):
+    (row,) = json.loads(rocketpy("ha", "status", "--json").stdout)
+    assert row["master"] == server.ready["broker"]
+    assert row["master_end"] >= 0
+    assert row["slave"] is None
+    assert "0 slaves" in rocketpy("ha", "status").stdout

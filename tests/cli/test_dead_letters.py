@@ -60,7 +60,11 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert "1 dead letter sent" in rocketpy("dlq", "resend", group, "--property", "n=two", "--yes").stdout
     assert len(rocketpy("consume", topic, "--format", "json", "--follow", "--count", "4").stdout.splitlines()) == 4
     summary = rocketpy("dlq", "resend", group, "--yes", "--rate", "1000", "--json").stdout
-    assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1}
+    assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1, "without_origin": 0}
+    rocketpy("produce", f"%DLQ%{group}", stdin="no origin\n")
+    preview = rocketpy("dlq", "resend", group).stdout
+    assert "0 dead letters would be sent: add --yes\n3 had been sent before" in preview
+    assert "1 do not say where they came from: --to TOPIC" in rocketpy("dlq", "resend", group, "--yes").stdout
     other = f"{topic}-other"
     for yes in ([], ["--yes"]):
         refused = rocketpy("dlq", "resend", group, "--to", other, *yes, code=3).stderr
@@ -68,7 +72,7 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
         assert f"rocketpy topic create {other}" in refused
     assert other not in rocketpy("topic", "list").stdout.split()
     rocketpy("topic", "create", other)
-    assert "3 dead letters sent" in rocketpy("dlq", "resend", group, "--yes", "--to", other).stdout
+    assert "4 dead letters sent" in rocketpy("dlq", "resend", group, "--yes", "--to", other).stdout
 
 
 def test_what_makes_no_sense_is_named(rocketpy, group: str):

@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rocketpy.cli.exits import CommandError
-from rocketpy.cli.options import moment
+from rocketpy.cli.options import moment, start_of
 
 
 def test_a_moment_is_iso_or_how_long_ago():
@@ -26,3 +26,11 @@ def test_milliseconds_are_refused_with_the_unit():
     with pytest.raises(CommandError, match="seconds") as refused:
         moment("1357016400000")
     assert "divide by 1000" in refused.value.hint
+
+
+def test_an_offset_is_no_place_to_begin_and_a_date_of_eight_digits_is():
+    for offset in ("0", "5", "9999999"):
+        with pytest.raises(CommandError, match="not a place to begin"):
+            start_of(offset)
+    assert start_of("20130101") == start_of("2013-01-01")
+    assert start_of("1357016400") == start_of("2013-01-01T05:00:00Z")

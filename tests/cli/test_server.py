@@ -185,8 +185,8 @@ def test_a_damaged_checkpoint_and_a_log_file_that_was_cut_off_are_named_as_damag
 
 
 def test_a_key_that_asks_for_what_is_not_there_is_refused_by_name(command, tmp_path: Path):
-    error = failed(command, "server", str(tmp_path / "store"), "--set", "brokerRole=SLAVE", code=2)
-    assert "replication" in error
+    error = failed(command, "server", str(tmp_path / "store"), "--set", "aclEnable=true", code=2)
+    assert "access control" in error
 
 
 def test_a_broker_that_knows_no_name_server_says_how_to_name_one(command, tmp_path: Path):
@@ -211,6 +211,16 @@ def test_the_log_goes_to_standard_error_as_the_variable_chooses(start, tmp_path:
     assert "redeleteHangedFileInterval" in server.log.read_text(), (
         "an Apache key without a meaning is listed in one warning"
     )
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(start, tmp_path: Path, command):
+    ports = ("--port", "0", "--name-server-port", "0")
+    server = start("server", str(tmp_path / "store"), *ports, stderr=Path("/dev/full"))
+    for later in (("--delay", "0.2"), ("--delay-level", "1")):
+        command("produce", "orders", *later, stdin="later", name_server=server.name_server)
+    consumed = command("consume", "orders", "--follow", "--count", "2", name_server=server.name_server)
+    assert consumed.stdout.splitlines() == ["later"] * 2
+    assert server.stop() == 0
 
 
 def test_a_filter_of_the_log_that_cannot_be_read_is_named(start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketpy import Admin
+
 
 def test_stat_counts_what_a_live_store_holds(rocketpy, command, server, topic: str):
     rocketpy("produce", topic, stdin="one\ntwo\nthree\n")
@@ -97,6 +99,31 @@ def test_bench_measures_client_and_broker_apart(command, monkeypatch: pytest.Mon
         assert figures["broker_cpu_seconds_per_million"] is not None
     arrow = json.loads(command("bench", "consume", "--messages", "20000", "--arrow", "--json").stdout)
     assert arrow["how"] == "Arrow"
+
+
+def test_bench_sends_over_many_connections_and_tells_latencies(command, rocketpy, topic: str):
+    options = ("--messages", "5000", "--connections", "8", "--window", "16", "--json")
+    own = json.loads(command("bench", "send", *options, "--set", "flushDiskType=SYNC_FLUSH").stdout)
+    assert own["messages"] == 5000
+    assert 0 < own["latency_p50_us"] <= own["latency_p99_us"] <= own["latency_max_us"]
+    named = json.loads(rocketpy("bench", "send", *options, "--topic", topic, "--size", "7").stdout)
+    assert named["broker_cpu_seconds_per_million"] is None
+    came = [json.loads(line) for line in rocketpy("consume", topic, "--format", "json").stdout.splitlines()]
+    assert [one["body"] for one in came] == ["xxxxxxx"] * 5000
+    assert len({one["msg_id"] for one in came}) == 5000, "each has a unique key of its own"
+
+
+def test_bench_sends_at_a_rate_and_names_what_is_refused(rocketpy, server, topic: str):
+    paced = json.loads(
+        rocketpy("bench", "send", "--messages", "60", "--rate", "100", "--topic", topic, "--json").stdout
+    )
+    assert paced["seconds"] >= 0.59
+    assert "--name-server" in rocketpy("bench", "send", "--set", "a=b", code=2).stderr
+    refused = rocketpy("bench", "send", "--messages", "2", "--size", "4300000", "--topic", topic, code=5)
+    assert "2 of 2 messages were refused" in refused.stderr
+    with Admin(server.name_server) as admin:
+        admin.create_topic(topic, writable=False)
+    assert "may not be written" in rocketpy("bench", "send", "--messages", "2", "--topic", topic, code=5).stderr
 
 
 def test_bench_measures_a_cluster_that_is_named(rocketpy, topic: str):

@@ -79,7 +79,8 @@ def test_a_topic_is_deleted_on_a_terminal_once_the_question_is_answered(
     command = [*executable, "topic", "delete", topic, "--name-server", server.name_server]
     rocketpy("topic", "create", topic)
     shown = on_a_terminal(*command, typed=b"n\n", code=5)
-    assert f"delete topic {topic} with 0 messages? [y/N]".encode() in shown
+    assert f"delete topic {topic} with 0 messages?".encode() in shown
+    assert b"will be dropped. [y/N]" in shown
     assert b"nothing was changed" in shown
     assert topic in rocketpy("topic", "list").stdout.split()
     assert f"deleted topic {topic}".encode() in on_a_terminal(*command, typed=b"y\n")

@@ -53,7 +53,7 @@ def rocketpy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def apache_address(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    settings = {"messageDelayLevel": LEVEL_TABLE, "recallMessageEnable": "true"}
+    settings = {"messageDelayLevel": LEVEL_TABLE, "recallMessageEnable": "true", "enablePropertyFilter": "true"}
     with apache_cluster(java, tmp_path_factory.mktemp("apache"), settings) as address:
         yield address
 

@@ -5,10 +5,12 @@ JSON object a line on standard output, exit code 0 only when all that was asked 
 
     cpp_driver.py send|batch|oneway|keyed|levels NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
     cpp_driver.py push|orderly|fail NAMESRV TOPIC COUNT GROUP [EXPRESSION]
+    cpp_driver.py member NAMESRV TOPIC HANGS GROUP
 
 Message i of a producer has body PREFIX-i (padded with dots to BODY_BYTES), key PREFIX-i and the property
 ``origin`` = ``cpp``; with ``keyed`` it goes to queue i % 3, with ``levels`` it has the delay level i + 1. ``fail``
-handles no message and ends by SIGTERM.
+handles no message and ends by SIGTERM. ``member`` prints that it "began" a message, and "ended" it, in order, until it
+is killed; it does not come to an end with those whose number is HANGS.
 """
 
 import json
@@ -16,13 +18,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 from rocketmq.client import Message, Producer, PushConsumer, RecvMessage
 from rocketmq.exceptions import ffi_check
 from rocketmq.ffi import _CConsumeStatus, dll
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 120
 
 
 def messages(topic: str, count: int, prefix: str, tag: str, body_bytes: int) -> Iterator[Message]:
@@ -98,6 +101,32 @@ def consume(command: str, name_server: str, topic: str, count: str, group: str, 
     consumer.shutdown()
 
 
+def work(_command: str, name_server: str, topic: str, hangs: str, group: str):
+    printing = threading.Lock()
+
+    def tell(what: str, message: RecvMessage) -> None:
+        key = (message.keys or b"").decode()
+        at_ms = time.time_ns() // 1_000_000
+        with printing:
+            print(json.dumps({what: key, "queue_id": message.queue_id, "at_ms": at_ms}), flush=True)
+
+    def on_message(message: RecvMessage) -> bool:
+        tell("began", message)
+        if (message.keys or b"").endswith(f"-{hangs}".encode()):
+            threading.Event().wait()
+        tell("ended", message)
+        return True
+
+    consumer = PushConsumer(group, orderly=True)
+    consumer.set_namesrv_addr(name_server)
+    consumer.set_thread_count(8)
+    consumer.set_message_batch_max_size(1)
+    subscribe(consumer, topic, on_message, "*")
+    consumer.start()
+    threading.Event().wait(2 * TIMEOUT_SECONDS)
+    sys.exit("nobody ended the driver")
+
+
 failed: set[str] = set()
 
 
@@ -123,6 +152,8 @@ def subscribe(consumer: PushConsumer, topic: str, handles: Callable[[RecvMessage
 if __name__ == "__main__":
     if sys.argv[1] in ("push", "orderly", "fail"):
         consume(*sys.argv[1:])
+    elif sys.argv[1] == "member":
+        work(*sys.argv[1:])
     else:
         produce(*sys.argv[1:])
     sys.stdout.flush()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import rocketpy
 from ports import free_port
 from waiting import wait_until
 
@@ -91,7 +92,10 @@ class Cpp:
 
     def start_driver(self, home: Path, *args: str) -> subprocess.Popen:
         home.mkdir(parents=True, exist_ok=True)
-        return start([self.python, str(HERE / "cpp_driver.py"), *args], home)
+        return start(self.command(*args), home)
+
+    def command(self, *args: str) -> list[str]:
+        return [self.python, str(HERE / "cpp_driver.py"), *args]
 
 
 @dataclass(frozen=True)
@@ -300,15 +304,38 @@ def accepts(port: int) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a server answers to one request."""
+
+    code: int
+    remark: str | None
+    body: bytes
+
+
 def ask(port: int, code: int, body: bytes = b"", **fields: object) -> int:
-    """Sends one request with a frame made by hand; returns the code of the answer."""
+    """As `exchange`; returns the code of the answer."""
+    return exchange(port, code, body, **fields).code
+
+
+def exchange(port: int, code: int, body: bytes = b"", **fields: object) -> Answer:
+    """Sends one request with a frame made by hand."""
     texts = {name: str(value) for name, value in fields.items()}
-    header = json.dumps({"code": code, "version": 409, "opaque": 1, "flag": 0, "extFields": texts}).encode()
+    common = {"code": code, "language": "JAVA", "version": 409, "opaque": 1, "flag": 0}
+    header = json.dumps(common | {"extFields": texts}).encode()
     with connect(port, timeout=60) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
         stream = connection.makefile("rb")
-        _length, header_length = struct.unpack(">II", stream.read(8))
-        return json.loads(stream.read(header_length & 0xFFFFFF))["code"]
+        length, header_length = struct.unpack(">II", stream.read(8))
+        header_length &= 0xFFFFFF
+        answer = json.loads(stream.read(header_length))
+        return Answer(answer["code"], answer.get("remark"), stream.read(length - 4 - header_length))
+
+
+def port_of_broker(admin: rocketpy.Admin) -> int:
+    """Of a cluster's only broker."""
+    [broker] = admin.brokers()
+    return int(broker.addresses[0].rsplit(":", 1)[1])
 
 
 def has_route(port: int, topic: str) -> bool:
@@ -370,6 +397,53 @@ def write_properties(path: Path, settings: Mapping[str, object]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
+def launch_apache(
+    java: Java, home: Path, main: str, arguments: tuple[str, ...], memory: tuple[str, ...]
+) -> subprocess.Popen:
+    """Starts one of Apache's servers, with its output in a file of `home`."""
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    for name in ("namesrv", "broker"):
+        (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")  # 4.9 does not start without
+    command = java.command(main, home, *arguments, options=memory)
+    environment = os.environ | {"ROCKETMQ_HOME": str(home), "HOME": str(home)}
+    with (home / f"{main.rsplit('.', 1)[1]}.log").open("a") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+
+APACHE_MEMORY = ("-Xmx1g", "-XX:MaxDirectMemorySize=512m")
+
+
+def launch_apache_broker(
+    java: Java,
+    home: Path,
+    name_server: str,
+    settings: Mapping[str, object],
+    memory: tuple[str, ...] = APACHE_MEMORY,
+) -> tuple[subprocess.Popen, int]:
+    """Starts Apache's broker on free ports of loopback; returns the process and its port, which it may not serve yet.
+
+    The store is `home/store` and the configuration `home/broker.conf`.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    port = free_port(1, 3) + 2  # it listens on port - 2 too, 4.9 also on port + 1
+    defaults = {
+        "listenPort": port,
+        "haListenPort": free_port(),
+        "bindAddress": "127.0.0.1",
+        "brokerIP1": "127.0.0.1",
+        "brokerName": "apache",
+        "brokerClusterName": "apache",
+        "storePathRootDir": home / "store",
+        "mappedFileSizeCommitLog": 67108864,
+        "diskMaxUsedSpaceRatio": 95,
+        "osPageCacheBusyTimeOutMills": 60_000,  # a new file on a disk that stalls is no error in these tests
+        "waitTimeMillsInSendQueue": 60_000,
+    }
+    write_properties(home / "broker.conf", defaults | dict(settings))
+    arguments = ("-n", name_server, "-c", str(home / "broker.conf"))
+    return launch_apache(java, home, "org.apache.rocketmq.broker.BrokerStartup", arguments, memory), port
+
+
 @contextmanager
 def apache_cluster(
     java: Java,
@@ -390,7 +464,7 @@ def apache_servers(
     settings: Mapping[str, object] | None = None,
     topics: Iterable[str] = (),
     clean: bool = False,
-    memory: tuple[str, ...] = ("-Xmx1g", "-XX:MaxDirectMemorySize=512m"),
+    memory: tuple[str, ...] = APACHE_MEMORY,
 ) -> Iterator[tuple[str, subprocess.Popen]]:
     """Apache's name server and broker on free ports of loopback; yields the name server's address and the broker.
 
@@ -398,41 +472,18 @@ def apache_servers(
     broker ends by kill -9, or in order when `clean`. With `topics`, which are made, it is ready 10 s sooner: that long
     Apache's broker waits before it tells the name server of all its topics.
     """
-    home.mkdir(parents=True, exist_ok=True)
-    name_server_port, port = free_port(), free_port(1, 3) + 2  # it listens on port - 2 too, 4.9 also on port + 1
-    (home / "conf").mkdir(exist_ok=True)
-    for name in ("namesrv", "broker"):
-        (home / "conf" / f"logback_{name}.xml").write_text("<configuration/>")  # 4.9 does not start without
-    write_properties(home / "namesrv.conf", {"listenPort": name_server_port, "bindAddress": "127.0.0.1"})
-    defaults = {
-        "listenPort": port,
-        "haListenPort": free_port(),
-        "bindAddress": "127.0.0.1",
-        "brokerIP1": "127.0.0.1",
-        "brokerName": "apache",
-        "brokerClusterName": "apache",
-        "storePathRootDir": home / "store",
-        "mappedFileSizeCommitLog": 67108864,
-        "diskMaxUsedSpaceRatio": 95,
-        "osPageCacheBusyTimeOutMills": 60_000,  # a new file on a disk that stalls is no error in these tests
-        "waitTimeMillsInSendQueue": 60_000,
-    }
-    write_properties(home / "broker.conf", defaults | dict(settings or {}))
-    environment = os.environ | {"ROCKETMQ_HOME": str(home), "HOME": str(home)}
     processes: list[subprocess.Popen] = []
-
-    def launch(main: str, *args: str) -> subprocess.Popen:
-        command = java.command(main, home, *args, options=memory)
-        with (home / f"{main.rsplit('.', 1)[1]}.log").open("a") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-        processes.append(process)
-        return process
-
     try:
-        names = launch("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(home / "namesrv.conf"))
-        wait_until(lambda: accepts(name_server_port), "Apache's name server", process=names)
+        name_server_port = free_port()
         address = f"127.0.0.1:{name_server_port}"
-        broker = launch("org.apache.rocketmq.broker.BrokerStartup", "-n", address, "-c", str(home / "broker.conf"))
+        home.mkdir(parents=True, exist_ok=True)
+        write_properties(home / "namesrv.conf", {"listenPort": name_server_port, "bindAddress": "127.0.0.1"})
+        arguments = ("-c", str(home / "namesrv.conf"))
+        names = launch_apache(java, home, "org.apache.rocketmq.namesrv.NamesrvStartup", arguments, memory)
+        processes.append(names)
+        wait_until(lambda: accepts(name_server_port), "Apache's name server", process=names)
+        broker, port = launch_apache_broker(java, home, address, settings or {}, memory)
+        processes.append(broker)
         wait_until(lambda: accepts(port), "Apache's broker", process=broker)
         for topic in topics:
             made = functools.partial(make_topic, port, topic)

@@ -1,11 +1,12 @@
-"""RocketPy's Python client against Apache's name server and broker 5.5.0, and 4.9.7."""
+"""RocketPy's Python client against Apache's name server and broker 5.5.0, and 4.9.7; and where the brokers differ."""
 
+import struct
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import rocketpy
-from peers import Cpp, Java, apache_cluster, set_up_apache_4_9
+from peers import Answer, Cpp, Java, apache_cluster, exchange, port_of_broker, set_up_apache_4_9
 from sdk import fresh, in_order, messages, read, reply_to, send
 from waiting import wait_until
 
@@ -129,6 +130,96 @@ def test_a_queue_goes_to_the_next_member_at_apache_after_the_commit_of_the_messa
             one.commit()
             wait_until(lambda: len(other.positions()) == len(other.assignment()))
             assert set(other.lag().values()) == {0}, "nothing comes twice"
+
+
+NOT_FOR_BATCHES = {"DELAY": "1", "TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "1000", "TRAN_MSG": "true"}
+
+
+def send_batch(port: int, topic: str, of_batch: dict[str, str], of_messages: dict[str, str]) -> Answer:
+    """Two messages under SEND_BATCH_MESSAGE; the properties of a batch are apart from those of its messages."""
+
+    def encoded(properties: dict[str, str]) -> str:
+        return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+    batch = b""
+    for body in (b"first", b"second"):
+        tail = encoded({"UNIQ_KEY": body.decode(), **of_messages}).encode()
+        message = struct.pack(">III", 0, 0, len(body)) + body + struct.pack(">H", len(tail)) + tail
+        batch += struct.pack(">II", 8 + len(message), 0) + message
+    plain = {"a": "batches", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1_700_000_000_000, "h": 0, "j": 0}
+    return exchange(port, 320, batch, b=topic, i=encoded(of_batch), k="false", m="true", **plain)
+
+
+def test_batches_that_apache_delivers_too_early_are_refused(apache_address: str, rocketpy_address: str):
+    """Apache refuses a level of the whole batch too.
+
+    A time of the whole batch is not tried there: it is acknowledged, and then no timer of that broker comes any more.
+    """
+    plain = "plain"
+    whole, parts = ([f"{name} of {where}" for name in NOT_FOR_BATCHES] for where in ("batch", "messages"))
+
+    def outcomes(address: str, names: list[str]) -> dict[str, tuple[int, int]]:
+        """Code, and how many of two messages can be read at once."""
+        found: dict[str, tuple[int, int]] = {}
+        with rocketpy.Admin(address) as admin:
+            for name in names:
+                topic, (kind, _, where) = fresh("batch"), name.partition(" of ")
+                admin.create_topic(topic, queues=1)
+                asked = {kind: NOT_FOR_BATCHES[kind]} if where else {}
+                properties = ({}, asked) if where == "messages" else (asked, {})
+                answer = send_batch(port_of_broker(admin), topic, *properties)
+                [marker] = send(address, messages(topic, 1, "marker"))  # what is stored before it can be read with it
+                found[name] = answer.code, marker.queue_offset
+                remarks[name] = answer.remark or ""
+        return found
+
+    remarks: dict[str, str] = {}
+    stored, refused = (0, 2), (13, 0)
+    assert outcomes(apache_address, [plain, "DELAY of batch", "TRAN_MSG of batch", *parts]) == {
+        plain: stored,
+        "DELAY of batch": refused,
+        "TRAN_MSG of batch": stored,
+        **dict.fromkeys(parts, stored),
+    }
+    assert remarks["DELAY of batch"].startswith("the message is illegal, maybe msg body or properties length")
+    assert outcomes(rocketpy_address, [plain, *whole, *parts]) == {
+        plain: stored,
+        **dict.fromkeys(whole + parts, refused),
+    }
+    for name in whole + parts:
+        kind = (
+            "sent in a transaction (property TRAN_MSG)" if "TRAN_MSG" in name else "delayed (DELAY or a timer property)"
+        )
+        assert remarks[name] == f"a batch cannot be {kind}; send the messages one by one"
+
+
+def test_a_pull_with_a_broken_expression_is_refused_where_apache_delivers_everything(
+    apache_address: str, rocketpy_address: str
+):
+    """By frames made by hand: no client sends such a pull."""
+
+    def pulled(address: str, expression: str) -> tuple[int, int, str]:
+        """Code, how many of three messages came, and the remark."""
+        with rocketpy.Admin(address) as admin:
+            port = port_of_broker(admin)
+        place = {"topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0}
+        how = {"sysFlag": 4, "suspendTimeoutMillis": 0, "expressionType": "SQL92", "subVersion": 1}
+        answer = exchange(port, 11, consumerGroup=fresh("broken"), subscription=expression, **place, **how)
+        return answer.code, sum(answer.body.count(b"one-%d.." % i) for i in range(3)), answer.remark or ""
+
+    topic = fresh("broken")
+    for address in (apache_address, rocketpy_address):
+        with rocketpy.Admin(address) as admin:
+            admin.create_topic(topic, queues=1)
+        send(address, messages(topic, 3, "one", body_bytes=10))
+        assert len(read(address, topic, 3)) == 3
+        assert pulled(address, "origin = 'python'")[:2] == (0, 3)
+        assert pulled(address, "origin = 'nobody'")[:2] == (20, 0)
+    for broken in ("origin >", "origin = 'nobody' AND", "1 +"):
+        assert pulled(apache_address, broken) == (0, 3, "FOUND")
+        code, came, remark = pulled(rocketpy_address, broken)
+        assert (code, came) == (23, 0)
+        assert broken in remark
 
 
 def test_admin_makes_describes_and_deletes_a_topic_at_apache(apache_address: str):

@@ -66,7 +66,7 @@ def test_transactions_of_go_come_when_they_are_committed_at_once_or_when_the_bro
 
 
 def test_a_go_consumer_keeps_the_order_of_each_queue_when_it_fails_at_a_message(go: Go, rocketpy_address: str, home):
-    """One member reads all queues: that a lock keeps a second one away is not shown."""
+    """One member reads all queues: that a lock keeps a second one away is shown in test_message_model.py."""
     topic = fresh("go-order")
     go.drive(home, "keyed", rocketpy_address, topic, "30", "o")
     lines = go.drive(home, "orderly", rocketpy_address, topic, "30", fresh("go-orderly"))

@@ -3,9 +3,10 @@
 import time
 
 import pytest
+from reading import read_all
 
 import rocketpy
-from rocketpy import Message, Start
+from rocketpy import InvalidArgumentError, Message, Start
 from rocketpy.testing import PatientServer, fresh_name
 from waiting import moment_between, wait_until
 
@@ -229,6 +230,8 @@ def test_a_running_member_goes_where_its_group_is_reset(admin, rocketpy_server, 
         moves = consumer.offset_moves()
         assert {move.to_offset for move in moves} == {0}
         assert sum(move.from_offset for move in moves) == 100
+        consumer.commit()
+        assert sum(lag.committed_offset or 0 for lag in admin.group_lag(consumer.group)) == 100, "as before the reset"
         admin.reset_offsets(consumer.group, filled, Start.at(0), force=True)
         assert take(100) == first
 
@@ -407,3 +410,22 @@ def test_a_store_finds_messages_by_key_without_its_server(tmp_path):
     assert reader.query("flights", "nothing") == []
     with pytest.raises(rocketpy.DamagedDataError, match="10 slots"):
         reader.query("flights", "all", slots_and_entries=(10, 20))
+
+
+def test_a_topic_that_is_declared_again_keeps_what_is_not_named(admin, rocketpy_server):
+    topic = fresh_name("declared")
+    admin.create_topic(topic, queues=12, write_queues=6, writable=False)
+    admin.create_topic(topic)
+    (broker,) = admin.describe_topic(topic).brokers
+    assert (broker.read_queues, broker.write_queues, broker.readable, broker.writable) == (12, 6, True, False)
+    admin.create_topic(topic, writable=True)
+    with rocketpy_server.producer("declares") as producer:
+        for queue in admin.queues(topic)[:6]:
+            producer.send(Message(topic, b"x"), queue=queue)
+    with pytest.raises(InvalidArgumentError, match="from 4 on hold 2 messages"):
+        admin.create_topic(topic, queues=4)
+    assert len(admin.queues(topic)) == 12
+    admin.create_topic(topic, queues=4, force=True)
+    assert len(admin.queues(topic)) == 4
+    admin.create_topic(topic, queues=6)  # as many as before bring them back
+    assert len(read_all(rocketpy_server, topic, 6)) == 6

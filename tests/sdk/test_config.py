@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import rocketpy
-from rocketpy import InvalidArgumentError, Start
+from rocketpy import InvalidArgumentError, Message, Start
 
 
 def test_a_start_at_a_time_is_in_milliseconds():
@@ -53,6 +53,15 @@ def test_milliseconds_are_refused_with_the_unit(instant):
     with pytest.raises(InvalidArgumentError, match="seconds") as refused:
         Start.at(instant)
     assert "divide by 1000" in refused.value.hint
+
+
+@pytest.mark.parametrize("instant", [60, -5, "5", 99_999_999.5])
+def test_a_duration_is_refused_as_a_point_in_time(instant):
+    with pytest.raises(InvalidArgumentError, match=r"seconds since 1970.*before 1973") as refused:
+        Start.at(instant)
+    assert "time.time()" in refused.value.hint
+    with pytest.raises(InvalidArgumentError, match="before 1973"):
+        Message("orders", b"x", deliver_at=instant)
 
 
 def test_durations_are_seconds_or_timedeltas(rocketpy_server, rocketpy_topic):

@@ -96,6 +96,18 @@ def test_what_is_resent_keeps_its_origin_and_is_not_resent_twice(rocketpy_server
         resend(found, rate=0)
 
 
+def test_what_dies_again_keeps_its_first_origin(rocketpy_server, admin, dead, rocketpy_topic, group):
+    (first,) = admin.resend_dead_letters(letters(admin, group, 3)[1:2])
+    assert first.receipt
+    give_up(rocketpy_server.broker, group, first.receipt)
+    (second,) = admin.resend_dead_letters(letters(admin, group, 4)[3:])
+    assert second.receipt
+    assert second.receipt.msg_id != first.receipt.msg_id, "another dead letter"
+    received = {one.msg_id: one for one in read_all(rocketpy_server, rocketpy_topic, 5)}
+    origin = received[second.receipt.msg_id].properties
+    assert (origin["rocketpyOriginTopic"], origin["rocketpyOriginMsgId"]) == (rocketpy_topic, dead[1].msg_id)
+
+
 def test_a_pace_spaces_what_is_sent(monkeypatch):
     now, slept = [100.0], []
     monkeypatch.setattr("rocketpy.dead_letters.time.monotonic", lambda: now[0])
@@ -115,3 +127,11 @@ def test_a_mistyped_target_of_a_resend_is_refused_and_not_made(admin, dead, grou
         admin.resend_dead_letters(found, to=target)
     assert f"rocketpy topic create {target}" in refused.value.hint
     assert target not in admin.topics()
+
+
+def test_a_deleted_topic_is_not_made_anew_by_a_resend(admin, dead, rocketpy_topic, group):
+    found = letters(admin, group, 3)
+    admin.delete_topic(rocketpy_topic)
+    with pytest.raises(rocketpy.TopicNotFoundError, match=rocketpy_topic):
+        list(admin.resend_dead_letters(found))
+    assert rocketpy_topic not in admin.topics()

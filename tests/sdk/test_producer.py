@@ -13,6 +13,7 @@ from reading import read_all
 import rocketpy
 from rocketpy import Message, SendStatus, store_tools
 from rocketpy.testing import fresh_name
+from waiting import wait_for_files
 
 
 def test_a_receipt_says_where_the_message_is(rocketpy_server, producer, rocketpy_topic):
@@ -155,6 +156,7 @@ def test_large_bodies_come_back_with_any_compression(rocketpy_server, rocketpy_t
     (message,) = read_all(rocketpy_server, rocketpy_topic, 1)
     assert message.body == body
     assert bytes(message.body_view) == body
+    wait_for_files(rocketpy_server.path, receipt.queue, receipt.queue_offset + 1)
     reader = rocketpy.StoreReader(rocketpy_server.path)
     (batch,) = reader.scan(reader.ranges(rocketpy_topic), columns=["size_bytes"])
     assert (len(body) > rocketpy.arrow.pyarrow_batch(batch)["size_bytes"][0].as_py()) == (kind is not None)
@@ -330,7 +332,7 @@ def test_a_recalled_message_does_not_come(rocketpy_server, producer, rocketpy_to
     assert plain.recall_handle is None
     by_level = producer.send(Message(rocketpy_topic, b"level", delay_level=1))
     due = producer.send(Message(rocketpy_topic, b"due", delay=0))
-    past = producer.send(Message(rocketpy_topic, b"past", deliver_at=1))
+    past = producer.send(Message(rocketpy_topic, b"past", deliver_at=datetime(2000, 1, 1)))
     for receipt in (plain, by_level, due, past, "no handle"):
         with pytest.raises(rocketpy.InvalidArgumentError) as refused:
             producer.recall(receipt)

@@ -11,6 +11,7 @@ import rocketpy
 from rocketpy.spark import JavaNotFoundError, local_session, prepare_java
 from rocketpy.spark.session import QUICK_JVM
 from rocketpy.testing import fresh_name
+from waiting import wait_for_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,8 +61,8 @@ def send(rocketpy_server: rocketpy.Server) -> Iterator[Callable[..., list[rocket
             receipts: list[rocketpy.Receipt | None] = [None] * len(messages)
             for first, queue in enumerate(admin.queues(topic)):
                 receipts[first::QUEUES] = sent = producer.send_many(messages[first::QUEUES], queue=queue)
-                while sent and admin.max_offset(queue) <= sent[-1].queue_offset:
-                    pass  # the queue's file gets its entries a moment after the acknowledgement
+                if sent:
+                    wait_for_files(rocketpy_server.path, queue, sent[-1].queue_offset + 1)
             return receipts
 
         yield send_bodies

@@ -15,7 +15,7 @@ FOLDER = {"path": "/data", "topic": "flights"}
 
 def test_names_are_read_in_both_spellings_and_any_case():
     for name in ("starting_time", "startingTime", "STARTINGTIME"):
-        assert parse_options({**FOLDER, name: "1000"}).starting_time_ms == 1_000_000
+        assert parse_options({**FOLDER, name: "1357016400"}).starting_time_ms == 1_357_016_400_000
 
 
 def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
@@ -36,8 +36,8 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {"name_server": "h:1", "topic": "a", "commit_log_path": "/log"},
         {**FOLDER, "starting_time": "soon"},
         {**FOLDER, "starting_time": "1356998400000"},
-        {**FOLDER, "starting_time": "2000", "ending_time": "1999"},
-        {**FOLDER, "starting_time": "1", "starting_offsets": '{"flights":{"0":1}}'},
+        {**FOLDER, "starting_time": "1357016400", "ending_time": "1357016399"},
+        {**FOLDER, "starting_time": "1357016400", "starting_offsets": '{"flights":{"0":1}}'},
         {**FOLDER, "starting_offsets": "latest"},
         {**FOLDER, "ending_offsets": "earliest"},
         {**FOLDER, "starting_offsets": '{"other":{"0":1}}'},

@@ -14,6 +14,7 @@ import rocketpy
 from rocketpy.spark import scan_ranges
 from rocketpy.spark.columns import DEFAULT, TYPES
 from rocketpy.testing import fresh_name
+from waiting import wait_for_files
 
 BODIES = [b"message %d" % number for number in range(300)]
 
@@ -171,8 +172,9 @@ def test_a_topic_without_messages_is_an_empty_table(spark, topic, door):
 def test_large_and_compressed_bodies_come_back_as_they_were_sent(spark, topic, rocketpy_server, door):
     sent = [bytes([number]) * (100_000 * number + 1) for number in range(1, 12)]
     with rocketpy_server.producer(fresh_name()) as producer:
-        for body in sent:
-            producer.send(rocketpy.Message(topic, body))
+        receipts = [producer.send(rocketpy.Message(topic, body)) for body in sent]
+    for receipt in receipts:
+        wait_for_files(rocketpy_server.path, receipt.queue, receipt.queue_offset + 1)
     rows = load(spark, topic, columns="body,sys_flag", **door).collect()
     assert sorted(bytes(row.body) for row in rows) == sorted(sent)
     assert any(row.sys_flag & 1 for row in rows), "some went compressed"

@@ -15,6 +15,7 @@ from rocketpy.cli import (
     demo,
     dlq,
     group,
+    ha,
     message,
     produce,
     store,
@@ -125,6 +126,7 @@ def make_app() -> typer.Typer:
             ("describe", group.describe), ("lag", group.lag), ("reset", group.reset),
         ),
         ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers),),
+        ("ha", "Masters and their slaves.", CLIENTS): (("status", ha.status),),
         ("dlq", "Dead letters of consumer groups.", CLIENTS): (
             ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
         ),
@@ -138,7 +140,7 @@ def make_app() -> typer.Typer:
             ("show", config.show), ("explain", config.explain), ("diff", config.diff)
         ),
         ("bench", "Measure client and server on this machine.", TOOLS): (
-            ("produce", bench.bench_produce), ("consume", bench.bench_consume)
+            ("send", bench.bench_send), ("produce", bench.bench_produce), ("consume", bench.bench_consume)
         ),
     }  # fmt: skip
     for (name, text, panel), commands in groups.items():

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, Consumer, Message, Producer, Start
+from rocketpy import Admin, Consumer, Message, Producer, Start, _rocketpy
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import WAITING, WAITING_SENDS, Json
+from rocketpy.cli.serve import settings_of
 from rocketpy.server_process import ServerProcess
 
 Server = Annotated[
@@ -27,11 +28,36 @@ Server = Annotated[
     ),
 ]
 Messages = Annotated[int, typer.Option("--messages", min=1, help="Number of messages.")]
-Size = Annotated[int, typer.Option("--size", min=1, help="Size of a body in bytes.")]
+Size = Annotated[int, typer.Option("--size", min=1, max=16 << 20, help="Size of a body in bytes.")]
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Messages per call.")]
 Queues = Annotated[int, typer.Option("--queues", min=1, help="Queues of the topic, if it is created.")]
 Topic = Annotated[str, typer.Option("--topic", help="Topic to use.")]
+Connections = Annotated[int, typer.Option("--connections", min=1, max=100_000, help="Connections that send.")]
+Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads that serve them.")]
+Window = Annotated[
+    int,
+    typer.Option(
+        "--window",
+        min=1,
+        max=1_000_000,
+        help="Sends of a connection that may wait for their answers. 1: each waits for the one before.",
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        min=0.001,
+        help="Messages a second, of all connections. Latencies count from when each was to be sent. Default: no limit.",
+    ),
+]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Configuration of the new server, may be repeated."),
+]
 IDLE_SECONDS = 10.0
+PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+PROGRESS_SECONDS = 0.1
 GROUP = f"rocketpy-bench-{os.getpid()}"
 
 
@@ -77,14 +103,76 @@ def bench_consume(
     output.show_one({"topic": topic, "how": how, "size_bytes": size, **meter.figures}, as_json=as_json)
 
 
+def bench_send(
+    messages: Messages = 1_000_000,
+    size: Size = 128,
+    connections: Connections = 64,
+    threads: Threads = 1,
+    window: Window = 1,
+    rate: Rate = None,
+    queues: Queues = 8,
+    topic: Topic = "rocketpy-bench",
+    settings: Settings = [],  # noqa: B006 - typer takes no other default
+    name_server: Server = None,
+    as_json: Json = False,
+) -> None:
+    """Send messages one by one over many connections, without Python in the load, and tell latencies."""
+    if settings and name_server is not None:
+        hint = "leave out --name-server to measure a new server, or configure that cluster's broker itself"
+        raise CommandError("--set configures a new server, not the cluster of --name-server", ExitCode.USAGE, hint)
+    pairs = [f"{key}={value}" for key, value in settings_of(settings).items()]
+    with cluster(name_server, *pairs) as (address, pid):
+        make_topic(address, topic, queues)
+        meter = Meter(pid)
+        load = _rocketpy.SendLoad(
+            targets_of(address, topic),
+            group=GROUP,
+            size=size,
+            messages=messages,
+            connections=connections,
+            threads=threads,
+            window=window,
+            rate=rate,
+        )
+        with output.progress(quiet=as_json) as bar:
+            task = bar.add_task("send", total=messages)
+            while (report := load.wait(PROGRESS_SECONDS, list(PERCENTILES.values()))) is None:
+                bar.update(task, completed=load.answered)
+            bar.update(task, completed=messages)
+        sent, refused, took, latencies = report
+        if sent:
+            meter.stop(sent, seconds=took)
+    options = {"topic": topic, "size_bytes": size, "connections": connections, "threads": threads, "window": window}
+    figures = {f"latency_{name}_us": latency for name, latency in zip(PERCENTILES, latencies, strict=True)}
+    output.show_one({**options, **meter.figures, **figures}, as_json=as_json)
+    if refused:
+        code, remark, count = max(refused, key=lambda one: one[2])
+        raise CommandError(
+            f"{messages - sent:,} of {messages:,} messages were refused, {count:,} of them with {code}: {remark}",
+            ExitCode.REFUSED,
+        )
+
+
+def targets_of(name_server: str, topic: str) -> list[tuple[str, str, str, int]]:
+    """The queues of a topic that may be written, with the addresses of their brokers."""
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        brokers = [one for one in admin.describe_topic(topic).brokers if one.writable and 0 in one.addresses]
+    targets = [
+        (one.addresses[0], one.broker_name, topic, queue_id) for one in brokers for queue_id in range(one.write_queues)
+    ]
+    if not targets:
+        raise CommandError(f"topic {topic} may not be written", ExitCode.REFUSED, "name another one with --topic")
+    return targets
+
+
 @contextmanager
-def cluster(name_server: str | None) -> Generator[tuple[str, int | None], None, None]:
+def cluster(name_server: str | None, *settings: str) -> Generator[tuple[str, int | None], None, None]:
     """The cluster to measure: the named one, or a new server process with its process id."""
     if name_server is not None:
         yield name_server, None
         return
     with tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder:
-        with ServerProcess(Path(folder, "store")) as server:
+        with ServerProcess(Path(folder, "store"), *settings) as server:
             yield server.name_server, server.pid
 
 
@@ -148,10 +236,16 @@ class Meter:
         self._broker = broker
         self._began = (time.perf_counter(), time.process_time(), processor_seconds(broker))
 
-    def stop(self, messages: int) -> None:
-        """Stops and computes the figures."""
+    def stop(self, messages: int, seconds: float | None = None) -> None:
+        """Stops and computes the figures.
+
+        Args:
+            messages: How many were sent or read.
+            seconds: How long that took; default: since the construction.
+        """
         clock, client, broker = self._began
-        seconds, cpu = time.perf_counter() - clock, time.process_time() - client
+        seconds = time.perf_counter() - clock if seconds is None else seconds
+        cpu = time.process_time() - client
         used = processor_seconds(self._broker)
         self.figures = {
             "messages": messages,

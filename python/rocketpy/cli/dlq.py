@@ -147,31 +147,47 @@ def resend(
             admin.describe_topic(to)  # the preview refuses a topic that is not there, as the resend does
         letters = islice(dead_letters(admin, group, which), most)
         if not yes:
-            rows = [{**row(letter), "to": to or letter.topic} for letter in letters]
+            rows = [
+                {**row(letter), "to": to or letter.topic, "sent_before": admin.was_resent(letter, to=to)}
+                for letter in letters
+            ]
             output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
             if rows and not as_json:
-                print(f"{output.counted(len(rows), 'dead letter')} would be sent: add --yes")
+                left = sum(one["to"] is None for one in rows)
+                known = 0 if again else sum(one["sent_before"] is True for one in rows)
+                print(f"{output.counted(len(rows) - known - left, 'dead letter')} would be sent: add --yes")
+                print(others(known, left), end="")
             return
         bar = stack.enter_context(output.progress(quiet=as_json))
         task = bar.add_task(f"dead letters of {group}", total=None)
-        sent = known = 0
+        sent = known = left = 0
         try:
             for resent in admin.resend_dead_letters(letters, to=to, rate=rate, again=again):
-                sent, known = sent + (resent.receipt is not None), known + (resent.receipt is None)
-                bar.update(task, completed=sent + known)
+                if resent.topic is None:
+                    left += 1
+                elif resent.receipt is None:
+                    known += 1
+                else:
+                    sent += 1
+                bar.update(task, completed=sent + known + left)
         except BaseException:
-            output.STDERR.print(f"{summary(sent, known)}; run it again to go on", markup=False)
+            output.STDERR.print(f"{output.counted(sent, 'dead letter')} sent; run it again to go on", markup=False)
             raise
     if as_json:
-        output.show_one({"group": group, "sent": sent, "sent_before": known}, as_json=True)
+        facts = {"group": group, "sent": sent, "sent_before": known, "without_origin": left}
+        output.show_one(facts, as_json=True)
     else:
-        print(summary(sent, known))
+        print(f"{output.counted(sent, 'dead letter')} sent\n{others(known, left)}", end="")
 
 
-def summary(sent: int, known: int) -> str:
-    """What became of the dead letters."""
-    before = f", {known:,} had been sent before (--again sends them once more)" if known else ""
-    return f"{output.counted(sent, 'dead letter')} sent{before}"
+def others(known: int, left: int) -> str:
+    """Lines for the dead letters that are not sent."""
+    lines = ""
+    if known:
+        lines += f"{known:,} had been sent before: --again sends them once more\n"
+    if left:
+        lines += f"{left:,} do not say where they came from: --to TOPIC sends those that --id or other options choose\n"
+    return lines
 
 
 def filter_of(

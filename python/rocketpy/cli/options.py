@@ -10,7 +10,7 @@ from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.flags import NAME_SERVER_PORT
 from rocketpy.config import ClientOptions, ProducerOptions, Start
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.instant import instant_ms
+from rocketpy.instant import LEAST_SECONDS, instant_ms
 
 NameServer = Annotated[
     str,
@@ -73,9 +73,15 @@ def start_of(text: str) -> Start:
     named = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(text.strip().lower())
     if named is not None:
         return named
-    if text.strip()[:1].isalpha():
+    digits = text.strip()
+    is_offset = digits.isdigit() and len(digits) != len("20260131") and int(digits) < LEAST_SECONDS
+    if text.strip()[:1].isalpha() or is_offset:
         raise CommandError(f"not a place to begin: {text}", ExitCode.USAGE, STARTS)
-    return Start.at(moment(text))
+    at = moment(text)
+    if at > datetime.now(UTC):
+        hint = "write latest to begin with what comes from now on"
+        raise CommandError(f"not a place to begin, it lies ahead: {text}", ExitCode.USAGE, hint)
+    return Start.at(at)
 
 
 def moment(text: str) -> datetime:

@@ -96,6 +96,9 @@ def produce(
     as_json: Json = False,
 ) -> None:
     """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
+    if deliver_at is not None and deliver_at.strip().startswith("-"):
+        hint = "write 2026-01-31T12:00:00 (local time) or seconds since 1970; --delay counts from now"
+        raise CommandError(f"a time ago, at which nothing can be delivered: {deliver_at}", ExitCode.USAGE, hint)
     at = None if deliver_at is None else moment(deliver_at)
     later = {"delay_level": delay_level, "delay": delay, "deliver_at": at}
     given = {name: value for name, value in later.items() if value is not None}

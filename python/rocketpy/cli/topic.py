@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin
-from rocketpy.admin import TopicInfo
+from rocketpy.admin import DEFAULT_QUEUES, TopicInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
@@ -16,7 +16,6 @@ from rocketpy.cli.terminal import printable
 from rocketpy.errors import TopicNotFoundError
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
-QUEUES = 8
 MAX_QUEUES = 16_384
 """The broker's limit."""
 SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
@@ -51,7 +50,7 @@ def create(
             "--queues",
             min=1,
             max=MAX_QUEUES,
-            help=f"Queues to read and to write, at each broker; {QUEUES} in a new topic.",
+            help=f"Queues to read and to write, at each broker; {DEFAULT_QUEUES} in a new topic.",
         ),
     ] = None,
     attribute: Annotated[
@@ -70,18 +69,12 @@ def create(
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **WAITING) as admin:
         known = None if is_system(topic) else find(admin, topic)
-        if known is None:
-            queues = queues or QUEUES
-            admin.create_topic(topic, queues=queues, attributes=attributes)
-        elif queues is None and not attributes:
-            queues = max(broker.read_queues for broker in known.brokers)
+        if known is not None and queues is None and not attributes:
             print(f"{topic} exists already and is not changed; --queues changes its queues", file=sys.stderr)
         else:
-            if queues is not None and not force:
-                check_fewer(admin, known, queues)
-            change(admin, known, queues, attributes)
-            queues = queues or max(broker.read_queues for broker in known.brokers)
-    output.show_one({"topic": topic, "queues": queues}, as_json=as_json)
+            admin.create_topic(topic, queues, attributes=attributes, force=force)
+        now = max(broker.read_queues for broker in known.brokers) if known else DEFAULT_QUEUES
+    output.show_one({"topic": topic, "queues": queues or now}, as_json=as_json)
 
 
 def pairs(texts: list[str]) -> dict[str, str | None]:
@@ -102,48 +95,6 @@ def find(admin: Admin, topic: str) -> TopicInfo | None:
     return known if known.brokers else None
 
 
-def check_fewer(admin: Admin, known: TopicInfo, queues: int) -> None:
-    """Refuses to remove queues that hold messages, including messages that cannot be read yet.
-
-    Raises:
-        CommandError: Some of them do.
-    """
-    dropped = [one for one in known.queues if one.queue.queue_id >= queues]
-    messages = sum(admin.next_offset(one.queue) - one.min_offset for one in dropped)
-    if messages:
-        raise CommandError(
-            f"queues of {known.name} from {queues} on hold {messages:,} messages that nobody could read any more",
-            ExitCode.REFUSED,
-            "consume them first, or add --force; the same number of queues as before brings them back",
-        )
-
-
-def change(admin: Admin, known: TopicInfo, queues: int | None, attributes: dict[str, str | None]) -> None:
-    """Changes the number of queues, or attributes, and nothing else, at every broker."""
-    shapes = {
-        broker.broker_name: (
-            queues or broker.read_queues,
-            queues or broker.write_queues,
-            broker.readable,
-            broker.writable,
-        )
-        for broker in known.brokers
-    }
-    is_uniform = len(set(shapes.values())) == 1
-    for name, (read_queues, write_queues, readable, writable) in shapes.items():
-        admin.create_topic(
-            known.name,
-            queues=read_queues,
-            write_queues=write_queues,
-            readable=readable,
-            writable=writable,
-            broker=None if is_uniform else name,  # also creates it on brokers without the topic
-            attributes=attributes,
-        )
-        if is_uniform:
-            return
-
-
 @contextmanager
 def existing(hint: str = "`rocketpy topic list` shows the topics") -> Generator[None, None, None]:
     """Adds the hint for commands that need an existing topic."""
@@ -154,11 +105,12 @@ def existing(hint: str = "`rocketpy topic list` shows the topics") -> Generator[
 
 
 def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
-    """Delete a topic. Its messages stay in the log, but cannot be consumed."""
+    """Delete a topic. Its messages stay in the log, but cannot be consumed. What waits for it will be dropped."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing():
         queues = admin.describe_topic(topic).queues
         messages = output.counted(sum(one.max_offset - one.min_offset for one in queues), "message")
-        confirm(f"delete topic {topic} with {messages}?", yes=yes)
+        waiting = "delayed messages, timers and open transactions"
+        confirm(f"delete topic {topic} with {messages}? Its {waiting} will be dropped.", yes=yes)
         admin.delete_topic(topic)
     print(f"deleted topic {topic} with {messages}")
 

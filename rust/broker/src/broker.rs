@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rocketpy_env::{RealDisk, random_u64};
-use rocketpy_model::{PhysicalOffset, name};
+use rocketpy_model::{PhysicalOffset, name, system};
 use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
 use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
@@ -19,11 +19,13 @@ use crate::blocking::blocking;
 use crate::call::{aside, on_disk};
 use crate::config_file::make_config_folder;
 use crate::delay::{self, DelayDelivery};
+use crate::ha::{BrokerRole, MasterSearch, Replication, where_to_begin};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
 use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
+use crate::slave::MasterMetadata;
 use crate::timer::{self, TimerDelivery, TimerProgress};
 use crate::transaction::{TransactionCheck, settle_at_stop};
 use crate::{BrokerConfig, BrokerError, lost};
@@ -35,6 +37,8 @@ pub(crate) const MAX_WAITING_SENDS: usize = 256;
 const DRAIN: Duration = Duration::from_millis(150);
 /// How long the rounds of services that are under way get to end.
 const SERVICES_END: Duration = Duration::from_millis(150);
+/// How long the slaves get to take what is written.
+const SLAVES_END: Duration = Duration::from_secs(2);
 /// How long the work that requests left behind gets to end.
 const TASKS_END: Duration = Duration::from_millis(150);
 
@@ -45,6 +49,7 @@ pub struct Broker {
     server: Server,
     /// On `port - 2`, when asked for and free.
     vip_server: Option<Server>,
+    replication: Replication,
     services: Services,
     /// Set once everything has stopped.
     stopped: OnceCell<()>,
@@ -61,11 +66,17 @@ impl Broker {
     pub async fn start(mut config: BrokerConfig) -> Result<Self, BrokerError> {
         name::check_cluster(&config.cluster_name)?;
         name::check_broker(&config.broker_name)?;
+        if (config.replication.role == BrokerRole::Slave) != (config.broker_id != system::MASTER_ID) {
+            return Err(BrokerError::RoleAndId(config.broker_id));
+        }
         let host = resolve(&config).await?;
         let memory = config.memory.take().unwrap_or_else(|| MemoryBudget::new(config.max_peer_bytes));
         config.memory = Some(memory.clone());
         // Before the store: a failed start leaves no folder behind.
         let address = Reserved::new(config.listen)?;
+        if let Some(begin) = where_to_begin(&config).await? {
+            config.store.begin_at = Some(begin);
+        }
         let (runtime, ip) = (Handle::current(), host.ip);
         // Recovery reads files: not on a thread that serves connections.
         let opening = move || {
@@ -89,16 +100,33 @@ impl Broker {
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &memory, &processor);
+        let replication = Replication::start(&shared, local_addr).inspect_err(|_| close_store(&shared))?;
         let services = start_services(&shared);
+        services.start(Arc::new(MasterSearch::new(shared.clone(), replication.clone())));
         let advertised = register(&shared, &services);
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
         let stopped = OnceCell::new();
-        Ok(Self { shared, server, vip_server, services, stopped, failed, local_addr, advertised })
+        Ok(Self {
+            shared,
+            server,
+            vip_server,
+            replication,
+            services,
+            stopped,
+            failed,
+            local_addr,
+            advertised,
+        })
     }
 
     /// The address that listens, with the real port.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+
+    /// The address that listens for slaves, when one does.
+    pub fn slave_addr(&self) -> Option<SocketAddr> {
+        self.replication.slave_addr()
     }
 
     /// `host:port` as announced to the name servers.
@@ -114,11 +142,17 @@ impl Broker {
         }
     }
 
+    /// Says where the master of this broker is, `host:port`, from which it takes topics, groups, offsets and progress while it is a slave;
+    /// `None`: that is not known.
+    pub fn set_master_address(&self, address: Option<&str>) {
+        self.shared.master.set(address);
+    }
+
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service,
     /// or when the round panics, which the log says.
     ///
-    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `offset persistence`, `sampling`, `timer delivery`,
-    /// `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.
+    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `metadata of the master`, `offset persistence`, `sampling`,
+    /// `timer delivery`, `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
     }
@@ -166,19 +200,32 @@ impl Broker {
         drop(self.shared.held.all());
         self.shared.tasks.join(TASKS_END).await;
         self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
-        let shared = self.shared.clone();
-        aside(move || settle_at_stop(&shared)).await;
+        self.shared
+            .held_for_slaves
+            .give_up_all("the broker stopped before slaves had the message; it is stored here");
+        // What a slave keeps of these came from its master, and is written already.
+        let is_master = self.shared.role.is_master();
+        if is_master {
+            let shared = self.shared.clone();
+            aside(move || settle_at_stop(&shared)).await;
+        }
         write_tables(&self.shared).await;
-        let shared = self.shared.clone();
-        let runtime = Handle::current();
+        if is_master {
+            let shared = self.shared.clone();
+            let runtime = Handle::current();
+            aside(move || {
+                timer::deliver_at_stop(&shared, &runtime);
+                delay::write_at_stop(&shared);
+                timer::settle_at_stop(&shared);
+            })
+            .await;
+        }
+        let (shared, replication) = (self.shared.clone(), self.replication.clone());
         aside(move || {
-            timer::deliver_at_stop(&shared, &runtime);
-            delay::write_at_stop(&shared);
-            timer::settle_at_stop(&shared);
+            replication.stop(SLAVES_END);
+            close_store(&shared);
         })
         .await;
-        let shared = self.shared.clone();
-        aside(move || close_store(&shared)).await;
         info!(local_addr = %self.local_addr, "broker stopped");
     }
 }
@@ -192,6 +239,7 @@ impl fmt::Debug for Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.services.abort();
+        self.replication.stop(Duration::ZERO);
         close_store(&self.shared);
     }
 }
@@ -290,7 +338,9 @@ fn bind_vip(
     memory: &Arc<MemoryBudget>,
     processor: &Arc<Processor>,
 ) -> Option<Server> {
-    if !config.vip_channel {
+    // Apache's slaves ask for topics there.
+    let serves_slaves = config.replication.listen_port(config.listen.port()).is_some();
+    if !config.vip_channel && !serves_slaves {
         return None;
     }
     let addr = SocketAddr::new(local_addr.ip(), local_addr.port().checked_sub(2)?);
@@ -307,7 +357,8 @@ fn bind_vip(
 fn start_services(shared: &Arc<Shared>) -> Services {
     let services = Services::default();
     services.start(Arc::new(HeldRequestWatch::new(shared.clone())));
-    services.start(Arc::new(HeldSendWatch(shared.clone())));
+    services.start(Arc::new(HeldSendWatch::new(&shared.held_sends)));
+    services.start(Arc::new(HeldSendWatch::new(&shared.held_for_slaves)));
     services.start(Arc::new(ClientExpiry::new(shared.clone())));
     services.start(Arc::new(Sampling::new(shared.clone())));
     services.start(Arc::new(OffsetPersistence::new(shared.clone())));
@@ -315,6 +366,7 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(TimerDelivery::new(shared.clone())));
     services.start(Arc::new(TimerProgress::new(shared.clone())));
     services.start(Arc::new(TransactionCheck::new(shared.clone())));
+    services.start(Arc::new(MasterMetadata::new(shared.clone())));
     services
 }
 
@@ -328,7 +380,7 @@ fn register(shared: &Arc<Shared>, services: &Services) -> String {
             cluster_name: config.cluster_name.clone(),
             broker_name: config.broker_name.clone(),
             broker_addr: broker_addr.clone(),
-            ha_addr: advertised.with_port(advertised.port.wrapping_add(1)),
+            ha_addr: shared.slave_address().unwrap_or_default(),
             period: config.register_period.clamp(Duration::from_secs(10), Duration::from_secs(60)),
             timeout: config.register_timeout,
         };
@@ -361,7 +413,7 @@ impl Listener {
 
 impl StoreListener for Listener {
     fn flushed(&self, offset: PhysicalOffset) {
-        self.shared.held_sends.flushed(offset);
+        self.shared.held_sends.reached(offset);
     }
 
     fn arrived(&self, arrivals: &[Arrival]) {
@@ -387,7 +439,9 @@ impl StoreListener for Listener {
 
     fn poisoned(&self, failure: &StoreError) {
         error!(%failure, "a flush failed, nothing more is acknowledged");
-        self.shared.held_sends.give_up_all("a flush failed on the broker; the message may be stored");
+        let remark = "a flush failed on the broker; the message may be stored";
+        self.shared.held_sends.give_up_all(remark);
+        self.shared.held_for_slaves.give_up_all(remark);
         self.failed.send_replace(Some(failure.clone()));
     }
 }

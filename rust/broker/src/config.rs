@@ -9,6 +9,8 @@ use rocketpy_model::{Permission, port, system};
 use rocketpy_remoting::MemoryBudget;
 use rocketpy_store::{DelayLevels, StoreConfig};
 
+use crate::ha::ReplicationConfig;
+
 /// The port of a broker, as with Apache.
 pub const DEFAULT_PORT: u16 = port::BROKER;
 
@@ -80,6 +82,15 @@ pub struct BrokerConfig {
     pub cluster_name: String,
     /// `brokerName`, default `broker-a`.
     pub broker_name: String,
+    /// Id among the brokers of the same name at the start, default 0: the master. Any other id is a slave, which holds a copy of what its
+    /// master has (`brokerId`; `brokerRole` has to agree).
+    pub broker_id: u64,
+    /// Whether a slave serves pulls, and a master sends readers there that are far behind (`slaveReadEnable`, default false).
+    pub slave_read: bool,
+    /// Pause between two questions of a slave for its master's topics, groups, offsets and progress. Default 3 s.
+    pub ask_master_every: Duration,
+    /// What a master does for slaves, and a slave with its master.
+    pub replication: ReplicationConfig,
     /// `brokerPermission`: 4 read, 2 write; default 6.
     pub broker_permission: i32,
     /// `regionId`, default `DefaultRegion`.
@@ -194,6 +205,10 @@ impl Default for BrokerConfig {
             name_servers: Vec::new(),
             cluster_name: "DefaultCluster".to_owned(),
             broker_name: "broker-a".to_owned(),
+            broker_id: system::MASTER_ID,
+            slave_read: false,
+            ask_master_every: Duration::from_secs(3),
+            replication: ReplicationConfig::default(),
             broker_permission: Permission::READ_WRITE.bits(),
             region_id: system::DEFAULT_REGION.to_owned(),
             trace_on: true,

@@ -1,5 +1,7 @@
 //! Why a broker could not start.
 
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use rocketpy_env::EnvError;
@@ -41,6 +43,25 @@ pub enum BrokerError {
     /// The address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ServerError),
+    /// The address for slaves cannot be listened on.
+    #[error("cannot listen on {addr} for slaves: {source}")]
+    ListenForSlaves {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A slave that has no log yet found no master.
+    #[error("no master of {broker} was found: {reason}")]
+    NoMaster {
+        /// The name that both have.
+        broker: String,
+        /// What was found instead.
+        reason: String,
+    },
+    /// Role and id contradict each other.
+    #[error("brokerRole=SLAVE needs a brokerId above 0, and only a slave has one: {0}")]
+    RoleAndId(u64),
     /// The cluster or broker name cannot be one.
     #[error(transparent)]
     Name(#[from] NameError),
@@ -71,6 +92,15 @@ impl BrokerError {
             }
             // The message of this one carries its hint.
             Self::Listen(_) => None,
+            Self::ListenForSlaves { .. } => {
+                Some("set haListenPort to a free port, or stop the process that has this one".to_owned())
+            }
+            Self::NoMaster { .. } => Some(
+                "start the master first, with the same brokerName and brokerClusterName and a port for slaves (haListenPort), or set \
+                 haMasterAddress"
+                    .to_owned(),
+            ),
+            Self::RoleAndId(_) => Some("set both brokerRole=SLAVE and brokerId=1, or neither".to_owned()),
             Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
             Self::AdvertisedHost { .. } => {
                 Some("set brokerIP1 to an address or name that clients can reach".to_owned())
@@ -83,9 +113,10 @@ impl BrokerError {
         match self {
             Self::Store(error) => error.retryable(),
             Self::Env(error) => error.retryable(),
-            Self::Listen(_) => true,
+            Self::Listen(_) | Self::ListenForSlaves { .. } | Self::NoMaster { .. } => true,
             Self::DelayLevels { .. }
             | Self::ConfigFile { .. }
+            | Self::RoleAndId(_)
             | Self::Name(_)
             | Self::AdvertisedHost { .. } => false,
         }

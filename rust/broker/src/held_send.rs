@@ -1,35 +1,75 @@
-//! Answers that wait for a flush.
+//! Answers that wait for a flush, or for slaves.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketpy_env::failpoint::{self, Point};
-use rocketpy_model::PhysicalOffset;
+use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
 use rocketpy_protocol::code::response;
 use rocketpy_remoting::{Reply, Response, cork};
 use tokio::sync::Notify;
 
 use crate::held_state::{HeldState, Waits};
 
-/// Answers of sends under SYNC_FLUSH, kept until a flush covers their records.
+/// Answers of sends, kept until a flush covers their records, or the slaves have them.
 ///
-/// All that one flush covers leave together. Their connections keep being read.
+/// All that one flush or one report covers leave together. Their connections keep being read.
 #[doc(alias = "GroupCommitService")]
 #[derive(Debug)]
 pub(crate) struct HeldSends {
+    mark: Mark,
     waiting: HeldState<Waiting, 1>,
+    /// How far the mark is, as [`Self::reached`] was told.
+    reached: AtomicPhysicalOffset,
     /// Notified when a send is held and none was.
     begun: Notify,
+    /// Where those wait further that wait for slaves as well.
+    slaves: Option<Arc<Self>>,
 }
 
-/// The one kind of offset for which a send waits: how far the flush is.
-const FLUSH: usize = 0;
+/// What sends wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// The flush.
+    Flushed,
+    /// As many slaves as have to have the record.
+    Replicated,
+}
+
+impl Mark {
+    /// The answer to a send for which it does not come in time, and what that says.
+    const fn late(self) -> (i32, &'static str) {
+        match self {
+            Self::Flushed => (
+                response::FLUSH_DISK_TIMEOUT,
+                "the flush did not come in time (syncFlushTimeout); the message is stored and may be durable",
+            ),
+            Self::Replicated => (
+                response::FLUSH_SLAVE_TIMEOUT,
+                "too few slaves had the message in time (slaveTimeout, inSyncReplicas); it is stored here",
+            ),
+        }
+    }
+}
+
+/// The one kind of offset for which a send waits.
+const MARK: usize = 0;
+
+/// An answer, and how long it waits for slaves after this; `None`: not at all.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) reply: Reply,
+    pub(crate) response: Response,
+    pub(crate) slaves_within: Option<Duration>,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
     /// In the order of their records' ends.
     sends: VecDeque<HeldSend>,
-    /// Why all were given up. From then on nothing waits for a flush.
+    /// Why all were given up. From then on nothing waits.
     given_up: Option<&'static str>,
 }
 
@@ -37,8 +77,7 @@ struct Waiting {
 struct HeldSend {
     end: PhysicalOffset,
     deadline: Instant,
-    reply: Reply,
-    response: Response,
+    held: Held,
 }
 
 impl Waits<1> for Waiting {
@@ -54,28 +93,41 @@ impl Waiting {
         self.sends.insert(self.sends.len() - behind, held);
     }
 
-    fn take_covered(&mut self, flushed: PhysicalOffset) -> Vec<HeldSend> {
-        let count = self.sends.partition_point(|held| held.end <= flushed);
+    fn take_covered(&mut self, reached: PhysicalOffset) -> Vec<HeldSend> {
+        let count = self.sends.partition_point(|held| held.end <= reached);
         self.sends.drain(..count).collect()
     }
 }
 
-impl Default for HeldSends {
-    fn default() -> Self {
-        Self { waiting: HeldState::new(Waiting::default()), begun: Notify::new() }
-    }
-}
-
 impl HeldSends {
-    /// Keeps an answer until a flush covers `end`. `flushed` says how far the flush is: it may have passed the record before this.
+    /// Sends that wait for the flush, and then where they say so for `slaves`.
+    pub(crate) fn for_flush(slaves: Arc<Self>) -> Self {
+        Self::new(Mark::Flushed, Some(slaves))
+    }
+
+    /// Sends that wait for slaves.
+    pub(crate) fn for_slaves() -> Self {
+        Self::new(Mark::Replicated, None)
+    }
+
+    fn new(mark: Mark, slaves: Option<Arc<Self>>) -> Self {
+        let (waiting, reached) = (HeldState::new(Waiting::default()), AtomicPhysicalOffset::default());
+        Self { mark, waiting, reached, begun: Notify::new(), slaves }
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Keeps an answer until the mark covers `end`. `reached` says how far that is: it may have passed the record before this.
     pub(crate) fn hold(
         &self,
         end: PhysicalOffset,
         timeout: Duration,
-        (reply, response): (Reply, Response),
-        flushed: impl FnOnce() -> PhysicalOffset,
+        held: Held,
+        reached: impl FnOnce() -> PhysicalOffset,
     ) {
-        let held = HeldSend { end, deadline: Instant::now() + timeout, reply, response };
+        let held = HeldSend { end, deadline: Instant::now() + timeout, held };
         let add = |waiting: &mut Waiting| match waiting.given_up {
             Some(remark) => Err(Box::new((held, remark))),
             None => {
@@ -85,37 +137,57 @@ impl HeldSends {
         };
         let look = |waiting: &mut Waiting, ()| {
             let is_first = waiting.sends.len() == 1;
-            (is_first, waiting.take_covered(flushed()))
+            (is_first, waiting.take_covered(reached()))
         };
         match self.waiting.hold(add, look) {
             Ok((is_first, covered)) => {
                 if is_first {
                     self.begun.notify_one();
                 }
-                acknowledge(covered);
+                self.release(covered);
             }
             Err(refused) => {
                 let (held, remark) = *refused;
-                give_up(vec![held], remark);
+                self.give_up(vec![held], remark);
             }
         }
     }
 
-    /// Answers all whose records are durable.
-    pub(crate) fn flushed(&self, offset: PhysicalOffset) {
-        let covered = self.waiting.reached(FLUSH, offset.get(), |waiting| waiting.take_covered(offset));
+    /// The mark is at this offset, or behind it: answers all whose records it covers.
+    pub(crate) fn reached(&self, offset: PhysicalOffset) {
+        self.reached.fetch_max(offset, Ordering::AcqRel);
+        let covered = self.waiting.reached(MARK, offset.get(), |waiting| waiting.take_covered(offset));
         if let Some(covered) = covered {
-            acknowledge(covered);
+            self.release(covered);
         }
     }
 
-    /// Answers all with FLUSH_DISK_TIMEOUT, and those that come later: they may be stored.
+    /// Answers those that the mark covers, or has them wait for slaves.
+    fn release(&self, sends: Vec<HeldSend>) {
+        let _cork = cork();
+        for HeldSend { end, held, .. } in sends {
+            match (held.slaves_within, &self.slaves) {
+                (Some(within), Some(slaves)) => slaves.hold_for_slaves(end, within, held),
+                _ => {
+                    failpoint::reach(Point::BeforeAcknowledge);
+                    held.reply.send(held.response);
+                }
+            }
+        }
+    }
+
+    /// [`Self::hold`] of one that waits for slaves, as far as they have said.
+    pub(crate) fn hold_for_slaves(&self, end: PhysicalOffset, timeout: Duration, held: Held) {
+        self.hold(end, timeout, held, || self.reached.load(Ordering::Acquire));
+    }
+
+    /// Answers all as late ones, and those that come later: they may be stored.
     pub(crate) fn give_up_all(&self, remark: &'static str) {
         let all: Vec<HeldSend> = self.waiting.with(|waiting| {
             waiting.given_up.get_or_insert(remark);
             waiting.sends.drain(..).collect()
         });
-        give_up(all, remark);
+        self.give_up(all, remark);
     }
 
     /// Waits until the time of the first one is up.
@@ -135,34 +207,21 @@ impl HeldSends {
             let count = waiting.sends.iter().take_while(|held| held.deadline <= now).count();
             waiting.sends.drain(..count).collect()
         });
-        give_up(
-            expired,
-            "the flush did not come in time (syncFlushTimeout); the message is stored and may be durable",
-        );
+        self.give_up(expired, self.mark.late().1);
     }
-}
 
-fn acknowledge(sends: Vec<HeldSend>) {
-    let _cork = cork();
-    for held in sends {
-        failpoint::reach(Point::BeforeAcknowledge);
-        held.reply.send(held.response);
-    }
-}
-
-fn give_up(sends: Vec<HeldSend>, remark: &str) {
-    let _cork = cork();
-    for HeldSend { reply, mut response, .. } in sends {
-        response.command.code = response::FLUSH_DISK_TIMEOUT;
-        response.command.remark = Some(remark.to_owned());
-        reply.send(response);
+    fn give_up(&self, sends: Vec<HeldSend>, remark: &str) {
+        let _cork = cork();
+        for HeldSend { held: Held { reply, mut response, .. }, .. } in sends {
+            response.command.code = self.mark.late().0;
+            response.command.remark = Some(remark.to_owned());
+            reply.send(response);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use rocketpy_protocol::Command;
     use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, PendingCall, Server, ServerConfig};
 
@@ -177,7 +236,8 @@ mod tests {
     impl Handler for Holder {
         fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
             let end = PhysicalOffset(request.code as u64);
-            self.0.hold(end, self.1, (reply, Response::success()), || PhysicalOffset::ZERO);
+            let held = Held { reply, response: Response::success(), slaves_within: None };
+            self.0.hold(end, self.1, held, || PhysicalOffset::ZERO);
         }
     }
 
@@ -204,12 +264,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_flush_answers_just_the_sends_that_it_covers() {
-        let sends = Arc::new(HeldSends::default());
+        let sends = Arc::new(HeldSends::for_flush(Arc::new(HeldSends::for_slaves())));
         let (server, client, mut calls) = held(&sends, PATIENCE, &[300, 100, 200]).await;
         let [third, first, second] = [calls.remove(0), calls.remove(0), calls.remove(0)];
-        sends.flushed(PhysicalOffset(99));
+        sends.reached(PhysicalOffset(99));
         assert_eq!(count(&sends), 3);
-        sends.flushed(PhysicalOffset(200));
+        sends.reached(PhysicalOffset(200));
         assert_eq!(first.await.unwrap().code, response::SUCCESS);
         assert_eq!(second.await.unwrap().code, response::SUCCESS);
         assert_eq!(count(&sends), 1, "the third is not covered");
@@ -225,7 +285,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_send_that_no_flush_covers_in_time_is_told_so() {
-        let sends = Arc::new(HeldSends::default());
+        let sends = Arc::new(HeldSends::for_flush(Arc::new(HeldSends::for_slaves())));
         let watcher = sends.clone();
         let watching = tokio::spawn(async move {
             loop {

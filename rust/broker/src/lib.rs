@@ -7,7 +7,7 @@
 //!
 //! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
 //! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its
-//! brokers.
+//! brokers, `slave` for what it takes over from a master.
 
 mod blocking;
 mod broker;
@@ -19,6 +19,7 @@ mod disk_read;
 mod error;
 mod expression;
 mod figures;
+mod ha;
 mod held_request;
 mod held_send;
 mod held_state;
@@ -31,6 +32,7 @@ mod registration;
 mod role;
 mod service;
 mod shared;
+mod slave;
 mod stats;
 #[cfg(feature = "sim")]
 mod stepped;
@@ -49,6 +51,7 @@ pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, SettingError}
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
 pub use error::BrokerError;
+pub use ha::{BrokerRole, ReplicationConfig};
 pub use process::route::requests;
 pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{

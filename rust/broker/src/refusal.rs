@@ -12,6 +12,7 @@ use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
 use crate::SettingError;
+use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
 /// Why a request is not done, with the facts that its remark names. None of them leaves anything stored.
@@ -69,7 +70,7 @@ pub(crate) enum Refusal {
     )]
     NoTime { property: &'static str },
     #[error(
-        "property {property} asks for a delivery in {wait_ms} ms, more than timerMaxDelaySec {limit_seconds}; send it later, or raise the \
+        "property {property} asks for a delivery in {wait_ms} ms, more than timerMaxDelaySec allows ({limit_seconds}000 ms); send it later, or raise the \
          limit"
     )]
     TooFar { property: &'static str, wait_ms: u64, limit_seconds: u64 },
@@ -117,6 +118,8 @@ pub(crate) enum Refusal {
     BadBatch { reason: String },
 
     // Permissions and state of the broker.
+    #[error("broker {broker} is a slave (broker id {id}) and {refused}")]
+    Slave { broker: String, id: u64, refused: OfMaster },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
     BrokerNotWritable { broker: String, permission: i32 },
     #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
@@ -272,6 +275,7 @@ impl Refusal {
             | Self::RecallsOfSecond { .. }
             | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
+            Self::Slave { refused, .. } => refused.code(),
             Self::Commit(error) => code_of_commit(error),
             Self::Append(error) => code_of_append(error),
             Self::NoGroup { .. } => response::SUBSCRIPTION_GROUP_NOT_EXIST,

@@ -1,10 +1,14 @@
 //! Master or slave.
 
+use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rocketpy_model::{perm, system};
+use rocketpy_protocol::code::response;
+use tokio::sync::Notify;
 
-/// What this broker is among the brokers of its name. Only masters can be configured today.
+/// What this broker is among the brokers of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "BrokerRole")]
 pub(crate) enum Role {
@@ -42,20 +46,99 @@ impl Role {
     }
 }
 
+/// What only a master does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OfMaster {
+    /// Store a message, whoever sends it.
+    Message,
+    /// End a transaction.
+    Transaction,
+    /// Take a message back from a consumer.
+    SendBack,
+    /// Serve pulls, where `slaveReadEnable` is off.
+    Pull,
+    /// Change topics, consumer groups, or the offsets of a group by request of a person.
+    Change,
+}
+
+impl OfMaster {
+    /// The code by which a slave refuses it, Apache's.
+    ///
+    /// # Source
+    /// docs/reference/protocol.md 2.3.1, 2.3.8, 2.3.12 and 2.6, docs/reference/store-format.md 11.3.
+    pub(crate) const fn code(self) -> i32 {
+        match self {
+            Self::Message => response::SERVICE_NOT_AVAILABLE,
+            Self::Transaction => response::SLAVE_NOT_AVAILABLE,
+            Self::SendBack | Self::Change => response::SYSTEM_ERROR,
+            Self::Pull => response::SYSTEM_BUSY,
+        }
+    }
+}
+
+impl fmt::Display for OfMaster {
+    /// What a slave does not do, and the way out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Message => "takes no messages; send to the master of the same broker name",
+            Self::Transaction => "ends no transactions; ask the master of the same broker name",
+            Self::SendBack => "takes no messages back; give them to the master of the same broker name",
+            Self::Pull => {
+                "serves no pulls; pull from the master of the same broker name, or set slaveReadEnable=true"
+            }
+            Self::Change => {
+                "takes topics, groups and offsets from its master; change them at the master of the same broker name"
+            }
+        })
+    }
+}
+
 /// The role of a running broker.
 #[derive(Debug)]
-pub(crate) struct RoleCell(AtomicU64);
+pub(crate) struct RoleCell {
+    broker_id: AtomicU64,
+    changed: Notify,
+}
 
 impl RoleCell {
-    pub(crate) const fn new(role: Role) -> Self {
-        Self(AtomicU64::new(role.broker_id()))
+    pub(crate) fn new(role: Role) -> Self {
+        Self { broker_id: AtomicU64::new(role.broker_id()), changed: Notify::new() }
     }
 
     pub(crate) fn get(&self) -> Role {
-        Role::of_id(self.0.load(Ordering::Acquire))
+        Role::of_id(self.broker_id.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_master(&self) -> bool {
+        self.get() == Role::Master
     }
 
     pub(crate) fn set(&self, role: Role) {
-        self.0.store(role.broker_id(), Ordering::Release);
+        self.broker_id.store(role.broker_id(), Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the broker is a master.
+    ///
+    /// # Cancel safety
+    /// The wait may be dropped at any moment, and begun again.
+    pub(crate) async fn wait_for_master(&self) {
+        self.wait_for(|role| role == Role::Master).await;
+    }
+
+    /// Waits until the broker is a slave; as [`Self::wait_for_master`].
+    pub(crate) async fn wait_for_slave(&self) {
+        self.wait_for(|role| role != Role::Master).await;
+    }
+
+    async fn wait_for(&self, is_it: impl Fn(Role) -> bool) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable(); // before the look: a change in between counts
+            if is_it(self.get()) {
+                return;
+            }
+            changed.await;
+        }
     }
 }

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_filter::MessageFilter;
-use rocketpy_model::{TopicConfig, system};
+use rocketpy_model::TopicConfig;
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use crate::delay::Delays;
 use crate::disk_read::DiskReads;
 use crate::expression::ExpressionKind;
+use crate::ha::Slaves;
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
@@ -24,10 +25,11 @@ use crate::put::UnreadablePages;
 use crate::put::properties::broker_suffix;
 use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
-use crate::role::{Role, RoleCell};
+use crate::role::{OfMaster, Role, RoleCell};
+use crate::slave::MasterAddress;
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
-use crate::table::group::GroupTable;
+use crate::table::group::{FoundGroup, GroupTable};
 use crate::table::missing::MissingTables;
 use crate::table::offset::OffsetTable;
 use crate::table::queue_lock::QueueLocks;
@@ -55,7 +57,11 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     pub(crate) clients: ClientTable,
     pub(crate) queue_locks: QueueLocks<D>,
     pub(crate) held: HeldRequests<Waiting>,
-    pub(crate) held_sends: HeldSends,
+    pub(crate) held_sends: Arc<HeldSends>,
+    /// Sends that wait for slaves.
+    pub(crate) held_for_slaves: Arc<HeldSends>,
+    /// The slaves that are connected; none unless this is a master that has a port for them.
+    pub(crate) slaves: Arc<Slaves>,
     /// Messages that wait for a delay level.
     pub(crate) delays: Delays<D>,
     /// Messages that wait for their time.
@@ -78,6 +84,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     pub(crate) rates: MinuteRates,
     /// Read on every use: it may change while the broker runs.
     pub(crate) role: Arc<RoleCell>,
+    /// Where the master is, of a slave.
+    pub(crate) master: MasterAddress,
     /// Work that requests leave behind.
     pub(crate) tasks: Tasks,
     pub(crate) started_at_ms: i64,
@@ -93,6 +101,7 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     setting_config: Mutex<()>,
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
+    slave_port: OnceLock<u16>,
     registrar: OnceLock<Registrar>,
 }
 
@@ -150,6 +159,7 @@ impl<D: Disk> Shared<D> {
         let held = HeldRequests::new(limits).telling(move |queue, is_awaited| {
             of_queue.set_awaited(&queue.topic, queue.queue_id, is_awaited);
         });
+        let held_for_slaves = Arc::new(HeldSends::for_slaves());
         let shared = Self {
             store,
             topics,
@@ -158,7 +168,9 @@ impl<D: Disk> Shared<D> {
             clients: ClientTable::default(),
             queue_locks,
             held,
-            held_sends: HeldSends::default(),
+            held_sends: Arc::new(HeldSends::for_flush(held_for_slaves.clone())),
+            slaves: Arc::new(Slaves::new(&config.replication, held_for_slaves.clone())),
+            held_for_slaves,
             delays,
             timers,
             transactions,
@@ -171,7 +183,8 @@ impl<D: Disk> Shared<D> {
             reply_pushes: Pushes::default(),
             stats: Stats::new(started_at_ms),
             rates: MinuteRates::default(),
-            role: Arc::new(RoleCell::new(Role::of_id(system::MASTER_ID))),
+            role: Arc::new(RoleCell::new(Role::of_id(config.broker_id))),
+            master: MasterAddress::default(),
             tasks: Tasks::new(runtime),
             started_at_ms,
             sync_flush: config.store.flush == FlushMode::Sync,
@@ -181,6 +194,7 @@ impl<D: Disk> Shared<D> {
             setting_retention: Mutex::default(),
             unique_keys,
             advertised: OnceLock::new(),
+            slave_port: OnceLock::new(),
             registrar: OnceLock::new(),
             config: ArcSwap::from_pointee(config),
             setting_config: Mutex::default(),
@@ -222,6 +236,17 @@ impl<D: Disk> Shared<D> {
         assert!(set.is_ok(), "the advertised address is set once");
     }
 
+    /// Says which port listens for slaves. Called once, after the bind.
+    pub(crate) fn set_slave_port(&self, port: u16) {
+        let set = self.slave_port.set(port);
+        assert!(set.is_ok(), "the port for slaves is set once");
+    }
+
+    /// Where slaves connect, as `host:port`; `None`: nowhere.
+    pub(crate) fn slave_address(&self) -> Option<String> {
+        Some(self.advertised()?.with_port(*self.slave_port.get()?))
+    }
+
     pub(crate) fn advertised(&self) -> Option<&Advertised> {
         self.advertised.get()
     }
@@ -244,9 +269,38 @@ impl<D: Disk> Shared<D> {
         self.config().broker_permission & self.role.get().permission()
     }
 
-    /// Changes the role, and tells every name server.
+    /// Whether this broker does what only a master does.
+    ///
+    /// # Errors
+    /// It is a slave.
+    pub(crate) fn check_master(&self, asked: OfMaster) -> Result<(), Refusal> {
+        match self.role.get() {
+            Role::Master => Ok(()),
+            Role::Slave { id } => {
+                Err(Refusal::Slave { broker: self.config().broker_name.clone(), id, refused: asked })
+            }
+        }
+    }
+
+    /// The group's configuration. A master creates a missing group when it may. A slave makes none, and serves one that its master would
+    /// create as what that would make of it: when the master is gone, new groups may read too.
+    ///
+    /// # Errors
+    /// Those of [`GroupTable::get_or_create`].
+    pub(crate) fn group(&self, name: &str) -> Result<FoundGroup, Refusal> {
+        if self.role.is_master() {
+            return self.groups.get_or_create(name, &self.config());
+        }
+        self.groups.get_or_default(name, &self.config())
+    }
+
+    /// Changes the role, and tells every name server. A slave that becomes the master is made ready first
+    /// ([`crate::slave::prepare_promotion`]).
     #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will change it"))]
     pub(crate) fn set_role(&self, role: Role) {
+        if role == Role::Master && !self.role.is_master() {
+            self.topics.move_version(); // a name server ignores a version that it knows, and takes no topics of a slave
+        }
         self.role.set(role);
         if let Some(registrar) = self.registrar() {
             registrar.register_again();

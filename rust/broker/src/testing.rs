@@ -39,6 +39,9 @@ pub(crate) fn identity() -> Identity {
     }
 }
 
+/// Fewer seconds than the minute for which an unreadable record is tried again; the rest is slack for a slow test.
+pub(crate) const MOST_OF_A_MINUTE: u32 = 30;
+
 /// Waits until something is so; `what` says it.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let wait = async {
@@ -90,6 +93,12 @@ impl TestShared {
             shared: Arc::new(Shared::open(config, store, keys, tokio::runtime::Handle::current()).unwrap()),
             _folder: folder,
         }
+    }
+
+    /// The same, where messages this close to the end of the log count as being in memory.
+    pub(crate) fn with_hot_bytes(mut self, hot_bytes: u64) -> Self {
+        Arc::get_mut(&mut self.shared).expect("nobody else has it yet").hot_bytes = hot_bytes;
+        self
     }
 
     /// The bytes of a queue's only record, once it can be read.

@@ -10,6 +10,7 @@ use rocketpy_store::ReadLimits;
 
 use crate::call::Function;
 use crate::held_request::{Awaited, QueueKey, Waiter, WaitsFor};
+use crate::process::Sources;
 
 /// Bytes that a waiting request takes at least: its task, with the request and the right to answer it.
 const WAIT_BYTES: usize = 1024;
@@ -48,6 +49,7 @@ pub(crate) struct Pull {
     pub(crate) limits: ReadLimits,
     pub(crate) topic_sys_flag: i32,
     pub(crate) group_sys_flag: i32,
+    pub(crate) sources: Sources,
 }
 
 impl Pull {

@@ -330,7 +330,9 @@ impl ClientError {
     /// What the caller can do about it, as one sentence.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoRoute { topic } => Some(format!("create it with `rocketpy topic create {topic}`")),
+            Self::NoRoute { topic } => {
+                Some(format!("check its name, or create it with `rocketpy topic create {topic}`"))
+            }
             Self::NoSuchTopic { .. } => {
                 Some("check the name: `rocketpy topic list` shows the topics".to_owned())
             }
@@ -352,7 +354,7 @@ impl ClientError {
                     .to_owned(),
             ),
             Self::GroupActive { .. } => {
-                Some("stop the members first; a reset may be forced, and moves them".to_owned())
+                Some("stop the members first, or force a reset (--force, force=True), which moves them too".to_owned())
             }
             Self::HalfInDoubt { .. } => Some("begin the transaction again".to_owned()),
             Self::WindowFull { .. } => Some("wait for acknowledgements, or raise the window".to_owned()),
@@ -463,8 +465,11 @@ fn refusal_hint(code: i32) -> Option<&'static str> {
             "the broker's store takes no messages now: free space on its disk if that is full; its log says more",
         ),
         response::MESSAGE_ILLEGAL => Some(
-            "the broker takes no such message; a body above its maxMessageSize is one: split it, or raise that limit",
+            "the broker says why it takes no such message; a body that is too long may be split, or the broker's maxMessageSize raised",
         ),
+        response::ILLEGAL_OPERATION => {
+            Some("the broker says why; what is over, ended or due, stays as it is")
+        }
         response::SYSTEM_BUSY => Some("send more slowly, or retry later"),
         response::NO_PERMISSION => Some("check the permissions of the topic and of the broker"),
         response::SUBSCRIPTION_GROUP_NOT_EXIST => {

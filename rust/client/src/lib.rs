@@ -20,6 +20,7 @@ mod error;
 mod identity;
 mod instance;
 mod lasting;
+mod load;
 mod members;
 mod names;
 mod offsets;
@@ -46,6 +47,7 @@ pub use consumer::{
     RangeReader, RecordSpan, Trouble,
 };
 pub use error::ClientError;
+pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use producer::{
     HalfMessage, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany,
     TransactionEnd, check_tag, unsupported_feature,

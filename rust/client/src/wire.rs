@@ -180,6 +180,10 @@ pub(crate) fn cluster_info() -> Command {
     Command::bare_request(request::GET_BROKER_CLUSTER_INFO)
 }
 
+pub(crate) fn ha_status() -> Command {
+    Command::bare_request(request::GET_BROKER_HA_STATUS)
+}
+
 pub(crate) fn runtime_info() -> Command {
     Command::bare_request(request::GET_BROKER_RUNTIME_INFO)
 }

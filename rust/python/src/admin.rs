@@ -60,6 +60,10 @@ type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool,
 /// Client id, address, language, tags by topic, whether these differ from those of most members.
 type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool);
 /// Broker name, cluster, addresses by broker id.
+/// Whether it is a master, where its log ends; of each slave its address, where its log ends, the distance in bytes, whether that is near,
+/// and bytes a second.
+type HaStatus = (bool, i64, Vec<(String, i64, i64, bool, i64)>);
+
 type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
 type QueueRow<'py> = (Bound<'py, PyAny>, u64, u64, Option<SystemTime>);
@@ -273,6 +277,15 @@ impl PyAdmin {
     fn broker_figures(&self, py: Python<'_>, address: &str) -> PyResult<BTreeMap<String, String>> {
         let running = self.running.get()?;
         running.wait(py, running.admin.broker_figures(address))
+    }
+
+    fn ha_status(&self, py: Python<'_>, address: &str) -> PyResult<HaStatus> {
+        let running = self.running.get()?;
+        let status = running.wait(py, running.admin.ha_status(address))?;
+        let slaves = status.ha_connection_info.into_iter().map(|slave| {
+            (slave.addr, slave.slave_ack_offset, slave.diff, slave.in_sync, slave.transferred_byte_in_second)
+        });
+        Ok((status.master, status.master_commit_log_max_offset, slaves.collect()))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -18,6 +18,7 @@ mod consumer_options;
 mod convert;
 mod duration;
 mod error;
+mod load;
 mod logs;
 mod message;
 mod number;
@@ -60,6 +61,8 @@ mod extension {
     use crate::config::{config_key_name, config_keys, config_unused_keys};
     #[pymodule_export]
     use crate::consumer::PyConsumer;
+    #[pymodule_export]
+    use crate::load::SendLoad;
     #[pymodule_export]
     use crate::message::{PyMessage, is_reserved_property};
     #[pymodule_export]

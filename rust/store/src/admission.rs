@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rocketpy_env::EnvError;
 
+use crate::append_bell::AppendBell;
 use crate::error::{AppendError, DispatchError, FullDisk, StoreError};
 use crate::flush::turn::Turns;
 use crate::listener::Listeners;
@@ -35,6 +36,8 @@ pub(crate) struct Admission {
     queue_fault: Mutex<Option<Arc<DispatchError>>>,
     full_disk: Mutex<Option<FullDisk>>,
     listeners: Arc<Listeners>,
+    /// A failed flush ends all waits for appends, of which none comes any more.
+    append_bell: Arc<AppendBell>,
     /// A failed flush ends all waits for a flush.
     turns: Arc<Turns>,
     /// Folder of the store, for messages.
@@ -50,6 +53,7 @@ impl Admission {
             queue_fault: Mutex::new(None),
             full_disk: Mutex::new(None),
             listeners: Arc::default(),
+            append_bell: Arc::default(),
             turns,
             root,
         }
@@ -58,6 +62,11 @@ impl Admission {
     /// The listeners of the store.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.listeners
+    }
+
+    /// Where threads wait for appends.
+    pub(crate) fn append_bell(&self) -> &Arc<AppendBell> {
+        &self.append_bell
     }
 
     /// Whether an append is admitted.
@@ -126,7 +135,7 @@ impl Admission {
         cause
     }
 
-    /// Tells the listeners of the failed flush, once, and ends all waits for a flush.
+    /// Tells the listeners of the failed flush, once, and ends all waits for a flush or for appends.
     pub(crate) fn tell_poisoned(&self) {
         if let Some(cause) = self.poison_cause()
             && !self.is_told.swap(true, Ordering::AcqRel)
@@ -135,6 +144,7 @@ impl Admission {
             self.listeners.poisoned(&StoreError::Poisoned { cause });
         }
         self.turns.notify();
+        self.append_bell.end_waits();
     }
 
     /// Notes that a thread of the store panicked: how far its work came is unknown.

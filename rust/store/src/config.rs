@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rocketpy_model::port;
+use rocketpy_model::{PhysicalOffset, port};
 
 use crate::delay::DelayLevels;
 use crate::error::StoreError;
@@ -56,6 +56,9 @@ pub struct StoreConfig {
     pub read_only_commit_log_dirs: Vec<PathBuf>,
     /// Size of one commit log file, 1 GiB; 16 KiB to 2 GiB - 1. The same at every start of a folder.
     pub commit_log_file_size: u64,
+    /// Where the log of a store without any log file begins: a slave's where its master's copy begins. A multiple of
+    /// `commit_log_file_size`; default: 0, or where an earlier start with it began. A store that has a log ignores it.
+    pub begin_at: Option<PhysicalOffset>,
     /// Size of one consume queue file, 6,000,000; rounded up to a multiple of 20; 20 bytes to 1 GiB.
     pub consume_queue_file_size: u64,
     /// When a record is durable.
@@ -119,8 +122,8 @@ pub struct StoreConfig {
     pub retention: RetentionConfig,
     /// Consume queue files that are kept open; default a quarter of the process's limit of open files, at most 20,000.
     pub open_queue_files: usize,
-    /// Maximum number of queues that one round of dispatch writes to directly, 64. With more, entries wait in memory,
-    /// where readers find them, so that one write covers many.
+    /// Maximum number of queues whose entries are written 20 ms after they came, 64. Those of more wait in memory, where
+    /// readers find them, until no record comes or a checkpoint does, so that one write covers many.
     pub queues_at_once: usize,
     /// Maximum number of bytes of entries that wait in memory, 64 MiB. Beyond it dispatch writes the oldest ones.
     pub queue_tail_bytes: usize,
@@ -135,6 +138,7 @@ impl StoreConfig {
             more_commit_log_dirs: Vec::new(),
             read_only_commit_log_dirs: Vec::new(),
             commit_log_file_size: 1 << 30,
+            begin_at: None,
             consume_queue_file_size: 6_000_000,
             flush: FlushMode::Async,
             flush_interval: Duration::from_millis(500),
@@ -209,6 +213,11 @@ impl StoreConfig {
         };
         if !(16 << 10..1 << 31).contains(&self.commit_log_file_size) {
             return bad("commit_log_file_size", self.commit_log_file_size, "16384 to 2147483647");
+        }
+        if let Some(begin_at) = self.begin_at
+            && (begin_at.get() >= 1 << 62 || !begin_at.get().is_multiple_of(self.commit_log_file_size))
+        {
+            return bad("begin_at", begin_at.get(), "a multiple of commit_log_file_size below 2^62");
         }
         if !(20..=1 << 30).contains(&self.consume_queue_file_size) {
             return bad("consume_queue_file_size", self.consume_queue_file_size, "20 to 1073741824");

@@ -48,9 +48,9 @@ impl<D: Disk> Derived<D> {
         self.files.waiting() > 0 || self.index().is_some_and(Index::is_unsettled)
     }
 
-    /// Whether no entries are put off and no other thread works on the index.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.files.waiting() == 0 && self.index().is_none_or(Index::is_free)
+    /// Whether no other thread works on the index.
+    pub(crate) fn is_index_free(&self) -> bool {
+        self.index().is_none_or(Index::is_free)
     }
 
     /// Writes entries that were put off, those of the longest waiting queues first.

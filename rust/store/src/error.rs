@@ -361,6 +361,76 @@ impl AppendError {
     }
 }
 
+/// Records that were copied from another store's log were not appended, or not all of them.
+#[derive(Debug, Clone, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say it")]
+pub enum ReplicateError {
+    /// The copied bytes do not continue this log.
+    #[error("the log ends at {end}, copied records begin elsewhere: {at}")]
+    WrongPlace { at: PhysicalOffset, end: PhysicalOffset },
+    /// The copied bytes end inside a record. What was kept back belongs before the next bytes.
+    #[error(
+        "the copied record at physical offset {physical_offset} is not there as a whole, bytes there: {size_bytes}"
+    )]
+    PartialRecord { physical_offset: PhysicalOffset, size_bytes: usize },
+    /// The copied bytes are not what the other store wrote, or hold what no store writes.
+    #[error("the copied record at physical offset {physical_offset} is damaged: {reason}")]
+    Damage { physical_offset: PhysicalOffset, reason: String },
+    /// The copied record leaves a hole in its queue that is longer than a file of the queue, or has a number beyond all files.
+    #[error(
+        "the copied record at physical offset {physical_offset} cannot follow {expected} in {topic}-{queue_id}, its queue offset is: {queue_offset}"
+    )]
+    QueueOffset {
+        topic: Arc<str>,
+        queue_id: u32,
+        queue_offset: QueueOffset,
+        expected: QueueOffset,
+        physical_offset: PhysicalOffset,
+    },
+    /// The store takes no appends at the moment.
+    #[error(transparent)]
+    Refused(#[from] AppendError),
+    /// The checkpoint could not be written, or the folder of a former queue could not be removed, before the records that need it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ReplicateError {
+    /// Whether the same bytes may be taken later.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Refused(error) => error.retryable(),
+            Self::Store(error) => error.retryable(),
+            _ => false,
+        }
+    }
+
+    /// Whether some of the records may be in the log. Its end says which.
+    pub fn may_have_been_applied(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::Store(_))
+    }
+
+    /// The way out, for a person.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::WrongPlace { .. } => Some(
+                "the slave copies from the end of its own log; if the master's log does not lead there, copy the store of the master anew"
+                    .to_owned(),
+            ),
+            Self::PartialRecord { .. } => None,
+            Self::Damage { .. } => Some(
+                "nothing was changed; connect again, and if it stays, run `rocketpy store verify` on the store of the master, and compare mappedFileSizeCommitLog of both"
+                    .to_owned(),
+            ),
+            Self::QueueOffset { .. } => Some(
+                "nothing was changed; run `rocketpy store verify` on the store of the master, or copy its store anew".to_owned(),
+            ),
+            Self::Refused(error) => error.hint().map(str::to_owned),
+            Self::Store(error) => error.hint(),
+        }
+    }
+}
+
 /// A record is not known to be durable. It may be stored.
 #[derive(Debug, Clone, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]

@@ -171,6 +171,16 @@ impl<D: Disk> Keeper<D> {
         written.map_err(|failure| self.admission.noted_failure(failure))
     }
 
+    /// Writes into the mark that records without a checksum of their own come, before the first of them is appended.
+    ///
+    /// From which place on all records will have one again is not known, so the mark names none: recovery then compares only bodies,
+    /// which is right for records of both kinds, after a crash and after an orderly close. The next start begins anew at its end.
+    pub(crate) fn forget_checks(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        self.admission.check_sound()?;
+        state.mark.forget_checks().map_err(|failure| self.admission.noted_failure(failure))
+    }
+
     /// The last mark says that consume queues are durable for all records before this.
     pub(crate) fn queues_to(&self) -> PhysicalOffset {
         self.state.lock().mark.queues_to()

@@ -7,6 +7,7 @@ mod allocate;
 #[cfg(test)]
 mod alone;
 mod append;
+mod append_bell;
 mod checkpoint;
 mod checkpoint_call;
 mod config;
@@ -28,6 +29,7 @@ mod read;
 pub mod reader;
 mod record;
 mod recovery;
+mod replica;
 mod retention;
 mod store;
 mod sync;
@@ -40,12 +42,13 @@ pub use append::Gather;
 pub use checkpoint::mark_page;
 pub use config::{FlushMode, OnFailedFlush, StoreConfig};
 pub use delay::DelayLevels;
-pub use error::{AppendError, DispatchError, FlushError, FullDisk, StoreError};
+pub use error::{AppendError, DispatchError, FlushError, FullDisk, ReplicateError, StoreError};
 pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 pub use index::{KeyKind, QueryResult};
 pub use listener::{Arrival, StoreListener};
 pub use record::{Appended, AppendedBatch, NewRecord};
 pub use recovery::RecoveryReport;
+pub use replica::whole_records;
 pub use retention::{
     AgedQueue, BadHours, Cleaned, DeleteHours, FolderPlan, FolderSpace, Keep, LogFile, Occasion, Removal,
     RetentionConfig, RetentionPlan, Rule, Situation, plan, plan_folder, plan_topics,

@@ -277,12 +277,20 @@ impl<D: Disk> LogWriter<'_, D> {
         (size_bytes + BLANK_HEAD_BYTES as u64 > left + spared).then(|| file.end())
     }
 
-    /// Ends the active file with a blank record and makes the next one active.
+    /// Where the next file has to start when the active one is full. Records that are copied from another store bring the blank record
+    /// with them.
+    pub(crate) fn lacks_any_room(&self) -> Option<PhysicalOffset> {
+        let Some(file) = &self.state.active else { return Some(self.state.next_start) };
+        (file.region.written() == file.region.len()).then(|| file.end())
+    }
+
+    /// Ends the active file with a blank record, unless it is full, and makes the next one active.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.4.
     pub(crate) fn roll(&mut self, next: Arc<MappedFile<D::Region>>) {
-        if let Some(file) = &self.state.active {
+        let not_full = self.state.active.as_ref().filter(|file| file.region.written() < file.region.len());
+        if let Some(file) = not_full {
             let left = file.region.len() - file.region.written();
             let blank = blank_head(left as u32);
             file.region.append(&blank[..BLANK_HEAD_BYTES.min(left as usize)], left);
@@ -339,6 +347,12 @@ impl<D: Disk> LogWriter<'_, D> {
         assert_eq!(end, self.active().wrote(), "what is published is what was copied");
         self.log.end.store(end, Ordering::Release);
         self.log.last_stored_at.store(stored_at_ms, Ordering::Release); // after the end: a flush reads it first
+    }
+
+    /// [`LogWriter::publish`] of records that another store stored, the last of them at `stored_at_ms`. Later ones are not older.
+    pub(crate) fn publish_copied(&mut self, end: PhysicalOffset, stored_at_ms: i64) {
+        self.state.last_stored_at = stored_at_ms;
+        self.publish(end, stored_at_ms);
     }
 
     /// Asks the next append to wake dispatch.

@@ -7,6 +7,7 @@
 //	driver push NAMESRV TOPIC COUNT GROUP [EXPRESSION]
 //	driver orderly|fail|answer NAMESRV TOPIC COUNT GROUP
 //	driver retry NAMESRV TOPIC RETRIES GROUP
+//	driver member NAMESRV TOPIC HANGS GROUP
 //
 // Message i of a producer has body PREFIX-i, key PREFIX-i and the property "origin" with the value "go"; with `levels` it
 // has the delay level i + 1.
@@ -31,7 +32,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-const timeout = 60 * time.Second
+const timeout = 120 * time.Second
 
 type arguments struct {
 	command, topic string
@@ -64,7 +65,7 @@ func run(args []string) error {
 	given := arguments{args[0], args[2], []string{args[1]}, count, args[4], append(args[5:], "")}
 	commands := map[string]func(arguments) error{
 		"send": send, "keyed": send, "levels": send, "transaction": transactions, "asked": asked, "ask": ask,
-		"push": push, "orderly": orderly, "fail": fail, "retry": retry, "answer": answer,
+		"push": push, "orderly": orderly, "fail": fail, "retry": retry, "member": member, "answer": answer,
 	}
 	command, known := commands[given.command]
 	if !known {
@@ -312,6 +313,33 @@ func orderly(given arguments) error {
 		}
 		return consumer.ConsumeSuccess, nil
 	}, consumer.WithConsumerOrder(true), consumer.WithSuspendCurrentQueueTimeMillis(10*time.Millisecond))
+}
+
+// member prints that it "began" a message, and "ended" it, in order, until the test kills it; it does not come to an end
+// with those whose number is HANGS.
+func member(given arguments) error {
+	print := func(what string, message *primitive.MessageExt) {
+		printLine(map[string]interface{}{
+			what:       message.GetKeys(),
+			"queue_id": message.Queue.QueueId,
+			"at_ms":    time.Now().UnixMilli(),
+		})
+	}
+	hangs := given.count
+	given.count = 1 << 30
+	_, _, err := startConsumer(given, func(_ context.Context, message *primitive.MessageExt) (consumer.ConsumeResult, error) {
+		print("began", message)
+		if number(&message.Message) == hangs {
+			select {}
+		}
+		print("ended", message)
+		return consumer.ConsumeSuccess, nil
+	}, consumer.WithConsumerOrder(true), consumer.WithRebalanceLockInterval(500*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	time.Sleep(2 * timeout)
+	return fmt.Errorf("nobody ended the driver")
 }
 
 // fail handles no message, and prints each that comes, until the test ends it; after its one retry it is dead.

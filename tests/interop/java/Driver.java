@@ -54,7 +54,7 @@ public final class Driver {
      * of its subscription any broker refuses its pulls until the next heartbeat, by default 30 s later.
      */
     static final int HEARTBEAT_MS = 1000;
-    private static final int TIMEOUT_SECONDS = 60;
+    private static final int TIMEOUT_SECONDS = 120;
 
     public static void main(String[] args) {
         int exitCode = 0;

@@ -7,6 +7,7 @@
 //! # Source
 //! docs/reference/store-format.md 8.1 to 8.3.
 
+mod adopt;
 mod deliver;
 mod levels;
 mod progress;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::body::DelayOffsetSerializeWrapper;
 use rocketpy_store::QueueBounds;
+use tracing::warn;
 
 use super::LEVELS;
 use crate::put::MAX_UNREADABLE_MESSAGES;
@@ -67,7 +68,11 @@ impl Progress {
         let level = |level: u32| {
             let bounds = bounds(level);
             let offset = file.offset_table.get(&(level as i32)).copied().unwrap_or(0);
-            let next = QueueOffset(u64::try_from(offset).unwrap_or(0)).clamp(bounds.min, bounds.max);
+            let written = QueueOffset(u64::try_from(offset).unwrap_or(0));
+            if written > bounds.max {
+                warn!(level, progress = %written, end = %bounds.max, "config/delayOffset.json is ahead of its queue: going on at the end");
+            }
+            let next = written.clamp(bounds.min, bounds.max);
             Level { next, durable: next, pending: VecDeque::new(), passed: BTreeMap::new() }
         };
         Self { levels: (1..=LEVELS).map(level).collect(), file: Arc::new(file) }
@@ -117,7 +122,7 @@ impl Progress {
         self.levels.iter().enumerate().flat_map(of_level).collect()
     }
 
-    /// Notes that a message which was passed over has been delivered or dropped. Its copy lies before `end` in the log.
+    /// Marks a message that was passed over as delivered or dropped. Once the log is flushed up to `end`, that is durable.
     pub(super) fn is_done(&mut self, level: usize, queue_offset: QueueOffset, end: PhysicalOffset) {
         if let Some(passed) = self.levels[level].passed.get_mut(&queue_offset) {
             passed.end = Some(end);

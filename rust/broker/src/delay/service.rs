@@ -11,10 +11,10 @@ use super::HOLDER;
 use super::deliver::deliver;
 use crate::call::aside;
 use crate::put::READ_AGAIN_AFTER;
-use crate::service::{MESSAGES_PACE, Pace, Service, Work, until_ms};
+use crate::service::{MESSAGES_PACE, Pace, Service, Work, due_now_ms, until_ms};
 use crate::shared::Shared;
 
-/// Delivers delayed messages when they are due, and writes how far it is.
+/// Delivers delayed messages when they are due, and writes how far it is. A slave does neither.
 pub(crate) struct DelayDelivery {
     shared: Arc<Shared>,
     pace: Pace,
@@ -28,7 +28,7 @@ impl DelayDelivery {
     /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
     fn rest(&self) -> Option<Duration> {
         let seen = self.shared.delays.seen.lock().clone();
-        let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.shared.store.now_ms()));
+        let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, due_now_ms(&self.shared.store)));
         let until_write = |write_at: Duration| {
             write_at.saturating_sub(self.shared.store.monotonic()).max(Duration::from_millis(1))
         };
@@ -57,13 +57,18 @@ impl Service for DelayDelivery {
     }
 
     fn due(&self) -> Work<'_> {
-        Box::pin(async { self.pace.due_after(&self.shared.delays.arrived, self.rest()).await })
+        Box::pin(async {
+            self.shared.role.wait_for_master().await;
+            self.pace.due_after(&self.shared.delays.arrived, self.rest()).await;
+        })
     }
 
     fn round(&self) -> Work<'_> {
         let (shared, runtime) = (self.shared.clone(), Handle::current());
         Box::pin(aside(move || {
-            round(&shared, shared.store.now_ms(), &runtime);
+            if shared.role.is_master() {
+                round(&shared, due_now_ms(&shared.store), &runtime);
+            }
         }))
     }
 }

@@ -183,7 +183,7 @@ fn enter_consumer(
     without_retry_topic: &mut Failures,
 ) -> Result<(), Refusal> {
     consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
-    let found = match shared.groups.get_or_create(&consumer.group_name, &shared.config()) {
+    let found = match shared.group(&consumer.group_name) {
         Ok(found) => found,
         // The client learns it from the answers to its pulls.
         Err(Refusal::NoGroup { group }) => {
@@ -237,7 +237,7 @@ fn create_retry_topic(
 ) -> Result<Option<Created>, Refusal> {
     let name = system::retry_topic(&group.name);
     let queues = u32::try_from(group.retry_queues).unwrap_or(0);
-    if queues == 0 || shared.topics.contains(&name) {
+    if queues == 0 || shared.topics.contains(&name) || !shared.role.is_master() {
         return Ok(None);
     }
     let subscribed = consumer.subscription_data_set.iter();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_model::{PhysicalOffset, perm, property, sys_flag, system};
+use rocketpy_model::{PhysicalOffset, property, sys_flag, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{EndTransactionRequestHeader, Header};
 use rocketpy_protocol::message_id::OffsetMessageId;
@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 use crate::call::{Call, look_up_aside, read_record, without_body};
 use crate::put::{AckCondition, StoredAgain, acknowledge};
 use crate::refusal::Refusal;
+use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::transaction::{Claim, End, immunity_ms, millis, real};
 use crate::waiting::header_bytes;
@@ -66,7 +67,11 @@ pub(super) fn end(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 /// The half message that the request names.
+///
+/// # Errors
+/// There is none, or the broker is a slave. Whether clients may write does not matter: what was begun may be ended.
 pub(crate) fn half_of(shared: &Shared<impl Disk>, request: &Command) -> Result<Bytes, Refusal> {
+    shared.check_master(OfMaster::Transaction)?;
     let header = EndTransactionRequestHeader::read(&request.ext)?;
     let offset = header.commit_log_offset;
     let missing = || Refusal::NoMessageAt { offset };
@@ -97,10 +102,6 @@ pub(crate) async fn end_half(
     bytes: &Bytes,
 ) -> Result<AckCondition, Refusal> {
     let header = EndTransactionRequestHeader::read(&request.ext)?;
-    let permission = shared.role.get().permission(); // what was begun may be ended where new messages are refused
-    if permission & perm::WRITE == 0 {
-        return Err(Refusal::BrokerNotWritable { broker: shared.config().broker_name.clone(), permission });
-    }
     let offset = header.commit_log_offset;
     let record = RecordView::parse(bytes).map_err(|_| Refusal::NoMessageAt { offset })?;
     let timeout_ms = millis(shared.config().transaction_timeout);
@@ -201,10 +202,14 @@ fn is_same(one: &RecordView<'_>, other: &RecordView<'_>) -> bool {
     one.born_at_ms == other.born_at_ms && one.born_host == other.born_host
 }
 
-/// What was stored by an earlier request may not be flushed yet: a repetition waits as that did.
+/// What was stored by an earlier request may not be flushed yet, nor be with slaves: a repetition waits as that did.
 fn as_stored(shared: &Shared<impl Disk>) -> AckCondition {
-    let flushed = shared.sync_flush.then(|| shared.store.max_physical_offset());
-    AckCondition { flushed, announced: None }
+    let end = shared.store.max_physical_offset();
+    AckCondition {
+        flushed: shared.sync_flush.then_some(end),
+        replicated: shared.slaves.are_waited_for().then_some(end),
+        announced: None,
+    }
 }
 
 /// Whether the key index knows the committed message, in its topic or where it waits for its time; `None` where it cannot tell.

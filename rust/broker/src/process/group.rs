@@ -21,6 +21,7 @@ use super::offset::signed;
 use super::page::Page;
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json, success_json_with};
 use crate::refusal::{Refusal, check_range};
+use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::table::topic::MAX_QUEUES;
 
@@ -32,6 +33,7 @@ const MAX_TEXT_BYTES: usize = 1024;
 /// UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
 pub(super) fn put(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let changed = body::<GroupConfig>(request).and_then(|group| {
+        shared.check_master(OfMaster::Change)?;
         check(&group)?;
         let name = group.name.clone();
         Ok((name, shared.groups.put(group)?))
@@ -73,6 +75,7 @@ fn check(group: &GroupConfig) -> Result<(), Refusal> {
 pub(super) fn delete(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let header = DeleteSubscriptionGroupRequestHeader::read(&request.ext).map_err(Refusal::from);
     let wanted = header.and_then(|header| {
+        shared.check_master(OfMaster::Change)?;
         name::check_group(header.group_name)?;
         Ok((header.group_name.to_owned(), header.clean_offset.unwrap_or(false)))
     });
@@ -101,6 +104,9 @@ pub(super) fn forbid(Call { shared, request, .. }: Call<'_>, reply: Reply) {
             }
             if shared.topics.get(&topic).is_none() {
                 return Err(Refusal::NoTopic { topic });
+            }
+            if header.readable.is_some() {
+                shared.check_master(OfMaster::Change)?;
             }
             let changed =
                 header.readable.map(|readable| shared.groups.set_readable(&group, &topic, readable));

@@ -23,6 +23,7 @@ mod send_reply;
 mod slow_disk_tests;
 mod state;
 mod topic;
+mod which_broker;
 mod whole;
 
 use std::sync::Arc;
@@ -30,12 +31,14 @@ use std::sync::Arc;
 pub(crate) use client::expire;
 pub(crate) use forward::Forwarded;
 pub(crate) use new_topic::SendsToNewTopics;
+pub(crate) use offset::signed;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;
 use rocketpy_remoting::{Connection, Handler, Reply};
 use route::{Route, route_of};
 pub(crate) use send_reply::Pushes;
 use tracing::debug;
+pub(crate) use which_broker::Sources;
 
 use crate::call::{Call, answer};
 use crate::refusal::Refusal;

@@ -84,7 +84,10 @@ fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Ref
     let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
     let (group, topic) = (header.consumer_group, header.topic);
     if shared.groups.get(group).is_none() {
-        return Err(Refusal::NoGroup { group: group.to_owned() });
+        let missing = Refusal::NoGroup { group: group.to_owned() };
+        if shared.role.is_master() || shared.group(group).is_err() {
+            return Err(missing);
+        }
     }
     let Some(config) = shared.topics.get(topic) else {
         return Err(Refusal::NoTopic { topic: topic.to_owned() });

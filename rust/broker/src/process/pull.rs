@@ -19,9 +19,11 @@ use tracing::debug;
 
 use super::held;
 use super::offset::{readable, signed};
+use super::which_broker::{Next, Sources};
 use crate::call::{self, Call, on_disk, response as respond};
 use crate::held_request::QueueKey;
 use crate::refusal::Refusal;
+use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::table::group::FoundGroup;
 use crate::table::group_commit::Written;
@@ -48,7 +50,7 @@ pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Opti
     // The length of the filter first: a group may have to be made, and the request waits for it.
     let found = check_broker(shared, request.code)
         .and_then(|()| check_length(shared, &header))
-        .and_then(|()| shared.groups.get_or_create(header.consumer_group, &shared.config()));
+        .and_then(|()| shared.group(header.consumer_group));
     let checked = match found {
         Ok(FoundGroup { written: Some(written), .. }) => {
             pull_once_made(shared, written, request, reply);
@@ -114,11 +116,12 @@ fn place_and_read(
             written
         }
         Ok((Pulling::Moved { to }, _)) => {
-            reply.send(moved(&pull, to, at.readable, "the broker's last start took the queue back"));
+            let why = "the broker's last start took the queue back";
+            reply.send(moved(shared, &pull, to, at.readable, why));
             return None;
         }
         Ok((Pulling::Reset { to }, _)) => {
-            reply.send(moved(&pull, to, at.readable, "the offset of the group was reset"));
+            reply.send(moved(shared, &pull, to, at.readable, "the offset of the group was reset"));
             return None;
         }
         Err(error) => {
@@ -160,9 +163,9 @@ fn read_once_written(
 }
 
 /// The answer that sends a reader elsewhere.
-fn moved(pull: &Pull, to: i64, Readable { min, max }: Readable, why: &str) -> Response {
-    let code = response::PULL_OFFSET_MOVED;
-    let mut command = head(pull, code, Bounds { next: to, min, max });
+fn moved(shared: &Shared, pull: &Pull, to: i64, Readable { min, max }: Readable, why: &str) -> Response {
+    let next = Next::moved(shared, pull.sources, pull.offset, to);
+    let mut command = head(pull, next, Bounds { min, max });
     command.remark = Some(why.to_owned());
     command.into()
 }
@@ -185,13 +188,39 @@ pub(super) fn resume(shared: &Arc<Shared>, pull: Pull, reply: Reply) {
 
 /// What may have changed while the pull was held.
 fn check_again(shared: &Shared, pull: &Pull) -> Result<(), Refusal> {
-    if shared.groups.get(&pull.group).is_some_and(|group| !group.consume_enable) {
-        return Err(Refusal::GroupDisabled { group: pull.group.to_string() });
+    check_permission(shared)?;
+    if let Some(group) = shared.groups.get(&pull.group) {
+        check_group(shared, &group)?;
     }
-    let Some(topic) = shared.topics.get(&pull.queue.topic) else {
-        return Err(Refusal::NoTopic { topic: pull.queue.topic.to_string() });
+    check_topic(shared, &pull.group, &pull.queue.topic, i64::from(pull.queue.queue_id)).map(drop)
+}
+
+/// Whether the group may read at all.
+fn check_group(shared: &Shared, group: &GroupConfig) -> Result<(), Refusal> {
+    if !group.consume_enable {
+        return Err(Refusal::GroupDisabled { group: group.name.clone() });
+    }
+    if !group.consume_broadcast_enable && shared.clients.is_broadcasting(&group.name) {
+        return Err(Refusal::BroadcastDisabled { group: group.name.clone() });
+    }
+    Ok(())
+}
+
+/// The topic and its queue, if the group may read them.
+fn check_topic(
+    shared: &Shared,
+    group: &str,
+    topic: &str,
+    queue_id: i64,
+) -> Result<(Arc<TopicConfig>, u32), Refusal> {
+    let Some(topic) = shared.topics.get(topic) else {
+        return Err(Refusal::NoTopic { topic: topic.to_owned() });
     };
-    check_readable(&topic, i64::from(pull.queue.queue_id)).map(drop)
+    let queue_id = check_readable(&topic, queue_id)?;
+    if shared.groups.is_read_forbidden(group, &topic.name) {
+        return Err(Refusal::ReadForbidden { group: group.to_owned(), topic: topic.name.clone() });
+    }
+    Ok((topic, queue_id))
 }
 
 /// The queue, if it may be read.
@@ -207,14 +236,23 @@ fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
 
 /// Whether this broker serves such pulls.
 fn check_broker(shared: &Shared, code: i32) -> Result<(), Refusal> {
+    check_permission(shared)?;
     let config = &shared.config();
-    let permission = shared.permission();
-    if permission & perm::READ == 0 {
-        let broker = config.broker_name.clone();
-        return Err(Refusal::BrokerNotReadable { broker, permission });
-    }
     if code == request::LITE_PULL_MESSAGE && !config.lite_pull {
         return Err(Refusal::LitePullOff { broker: config.broker_name.clone() });
+    }
+    Ok(())
+}
+
+/// Whether this broker may be read.
+fn check_permission(shared: &Shared) -> Result<(), Refusal> {
+    if !shared.config().slave_read {
+        shared.check_master(OfMaster::Pull)?;
+    }
+    let permission = shared.permission();
+    if permission & perm::READ == 0 {
+        let broker = shared.config().broker_name.clone();
+        return Err(Refusal::BrokerNotReadable { broker, permission });
     }
     Ok(())
 }
@@ -230,18 +268,9 @@ fn check(
     header: &PullMessageRequestHeader<'_>,
     group: &GroupConfig,
 ) -> Result<Pull, Refusal> {
-    if !group.consume_enable {
-        return Err(Refusal::GroupDisabled { group: group.name.clone() });
-    }
-    let Some(topic) = shared.topics.get(header.topic) else {
-        return Err(Refusal::NoTopic { topic: header.topic.to_owned() });
-    };
-    let queue_id = check_readable(&topic, i64::from(header.queue_id))?;
-    if shared.groups.is_read_forbidden(&group.name, &topic.name) {
-        let (group, topic) = (group.name.clone(), topic.name.clone());
-        return Err(Refusal::ReadForbidden { group, topic });
-    }
-    let filter = filter_of(shared, header, group)?;
+    check_group(shared, group)?;
+    let (topic, queue_id) = check_topic(shared, &group.name, header.topic, i64::from(header.queue_id))?;
+    let filter = filter_of(shared, header)?;
     Ok(Pull {
         queue: QueueKey { topic: topic.name.as_str().into(), queue_id },
         offset: header.queue_offset,
@@ -250,6 +279,7 @@ fn check(
         limits: limits(shared, header),
         topic_sys_flag: topic.sys_flag,
         group_sys_flag: group.sys_flag,
+        sources: Sources::of(group),
     })
 }
 
@@ -264,25 +294,17 @@ fn limits(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> ReadLimits 
     }
 }
 
-fn filter_of(
-    shared: &Shared,
-    header: &PullMessageRequestHeader<'_>,
-    group: &GroupConfig,
-) -> Result<Arc<MessageFilter>, Refusal> {
+fn filter_of(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Result<Arc<MessageFilter>, Refusal> {
     if header.sys_flag & flag::CLASS_FILTER != 0 {
         return Err(Refusal::ClassFilter { topic: header.topic.to_owned() });
-    }
-    let view = || shared.clients.for_pull(header.consumer_group, header.topic);
-    if !group.consume_broadcast_enable && view().is_some_and(|view| view.is_broadcasting) {
-        return Err(Refusal::BroadcastDisabled { group: group.name.clone() });
     }
     if header.sys_flag & flag::SUBSCRIPTION != 0 {
         return shared.parsed_filter(header.expression_type, header.subscription.unwrap_or_default());
     }
-    let Some(view) = view() else {
+    let Some(subscription) = shared.clients.for_pull(header.consumer_group, header.topic) else {
         return Err(Refusal::NoConsumers { group: header.consumer_group.to_owned() });
     };
-    let Some(subscription) = view.subscription else {
+    let Some(subscription) = subscription else {
         let (group, topic) = (header.consumer_group.to_owned(), header.topic.to_owned());
         return Err(Refusal::NoSubscription { group, topic });
     };
@@ -346,8 +368,9 @@ fn finish(
         }
     };
     let code = code_of(fetch.status, pull.offset);
+    let next = Next::after(shared, pull.sources, code, pull.offset, &fetch);
     match hold {
-        Some(patience) if code == response::PULL_NOT_FOUND && !patience.is_zero() => {
+        Some(patience) if next.code == response::PULL_NOT_FOUND && !patience.is_zero() => {
             Some((pull, reply, patience))
         }
         _ => {
@@ -356,10 +379,9 @@ fn finish(
             if count > 0 {
                 shared.rates.got(&pull.group, topic, count);
             }
-            let next = signed(fetch.next_offset.get());
             let place = Place { group: &pull.group, topic, queue_id: *queue_id };
-            shared.offsets.pulled(place, next);
-            reply.send(answer(&pull, fetch, code));
+            shared.offsets.pulled(place, next.offset);
+            reply.send(answer(&pull, fetch, next));
             None
         }
     }
@@ -379,30 +401,25 @@ fn code_of(status: FetchStatus, offset: i64) -> i32 {
     }
 }
 
-fn answer(pull: &Pull, fetch: Fetch, code: i32) -> Response {
-    let bounds = Bounds {
-        next: signed(fetch.next_offset.get()),
-        min: signed(fetch.min_offset.get()),
-        max: signed(fetch.max_offset.get()),
-    };
-    let mut command = head(pull, code, bounds);
-    if code != response::SUCCESS {
+fn answer(pull: &Pull, fetch: Fetch, next: Next) -> Response {
+    let bounds = Bounds { min: signed(fetch.min_offset.get()), max: signed(fetch.max_offset.get()) };
+    let mut command = head(pull, next, bounds);
+    if next.code != response::SUCCESS {
         command.remark = Some(remark(fetch.status).to_owned());
     }
     Response { command, body: fetch.records, is_mapped: true }
 }
 
-/// Where a reader goes on, and what the queue holds.
+/// What the queue holds.
 struct Bounds {
-    next: i64,
     min: i64,
     max: i64,
 }
 
-fn head(pull: &Pull, code: i32, bounds: Bounds) -> Command {
+fn head(pull: &Pull, next: Next, bounds: Bounds) -> Command {
     let header = PullMessageResponseHeader {
-        suggest_which_broker_id: 0,
-        next_begin_offset: bounds.next,
+        suggest_which_broker_id: signed(next.broker_id),
+        next_begin_offset: next.offset,
         min_offset: bounds.min,
         max_offset: bounds.max,
         offset_delta: None,
@@ -412,7 +429,7 @@ fn head(pull: &Pull, code: i32, bounds: Bounds) -> Command {
         region: None,
         trace_on: None,
     };
-    let mut command = respond(code);
+    let mut command = respond(next.code);
     header.write(&mut command.ext);
     command
 }

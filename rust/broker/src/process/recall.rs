@@ -72,8 +72,10 @@ pub(crate) async fn store(
         properties: &properties,
     };
     let stored = put_and_make(shared, Origin::Broker, &message).await?;
-    let flushed = Some(shared.store.max_physical_offset());
-    Ok((AckCondition { flushed, announced: stored.ack.announced }, handle.unique_key))
+    let end = shared.store.max_physical_offset();
+    let replicated = shared.slaves.are_waited_for().then_some(end);
+    let condition = AckCondition { flushed: Some(end), replicated, announced: stored.ack.announced };
+    Ok((condition, handle.unique_key))
 }
 
 /// The handle of a message that waits here.

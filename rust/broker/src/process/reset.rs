@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody, ResetOffsetListBody};
 use rocketpy_protocol::code::{request, response};
@@ -23,6 +22,7 @@ use super::offset::{readable, signed};
 use super::{forward, held};
 use crate::call::{Answer, Call, answer_from_header, look_up_aside, on_disk, success_json};
 use crate::refusal::Refusal;
+use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::table::offset::{Place, Readable};
 
@@ -33,6 +33,7 @@ const FIRST_VERSION: i32 = 28;
 /// told to go there.
 pub(super) fn reset(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |owner, request| async move {
+        owner.check_master(OfMaster::Change)?;
         let header = ResetOffsetRequestHeader::read(&request.ext)?;
         let (topic, group) = (header.topic.to_owned(), header.group.to_owned());
         let (looker, asked) = (owner.clone(), request.clone());
@@ -42,7 +43,7 @@ pub(super) fn reset(call: Call<'_>, reply: Reply) {
         });
         let targets = targets.await??;
         if !owner.config().server_side_reset {
-            return tell_members(&owner, &header, targets, request.language);
+            return tell_members(&owner, &header, targets);
         }
         let mut writes = Vec::new();
         for (queue_id, offset) in &targets {
@@ -67,12 +68,12 @@ fn table(shared: &Shared, topic: &str, targets: Vec<(u32, i64)>) -> ResetOffsetB
     ResetOffsetBody { offset_table }
 }
 
-/// Tells the members of a group to go to other offsets and to commit them. Without force, none goes forward.
+/// Tells the members of a group to go to other offsets and to commit them, each in the form that its language reads. Without force, none
+/// goes forward.
 fn tell_members(
     shared: &Shared,
     header: &ResetOffsetRequestHeader<'_>,
     mut targets: Vec<(u32, i64)>,
-    language: Language,
 ) -> Answer {
     let (topic, group) = (header.topic, header.group);
     for (queue_id, offset) in &mut targets {
@@ -91,13 +92,13 @@ fn tell_members(
         return Err(Refusal::ConsumerOffline { group: group.to_owned() });
     }
     let table = table(shared, topic, targets);
-    let body = match language {
+    let body_for = |language| match language {
         Language::Cpp => json::to_vec(&ResetOffsetListBody::from(table.clone())),
         _ => json::to_vec(&table),
     };
-    let body = Bytes::from(body);
     for member in &members {
-        let push = Command::request(request::RESET_CONSUMER_CLIENT_OFFSET, header).with_body(body.clone());
+        let push = Command::request(request::RESET_CONSUMER_CLIENT_OFFSET, header);
+        let push = push.with_body(body_for(member.language));
         if let Err(error) = member.connection.send_oneway(push) {
             warn!(group, client_id = %member.client_id, %error, "a member was not told of the reset of its group");
         }
@@ -180,6 +181,7 @@ pub(super) fn copy(call: Call<'_>, reply: Reply) {
 }
 
 async fn copy_offsets(shared: &Shared, request: &Command) -> Answer {
+    shared.check_master(OfMaster::Change)?;
     let header = CloneGroupOffsetRequestHeader::read(&request.ext)?;
     for group in [header.src_group, header.dest_group] {
         if shared.groups.get(group).is_none() {

@@ -2,6 +2,7 @@
 //!
 //! What is true of a request whoever serves it (its effect, who asks) is in [`rocketpy_protocol::code::request`].
 
+use rocketpy_protocol::body::MessageRequestModes;
 use rocketpy_protocol::code::{AfterDispatch, Handling};
 use rocketpy_protocol::{Command, request_table};
 use rocketpy_remoting::{Reply, Response};
@@ -10,7 +11,7 @@ use super::{
     client, end_transaction, forward, group, held, message, offset, recall, reset, send, send_back,
     send_reply, state, topic, whole,
 };
-use crate::call::{Call, Function, Serve};
+use crate::call::{Call, Function, Serve, success_json};
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -157,6 +158,9 @@ request_table! {
 
     GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.shared));
     GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.shared));
+    GET_ALL_MESSAGE_REQUEST_MODE => answers(|_| Ok(success_json(&MessageRequestModes::default())));
+    GET_BROKER_HA_STATUS => answers(|call| state::ha_status(call.shared));
+    EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.shared));
 
     // What is not there yet.
     QUERY_BROKER_OFFSET
@@ -180,13 +184,10 @@ request_table! {
     | EXPORT_ROCKSDB_CONFIG_TO_JSON
     | QUERY_ASSIGNMENT
     | SET_MESSAGE_REQUEST_MODE
-    | GET_ALL_MESSAGE_REQUEST_MODE
     | UPDATE_AND_CREATE_STATIC_TOPIC
     | ADD_BROKER
     | REMOVE_BROKER
     | NOTIFY_MIN_BROKER_ID_CHANGE
-    | EXCHANGE_BROKER_HA_INFO
-    | GET_BROKER_HA_STATUS
     | RESET_MASTER_FLUSH_OFFSET
     | GET_BROKER_EPOCH_CACHE
     | NOTIFY_BROKER_ROLE_CHANGED

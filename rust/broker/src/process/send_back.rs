@@ -19,6 +19,7 @@ use tracing::debug;
 use crate::call::{Call, on_disk, read_record, without_body};
 use crate::put::{AckCondition, StoredAgain, acknowledge, check_writable};
 use crate::refusal::Refusal;
+use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::waiting::header_bytes;
 
@@ -68,7 +69,8 @@ pub(crate) async fn take_back(
     record: Result<Bytes, Refusal>,
 ) -> Result<AckCondition, Refusal> {
     let header = ConsumerSendMsgBackRequestHeader::read(&request.ext)?;
-    let found = shared.groups.get_or_create(header.group, &shared.config())?;
+    shared.check_master(OfMaster::SendBack)?;
+    let found = shared.group(header.group)?;
     on_disk(found.written).await?;
     let group = found.group;
     check_writable(shared)?;
@@ -89,7 +91,10 @@ pub(crate) async fn take_back(
     };
     let again = again(&record, &header, &topic, death)?;
     let announced = again.put(shared).await?.ack.announced;
-    Ok(AckCondition { flushed: Some(shared.store.max_physical_offset()), announced })
+    let end = shared.store.max_physical_offset();
+    // The group moves on once this is answered, so the copy is to outlive this machine where that can be.
+    let replicated = shared.slaves.are_waited_for() && shared.slaves.are_there_for(end).is_ok();
+    Ok(AckCondition { flushed: Some(end), replicated: replicated.then_some(end), announced })
 }
 
 /// The message that the record becomes.

@@ -407,7 +407,8 @@ async fn sends_that_wait_for_dispatch_leave_threads_for_everybody_else() {
     fixture.shared.store.add_listener(Arc::new(SlowDispatch(gate.clone())));
     let closed = Closed::new(&gate);
     let (mut clients, mut calls) = (Vec::new(), Vec::new());
-    // A few are stored before dispatch stands still.
+    calls.push(fixture.begin(&fixture.client, send("known", "x")).await);
+    until("dispatch stands still", || gate.arrived() > 0).await;
     for _ in 0..MAX_WAITING_SENDS + 32 {
         let client = Client::new(ClientConfig::default());
         calls.push(fixture.begin(&client, send("known", "x")).await);

@@ -4,20 +4,23 @@
 //! docs/reference/protocol.md 2.6.4.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Instant;
 
-use rocketpy_protocol::body::{KvTable, TimerMetrics, TimingCount};
+use rocketpy_protocol::body::{HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount};
 use rocketpy_protocol::code::response;
-use rocketpy_protocol::header::GetBrokerConfigResponseHeader;
+use rocketpy_protocol::header::{ExchangeHaInfoHeader, GetBrokerConfigResponseHeader};
 use rocketpy_protocol::json;
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::runtime_info;
-use crate::call::{Answer, Call, answer_later, on_disk, response as respond, success_json};
+use crate::call::{Answer, Call, answer_later, on_disk, response as respond, success_json, success_with};
 use crate::figures::Figures;
+use crate::ha::Slave;
 use crate::refusal::Refusal;
-use crate::shared::Shared;
+use crate::role::Role;
+use crate::shared::{Advertised, Shared};
 use crate::table::topic::TopicChange;
 use crate::{BrokerConfig, Endpoint};
 
@@ -56,7 +59,8 @@ pub(super) fn update_config(Call { shared, request, connection }: Call<'_>, repl
     };
     info!(peer = %connection.peer(), "configuration changed until the next start");
     let template = |config: &BrokerConfig| (config.auto_create_topic, config.default_topic_queues);
-    let is_template_new = template(&before) != template(&after);
+    // A slave takes its topics from its master.
+    let is_template_new = template(&before) != template(&after) && shared.role.is_master();
     let owner = shared.clone();
     answer_later(shared, reply, async move {
         if is_template_new {
@@ -90,4 +94,35 @@ pub(super) fn timer_metrics(shared: &Shared) -> Answer {
 /// GET_TIMER_CHECK_POINT.
 pub(super) fn timer_checkpoint(shared: &Shared) -> Answer {
     Ok(Response::success().with_body(shared.timers.checkpoint().encode().to_vec().into()))
+}
+
+/// GET_BROKER_HA_STATUS.
+pub(super) fn ha_status(shared: &Shared) -> Answer {
+    let end = shared.store.max_physical_offset();
+    let slaves = shared.slaves.all();
+    let info = |slave: &Arc<Slave>| HaConnectionInfo {
+        addr: slave.peer.to_string(),
+        slave_ack_offset: slave.acknowledged().to_wire(),
+        diff: end.saturating_sub(slave.acknowledged()) as i64,
+        in_sync: shared.slaves.is_near(slave, end),
+        transferred_byte_in_second: slave.bytes_per_second() as i64,
+        transfer_from_where: slave.next().to_wire(),
+    };
+    Ok(success_json(&HaRuntimeInfo {
+        master: shared.role.get() == Role::Master,
+        master_commit_log_max_offset: end.to_wire(),
+        in_sync_slave_nums: slaves.iter().filter(|slave| shared.slaves.is_near(slave, end)).count() as i32,
+        ha_connection_info: slaves.iter().map(info).collect(),
+    }))
+}
+
+/// EXCHANGE_BROKER_HA_INFO: where slaves connect, and where the log begins. What the asker says of itself is not used.
+pub(super) fn ha_info(shared: &Shared) -> Answer {
+    let (slaves, own) = (shared.slave_address(), shared.advertised().map(Advertised::address));
+    Ok(success_with(&ExchangeHaInfoHeader {
+        master_ha_address: slaves.as_deref(),
+        master_flush_offset: Some(shared.store.flushed_offset().to_wire()),
+        master_address: own.as_deref(),
+        log_start: slaves.is_some().then(|| shared.store.min_physical_offset().to_wire()),
+    }))
 }

@@ -21,6 +21,7 @@ use super::page::Page;
 use crate::call::{Answer, Call, answer_later, aside, on_disk, success_json, success_json_with};
 use crate::put::{AckCondition, acknowledge};
 use crate::refusal::{Refusal, check_range};
+use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::table::named::Changed;
 use crate::table::topic::{MAX_QUEUES, TopicChange, is_system};
@@ -114,8 +115,9 @@ fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
 }
 
 /// # Errors
-/// The text is not a topic name, or the topic belongs to the system.
+/// The text is not a topic name, the topic belongs to the system, or the broker is a slave.
 fn check_own(shared: &Shared, topic: &str) -> Result<(), Refusal> {
+    shared.check_master(OfMaster::Change)?;
     name::check_topic(topic)?;
     if is_system(topic, &shared.config()) {
         return Err(Refusal::SystemTopic { topic: topic.to_owned() });

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use rocketpy_env::Disk;
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::code::response;
 use rocketpy_remoting::{Reply, Response};
 
+use crate::held_send::Held;
 use crate::registration::Announced;
 use crate::shared::Shared;
 
@@ -15,6 +17,8 @@ use crate::shared::Shared;
 pub(crate) struct AckCondition {
     /// The flush has reached this physical offset, the end of the record.
     pub(crate) flushed: Option<PhysicalOffset>,
+    /// Slaves have the log up to this physical offset, the end of the record.
+    pub(crate) replicated: Option<PhysicalOffset>,
     /// The name servers know the topic that the request made or changed.
     pub(crate) announced: Option<Announced>,
 }
@@ -43,13 +47,29 @@ pub(crate) fn acknowledge(
             acknowledge(&owner, condition, reply, response);
         });
     }
-    let Some(end) = condition.flushed else {
-        failpoint::reach(Point::BeforeAcknowledge);
-        return reply.send(response);
-    };
-    let flushed = || shared.store.flushed_offset();
-    shared.held_sends.hold(end, shared.config().sync_flush_timeout, (reply, response), flushed);
-    shared.store.request_flush(end);
+    let config = shared.config();
+    let mut held = Held { reply, response, slaves_within: None };
+    if let Some(end) = condition.replicated {
+        match shared.slaves.are_there_for(end) {
+            Ok(()) => held.slaves_within = Some(config.replication.slave_timeout),
+            Err(too_few) => {
+                held.response.command.code = response::SLAVE_NOT_AVAILABLE;
+                held.response.command.remark = Some(too_few.to_string());
+            }
+        }
+    }
+    match (condition.flushed, condition.replicated.zip(held.slaves_within)) {
+        (Some(end), _) => {
+            let flushed = || shared.store.flushed_offset();
+            shared.held_sends.hold(end, config.sync_flush_timeout, held, flushed);
+            shared.store.request_flush(end);
+        }
+        (None, Some((end, within))) => shared.held_for_slaves.hold_for_slaves(end, within, held),
+        (None, None) => {
+            failpoint::reach(Point::BeforeAcknowledge);
+            held.reply.send(held.response);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +79,6 @@ mod tests {
     use parking_lot::Mutex;
     use rocketpy_model::TopicConfig;
     use rocketpy_protocol::Command;
-    use rocketpy_protocol::code::response;
     use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Server, ServerConfig};
 
     use super::*;
@@ -102,6 +121,7 @@ mod tests {
             let change = TopicChange { topics: vec![Arc::new(TopicConfig::new("orders", 1))] };
             let condition = AckCondition {
                 flushed: Some(self.0.store.max_physical_offset()),
+                replicated: None,
                 announced: self.0.announce(&change),
             };
             acknowledge(&self.0, condition, reply, Response::success());

@@ -49,12 +49,15 @@ pub(super) fn due_later(
     let now_ms = shared.store.now_ms();
     let due_at_ms = timer.due_at_ms(now_ms)?;
     let limit = shared.config().max_timer_delay;
-    match u64::try_from(due_at_ms.saturating_sub(now_ms)) {
-        Ok(0) | Err(_) => Ok(None),
-        Ok(wait_ms) if origin == Origin::Client && u128::from(wait_ms) > limit.as_millis() => {
+    // A record's stored time may be a millisecond older than the clock, and is not to lie before a time that a client names.
+    if due_at_ms < now_ms || due_at_ms == now_ms && !timer.names_time() {
+        return Ok(None);
+    }
+    match due_at_ms.abs_diff(now_ms) {
+        wait_ms if origin == Origin::Client && u128::from(wait_ms) > limit.as_millis() => {
             Err(Refusal::TooFar { property: timer.property(), wait_ms, limit_seconds: limit.as_secs() })
         }
-        Ok(_) => Ok(Some(due_at_ms)),
+        _ => Ok(Some(due_at_ms)),
     }
 }
 

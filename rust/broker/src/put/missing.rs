@@ -51,7 +51,7 @@ impl Missing {
                 Ok(if change.topics.is_empty() { None } else { shared.announce(&change) })
             }
             Self::Group(group) => {
-                let found = shared.groups.get_or_create(&group, &shared.config())?;
+                let found = shared.group(&group)?;
                 on_disk(found.written).await?;
                 Ok(None)
             }

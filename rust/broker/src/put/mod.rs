@@ -37,6 +37,7 @@ use rocketpy_store::{Appended, NewRecord};
 pub(crate) use stored_again::StoredAgain;
 
 use crate::refusal::Refusal;
+use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::{FlushMode, topic_attribute};
 
@@ -108,6 +109,7 @@ fn check_and_append<'a>(
     origin: Origin,
     message: &NewMessage<'a>,
 ) -> Result<Stored<'a>, NotPut> {
+    shared.check_master(OfMaster::Message)?;
     if origin == Origin::Client {
         check_writable(shared)?;
     }
@@ -165,7 +167,7 @@ fn feature_of(
 /// # Errors
 /// The broker has no write permission.
 pub(crate) fn check_writable(shared: &Shared<impl Disk>) -> Result<(), Refusal> {
-    let permission = shared.permission();
+    let permission = shared.config().broker_permission;
     if permission & perm::WRITE == 0 {
         return Err(Refusal::BrokerNotWritable { broker: shared.config().broker_name.clone(), permission });
     }
@@ -328,7 +330,12 @@ fn condition(
     facts: &PropertyFacts<'_>,
     end: PhysicalOffset,
 ) -> AckCondition {
-    AckCondition { flushed: waits_for_flush(shared, topic, facts).then_some(end), announced: None }
+    let waits_for_slaves = shared.slaves.are_waited_for() && !facts.answer_before_flush;
+    AckCondition {
+        flushed: waits_for_flush(shared, topic, facts).then_some(end),
+        replicated: waits_for_slaves.then_some(end),
+        announced: None,
+    }
 }
 
 /// Whether the answer comes after the flush: as the message says, else its topic, else the broker.

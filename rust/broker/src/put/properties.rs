@@ -82,6 +82,11 @@ impl Timer {
         due_at_ms.ok_or(Refusal::NoTime { property: self.property() })
     }
 
+    /// Whether it says a time of the clock, not a delay.
+    pub(super) fn names_time(self) -> bool {
+        self.kind == TimerKind::AtMs
+    }
+
     pub(super) fn property(self) -> &'static str {
         match self.kind {
             TimerKind::AtMs => property::TIMER_DELIVER_MS,

@@ -64,7 +64,11 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         (Client, message("known", "TIMER_DELAY_SEC\u{1}60\u{2}"), "rmq_sys_wheel_timer 0"),
         (Broker, message("known", "TIMER_DELAY_MS\u{1}60000\u{2}"), "rmq_sys_wheel_timer 0"),
         (Client, message("known", "TIMER_DELIVER_MS\u{1}5\u{2}"), "known 0"),
-        (Client, message("known", "TIMER_DELAY_SEC\u{1}259201\u{2}"), "more than timerMaxDelaySec 259200"),
+        (
+            Client,
+            message("known", "TIMER_DELAY_SEC\u{1}259201\u{2}"),
+            "more than timerMaxDelaySec allows (259200000 ms)",
+        ),
         (Client, message("known", "TIMER_DELAY_MS\u{1}1.5\u{2}"), "property TIMER_DELAY_MS says no time"),
         (Broker, waited, "known 0"),
         (Client, NewMessage { body: b"", ..plain }, "no body"),

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Identity;
-use crate::role::RoleCell;
+use crate::role::{Role, RoleCell};
 use crate::service::{Service, Work};
 use crate::table::topic::{ByName, TopicTable};
 
@@ -106,9 +106,18 @@ impl Link {
     ///
     /// A name server ignores a table whose version it knows. So each part has a version of its own, as Apache's
     /// `enableSplitRegistration` has it; a later change is pending again, and goes out under a later version.
-    fn version_of(&self, part: &ByName, topics: &TopicTable, is_first_of_all: bool) -> DataVersion {
+    ///
+    /// A slave's version is its master's, and stays: name servers do not take topics from it.
+    fn version_of(
+        &self,
+        part: &ByName,
+        topics: &TopicTable,
+        is_first_of_all: bool,
+        role: Role,
+    ) -> DataVersion {
         let mut pending = self.pending.lock();
-        let spent = pending.sent.filter(|_| !is_first_of_all && !part.is_empty());
+        let is_new_wanted = !is_first_of_all && !part.is_empty() && role == Role::Master;
+        let spent = pending.sent.filter(|_| is_new_wanted);
         let version = topics.version_after(spent);
         pending.sent = Some(version);
         version
@@ -248,7 +257,7 @@ impl Registration {
 
     async fn register(&self, parts: Vec<ByName>, are_all: bool) -> Result<(), String> {
         for (index, part) in parts.into_iter().enumerate() {
-            let version = self.link.version_of(&part, &self.topics, are_all && index == 0);
+            let version = self.link.version_of(&part, &self.topics, are_all && index == 0, self.role.get());
             self.register_part(version, part).await?;
         }
         Ok(())
@@ -309,6 +318,7 @@ mod tests {
     use rocketpy_model::TopicConfig;
 
     use super::*;
+    use crate::testing::TestShared;
 
     #[test]
     fn a_large_table_goes_in_parts_that_fit_and_leave_nothing_out() {
@@ -325,6 +335,18 @@ mod tests {
             assert!(body.len() <= MAX_PART_BYTES, "{}", body.len());
         }
         assert_eq!(parts.into_iter().flatten().collect::<ByName>(), table);
+    }
+
+    #[tokio::test]
+    async fn each_part_has_a_version_of_its_own_but_a_slaves_version_is_its_masters() {
+        let shared = TestShared::open(|_| {});
+        let (link, part) = (Link::new("127.0.0.1:9876"), shared.topics.all().1);
+        let start = shared.topics.version();
+        let version = |is_first, role| link.version_of(&part, &shared.topics, is_first, role);
+        let slave = Role::Slave { id: 1 };
+        assert_eq!([version(true, slave), version(false, slave), shared.topics.version()], [start; 3]);
+        assert_eq!(version(true, Role::Master), start);
+        assert_eq!(version(false, Role::Master).counter, start.counter + 1);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tracing::warn;
 
 use super::{Pace, Service, Work};
 use crate::call::on_disk;
+use crate::held_send::{HeldSends, Mark};
 use crate::process;
 use crate::shared::Shared;
 use crate::stats::SAMPLE_EVERY;
@@ -49,20 +50,29 @@ impl Service for HeldRequestWatch {
     }
 }
 
-/// Answers sends whose flush did not come in time.
-pub(crate) struct HeldSendWatch(pub(crate) Arc<Shared>);
+/// Answers sends whose flush, or whose slaves, did not come in time.
+pub(crate) struct HeldSendWatch(Arc<HeldSends>);
+
+impl HeldSendWatch {
+    pub(crate) fn new(sends: &Arc<HeldSends>) -> Self {
+        Self(sends.clone())
+    }
+}
 
 impl Service for HeldSendWatch {
     fn name(&self) -> &str {
-        "held sends"
+        match self.0.mark() {
+            Mark::Flushed => "held sends",
+            Mark::Replicated => "sends held for slaves",
+        }
     }
 
     fn due(&self) -> Work<'_> {
-        Box::pin(self.0.held_sends.wait_for_deadline())
+        Box::pin(self.0.wait_for_deadline())
     }
 
     fn round(&self) -> Work<'_> {
-        Box::pin(async { self.0.held_sends.give_up_expired(Instant::now()) })
+        Box::pin(async { self.0.give_up_expired(Instant::now()) })
     }
 }
 

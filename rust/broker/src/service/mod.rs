@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) use background::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling};
 use parking_lot::Mutex;
 use rocketpy_env::Disk;
+use rocketpy_store::Store;
 use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
@@ -240,6 +241,11 @@ pub(crate) const MESSAGES_PACE: Duration = Duration::from_millis(5);
 
 /// Longest wait for a time of the clock, which may be set meanwhile.
 pub(crate) const MAX_CLOCK_WAIT: Duration = Duration::from_secs(1);
+
+/// The time by which messages are due. A stored time may be a moment older than the clock: no copy says that it was stored before it was due.
+pub(crate) fn due_now_ms(store: &Store<impl Disk>) -> i64 {
+    store.now_ms() - 1
+}
 
 /// How long to wait for a time, at the most.
 pub(crate) fn until_ms(due_at_ms: i64, now_ms: i64) -> Duration {

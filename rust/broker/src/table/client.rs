@@ -142,13 +142,6 @@ pub(crate) struct GroupView {
     pub(crate) consume_from_where: ConsumeFromWhere,
 }
 
-/// What a pull needs to know about its group.
-#[derive(Debug)]
-pub(crate) struct PullView {
-    pub(crate) subscription: Option<Arc<Subscription>>,
-    pub(crate) is_broadcasting: bool,
-}
-
 impl Subscription {
     fn parse(data: &SubscriptionData) -> Arc<Self> {
         let kind = ExpressionKind::of(data.expression_type.as_deref());
@@ -338,14 +331,10 @@ impl ClientTable {
         })
     }
 
-    /// The group's subscription to a topic; `None` when the group has no live member.
-    pub(crate) fn for_pull(&self, group: &str, topic: &str) -> Option<PullView> {
+    /// The group's subscription to a topic, if it has one; `None` when the group has no live member.
+    pub(crate) fn for_pull(&self, group: &str, topic: &str) -> Option<Option<Arc<Subscription>>> {
         let state = self.state.read();
-        let group = state.consumers.get(group)?;
-        Some(PullView {
-            subscription: group.subscriptions.get(topic).cloned(),
-            is_broadcasting: group.message_model == MessageModel::Broadcasting,
-        })
+        Some(state.consumers.get(group)?.subscriptions.get(topic).cloned())
     }
 
     /// A consumer group with live members, as tools ask for it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rocketpy_env::Disk;
-use rocketpy_model::{GroupConfig, name, system};
+use rocketpy_model::{DataVersion, GroupConfig, name, system};
 use rocketpy_protocol::body::SubscriptionGroupWrapper;
 use tracing::warn;
 
@@ -13,7 +13,7 @@ use crate::config_file::ConfigFile;
 use crate::refusal::Refusal;
 use crate::table::group_commit::Written;
 use crate::table::named::{Changed, Limits, Named, NamedTable};
-use crate::table::topic::MAX_QUEUES;
+use crate::table::topic::{Adopted, MAX_QUEUES};
 use crate::{BrokerConfig, BrokerError};
 
 /// The consumer groups of this broker, kept in `config/subscriptionGroup.json`.
@@ -55,18 +55,13 @@ impl GroupTable {
         let file = ConfigFile::on(disk, &config.store.root, "subscriptionGroup.json");
         let loaded = file.load::<SubscriptionGroupWrapper>()?.unwrap_or_default();
         let mut groups: HashMap<Arc<str>, Arc<GroupConfig>> = HashMap::new();
-        for (name, mut group) in loaded.subscription_group_table {
-            if let Err(error) = name::check_stored_group(&name) {
-                warn!(%error, "group left out of the group table");
-                continue;
+        for (name, group) in loaded.subscription_group_table {
+            match name::check_stored_group(&name) {
+                Ok(()) => drop(groups.insert(name.as_str().into(), checked(name, group))),
+                Err(error) => warn!(%error, "group left out of the group table"),
             }
-            group.name.clone_from(&name);
-            bound(&mut group);
-            groups.insert(name.into(), Arc::new(group));
         }
-        for group in SYSTEM_GROUPS.iter().chain(&system::ONS_GROUPS) {
-            groups.entry((*group).into()).or_insert_with(|| Arc::new(GroupConfig::new(*group)));
-        }
+        add_missing(&mut groups);
         let limits = Limits { entries: config.max_groups, refusal: |limit| Refusal::TooManyGroups { limit } };
         let forbidden = Arc::new(RwLock::new(loaded.forbidden_table));
         #[cfg(test)]
@@ -124,6 +119,7 @@ impl GroupTable {
                 READ_FORBIDDEN;
         }
         drop(forbidden);
+        self.table.move_version(); // slaves take the table again
         self.persist()
     }
 
@@ -135,10 +131,7 @@ impl GroupTable {
         if let Some(group) = self.get(group) {
             return Ok(FoundGroup { group, written: None });
         }
-        name::check_group(group)?;
-        if !config.auto_create_group && !system::is_system_group(group) {
-            return Err(Refusal::NoGroup { group: group.to_owned() });
-        }
+        check_may_be_made(group, config)?;
         let created = self.table.create(vec![GroupConfig::new(group)])?;
         let made = created.values.into_iter().next();
         // Another request may be making it, with another configuration. Whoever waits for the write finds that.
@@ -146,14 +139,62 @@ impl GroupTable {
         Ok(FoundGroup { group, written: created.written })
     }
 
+    /// The group's configuration, or for a missing one that may be created what it would be. Nothing is stored.
+    ///
+    /// # Errors
+    /// As for [`Self::get_or_create`].
+    pub(crate) fn get_or_default(&self, group: &str, config: &BrokerConfig) -> Result<FoundGroup, Refusal> {
+        if let Some(group) = self.get(group) {
+            return Ok(FoundGroup { group, written: None });
+        }
+        check_may_be_made(group, config)?;
+        Ok(FoundGroup { group: Arc::new(GroupConfig::new(group)), written: None })
+    }
+
     /// Creates or replaces the group. Others see it once it is on disk.
     pub(crate) fn put(&self, group: GroupConfig) -> Result<Changed<GroupConfig>, Refusal> {
         self.table.put(group)
     }
 
+    /// Makes the table its master's, with the master's version, unless it has that version. System groups that the master does not have
+    /// stay.
+    ///
+    /// # Errors
+    /// A name is none of a group, there are too many, or too much is forbidden: nothing changes.
+    ///
+    /// # Durability
+    /// As for [`Self::put`].
+    pub(crate) fn adopt(&self, table: SubscriptionGroupWrapper) -> Result<Adopted, Refusal> {
+        let SubscriptionGroupWrapper { data_version, forbidden_table, subscription_group_table } = table;
+        if self.table.version() == data_version {
+            return Ok(Adopted { removed: Vec::new(), written: None });
+        }
+        if forbidden_table.values().map(BTreeMap::len).sum::<usize>() > MAX_FORBIDDEN {
+            return Err(Refusal::TooMuchForbidden { limit: MAX_FORBIDDEN });
+        }
+        let mut groups = HashMap::new();
+        for (name, group) in subscription_group_table {
+            name::check_stored_group(&name)?;
+            groups.insert(name.as_str().into(), checked(name, group));
+        }
+        add_missing(&mut groups);
+        // Before the write, which takes it along.
+        let mut forbidden = self.forbidden.write();
+        let before = std::mem::replace(&mut *forbidden, forbidden_table);
+        drop(forbidden);
+        let adopted =
+            self.table.adopt(data_version, groups).inspect_err(|_| *self.forbidden.write() = before);
+        let (removed, written) = adopted?;
+        Ok(Adopted { removed, written })
+    }
+
     /// Removes the group; `None` when there is none.
     pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
         self.table.remove(name)
+    }
+
+    pub(crate) fn version(&self) -> DataVersion {
+        self.table.version()
     }
 
     /// The whole table, in the form of the file and of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG.
@@ -166,6 +207,19 @@ impl GroupTable {
     /// Writes the file.
     pub(crate) fn persist(&self) -> Result<Option<Written>, Refusal> {
         self.table.persist()
+    }
+}
+
+/// The group as this broker keeps it.
+fn checked(name: String, mut group: GroupConfig) -> Arc<GroupConfig> {
+    group.name = name;
+    bound(&mut group);
+    Arc::new(group)
+}
+
+fn add_missing(groups: &mut HashMap<Arc<str>, Arc<GroupConfig>>) {
+    for group in SYSTEM_GROUPS.iter().chain(&system::ONS_GROUPS) {
+        groups.entry((*group).into()).or_insert_with(|| Arc::new(GroupConfig::new(*group)));
     }
 }
 
@@ -195,3 +249,12 @@ const SYSTEM_GROUPS: [&str; 7] = [
     system::SELF_TEST_CONSUMER_GROUP,
     system::TRANSACTION_GROUP,
 ];
+
+/// Says whether the first consumer of a group may create it.
+fn check_may_be_made(group: &str, config: &BrokerConfig) -> Result<(), Refusal> {
+    name::check_group(group)?;
+    if !config.auto_create_group && !system::is_system_group(group) {
+        return Err(Refusal::NoGroup { group: group.to_owned() });
+    }
+    Ok(())
+}

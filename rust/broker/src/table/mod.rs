@@ -6,6 +6,7 @@ pub(crate) mod group_commit;
 pub(crate) mod missing;
 pub(crate) mod named;
 pub(crate) mod offset;
+pub(crate) mod offset_adopt;
 mod offset_content;
 mod offset_state;
 #[cfg(feature = "sim")]

@@ -1,5 +1,7 @@
 //! A table of values by name, kept in one JSON file. Topics and consumer groups are such tables.
 
+mod adopt;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -81,6 +83,8 @@ struct State<V> {
     in_flight: Changes<V>,
     /// For the next one.
     changes: Changes<V>,
+    /// The version that the next one writes, where the changes make the table another broker's.
+    adopts: Option<DataVersion>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -92,6 +96,8 @@ struct Totals {
 struct Content<V> {
     before: DataVersion,
     version: DataVersion,
+    /// The version is another broker's.
+    is_adopted: bool,
     totals: Totals,
     changes: Changes<V>,
 }
@@ -102,9 +108,16 @@ impl<V: Named> Kept for File<V> {
 
     fn begin(&self, state: &mut State<V>) -> Content<V> {
         state.in_flight = std::mem::take(&mut state.changes);
+        let adopted = state.adopts.take();
+        let version = match adopted {
+            Some(version) => version,
+            None if state.in_flight.is_empty() => state.version,
+            None => state.version.next(now_ms()),
+        };
         Content {
             before: state.version,
-            version: state.version.next(now_ms()),
+            version,
+            is_adopted: adopted.is_some(),
             totals: state.newest,
             changes: state.in_flight.clone(),
         }
@@ -126,11 +139,14 @@ impl<V: Named> Kept for File<V> {
         if !is_written {
             // What came meanwhile was checked against what is not there now. Its callers get the error as well.
             state.changes.clear();
+            state.adopts = None;
             state.newest = state.written;
             return;
         }
         state.written = content.totals;
-        if !content.changes.is_empty() {
+        if content.is_adopted {
+            state.version = content.version;
+        } else if !content.changes.is_empty() {
             // A registration may have moved the version meanwhile.
             let is_next = state.version == content.before;
             state.version = if is_next { content.version } else { state.version.next(now_ms()) };
@@ -156,7 +172,7 @@ impl<V: Named> NamedTable<V> {
         let bytes = entries.values().map(|value| size_bytes(&**value)).sum();
         let totals = Totals { entries: entries.len(), bytes };
         let (in_flight, changes) = (Changes::new(), Changes::new());
-        let state = State { version, written: totals, newest: totals, in_flight, changes };
+        let state = State { version, written: totals, newest: totals, in_flight, changes, adopts: None };
         let file = File { seen: RwLock::new(entries), save: Box::new(save) };
         Self { table: GroupCommit::new(file, state, Handle::try_current().ok()), limits }
     }

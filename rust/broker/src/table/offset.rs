@@ -13,6 +13,7 @@ use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
 use tokio::runtime::Handle;
 use tracing::warn;
 
+use super::offset_adopt::MasterOffsets;
 use super::offset_content::Snapshot;
 pub use super::offset_state::{CommitError, Place, Readable};
 pub(crate) use super::offset_state::{PullAt, Pulling};
@@ -200,6 +201,19 @@ impl<D: Disk> OffsetTable<D> {
         if state.is_version_due() {
             state.move_version(self.table.kept().0.disk().now_ms());
         }
+    }
+
+    /// Merges the offsets of the master of this broker, which go before its own. Whether something changed: then the next write takes
+    /// them along.
+    ///
+    /// # Errors
+    /// [`CommitError::Full`]: nothing is merged.
+    pub(crate) fn adopt(
+        &self,
+        master: &MasterOffsets,
+        max_offset: impl Fn(&str, u32) -> i64,
+    ) -> Result<bool, CommitError> {
+        self.table.with(|state| master.merge_into(state, max_offset))
     }
 
     /// Notes where a pull ended.

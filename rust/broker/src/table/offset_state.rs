@@ -127,18 +127,18 @@ pub(super) struct Pulled {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    offsets: ByQueue<Entry>,
+    pub(super) offsets: ByQueue<Entry>,
     /// Where the last pull ended, for consumption statistics only.
-    pulled: ByQueue<i64>,
+    pub(super) pulled: ByQueue<i64>,
     /// Offsets that a person has set while members may stand elsewhere, by group. In memory only.
     resets: HashMap<Arc<str>, Vec<Reset>>,
-    version: DataVersion,
+    pub(super) version: DataVersion,
     commits: u64,
     pub(super) is_changed: bool,
     /// Bytes that all of it takes in the file, at most.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// The number of the last write that began, and of the last one that succeeded.
-    begun: u64,
+    pub(super) begun: u64,
     written: u64,
     in_flight: Option<u64>,
 }
@@ -170,7 +170,7 @@ pub(super) struct Entry {
     pub(super) offset: i64,
     /// The first write that has an offset of this group for this queue. Once it, or a later one, is on disk, a kill sets the group
     /// back, but not to nothing.
-    since: u64,
+    pub(super) since: u64,
     /// The lowest end that the queue had at any start since the group last pulled there or before. Stored, because a member may stay
     /// away over several starts.
     pub(super) guard: i64,
@@ -501,7 +501,7 @@ fn remove_topic<E>(table: &mut ByQueue<E>, topic: &str) {
     table.retain(|_, topics| !topics.is_empty());
 }
 
-fn find<'t, E>(table: &'t ByQueue<E>, place: Place<'_>) -> Option<&'t E> {
+pub(super) fn find<'t, E>(table: &'t ByQueue<E>, place: Place<'_>) -> Option<&'t E> {
     table.get(place.group)?.get(place.topic)?.get(&place.queue_id)
 }
 
@@ -510,7 +510,7 @@ fn find_mut<'t, E: Copy>(table: &'t mut ByQueue<E>, place: Place<'_>) -> Option<
     Arc::make_mut(topics.get_mut(place.topic)?).get_mut(&place.queue_id)
 }
 
-fn put<E: Copy>(table: &mut ByQueue<E>, place: Place<'_>, entry: E) {
+pub(super) fn put<E: Copy>(table: &mut ByQueue<E>, place: Place<'_>, entry: E) {
     if let Some(known) = find_mut(table, place) {
         *known = entry;
         return;
@@ -519,7 +519,7 @@ fn put<E: Copy>(table: &mut ByQueue<E>, place: Place<'_>, entry: E) {
     Arc::make_mut(topics.entry(place.topic.into()).or_default()).insert(place.queue_id, entry);
 }
 
-fn size_bytes<E>(table: &ByQueue<E>) -> usize {
+pub(super) fn size_bytes<E>(table: &ByQueue<E>) -> usize {
     let pairs = table.iter().flat_map(|(group, topics)| topics.iter().map(move |pair| (group, pair)));
     pairs
         .map(|(group, (topic, queues))| {

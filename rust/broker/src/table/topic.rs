@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rocketpy_env::{Disk, now_ms};
 use rocketpy_model::{DataVersion, Permission, TopicConfig, name, perm, system};
 use rocketpy_protocol::body::TopicConfigFile;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::config_file::ConfigFile;
 use crate::refusal::Refusal;
+use crate::role::Role;
 use crate::table::group_commit::Written;
 use crate::table::named::{self, Changed, Limits, Named, NamedTable};
 use crate::{BrokerConfig, BrokerError};
@@ -24,6 +25,8 @@ pub(crate) const MAX_QUEUES: u32 = 16_384;
 #[derive(Debug)]
 pub(crate) struct TopicTable {
     table: NamedTable<TopicConfig>,
+    /// Those of this broker, which it keeps where its master has none.
+    system_topics: Vec<TopicConfig>,
     #[cfg(test)]
     pub(crate) gate: Arc<crate::testing::Gate>,
 }
@@ -32,6 +35,16 @@ pub(crate) struct TopicTable {
 #[derive(Debug)]
 pub(crate) struct TopicChange {
     pub(crate) topics: Vec<Arc<TopicConfig>>,
+}
+
+/// What a slave took from its master.
+#[derive(Debug)]
+#[must_use = "it is not on disk before `written` has ended"]
+pub(crate) struct Adopted {
+    /// Names that the master does not have.
+    pub(crate) removed: Vec<Arc<str>>,
+    /// `None`: the version was the same, and nothing changed.
+    pub(crate) written: Option<Written>,
 }
 
 /// A copy of the table, for files and answers.
@@ -49,19 +62,25 @@ impl TopicTable {
         let file = ConfigFile::on(disk, &config.store.root, "topics.json");
         let loaded = file.load::<TopicConfigFile>()?.unwrap_or_default();
         let mut topics: HashMap<Arc<str>, Arc<TopicConfig>> = HashMap::new();
-        for (name, mut topic) in loaded.topic_config_table {
+        for (name, topic) in loaded.topic_config_table {
             // A name becomes a folder, even one from a file.
-            if let Err(error) = name::check_topic(&name) {
-                warn!(%error, "topic left out of the topic table");
-                continue;
+            match name::check_topic(&name) {
+                Ok(()) => drop(topics.insert(name.as_str().into(), checked(name, topic))),
+                Err(error) => warn!(%error, "topic left out of the topic table"),
             }
-            topic.name.clone_from(&name);
-            bound_queues(&mut topic);
-            topics.insert(name.into(), Arc::new(topic));
         }
-        add_system_topics(&mut topics, config);
-        // A start counts as a change, so that name servers which outlived the former process take the table again.
-        let version = loaded.data_version.next(now_ms());
+        // The name of a cluster or broker may hold dots. Such a name cannot be a topic.
+        let mut system_topics = system_topics(config);
+        system_topics.retain(|topic| name::check_topic(&topic.name).is_ok());
+        let version = if Role::of_id(config.broker_id) == Role::Master {
+            add_system_topics(&mut topics, &system_topics, config);
+            // A start counts as a change, so that name servers which outlived the former process take the table again.
+            loaded.data_version.next(now_ms())
+        } else {
+            // The table is the master's, and so is its version.
+            add_missing(&mut topics, &system_topics);
+            loaded.data_version
+        };
         let limits = Limits { entries: config.max_topics, refusal: |limit| Refusal::TooManyTopics { limit } };
         #[cfg(test)]
         let gate = file.gate.clone();
@@ -70,6 +89,7 @@ impl TopicTable {
         };
         Ok(Self {
             table: NamedTable::new(version, topics, limits, save),
+            system_topics,
             #[cfg(test)]
             gate,
         })
@@ -132,6 +152,36 @@ impl TopicTable {
         self.update(system::TEMPLATE_TOPIC, |_| Ok(template(config)))
     }
 
+    /// Makes the table its master's, with the master's version, unless it has that version. System topics that the master does not have
+    /// stay.
+    ///
+    /// # Errors
+    /// A name is none of a topic, or there are too many: nothing changes.
+    ///
+    /// # Durability
+    /// As for [`Self::create`].
+    pub(crate) fn adopt(&self, version: DataVersion, table: ByName) -> Result<Adopted, Refusal> {
+        let mut topics = HashMap::new();
+        for (name, topic) in table {
+            match name::check_topic(&name) {
+                Ok(()) => drop(topics.insert(name.as_str().into(), checked(name, topic))),
+                // Apache makes topics of the names of cluster and broker, which may hold dots.
+                Err(error) if name::check_cluster(&name).is_ok() => {
+                    debug!(%error, "topic of the master left out");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        add_missing(&mut topics, &self.system_topics);
+        let (removed, written) = self.table.adopt(version, topics)?;
+        Ok(Adopted { removed, written })
+    }
+
+    /// Notes that this broker is the master now: name servers take its table again, which they ignored while it was a slave's.
+    pub(crate) fn move_version(&self) {
+        self.table.move_version();
+    }
+
     /// Removes the topic; `None` when there is none.
     pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
         self.table.remove(name)
@@ -175,13 +225,29 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
     topics
 }
 
+/// The topic as this broker keeps it.
+fn checked(name: String, mut topic: TopicConfig) -> Arc<TopicConfig> {
+    topic.name = name;
+    bound_queues(&mut topic);
+    Arc::new(topic)
+}
+
+fn add_missing(topics: &mut HashMap<Arc<str>, Arc<TopicConfig>>, system_topics: &[TopicConfig]) {
+    for topic in system_topics {
+        topics.entry(topic.name.as_str().into()).or_insert_with(|| Arc::new(topic.clone()));
+    }
+}
+
 /// Adds the missing system topics. Which topics others inherit from follows this start's configuration, not the file.
-fn add_system_topics(topics: &mut HashMap<Arc<str>, Arc<TopicConfig>>, config: &BrokerConfig) {
-    // The name of a cluster or broker may hold dots. Such a name cannot be a topic.
-    for topic in system_topics(config).into_iter().filter(|topic| name::check_topic(&topic.name).is_ok()) {
+fn add_system_topics(
+    topics: &mut HashMap<Arc<str>, Arc<TopicConfig>>,
+    system_topics: &[TopicConfig],
+    config: &BrokerConfig,
+) {
+    for topic in system_topics {
         let topic = match topics.get(topic.name.as_str()) {
-            None => topic,
-            Some(_) if topic.name == system::TEMPLATE_TOPIC => topic,
+            None => topic.clone(),
+            Some(_) if topic.name == system::TEMPLATE_TOPIC => topic.clone(),
             Some(known) if topic.name == config.cluster_name || topic.name == config.broker_name => {
                 (**known).clone().with_perm(topic.perm)
             }

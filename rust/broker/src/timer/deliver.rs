@@ -52,10 +52,13 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
             state.recalled.forget_before(after.read_ms);
             state.pending.slots_are_done(after.read_ms);
         }
-        let end = shared.store.max_physical_offset();
-        state.retained.step(after, end);
-        if shared.sync_flush {
-            shared.store.request_flush(end);
+        // While wheel and log are made anew the checkpoint says more: what was taken before that is not there yet.
+        if state.next >= state.earlier.until {
+            let end = shared.store.max_physical_offset();
+            state.retained.step(after, end);
+            if shared.sync_flush {
+                shared.store.request_flush(end);
+            }
         }
         shared.timers.waiting.store(state.retained.count(), Ordering::Relaxed);
     }
@@ -122,7 +125,13 @@ fn make_anew<D: Disk>(shared: &Arc<Shared<D>>) {
 }
 
 fn progress(state: &State<impl Disk>) -> Progress {
-    Progress { read_ms: state.read_ms(), cut: state.cut(), next: state.next, units_end: state.files.end() }
+    Progress {
+        read_ms: state.read_ms(),
+        cut: state.cut(),
+        earlier_cuts: state.earlier_cuts,
+        next: state.next,
+        units_end: state.files.end(),
+    }
 }
 
 /// Delivers up to [`TURN`] messages that are due; whether there may be more.
@@ -140,6 +149,10 @@ fn deliver<D: Disk>(
         let Some(due) = state.due.first().filter(|due| due.due_at_ms - early_ms <= at_ms) else {
             return Ok(false);
         };
+        let is_read_on = state.due.len() <= MAX_DUE && state.pauses.read.is_none();
+        if is_read_on && state.due.waits_for_slot(&due) {
+            return Ok(true);
+        }
         let is_rolled = due.unit.flags & TimerUnit::ROLL != 0;
         // What is stored again waits until there is room for it: messages are taken meanwhile.
         if is_rolled && state.pending.is_full() || !is_rolled && state.may_be_recalled(due.unit.slot_ms) {
@@ -149,6 +162,7 @@ fn deliver<D: Disk>(
             Some(Late::Unreadable(error)) => pass_over(state, due, error)?,
             outcome => is_done(shared, state, &due.unit, outcome),
         }
+        state.reached_ms = due.due_at_ms.max(due.unit.slot_ms).max(state.reached_ms);
         state.due.pop();
     }
     Ok(true)

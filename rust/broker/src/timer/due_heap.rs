@@ -84,6 +84,11 @@ impl DueHeap {
         self.due.peek().map(|due| due.0)
     }
 
+    /// Whether messages of the slot that is being read may come before it.
+    pub(super) fn waits_for_slot(&self, due: &Due) -> bool {
+        self.reading.is_some_and(|chain| due.due_at_ms >= chain.slot_ms())
+    }
+
     /// The first message is done.
     pub(super) fn pop(&mut self) {
         let Some(Reverse(due)) = self.due.pop() else { return };

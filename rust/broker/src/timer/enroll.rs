@@ -9,7 +9,7 @@ use rocketpy_store::{QueueEntry, StoreError};
 use tracing::error;
 
 use super::due_heap::Due;
-use super::{Earlier, MAX_DUE, QUEUE_ID, State};
+use super::{Earlier, HOLDER, MAX_DUE, QUEUE_ID, State};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
@@ -17,7 +17,7 @@ use crate::shared::Shared;
 /// Most messages of one turn.
 const TURN: usize = 256;
 /// How much later than it was stored another broker may have taken a message.
-const MAX_LAG_MS: i64 = 3_600_000;
+pub(super) const MAX_LAG_MS: i64 = 3_600_000;
 
 /// Takes up to [`TURN`] messages; whether there may be more.
 ///
@@ -43,10 +43,25 @@ pub(super) fn enroll<D: Disk>(
         return Ok(state.pending.give_up()); // there is room after deliveries only
     }
     let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, state.next, TURN)?;
+    let (retained_from, delivered) = (state.retained.from(), state.delivered());
+    let taken = enroll_all(shared, state, &entries, now_ms);
+    state.keep_earlier_cut(delivered);
+    if state.retained.from() != retained_from {
+        store.set_waiting_from(HOLDER, state.waiting_from(store)); // before the file is old
+    }
+    taken
+}
+
+fn enroll_all<D: Disk>(
+    shared: &Shared<D>,
+    state: &mut State<D>,
+    entries: &[QueueEntry],
+    now_ms: i64,
+) -> Result<bool, Refusal> {
     if entries.is_empty() {
         state.next += 1; // nothing but fillers, as far as one read looks
     }
-    for entry in &entries {
+    for entry in entries {
         if !enroll_one(shared, state, entry, now_ms)? {
             return Ok(state.pending.give_up());
         }
@@ -79,7 +94,7 @@ fn enroll_one<D: Disk>(
         return Ok(true);
     };
     let (slot_ms, flags) = timer.place(record.stored_at_ms);
-    if is_of_earlier(state.earlier, entry, slot_ms, flags) {
+    if is_of_earlier(&state.earlier, entry, slot_ms, flags) {
         return Ok(true);
     }
     let slot_ms = state.free_slot(slot_ms, now_ms);
@@ -122,7 +137,7 @@ pub(super) fn note<D: Disk>(
         }
         _ => {
             let due = Due { due_at_ms: if is_rolled { unit.slot_ms } else { timer.due_at_ms }, unit };
-            if is_cut_off(state.earlier, &due) {
+            if is_cut_off(&state.earlier, &due) {
                 state.retained.is_done(unit.physical_offset);
                 shared.timers.counts.remove(&unit);
             } else {
@@ -133,7 +148,7 @@ pub(super) fn note<D: Disk>(
 }
 
 /// Whether the last run has delivered it, or stored it again.
-fn is_of_earlier(earlier: Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32) -> bool {
+fn is_of_earlier(earlier: &Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32) -> bool {
     // Another broker counts from the time of taking, which is later: twice is better than never.
     let slot_ms = if flags & TimerUnit::ROLL == 0 { slot_ms } else { slot_ms + MAX_LAG_MS };
     entry.queue_offset < earlier.until && slot_ms < earlier.read_ms
@@ -141,9 +156,9 @@ fn is_of_earlier(earlier: Earlier, entry: &QueueEntry, slot_ms: i64, flags: i32)
 
 /// Whether the last run has delivered it, or stored it again, of a slot that it was not done with. A message that came too late for its
 /// own slot counts as of its new one: that is when it is read again.
-pub(super) fn is_cut_off(earlier: Earlier, due: &Due) -> bool {
+pub(super) fn is_cut_off(earlier: &Earlier, due: &Due) -> bool {
     let (at_ms, at) = (due.due_at_ms.max(due.unit.slot_ms), due.unit.physical_offset);
-    earlier.cut.is_some_and(|cut| at <= cut.taken && (at_ms, at) < (cut.due_at_ms, cut.at))
+    earlier.cuts().any(|cut| at <= cut.taken && (at_ms, at) < cut.order())
 }
 
 fn drop_entry(shared: &Shared<impl Disk>, entry: &QueueEntry, reason: &str) {

@@ -7,6 +7,7 @@
 //! # Source
 //! docs/reference/store-format.md 8.4 to 8.6.
 
+mod adopt;
 mod counts;
 mod deliver;
 mod due_heap;
@@ -22,6 +23,8 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
+use std::array;
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -94,6 +97,10 @@ struct State<D: Disk> {
     taken: Option<PhysicalOffset>,
     recalled: Recalled,
     earlier: Earlier,
+    /// Up to which time messages were delivered, by the last run as well, since the clock was set back.
+    reached_ms: i64,
+    /// What was delivered beyond the present cut, before the clock was set back.
+    earlier_cuts: [Option<TimerCut>; TimerCheckpoint::MAX_EARLIER_CUTS],
     pending: Arc<PendingRecords>,
     retained: Retained,
     unreadable: Unreadable,
@@ -148,8 +155,17 @@ struct Earlier {
     until: QueueOffset,
     /// and delivered those whose slot lies before.
     read_ms: i64,
-    /// and of these too.
+    /// and of these too,
     cut: Option<TimerCut>,
+    /// and of these, before the clock was set back.
+    earlier_cuts: [Option<TimerCut>; TimerCheckpoint::MAX_EARLIER_CUTS],
+}
+
+impl Earlier {
+    /// Of each of them, what it had delivered.
+    fn cuts(&self) -> impl Iterator<Item = TimerCut> {
+        self.earlier_cuts.into_iter().chain([self.cut]).flatten()
+    }
 }
 
 impl<D: Disk> State<D> {
@@ -171,14 +187,50 @@ impl<D: Disk> State<D> {
         self.pending.first_slot_ms().map_or(first_ms, |pending_ms| pending_ms.min(first_ms))
     }
 
+    /// Whether not everything is in memory yet of what the last run has delivered in part.
+    fn reads_earlier(&self) -> bool {
+        self.due.reading().is_some_and(|reading| reading.slot_ms() <= self.earlier.read_ms)
+    }
+
     /// What is delivered of the slots from there on.
     fn cut(&self) -> Option<TimerCut> {
-        if self.due.reading().is_some_and(|reading| reading.slot_ms() <= self.earlier.read_ms) {
-            return self.earlier.cut; // of what it names not everything is in memory yet
+        if self.reads_earlier() {
+            return self.earlier.cut;
         }
         let unreadable = self.unreadable.messages.iter().map(Due::order);
         let (due_at_ms, at) = unreadable.chain([self.due.first_order()]).min()?;
         Some(TimerCut { due_at_ms, at: PhysicalOffset(at), taken: self.taken? })
+    }
+
+    /// What is delivered. The cut may reach further: up to the slots that are not in memory.
+    fn delivered(&self) -> Option<TimerCut> {
+        let cut = self.cut()?;
+        let reached =
+            TimerCut { due_at_ms: self.reached_ms.saturating_add(1), at: PhysicalOffset::ZERO, ..cut };
+        Some(if !self.reads_earlier() && reached.order() < cut.order() { reached } else { cut })
+    }
+
+    /// Keeps what was delivered before a message came that is due earlier, as long as the present cut does not say it: the clock was set
+    /// back.
+    fn keep_earlier_cut(&mut self, before: Option<TimerCut>) {
+        let now = self.cut().filter(|_| !self.reads_earlier());
+        let says_more =
+            |cut: &TimerCut| now.is_none_or(|now| now.taken < cut.taken || now.order() < cut.order());
+        let kept = before.into_iter().chain(self.earlier_cuts.into_iter().flatten()).filter(says_more);
+        let mut cuts: Vec<TimerCut> = kept.collect();
+        if now.zip(before).is_some_and(|(now, before)| now.order() < before.order()) {
+            self.reached_ms = i64::MIN; // nothing is delivered yet since the clock was set back
+        }
+        cuts.sort_by_key(|cut| Reverse((cut.taken, cut.order())));
+        let mut reached = None;
+        cuts.retain(|cut| {
+            let says_more = reached.is_none_or(|reached| reached < cut.order());
+            reached = reached.max(Some(cut.order()));
+            says_more
+        });
+        // Where there are too many, those of the fewest messages go: these may come again.
+        let mut cuts = cuts.into_iter();
+        self.earlier_cuts = array::from_fn(|_| cuts.next());
     }
 
     /// The slot for a message whose own one may be done.

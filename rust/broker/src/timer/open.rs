@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
-use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerFiles, TimerUnit, read_checkpoint};
+use rocketpy_store::timer::{
+    SLOT_MS, TimerCheckpoint, TimerFiles, TimerUnit, read_checkpoint, write_checkpoint,
+};
 use rocketpy_store::{Store, StoreError};
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -42,6 +44,7 @@ impl<D: Disk> Timers<D> {
             }
             TimerCheckpoint { read_ms: if is_new { this_slot_ms } else { 0 }, ..TimerCheckpoint::default() }
         });
+        let written = without_what_is_gone(store, written, bounds.max)?;
         let until = QueueOffset(written.queue_offset.unsigned_abs()).clamp(bounds.min, bounds.max);
         let is_stale = this_slot_ms.saturating_sub(written.read_ms) > MAX_STOP_MS;
         let read_ms = if is_stale { this_slot_ms } else { written.read_ms.div_euclid(SLOT_MS) * SLOT_MS };
@@ -66,7 +69,14 @@ impl<D: Disk> Timers<D> {
             next,
             taken,
             recalled: Recalled::default(),
-            earlier: Earlier { until, read_ms: written.read_ms, cut: written.cut },
+            earlier: Earlier {
+                until,
+                read_ms: written.read_ms,
+                cut: written.cut,
+                earlier_cuts: written.earlier_cuts,
+            },
+            reached_ms: written.cut.map_or(written.read_ms, |cut| cut.due_at_ms),
+            earlier_cuts: written.earlier_cuts,
             pending: Arc::clone(&pending),
             retained,
             unreadable: Unreadable::default(),
@@ -116,6 +126,31 @@ pub(super) fn open_again<D: Disk>(shared: &Shared<D>) -> Result<bool, BrokerErro
     timers.counts.replace(opened.counts);
     *state = again;
     Ok(true)
+}
+
+/// The checkpoint without the cuts where the log was cut off since: messages that come now may lie where those did.
+///
+/// # Errors
+/// It cannot be written.
+fn without_what_is_gone(
+    store: &Store<impl Disk>,
+    written: TimerCheckpoint,
+    end: QueueOffset,
+) -> Result<TimerCheckpoint, BrokerError> {
+    let cuts = written.earlier_cuts.into_iter().chain([written.cut]).flatten();
+    let is_gone = cuts.map(|cut| cut.taken).any(|taken| taken >= store.max_physical_offset());
+    if !is_gone && written.queue_offset <= end.to_wire() {
+        return Ok(written);
+    }
+    warn!(
+        "messages are gone that config/timercheck knows: timer messages that were delivered may come again"
+    );
+    let queue_offset = written.queue_offset.min(end.to_wire());
+    let (cut, earlier_cuts) = (None, [None; TimerCheckpoint::MAX_EARLIER_CUTS]);
+    let written =
+        TimerCheckpoint { queue_offset, master_queue_offset: queue_offset, cut, earlier_cuts, ..written };
+    write_checkpoint(store.disk(), &store.config().root, &written).map_err(StoreError::Env)?;
+    Ok(written)
 }
 
 /// The files, and what their units say.

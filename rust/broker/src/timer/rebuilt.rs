@@ -16,6 +16,8 @@ use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 use crate::shared::Shared;
 
+/// How far behind all others a message may be that was taken late, before the clock was set back.
+const MAX_LATE_MS: i64 = 3_600_000;
 /// Entries that are read at once.
 const PAGE: usize = 256;
 
@@ -29,14 +31,15 @@ struct Message {
 /// What the files leave out of what waits, and what they hold beside it, by places in the log; `None` when they hold the same. What was
 /// taken after its time is left out: its slot is not that of a rebuild.
 ///
-/// Right after the start: later a part is in memory.
+/// Both sides go by the cuts of the checkpoint: a wrong one shows in what is delivered, not here. Right after the start: later a part is in
+/// memory.
 ///
 /// # Errors
 /// A record or a file cannot be read.
 pub(crate) fn difference<D: Disk>(shared: &Shared<D>) -> Result<Option<String>, Refusal> {
-    let state = shared.timers.state.lock();
+    let mut state = shared.timers.state.lock();
     let messages = messages(shared)?;
-    let (held, late) = held(&state, &messages)?;
+    let (held, late) = held(&mut state, &messages)?;
     let waits = messages.iter().filter(|(at, message)| waits(&state, **at, message));
     let waits: BTreeSet<u64> = waits.map(|(at, _)| *at).filter(|at| !late.contains(at)).collect();
     let missing: Vec<_> = waits.difference(&held).collect();
@@ -82,12 +85,12 @@ fn is_done(state: &State<impl Disk>, at: u64, due_at_ms: i64, slot_ms: i64) -> b
         size_bytes: 0,
         topic_hash: 0,
     };
-    is_cut_off(state.earlier, &Due { due_at_ms, unit })
+    is_cut_off(&state.earlier, &Due { due_at_ms, unit })
 }
 
 /// The messages of the wheel and those that are to be taken into it; and those of the wheel that are in a later slot than their own.
 fn held(
-    state: &State<impl Disk>,
+    state: &mut State<impl Disk>,
     messages: &BTreeMap<u64, Message>,
 ) -> Result<(BTreeSet<u64>, BTreeSet<u64>), Refusal> {
     let to_take = messages
@@ -97,7 +100,7 @@ fn held(
     let mut late = BTreeSet::new();
     let slots = messages.values().map(|message| message.slot_ms);
     let first_ms = slots.clone().min().unwrap_or(0).max(state.read_ms());
-    let until_ms = slots.max().unwrap_or(0).max(state.due.until_ms()) + SLOT_MS;
+    let until_ms = slots.max().unwrap_or(0).max(state.due.until_ms()) + MAX_LATE_MS;
     let mut from_ms = first_ms;
     while let Some(slot_ms) = state.files.next_used(from_ms, until_ms).map_err(StoreError::Env)? {
         from_ms = slot_ms + SLOT_MS;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
-use rocketpy_store::timer::TimerCut;
+use rocketpy_store::timer::{TimerCheckpoint, TimerCut};
 
 /// Most steps of which it is known by themselves whether they are durable; more of them count as one.
 const MAX_STEPS: usize = 1024;
@@ -13,6 +13,7 @@ const MAX_STEPS: usize = 1024;
 pub(super) struct Progress {
     pub(super) read_ms: i64,
     pub(super) cut: Option<TimerCut>,
+    pub(super) earlier_cuts: [Option<TimerCut>; TimerCheckpoint::MAX_EARLIER_CUTS],
     pub(super) next: QueueOffset,
     /// End of the log of timers.
     pub(super) units_end: u64,
@@ -129,7 +130,13 @@ mod tests {
     use super::*;
 
     fn progress(read_ms: i64) -> Progress {
-        Progress { read_ms, cut: None, next: QueueOffset(0), units_end: 0 }
+        Progress {
+            read_ms,
+            cut: None,
+            earlier_cuts: [None; TimerCheckpoint::MAX_EARLIER_CUTS],
+            next: QueueOffset(0),
+            units_end: 0,
+        }
     }
 
     #[test]

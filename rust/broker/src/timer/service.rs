@@ -11,15 +11,18 @@ use tokio::runtime::Handle;
 use super::deliver::turn;
 use super::settle::{settle, settled_end};
 use crate::call::aside;
-use crate::service::{MAX_CLOCK_WAIT, MESSAGES_PACE, Pace, Service, Work, until_ms};
+use crate::service::{MAX_CLOCK_WAIT, MESSAGES_PACE, Pace, Service, Work, due_now_ms, until_ms};
 use crate::shared::Shared;
 
-/// Most turns of a round: a stop waits for one.
+/// Most turns at once.
 const TURNS: usize = 16;
+/// Most pauses in one round. A round keeps its thread while more messages become due, because ending it and starting another wakes
+/// three threads. A stop waits for the round to end.
+const PAUSES: usize = 20;
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// Delivers timer messages when they are due.
+/// Delivers timer messages when they are due. A slave delivers none.
 pub(crate) struct TimerDelivery {
     shared: Arc<Shared>,
     pace: Pace,
@@ -29,21 +32,36 @@ impl TimerDelivery {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, pace: Pace::new(Duration::ZERO, MESSAGES_PACE) }
     }
+}
 
-    /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
-    fn rest(&self) -> Option<Duration> {
-        let seen = *self.shared.timers.seen.lock();
-        if seen.has_more {
-            return Some(Duration::ZERO);
+/// How long nothing is to be done, unless a message begins to wait; `None` for ever.
+fn rest(shared: &Shared) -> Option<Duration> {
+    let seen = *shared.timers.seen.lock();
+    if seen.has_more {
+        return Some(Duration::ZERO);
+    }
+    let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, due_now_ms(&shared.store)));
+    let now = shared.store.monotonic();
+    let pauses = seen.pauses;
+    let paused = [pauses.deliver, pauses.enroll, pauses.read].into_iter().flatten();
+    let rest = paused.map(|until| until.saturating_sub(now));
+    let due = due.filter(|_| pauses.deliver.is_none());
+    let rest = rest.chain(due).min();
+    rest.or_else(|| seen.has_waiting.then_some(MAX_CLOCK_WAIT)) // the next slots are to be read
+}
+
+/// Takes turns until nothing is due within [`MESSAGES_PACE`]. Blocks.
+fn round(shared: &Arc<Shared>, runtime: &Handle) {
+    for _ in 0..PAUSES {
+        let began = Instant::now();
+        let mut turns = 0;
+        while turn(shared, due_now_ms(&shared.store), runtime) && turns < TURNS {
+            turns += 1;
         }
-        let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.shared.store.now_ms()));
-        let now = self.shared.store.monotonic();
-        let pauses = seen.pauses;
-        let paused = [pauses.deliver, pauses.enroll, pauses.read].into_iter().flatten();
-        let rest = paused.map(|until| until.saturating_sub(now));
-        let due = due.filter(|_| pauses.deliver.is_none());
-        let rest = rest.chain(due).min();
-        rest.or_else(|| seen.has_waiting.then_some(MAX_CLOCK_WAIT)) // the next slots are to be read
+        if rest(shared).is_none_or(|rest| rest > MESSAGES_PACE) {
+            return;
+        }
+        std::thread::sleep(MESSAGES_PACE.saturating_sub(began.elapsed()));
     }
 }
 
@@ -53,19 +71,19 @@ impl Service for TimerDelivery {
     }
 
     fn due(&self) -> Work<'_> {
-        Box::pin(async { self.pace.due_after(&self.shared.timers.arrived, self.rest()).await })
+        Box::pin(async {
+            self.shared.role.wait_for_master().await;
+            self.pace.due_after(&self.shared.timers.arrived, rest(&self.shared)).await;
+        })
     }
 
     fn round(&self) -> Work<'_> {
         let (shared, runtime) = (self.shared.clone(), Handle::current());
         Box::pin(aside(move || {
-            let turns = || {
-                let mut turns = 0;
-                while turn(&shared, shared.store.now_ms(), &runtime) && turns < TURNS {
-                    turns += 1;
-                }
-            };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(turns)) {
+            if !shared.role.is_master() {
+                return;
+            }
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| round(&shared, &runtime))) {
                 shared.timers.state.lock().is_stopped = true; // the stop delivers nothing more either
                 resume_unwind(panic);
             }
@@ -97,6 +115,7 @@ impl Service for TimerProgress {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
+            self.shared.role.wait_for_master().await;
             let moved = self.shared.timers.moved.notified();
             if !self.shared.timers.seen.lock().is_ahead {
                 moved.await;
@@ -110,6 +129,10 @@ impl Service for TimerProgress {
         let every = if planted::has(Bug::TimerAheadOfLog) { Duration::ZERO } else { WRITE_EVERY };
         *self.write_at.lock() = Instant::now() + every;
         let shared = self.shared.clone();
-        Box::pin(aside(move || settle(&shared, settled_end(&shared))))
+        Box::pin(aside(move || {
+            if shared.role.is_master() {
+                settle(&shared, settled_end(&shared));
+            }
+        }))
     }
 }

@@ -13,7 +13,7 @@ use tracing::error;
 use super::HOLDER;
 use super::deliver::turn;
 use super::retained::Progress;
-use crate::service::flush_at_stop;
+use crate::service::{due_now_ms, flush_at_stop};
 use crate::shared::Shared;
 
 /// Most turns of the deliveries of a stop.
@@ -62,6 +62,7 @@ fn after(written: &TimerCheckpoint, progress: &Progress, now_ms: i64) -> TimerCh
         master_queue_offset: queue_offset,
         data_version: [state, now_ms, counter.wrapping_add(1)],
         cut: progress.cut,
+        earlier_cuts: progress.earlier_cuts,
     }
 }
 
@@ -87,7 +88,7 @@ pub(crate) fn settled_end(shared: &Shared<impl Disk>) -> PhysicalOffset {
 /// delivered already: the progress, which is a place in their order, would count those as not delivered. Blocks; puts wait on the runtime.
 pub(crate) fn deliver_at_stop(shared: &Arc<Shared<impl Disk>>, runtime: &Handle) {
     let mut turns = 0;
-    while turn(shared, shared.store.now_ms(), runtime) && turns < TURNS_AT_STOP {
+    while turn(shared, due_now_ms(&shared.store), runtime) && turns < TURNS_AT_STOP {
         turns += 1;
     }
     shared.timers.state.lock().is_stopped = true;

@@ -117,10 +117,10 @@ fn look(
         state.checks.get(&half).copied()
     };
     // A clock that was set back makes nobody wait longer than an interval.
-    if let Some(checked) = checked
-        && (checked.at_ms..checked.at_ms.saturating_add(interval_ms)).contains(&at_ms)
+    if let Some(asked_at_ms) = checked.and_then(|checked| checked.at_ms)
+        && (asked_at_ms..asked_at_ms.saturating_add(interval_ms)).contains(&at_ms)
     {
-        return Ok(Look::Due(checked.at_ms.saturating_add(interval_ms)));
+        return Ok(Look::Due(asked_at_ms.saturating_add(interval_ms)));
     }
     let bytes = match due_record(shared, entry.physical_offset)? {
         DueRecord::Found(bytes) => Some(bytes),
@@ -134,6 +134,7 @@ fn look(
         lose(shared, half, half + 1);
         return Ok(Look::Nothing);
     };
+    let checked = checked.filter(|checked| checked.stored_at_ms == record.stored_at_ms);
     let timeout_ms = millis(shared.config().transaction_timeout);
     let own_ms = immunity_ms(&record, timeout_ms);
     let wait_ms = own_ms.unwrap_or(timeout_ms);
@@ -143,18 +144,27 @@ fn look(
         return Ok(if own_ms.is_some() { Look::Due(next_ms) } else { Look::Young(next_ms) });
     }
     let times = checked.map_or_else(|| stored_times(&record), |checked| checked.times);
+    let stored_at_ms = record.stored_at_ms;
+    let note = |times| {
+        let mut state = shared.transactions.state.lock();
+        if !state.is_over(half) {
+            state.checks.insert(half, Checked { times, at_ms: Some(at_ms), stored_at_ms });
+        }
+    };
     let kept_ms = millis(shared.config().store.retention.reserved_time);
     let most = shared.config().transaction_check_max;
     // However short messages are kept, there is time for all questions.
     let asked_ms = wait_ms.saturating_add(interval_ms.saturating_mul(i64::from(most)));
-    if times >= most || age_ms > kept_ms.max(asked_ms) {
+    // A producer has an interval for its answer, also to the last question before a restart.
+    let is_asked_before_start = checked.is_some_and(|checked| checked.at_ms.is_none());
+    if times >= most && is_asked_before_start {
+        note(times);
+    } else if times >= most || age_ms > kept_ms.max(asked_ms) {
         give_up(shared, &record, half, runtime);
     } else {
-        let times = times + u32::from(ask(shared, &record));
-        let mut state = shared.transactions.state.lock();
-        if !state.is_over(half) {
-            state.checks.insert(half, Checked { times, at_ms });
-        }
+        let has_asked = ask(shared, &record);
+        shared.transactions.state.lock().has_asked |= has_asked;
+        note(times + u32::from(has_asked));
     }
     Ok(Look::Done)
 }

@@ -7,7 +7,9 @@
 //! # Source
 //! docs/reference/store-format.md 9.
 
+mod adopt;
 mod check;
+mod check_counts;
 mod marks;
 mod ranges;
 mod service;
@@ -17,8 +19,10 @@ mod tests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 pub(crate) use check::{immunity_ms, millis, real};
+use check_counts::CheckCounts;
 use parking_lot::Mutex;
 use ranges::Ranges;
 use rocketpy_env::Disk;
@@ -75,6 +79,10 @@ struct State {
     at_work: HashSet<QueueOffset>,
     /// Those that were asked for: how often, and when the latest time was.
     checks: BTreeMap<QueueOffset, Checked>,
+    /// Producers were asked since the file of the counts was written.
+    has_asked: bool,
+    /// When that may be written again, in monotonic time.
+    write_counts_at: Duration,
     /// Those that are over and have no mark yet: it could not be written.
     unmarked: Vec<QueueOffset>,
     /// For a half message, and all behind it: where their marks begin.
@@ -89,7 +97,10 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Checked {
     times: u32,
-    at_ms: i64,
+    /// `None`: not since the start.
+    at_ms: Option<i64>,
+    /// When the half message was stored.
+    stored_at_ms: i64,
 }
 
 /// Messages by what their copies share: Apache's broker stores a half message again before each question.
@@ -167,13 +178,17 @@ impl Transactions {
             (progress.half.get()..bounds(system::HALF_TOPIC).max.get()).for_each(|half| over.insert(half));
         }
         let next = QueueOffset(over.take_from(progress.half.get()));
+        let mut checks = CheckCounts::read(store);
+        checks.retain(|half, _| *half >= next && !over.contains(half.get()));
         let state = State {
             next,
             over,
             found_to: bounds(system::HALF_TOPIC).max,
             ends: VecDeque::new(),
             at_work: HashSet::new(),
-            checks: BTreeMap::new(),
+            checks,
+            has_asked: false,
+            write_counts_at: Duration::ZERO,
             unmarked: Vec::new(),
             notes: VecDeque::from([(next, progress.op)]),
             pending: None,
@@ -300,10 +315,31 @@ impl Transactions {
         store.set_waiting_from(HOLDER, first_at(store, from));
     }
 
+    /// Writes how often producers were asked: at once, or when the last time was long enough ago.
+    fn write_counts(&self, store: &Store<impl Disk>, at_once: bool) {
+        let now = store.monotonic();
+        let counts = {
+            let mut state = self.state.lock();
+            if !state.has_asked || !at_once && now < state.write_counts_at {
+                return;
+            }
+            (state.has_asked, state.write_counts_at) = (false, now + check_counts::WRITE_EVERY);
+            CheckCounts::of(&state.checks)
+        };
+        if !counts.write(store) {
+            self.state.lock().has_asked = true;
+        }
+    }
+
     /// Whether progress waits for a flush, or for a mark.
     fn is_behind(&self) -> bool {
         let state = self.state.lock();
         state.pending.is_some() || !state.unmarked.is_empty() || state.progress() != state.written
+    }
+
+    /// Whether the file of the counts is to be written.
+    fn has_asked(&self) -> bool {
+        self.state.lock().has_asked
     }
 }
 

@@ -20,7 +20,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 /// Pause after the half queue, or a half message, could not be read.
 pub(super) const RETRY_MS: i64 = 1000;
 
-/// Asks producers for the end of their transactions, and writes how far it is.
+/// Asks producers for the end of their transactions, and writes how far it is. A slave does neither.
 #[doc(alias = "TransactionalMessageCheckService")]
 pub(crate) struct TransactionCheck {
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ impl TransactionCheck {
         let transactions = &self.shared.transactions;
         let due_at_ms = transactions.state.lock().due_at_ms;
         let due = due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.shared.store.now_ms()));
-        let settle = transactions.is_behind().then_some(SETTLE_AFTER);
+        let settle = (transactions.is_behind() || transactions.has_asked()).then_some(SETTLE_AFTER);
         due.into_iter().chain(settle).min()
     }
 }
@@ -48,12 +48,19 @@ impl Service for TransactionCheck {
     }
 
     fn due(&self) -> Work<'_> {
-        Box::pin(async { self.pace.due_after(&self.shared.transactions.arrived, self.rest()).await })
+        Box::pin(async {
+            self.shared.role.wait_for_master().await;
+            self.pace.due_after(&self.shared.transactions.arrived, self.rest()).await;
+        })
     }
 
     fn round(&self) -> Work<'_> {
         let (shared, runtime) = (self.shared.clone(), Handle::current());
-        Box::pin(aside(move || round(&shared, shared.store.now_ms(), &runtime)))
+        Box::pin(aside(move || {
+            if shared.role.is_master() {
+                round(&shared, shared.store.now_ms(), &runtime);
+            }
+        }))
     }
 }
 
@@ -65,6 +72,7 @@ pub(crate) fn round(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handl
     });
     shared.transactions.state.lock().due_at_ms = due_at_ms;
     shared.transactions.settle(shared);
+    shared.transactions.write_counts(&shared.store, false);
 }
 
 /// Writes the progress when nothing is ended any more. Blocks until the log is flushed.
@@ -74,4 +82,5 @@ pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
     }
     shared.transactions.settle(shared); // notes what is to be written
     shared.transactions.settle(shared);
+    shared.transactions.write_counts(&shared.store, true);
 }

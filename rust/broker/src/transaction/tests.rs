@@ -18,7 +18,7 @@ use crate::call::aside;
 use crate::process::end_transaction::{end_half, half_of};
 use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
 use crate::refusal::Refusal;
-use crate::testing::{TestShared, add_topic, message, until, with_small_files};
+use crate::testing::{MOST_OF_A_MINUTE, TestShared, add_topic, message, until, with_small_files};
 use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
 
 const COMMIT: i32 = sys_flag::TRANSACTION_COMMIT;
@@ -261,6 +261,42 @@ async fn a_committed_message_that_waits_does_not_come_twice_after_a_kill_before_
     assert_eq!((count(&shared, system::SCHEDULE_TOPIC, 2), count(&shared, system::TIMER_TOPIC, 0)), (1, 1));
 }
 
+#[tokio::test]
+async fn questions_for_a_half_message_that_is_gone_do_not_count_for_another_in_its_place() {
+    let shared = open().await;
+    let half = prepare(&shared, "").await;
+    let times = |stored_at_ms| {
+        let checked = Checked { times: 15, at_ms: None, stored_at_ms };
+        assert!(CheckCounts::of(&[(half.queue_offset, checked)].into()).write(&shared.store));
+        *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
+    };
+    let given_up = || shared.transactions.ended(End::GivenUp);
+    times(half.stored_at_ms - 1);
+    for later_ms in [60_000, 120_000] {
+        at(&shared, half.stored_at_ms + later_ms).await;
+        assert_eq!(given_up(), 0);
+    }
+    times(half.stored_at_ms);
+    at(&shared, half.stored_at_ms + 180_000).await;
+    assert_eq!(given_up(), 0, "the producer may still answer the last question");
+    at(&shared, half.stored_at_ms + 210_000).await;
+    assert_eq!(given_up(), 1);
+}
+
+#[tokio::test]
+async fn questions_are_written_while_the_broker_runs() {
+    let shared = open().await;
+    let half = prepare(&shared, "").await;
+    let checked = Checked { times: 3, at_ms: Some(0), stored_at_ms: half.stored_at_ms };
+    {
+        let mut state = shared.transactions.state.lock();
+        state.checks.insert(half.queue_offset, checked);
+        state.has_asked = true;
+    }
+    at(&shared, half.stored_at_ms).await; // a round; then a kill
+    assert_eq!(reopen(&shared).state.lock().checks[&half.queue_offset].times, 3);
+}
+
 /// Apache stores a half message again before each question, and marks the old one seconds later.
 #[tokio::test]
 async fn copies_of_a_half_message_that_another_broker_left_come_once() {
@@ -457,8 +493,8 @@ async fn a_half_message_that_cannot_be_read_keeps_no_other_back_and_is_tried_for
             assert_eq!(asked(), [first.queue_offset, second.queue_offset]);
             continue;
         }
-        for _ in 0..60 {
-            assert_eq!(shared.transactions.ended(End::Lost), 0);
+        for second in 0..60 {
+            assert!(second > MOST_OF_A_MINUTE || shared.transactions.ended(End::Lost) == 0);
             shared.skip_time(Duration::from_secs(1));
             at(&shared, at_ms).await;
         }

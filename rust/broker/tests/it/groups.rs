@@ -17,9 +17,12 @@ pub(crate) async fn all(fixture: &Fixture) -> SubscriptionGroupWrapper {
     json::from_slice(&answer.body).unwrap()
 }
 
+pub(crate) fn put_request(group: &GroupConfig) -> Command {
+    Command::bare_request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(json::to_vec(group))
+}
+
 pub(crate) async fn put(fixture: &Fixture, group: &GroupConfig) -> Command {
-    let request = Command::bare_request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP);
-    fixture.call(request.with_body(json::to_vec(group))).await
+    fixture.call(put_request(group)).await
 }
 
 pub(crate) async fn delete(fixture: &Fixture, group: &str) -> Command {

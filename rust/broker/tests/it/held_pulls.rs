@@ -2,7 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Fixture, Pull, Pulled, TIMEOUT, create_topic, wait_until};
+use rocketpy_model::GroupConfig;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::body::MessageModel;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::UpdateGroupForbiddenRequestHeader;
+
+use crate::groups::put_request;
+use crate::support::{Fixture, Pull, Pulled, TIMEOUT, create_topic, heartbeat, wait_until};
 
 /// How long a pull is held that must be answered by something else.
 const LONG: i64 = 60_000;
@@ -218,10 +225,23 @@ async fn deleting_the_topic_answers_its_held_pulls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_held_pull_gets_nothing_that_it_may_not_read_any_more() {
-    for (change, code) in [(create_topic("orders", 2, 2), 16), (create_topic("orders", 1, 6), 29)] {
+    let group = || GroupConfig::new("group");
+    let forbidden =
+        UpdateGroupForbiddenRequestHeader { group: "group", topic: "orders", readable: Some(false) };
+    for (change, code) in [
+        (create_topic("orders", 2, 2), 16),
+        (create_topic("orders", 1, 6), 29),
+        (put_request(&GroupConfig { consume_enable: false, ..group() }), 16),
+        (put_request(&GroupConfig { consume_broadcast_enable: false, ..group() }), 16),
+        (Command::request(request::UPDATE_AND_GET_GROUP_FORBIDDEN, &forbidden), 16),
+    ] {
         let fixture = Fixture::start().await;
         fixture.create_topic("orders", 2).await;
-        let pull = Pull { queue_id: 1, ..Pull::new("orders", 0) }.held(LONG).command();
+        assert_eq!(fixture.call(put_request(&group())).await.code, 0);
+        let mut member = heartbeat("c", "group", &[("orders", "*", 1)]);
+        member.consumer_data_set[0].message_model = MessageModel::Broadcasting;
+        fixture.heartbeat(&fixture.client, &member).await;
+        let pull = Pull { group: "group", queue_id: 1, ..Pull::new("orders", 0) }.held(LONG).command();
         let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
         wait_for_held(&fixture, 1).await;
         assert_eq!(fixture.call(change).await.code, 0);

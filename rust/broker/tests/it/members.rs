@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use rocketpy_model::{MessageQueue, system};
+use rocketpy_model::{GroupConfig, MessageQueue, system};
 use rocketpy_protocol::body::{
     CheckClientRequestBody, ConsumerConnection, GetConsumerListByGroupResponseBody, LockBatchRequestBody,
     LockBatchResponseBody, OtherSubscription, ProducerConnection, SubscriptionData,
@@ -8,10 +8,11 @@ use rocketpy_protocol::body::{
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetProducerConnectionListRequestHeader, UnregisterClientRequestHeader, key,
+    GetConsumerRunningInfoRequestHeader, GetProducerConnectionListRequestHeader,
+    UnregisterClientRequestHeader, key,
 };
 use rocketpy_protocol::{Command, json};
-use rocketpy_remoting::{Client, Connection, Handler, Reply};
+use rocketpy_remoting::{Client, Connection, Handler, Reply, Response};
 use tokio::sync::mpsc;
 
 use crate::support::{Fixture, TIMEOUT, heartbeat, wait_until};
@@ -45,6 +46,66 @@ async fn members(fixture: &Fixture, group: &str) -> Result<Vec<String>, Command>
         return Err(answer);
     }
     Ok(json::from_slice::<GetConsumerListByGroupResponseBody>(&answer.body).unwrap().consumer_id_list)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_group_that_is_not_to_be_told_hear_nothing() {
+    let fixture = Fixture::start().await;
+    let silent = GroupConfig { notify_consumer_ids_changed_enable: false, ..GroupConfig::new("group") };
+    assert_eq!(crate::groups::put(&fixture, &silent).await.code, 0);
+    let (member, mut notices) = listening_client(&fixture);
+    fixture.heartbeat(&member, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    assert!(notices.try_recv().is_err(), "a notice would come before the answer");
+    assert_eq!(crate::groups::put(&fixture, &GroupConfig::new("group")).await.code, 0);
+    fixture.heartbeat(&member, &heartbeat("one", "group", &[("other", "*", 1)])).await;
+    assert_eq!(notices.try_recv().as_deref(), Ok("group"), "it comes before the answer");
+    assert!(notices.try_recv().is_err(), "one notice for one change");
+}
+
+/// Keeps what it is asked, and answers nothing.
+struct Silent(mpsc::UnboundedSender<Reply>);
+
+impl Handler for Silent {
+    fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+        if request.code == request::GET_CONSUMER_RUNNING_INFO {
+            let _ = self.0.send(reply);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_to_a_silent_member_are_bounded_in_number_and_time() {
+    let fixture = Fixture::start().await;
+    let member = fixture.other_client();
+    let (sender, mut asked) = mpsc::unbounded_channel();
+    member.set_request_handler(Arc::new(Silent(sender)));
+    fixture.heartbeat(&member, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
+    let question = || {
+        let header = GetConsumerRunningInfoRequestHeader {
+            consumer_group: "group",
+            client_id: "one",
+            jstack_enable: None,
+        };
+        Command::request(request::GET_CONSUMER_RUNNING_INFO, &header)
+    };
+    let mut calls = Vec::new();
+    for _ in 0..64 {
+        calls.push(fixture.client.start_call(&fixture.address, question(), TIMEOUT).await.unwrap());
+    }
+    let mut held = Vec::new();
+    while held.len() < 64 {
+        held.push(asked.recv().await.unwrap());
+    }
+    let refused = fixture.call(question()).await;
+    assert_eq!(refused.code, 2);
+    assert!(refused.remark.as_ref().unwrap().contains("64"), "{refused:?}");
+    for call in calls {
+        let answer = call.await.unwrap();
+        assert_eq!(answer.code, 207, "{answer:?}");
+    }
+    let again = fixture.client.start_call(&fixture.address, question(), TIMEOUT).await.unwrap();
+    asked.recv().await.unwrap().send(Response::success().with_body(b"{}".to_vec().into()));
+    assert_eq!(again.await.unwrap().code, 0, "there is room again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

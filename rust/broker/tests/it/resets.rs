@@ -166,10 +166,15 @@ async fn without_the_server_side_reset_members_are_told() {
     client.set_request_handler(told.clone());
     fixture.heartbeat(&client, &heartbeat("one", "group", &[("orders", "*", 1)])).await;
     assert_eq!(offsets(&invoke(&fixture, &reset(-1)).await), [(0, 5), (1, 0)]);
+    let mut other = Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(&heartbeat(
+        "one",
+        "group",
+        &[("orders", "*", 1)],
+    )));
+    other.language = Language::Cpp;
+    assert_eq!(client.call(&fixture.address, other, TIMEOUT).await.unwrap().code, 0);
     let kept = ResetOffsetRequestHeader { is_force: Some(false), ..reset(-1) };
-    let mut kept = Command::request(request::INVOKE_BROKER_TO_RESET_OFFSET, &kept);
-    kept.language = Language::Cpp;
-    assert_eq!(offsets(&fixture.call(kept).await), [(0, 3), (1, 0)], "none goes forward");
+    assert_eq!(offsets(&invoke(&fixture, &kept).await), [(0, 3), (1, 0)], "none goes forward");
     crate::support::wait_until("the member is told", async || {
         let pushes =
             told.0.lock().iter().filter(|it| it.code == request::RESET_CONSUMER_CLIENT_OFFSET).count();

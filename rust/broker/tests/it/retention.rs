@@ -81,6 +81,68 @@ async fn a_waiting_message_that_goes_with_its_file_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_stays_whatever_its_age_while_a_message_in_it_waits() {
+    for restarts in [false, true] {
+        tokio::join!(
+            outlives_its_file("DELAY\u{1}1\u{2}", restarts),
+            outlives_its_file("TIMER_DELAY_SEC\u{1}4\u{2}", restarts),
+            outlives_its_file("", restarts),
+        );
+    }
+}
+
+/// A message with such properties, a half message without them, waits for longer than its file is kept, and comes.
+async fn outlives_its_file(properties: &str, restarts: bool) {
+    let all_day = (0..24).map(|hour| format!("{hour};")).collect::<String>();
+    let mut fixture = Fixture::start_with(|config| {
+        config.store.commit_log_file_size = 64 << 10;
+        config.store.retention = RetentionConfig {
+            reserved_time: Duration::from_secs(1),
+            delete_hours: all_day.parse().unwrap(),
+            ..busy()
+        };
+        config.delay_levels = "4s".parse().unwrap();
+    })
+    .await;
+    for topic in ["orders", "filler"] {
+        fixture.create_topic(topic, 1).await;
+    }
+    let fill = async |fixture: &Fixture| {
+        for _ in 0..50 {
+            fixture.put("filler", 0, &"x".repeat(4000)).await;
+        }
+    };
+    let starts_after = async |fixture: &Fixture, place: u64| {
+        let start: u64 = runtime_value(fixture, "commitLogMinOffset").await.parse().unwrap();
+        start > place
+    };
+    fill(&fixture).await;
+    let (half, waits_at) = if properties.is_empty() {
+        let half = prepare(&fixture, "half").await;
+        (Some(half), half.1.unsigned_abs())
+    } else {
+        let waits_at = runtime_value(&fixture, "commitLogMaxOffset").await.parse().unwrap();
+        assert_eq!(fixture.send(Send { properties, ..Send::new("orders", "later") }).await.code, 0);
+        (None, waits_at)
+    };
+    fill(&fixture).await;
+    wait_until("files before it go", async || starts_after(&fixture, 0).await).await;
+    if restarts {
+        fixture = fixture.restart().await;
+    }
+    if let Some(half) = half {
+        tokio::time::sleep(Duration::from_secs(3)).await; // several times as long as its file would be kept
+        let committed = fixture.call(end(half, sys_flag::TRANSACTION_COMMIT, false)).await;
+        assert_eq!(committed.code, 0, "{:?}", committed.remark);
+    }
+    fixture.wait_for_end("orders", 0, 1).await;
+    for count in ["delayedDropped", "timersDropped", "transactionsLost"] {
+        assert_eq!(runtime_value(&fixture, count).await, "0", "{properties} {restarts}");
+    }
+    wait_until("its file goes once it has come", async || starts_after(&fixture, waits_at).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pull_below_the_minimum_is_sent_to_it_and_offsets_of_groups_stay_as_they_were_committed() {
     let fixture = Fixture::start_with(|config| {
         config.store.commit_log_file_size = 64 << 10;
@@ -315,9 +377,10 @@ async fn a_round_can_be_asked_for_and_a_queue_whose_messages_are_gone_keeps_its_
     fixture.wait_for_end("orders", 0, 60).await;
     let files = || {
         let dir = fixture.config.store.root.join("consumequeue/old/0");
-        RealDisk.list(&dir).unwrap().len()
+        RealDisk.list(&dir).map_or(0, |files| files.len())
     };
-    assert_eq!((min_offset(&fixture, "old").await, files()), (0, 3));
+    wait_until("the entries are written", async || files() == 3).await;
+    assert_eq!(min_offset(&fixture, "old").await, 0);
     let clean = || fixture.call(Command::bare_request(request::CLEAN_EXPIRED_CONSUMEQUEUE));
     wait_until("the round goes through", async || {
         assert_eq!(clean().await.code, 0);

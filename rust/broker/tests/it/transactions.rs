@@ -164,6 +164,32 @@ async fn an_unknown_state_has_no_answer_and_what_names_no_half_message_is_refuse
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn questions_before_a_restart_count() {
+    let fixture = Fixture::start_with(|config| {
+        config.transaction_timeout = Duration::ZERO;
+        config.transaction_check_interval = Duration::from_millis(300);
+        config.transaction_check_max = 3;
+    });
+    let fixture = fixture.await;
+    fixture.create_topic("orders", 1).await;
+    let (client, mut questions) = producer(&fixture).await;
+    prepare(&fixture, "half").await;
+    next(&mut questions).await;
+    let fixture = fixture.restart().await;
+    drop(client);
+    let mut asked = 1;
+    while questions.try_recv().is_ok() {
+        asked += 1;
+    }
+    let (_client, mut questions) = producer(&fixture).await;
+    fixture.wait_for_end(system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0, 1).await;
+    while questions.try_recv().is_ok() {
+        asked += 1;
+    }
+    assert_eq!(asked, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_half_message_that_was_given_up_is_asked_for_again() {
     let fixture = Fixture::start_with(|config| {
         config.transaction_timeout = Duration::ZERO;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{BrokerData, KvTable};
+use rocketpy_protocol::body::{BrokerData, HaRuntimeInfo, KvTable};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 
@@ -71,6 +71,21 @@ impl Admin {
         self.client.check()?;
         let answer = self.client.api().call_ok(address, OPERATION, wire::runtime_info()).await?;
         Ok(wire::json::<KvTable>(OPERATION, address, &answer.body)?.table)
+    }
+
+    /// The slaves of the broker at an address, and how far their logs reach.
+    ///
+    /// # Source
+    /// docs/reference/protocol.md 2.6.4.
+    ///
+    /// # Errors
+    /// Those of reaching the broker; that of one that does not know the request.
+    #[doc(alias = "getBrokerHAStatus")]
+    pub async fn ha_status(&self, address: &str) -> Result<HaRuntimeInfo, ClientError> {
+        const OPERATION: &str = "replication query";
+        self.client.check()?;
+        let answer = self.client.api().call_ok(address, OPERATION, wire::ha_status()).await?;
+        wire::json(OPERATION, address, &answer.body)
     }
 
     /// The masters of a cluster, or of all: at least one.

@@ -42,7 +42,7 @@ pub(super) struct Assigned {
     pub(super) is_reset: bool,
     /// The user is done with messages before this offset: the position when the latest poll began, or a later commit on demand.
     pub(super) settled: Option<QueueOffset>,
-    /// Last committed offset that the broker acknowledged.
+    /// Last committed offset that the broker acknowledged, since the group was last set to another one.
     pub(super) committed: Option<QueueOffset>,
     pub(super) cached: VecDeque<Cached>,
     pub(super) cached_messages: usize,

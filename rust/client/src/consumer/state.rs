@@ -440,6 +440,7 @@ impl State {
         self.settle_at(queue, to);
         if let Some(assigned) = self.queues.get_mut(queue) {
             assigned.is_reset = true;
+            assigned.committed = None; // the broker no longer has it
         }
         if let Some(from) = position.filter(|from| *from != to) {
             note_move(&mut self.moves, OffsetMove { queue: queue.clone(), from, to });

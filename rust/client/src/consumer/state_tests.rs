@@ -322,6 +322,14 @@ fn a_group_that_was_reset_leaves_what_was_pulled_ahead() {
     assert_eq!(position(&state, 0), 1);
     assert_eq!(state.check_commit(&queue(0), QueueOffset(31)).unwrap().1, QueueOffset(1), "nor one above it");
     assert!(!state.reset(&queue(9), QueueOffset(1)), "it is another member's");
+
+    state.committed(&queue(0), QueueOffset(10));
+    assert!(state.reset(&queue(0), QueueOffset(0)));
+    let (_, epoch) = pulled_next(&state);
+    state.pulled(&queue(0), epoch, pulled(0, 0, 10, 10));
+    assert_eq!(offsets(&mut state, 10).len(), 10);
+    let again = state.to_commit(CommitScope::HandedOut);
+    assert_eq!(again, [(queue(0), QueueOffset(10))], "the broker does not have what was committed before");
 }
 
 #[test]

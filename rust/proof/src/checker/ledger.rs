@@ -155,6 +155,15 @@ impl Ledger {
             || bounds.any(|((topic, queue_id), &before)| log.start < before && is_its(topic, *queue_id))
     }
 
+    /// Whether a message may be there although an audit does not find it: one that nobody has seen yet, whose place in the log is not
+    /// known, in a topic that hides what is old.
+    fn may_be_hidden(&self, message: &Message) -> bool {
+        let hides = |((topic, _), before): (&(String, Option<u32>), &u64)| {
+            *before > 0 && *topic == message.send.topic
+        };
+        self.is_expired(message) || message.log.is_none() && self.expired_of.iter().any(hides)
+    }
+
     /// When sends to a topic are acknowledged.
     pub(super) fn acknowledges(&self, topic: &str) -> Acknowledged {
         self.acknowledged_of.get(topic).copied().unwrap_or(self.acknowledged)

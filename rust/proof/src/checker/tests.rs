@@ -243,6 +243,17 @@ fn c1_retention_explains_what_lay_before_its_bound_and_nothing_else() {
 }
 
 #[test]
+fn c4_what_nobody_saw_may_have_been_hidden_where_its_topic_hides_what_is_old() {
+    let hides = |topic: &str| Event::Expired { topic: Some(topic.into()), queue_id: None, before: 100 };
+    let in_doubt = |topic| History::sync().unknown(1).crash(CrashKind::Kill).then(hides(topic));
+    in_doubt("t").audited(vec![]).audited(vec![at(1, 0)]).holds();
+    in_doubt("u").audited(vec![]).audited(vec![at(1, 0)]).breaks(Rule::C4);
+    // Nor does it tell that the topic was deleted.
+    in_doubt("t").asked_to_delete().audited(vec![]).audited(vec![at(1, 0)]).holds();
+    in_doubt("u").asked_to_delete().audited(vec![]).audited(vec![at(1, 0)]).breaks(Rule::R9);
+}
+
+#[test]
 fn c4_the_numbers_of_what_retention_removed_are_used_up() {
     let sent = || History::sync().sent(1, 0).sent(2, 1).expired(200).crash(CrashKind::Kill);
     sent().audited_to(vec![], 2).sent(3, 2).holds();

@@ -173,10 +173,6 @@ impl Plan {
         self.goes_far = !self.sets_clock && (self.seed / 8).is_multiple_of(3);
         for boot in &mut self.boots {
             boot.damage = None;
-            // A clock that was set back may deliver timer messages again after any start (docs/decisions/timers.md).
-            if self.sets_clock && boot.end == CrashKind::Stop {
-                boot.end = CrashKind::Kill;
-            }
         }
         let index = self.index.or(Some((20, 40))); // without it a commit before a kill may be repeated after it
         Self {

@@ -72,13 +72,14 @@ impl Round {
         young.or(self.files.last()).map_or(0, |file| file.start)
     }
 
-    /// The same files, none of which may go for its age when it ends behind `young_from`.
+    /// The same files, each as young as it may count: no older than one in front of it, and not old at all when it ends behind
+    /// `young_from`.
     pub(super) fn with_young(&self, young_from: u64, now_ms: i64) -> Self {
-        let of = |file: &LogFile| LogFile {
-            written_at_ms: if file.end > young_from { now_ms } else { file.written_at_ms },
-            ..*file
+        let of = |latest_ms: &mut i64, file: &LogFile| {
+            *latest_ms = file.written_at_ms.max(*latest_ms);
+            Some(LogFile { written_at_ms: if file.end > young_from { now_ms } else { *latest_ms }, ..*file })
         };
-        Self { files: self.files.iter().map(of).collect(), ..*self }
+        Self { files: self.files.iter().scan(i64::MIN, of).collect(), ..*self }
     }
 
     /// The latest place at which the log may start after the round, by the written rules: files go from the oldest on, the last

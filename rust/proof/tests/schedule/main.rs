@@ -16,6 +16,9 @@ mod error {
 
 // Some of what they offer is for their unit tests, or for other parts of store and broker.
 #[allow(dead_code, unused_imports)]
+#[path = "../../../store/src/append_bell.rs"]
+mod append_bell;
+#[allow(dead_code, unused_imports)]
 #[path = "../../../store/src/dispatch/backlog.rs"]
 mod backlog;
 #[allow(dead_code, unused_imports)]
@@ -32,6 +35,7 @@ mod turn;
 mod wake;
 
 mod allocator;
+mod append;
 mod dispatch;
 mod flush;
 mod held;
@@ -61,12 +65,14 @@ struct Scenario {
     bugs: &'static [Bug],
 }
 
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [Scenario; 12] = [
     Scenario { name: "group commit", run: flush::group_commit, bugs: &[Bug::NextFlushNotRung] },
     Scenario { name: "room", run: flush::room, bugs: &[] },
     Scenario { name: "wake-up", run: sleep::wake_up, bugs: &[Bug::SleepNotedLate] },
     Scenario { name: "hurry", run: sleep::hurry, bugs: &[Bug::SleepNotedLate] },
     Scenario { name: "stop", run: sleep::stop, bugs: &[] },
+    Scenario { name: "waits for appends", run: append::waits, bugs: &[Bug::SleepNotedLate] },
+    Scenario { name: "end of waits for appends", run: append::ends, bugs: &[] },
     Scenario { name: "next log file", run: allocator::next_file, bugs: &[Bug::FileWantedTwice] },
     Scenario { name: "stop of the allocator", run: allocator::stop, bugs: &[] },
     Scenario {

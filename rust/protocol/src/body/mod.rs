@@ -9,6 +9,7 @@ mod consume;
 mod group;
 mod heartbeat;
 mod registration;
+mod replication;
 mod route;
 mod topic;
 
@@ -16,6 +17,7 @@ pub use consume::*;
 pub use group::*;
 pub use heartbeat::*;
 pub use registration::*;
+pub use replication::*;
 pub use route::*;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use serde::ser::{Serialize, SerializeMap, Serializer};

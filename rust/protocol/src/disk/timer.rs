@@ -3,6 +3,8 @@
 //! # Source
 //! docs/reference/store-format.md 8.4 to 8.6.
 
+use std::array;
+
 use rocketpy_model::PhysicalOffset;
 
 use crate::wire::Reader;
@@ -176,6 +178,8 @@ pub struct TimerCheckpoint {
     pub data_version: [i64; 3],
     /// What is delivered of later slots. It is in the file alone, and is gone where another broker has written the numbers since.
     pub cut: Option<TimerCut>,
+    /// What was delivered beyond that, before the clock was set back. In the file as [`Self::cut`] is.
+    pub earlier_cuts: [Option<TimerCut>; Self::MAX_EARLIER_CUTS],
 }
 
 /// Of the messages that lie up to a place of the log, those before a time are delivered.
@@ -189,15 +193,31 @@ pub struct TimerCut {
     pub taken: PhysicalOffset,
 }
 
+impl TimerCut {
+    const BYTES: usize = 24;
+
+    /// Up to where it reaches: of two with the same messages the greater one says more.
+    pub const fn order(&self) -> (i64, PhysicalOffset) {
+        (self.due_at_ms, self.at)
+    }
+}
+
 impl TimerCheckpoint {
     /// Size of the file.
     pub const FILE_BYTES: usize = 4096;
     /// Bytes that the numbers take.
     pub const BYTES: usize = 56;
+    /// Most cuts that the file keeps beside the present one.
+    pub const MAX_EARLIER_CUTS: usize = 4;
     /// Where [`TimerCut`] begins in the file; without one there are zeros.
     const CUT_AT: usize = 64;
     /// Where the numbers stand again: a copy that differs shows that another broker has written since, or damage.
     const COPY_AT: usize = 88;
+    /// Where the earlier cuts stand, one behind the other.
+    const EARLIER_CUTS_AT: usize = Self::COPY_AT + Self::BYTES;
+    /// Where the CRC32 of everything in front of it stands. Where it differs the cuts are not believed: they are damaged, or another broker has
+    /// written since.
+    const CHECK_AT: usize = Self::EARLIER_CUTS_AT + Self::MAX_EARLIER_CUTS * TimerCut::BYTES;
 
     /// The numbers, as they stand in the file and go over the wire.
     #[must_use]
@@ -224,14 +244,23 @@ impl TimerCheckpoint {
     pub fn encode_file(&self) -> Vec<u8> {
         let numbers = self.encode();
         let mut page = numbers.to_vec();
-        if let Some(TimerCut { due_at_ms, at, taken }) = self.cut {
-            page.resize(Self::CUT_AT, 0);
-            page.extend([due_at_ms, at.to_wire(), taken.to_wire()].into_iter().flat_map(i64::to_be_bytes));
-        }
+        page.resize(Self::CUT_AT, 0);
+        page.extend(encode_cut(self.cut));
         page.resize(Self::COPY_AT, 0);
         page.extend(numbers);
+        page.extend(self.earlier_cuts.into_iter().flat_map(encode_cut));
+        page.extend(crc32fast::hash(&page).to_be_bytes());
         page.resize(Self::FILE_BYTES, 0);
         page
+    }
+
+    /// Reads the file; `None` where it is damaged: what [`Self::decode`] refuses, another length than every broker writes, or a time
+    /// that is no multiple of a slot.
+    #[must_use]
+    pub fn decode_file(bytes: &[u8]) -> Option<Self> {
+        const SLOT_MS: i64 = 1000;
+        let checkpoint = Self::decode(bytes).filter(|_| bytes.len() == Self::FILE_BYTES)?;
+        (checkpoint.read_ms % SLOT_MS == 0).then_some(checkpoint)
     }
 
     /// Reads the numbers, of the file or off the wire; `None` when there are fewer than four, one of the first four is negative, or they are
@@ -240,13 +269,16 @@ impl TimerCheckpoint {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let mut number = || reader.i64();
+        let are_cuts_sound = are_cuts_sound(bytes);
+        let cut = |place| decode_cut(bytes.get(place..).filter(|_| are_cuts_sound)?);
         let checkpoint = Self {
             read_ms: number()?,
             log_flushed: number()?,
             queue_offset: number()?,
             master_queue_offset: number()?,
             data_version: [number(), number(), number()].map(Option::unwrap_or_default),
-            cut: decode_cut(bytes),
+            cut: cut(Self::CUT_AT),
+            earlier_cuts: array::from_fn(|number| cut(Self::EARLIER_CUTS_AT + number * TimerCut::BYTES)),
         };
         let Self { read_ms, log_flushed, queue_offset, master_queue_offset, .. } = checkpoint;
         let are_positive =
@@ -265,14 +297,30 @@ fn is_damaged(bytes: &[u8]) -> bool {
     has_copy && numbers != copy && numbers[VERSION_AT..] == copy[VERSION_AT..]
 }
 
+fn encode_cut(cut: Option<TimerCut>) -> [u8; TimerCut::BYTES] {
+    let mut bytes = [0; TimerCut::BYTES];
+    if let Some(TimerCut { due_at_ms, at, taken }) = cut {
+        let numbers = [due_at_ms, at.to_wire(), taken.to_wire()];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+    }
+    bytes
+}
+
+fn are_cuts_sound(bytes: &[u8]) -> bool {
+    let (cuts, check) = (bytes.get(..TimerCheckpoint::CHECK_AT), bytes.get(TimerCheckpoint::CHECK_AT..));
+    let check = check.and_then(<[u8]>::first_chunk).map(|check| u32::from_be_bytes(*check));
+    cuts.map(crc32fast::hash) == check
+}
+
 fn decode_cut(bytes: &[u8]) -> Option<TimerCut> {
-    let mut reader = Reader::new(bytes.get(TimerCheckpoint::CUT_AT..)?);
+    let mut reader = Reader::new(bytes);
     let mut number = || reader.i64();
     let (due_at_ms, at, taken) = (number()?, number()?, number()?);
-    let numbers = reader.take(TimerCheckpoint::BYTES)?;
     let offset = |number: i64| u64::try_from(number).ok().map(PhysicalOffset);
     let cut = TimerCut { due_at_ms, at: offset(at)?, taken: offset(taken)? };
-    (due_at_ms > 0 && bytes.starts_with(numbers)).then_some(cut)
+    (due_at_ms > 0).then_some(cut)
 }
 
 #[cfg(test)]
@@ -326,6 +374,7 @@ mod tests {
             master_queue_offset: 10,
             data_version: [0, 5, 6],
             cut: None,
+            earlier_cuts: [None; TimerCheckpoint::MAX_EARLIER_CUTS],
         };
         let bytes = checkpoint.encode();
         assert_eq!(TimerCheckpoint::decode(&bytes), Some(checkpoint));
@@ -336,18 +385,43 @@ mod tests {
         assert_eq!(TimerCheckpoint::decode(&checkpoint.encode_file()), Some(checkpoint));
         let cut =
             TimerCut { due_at_ms: 1_700_000_000_500, at: PhysicalOffset(7), taken: PhysicalOffset(900) };
-        let mut page = TimerCheckpoint { cut: Some(cut), ..checkpoint }.encode_file();
+        let before = TimerCut { taken: PhysicalOffset(5), ..cut };
+        let with_cuts = TimerCheckpoint {
+            cut: Some(cut),
+            earlier_cuts: [None, Some(before), None, Some(cut)],
+            ..checkpoint
+        };
+        let mut page = with_cuts.encode_file();
         assert_eq!((page.len(), &page[..56]), (TimerCheckpoint::FILE_BYTES, &bytes[..]));
-        assert_eq!(TimerCheckpoint::decode(&page).unwrap().cut, Some(cut));
+        assert_eq!(TimerCheckpoint::decode(&page), Some(with_cuts));
         for damaged_at in [2, 5, 31, TimerCheckpoint::COPY_AT + 5] {
             page[damaged_at] ^= 0x20;
             assert_eq!(TimerCheckpoint::decode(&page), None, "byte {damaged_at}");
             page[damaged_at] ^= 0x20;
         }
+        for damaged_at in [70, 150, 239, 241] {
+            page[damaged_at] ^= 0x20;
+            let numbers_alone = TimerCheckpoint::decode(&page);
+            assert_eq!(
+                numbers_alone,
+                Some(checkpoint),
+                "cuts that are damaged are not believed: byte {damaged_at}"
+            );
+            page[damaged_at] ^= 0x20;
+        }
         page[TimerCheckpoint::COPY_AT..].fill(0);
         assert!(TimerCheckpoint::decode(&page).is_some(), "there is nothing to compare with");
-        let mut page = TimerCheckpoint { cut: Some(cut), ..checkpoint }.encode_file();
+        assert_eq!(TimerCheckpoint::decode_file(&page[..4095]), None);
+        let between_slots = TimerCheckpoint { read_ms: checkpoint.read_ms + 1, ..checkpoint };
+        assert_eq!(TimerCheckpoint::decode_file(&between_slots.encode_file()), None);
+        assert_eq!(TimerCheckpoint::decode_file(&with_cuts.encode_file()), Some(with_cuts));
+        let mut page = with_cuts.encode_file();
         page[55] += 1;
-        assert_eq!(TimerCheckpoint::decode(&page).unwrap().cut, None, "another broker has written since");
+        let since = TimerCheckpoint::decode(&page).unwrap();
+        assert_eq!(
+            (since.cut, since.earlier_cuts),
+            (None, checkpoint.earlier_cuts),
+            "another broker has written since"
+        );
     }
 }

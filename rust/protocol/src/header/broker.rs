@@ -15,3 +15,16 @@ header! {
         stats_key: &'a str = "statsKey",
     }
 }
+
+header! {
+    /// Where the slaves of a broker connect (code 906): what is asked and what is answered.
+    ExchangeHaInfoHeader<'a> {
+        /// `host:port` of the master's port for slaves.
+        master_ha_address: Option<&'a str> = "masterHaAddress",
+        master_flush_offset: Option<i64> = "masterFlushOffset",
+        /// `host:port` of the master.
+        master_address: Option<&'a str> = "masterAddress",
+        /// Where the log of a RocketPy master begins: an empty slave gets everything.
+        log_start: Option<i64> = "logStart",
+    }
+}

@@ -28,19 +28,28 @@ impl Raise for ServerError {
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) => error.facts().class,
             Self::Broker(BrokerError::ConfigFile { .. }) => "DamagedDataError",
             Self::Broker(
-                BrokerError::Name(_) | BrokerError::AdvertisedHost { .. } | BrokerError::DelayLevels { .. },
+                BrokerError::Name(_)
+                | BrokerError::AdvertisedHost { .. }
+                | BrokerError::DelayLevels { .. }
+                | BrokerError::RoleAndId(_),
             ) => "ConfigError",
-            Self::Broker(BrokerError::Listen(_)) | Self::NameServer(_) if is_address_in_use(self) => {
+            Self::Broker(BrokerError::Listen(_) | BrokerError::ListenForSlaves { .. })
+            | Self::NameServer(_)
+                if is_address_in_use(self) =>
+            {
                 "PortInUseError"
             }
+            Self::Broker(BrokerError::NoMaster { .. }) => "BrokerNotFoundError",
             Self::Failed(error) => error.facts().class,
-            Self::Broker(BrokerError::Listen(_))
+            Self::Broker(BrokerError::Listen(_) | BrokerError::ListenForSlaves { .. })
             | Self::NameServer(_)
             | Self::Threads(_)
             | Self::CutOff { .. } => "ServerError",
         };
         let hint = match class {
-            "PortInUseError" => Some(port_in_use(self)),
+            "PortInUseError" if !matches!(self, Self::Broker(BrokerError::ListenForSlaves { .. })) => {
+                Some(port_in_use(self))
+            }
             _ => self.hint(),
         };
         Facts { retryable: self.retryable(), hint, ..Facts::new(class, self.to_string()) }

@@ -1,31 +1,13 @@
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rocketpy_model::PhysicalOffset;
 use rocketpy_scan::{StoreScanOptions, plan};
-use rocketpy_store::reader::StoreReader;
-use rocketpy_store::{Arrival, NewRecord, Store, StoreConfig, StoreListener};
+use rocketpy_store::reader::{QueueRange, StoreReader};
+use rocketpy_store::{NewRecord, Store, StoreConfig};
 
 use crate::folder::{TOPIC, bodies, everything, ranges, scan_all};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Hands out how many messages became readable.
-struct Arrivals(Sender<usize>);
-
-impl StoreListener for Arrivals {
-    fn arrived(&self, arrivals: &[Arrival]) {
-        let _ = self.0.send(arrivals.len());
-    }
-}
-
-fn wait_for(arrivals: &Receiver<usize>, messages: usize) {
-    let mut seen = 0;
-    while seen < messages {
-        seen += arrivals.recv_timeout(PATIENCE).unwrap();
-    }
-}
 
 fn append(store: &Store, number: u32) {
     let body = format!("message {number}");
@@ -45,6 +27,18 @@ fn append(store: &Store, number: u32) {
     store.append(&record).unwrap();
 }
 
+/// Waits until the queue files hold the entries of this many messages.
+fn wait_for_files(reader: &StoreReader, messages: u64) {
+    let started = Instant::now();
+    let count = |range: QueueRange| range.end - range.start;
+    while plan(reader, TOPIC, &everything()).map_or(0, |planned| ranges(planned).into_iter().map(count).sum())
+        < messages
+    {
+        assert!(started.elapsed() < PATIENCE, "the entries are not written");
+        std::thread::yield_now();
+    }
+}
+
 /// Shows that a reader sees what a live store of another thread has dispatched, and that a plan stays what it was. Says
 /// nothing about another process, which the tests of the Python package cover.
 #[test]
@@ -55,15 +49,12 @@ fn a_live_store_is_read_without_disturbing_it_and_a_plan_is_a_snapshot() {
     config.consume_queue_file_size = 20 * 100;
     config.busy_timeout = PATIENCE;
     let store = Store::open(config).unwrap();
-    let (sender, arrivals) = channel();
-    store.add_listener(Arc::new(Arrivals(sender)));
     (0..1000).for_each(|number| append(&store, number));
-    wait_for(&arrivals, 1000);
-
     let reader = StoreReader::open(root.path()).unwrap();
+    wait_for_files(&reader, 1000);
     let planned = ranges(plan(&reader, TOPIC, &everything()).unwrap());
     (1000..1500).for_each(|number| append(&store, number));
-    wait_for(&arrivals, 500);
+    wait_for_files(&reader, 1500);
 
     let scan = rocketpy_scan::StoreScan::new(&reader, planned, StoreScanOptions::default()).unwrap();
     let (batches, lost) = crate::folder::collect(scan).unwrap();

@@ -47,17 +47,18 @@ fn properties(mut config: ServerConfig, endpoint: &Endpoint<'_>) -> Vec<(&'stati
     let used = KEYS.iter().filter(|key| key.section != Section::NameServer);
     let used = used.map(|key| (key.name, key.value(&config))).filter(|(_, value)| *value != Value::Nothing);
     let fixed = FIXED.iter().map(|fixed| (fixed.name, of_role(fixed.name, endpoint.broker_id, fixed.only)));
-    let mut all: Vec<_> = used.map(|(name, value)| (name, value.to_string())).chain(fixed).collect();
+    let used = used.map(|(name, value)| (name, of_role(name, endpoint.broker_id, &value.to_string())));
+    let mut all: Vec<_> = used.chain(fixed).collect();
     all.sort();
     all
 }
 
-/// The value of a key whose value in the file is fixed. What the role decides is as it is now.
-fn of_role(name: &str, broker_id: u64, fixed: &str) -> String {
+/// The value of a key. What the role decides is as it is now.
+fn of_role(name: &str, broker_id: u64, configured: &str) -> String {
     match name {
         "brokerId" => broker_id.to_string(),
         "brokerRole" if broker_id != 0 => "SLAVE".to_owned(),
-        _ => fixed.to_owned(),
+        _ => configured.to_owned(),
     }
 }
 

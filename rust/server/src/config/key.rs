@@ -54,6 +54,8 @@ impl Key {
 pub enum Section {
     /// Who the broker is and how it is reached.
     Network,
+    /// Slaves, and what a master does for them.
+    Replication,
     /// Topics, consumer groups and their offsets.
     Topics,
     /// Half messages and the questions for their end.
@@ -74,8 +76,9 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Network,
+        Self::Replication,
         Self::Topics,
         Self::Transactions,
         Self::Timers,
@@ -90,6 +93,7 @@ impl Section {
     pub fn title(self) -> &'static str {
         match self {
             Self::Network => "Identity and network",
+            Self::Replication => "Replication",
             Self::Topics => "Topics and groups",
             Self::Transactions => "Transactions",
             Self::Timers => "Timers",

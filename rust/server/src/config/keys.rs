@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rocketpy_broker::{FlushMode, OnFailedFlush};
+use rocketpy_broker::{BrokerRole, FlushMode, OnFailedFlush};
 use rocketpy_model::name;
 
 use super::ServerConfig;
 use super::key::{Apache, Key, Section};
 use super::kind::{
-    Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Kind, Levels, Maybe, Name, Permissions,
-    Plain, Port, Switch, Whole, hours, millis, seconds,
+    Address, Addresses, Choice, DayHours, File, Folder, Folders, Holds, Host, Ips, Kind, Levels, Maybe, Name,
+    Permissions, Plain, Port, Switch, Whole, hours, millis, seconds,
 };
 
 const DAY_MS: i64 = 86_400_000;
@@ -20,6 +20,11 @@ const ANY: i64 = i64::MAX;
 
 const FLUSH_MODES: &[(&str, FlushMode)] =
     &[(FlushMode::Async.apache_name(), FlushMode::Async), (FlushMode::Sync.apache_name(), FlushMode::Sync)];
+const ROLES: &[(&str, BrokerRole)] = &[
+    ("ASYNC_MASTER", BrokerRole::AsyncMaster),
+    ("SYNC_MASTER", BrokerRole::SyncMaster),
+    ("SLAVE", BrokerRole::Slave),
+];
 const FAILED_FLUSH: &[(&str, OnFailedFlush)] =
     &[("STOP", OnFailedFlush::Stop), ("REFUSE", OnFailedFlush::Refuse)];
 
@@ -97,6 +102,36 @@ pub const KEYS: &[Key] = keys! {
         /// After this time without a heartbeat a client leaves its groups.
         "channelExpiredTimeout" = millis(1000, DAY_MS) => [broker.client_expiry], changeable;
     }
+    Replication {
+        /// ASYNC_MASTER answers a send before slaves have the message, SYNC_MASTER after; a SLAVE copies what the master of its name has.
+        "brokerRole" = Choice(ROLES) => [broker.replication.role];
+        /// Id among the brokers of one name: 0 for the master, a number of its own for each of its slaves.
+        "brokerId" = Whole(0, ANY, "id") => [broker.broker_id];
+        /// Where a slave connects, as `host:port`; without it, what the name servers and the master say.
+        "haMasterAddress" = Maybe(Address) => [broker.replication.master_address];
+        /// Whether a slave serves pulls, and a master sends readers that are far behind to it.
+        "slaveReadEnable" = Switch => [broker.slave_read];
+        /// Port for slaves, at the address that clients connect to; 0 takes a free one. Without it no port is opened for
+        /// slaves, but for a SYNC_MASTER, which takes `listenPort` + 1.
+        "haListenPort" = Maybe(Port) => [broker.replication.port], apache "`listenPort` + 1";
+        /// How many brokers have a message before a SYNC_MASTER answers its send, itself among them. With 1 it waits for no
+        /// slave, and warns at the start.
+        "inSyncReplicas" = Whole(1, 17, "brokers") => {
+            |c| c.broker.replication.in_sync_replicas.unwrap_or(2),
+            |c, v| c.broker.replication.in_sync_replicas = Some(v)
+        }, apache "1";
+        /// How long a send waits for slaves before it is answered FLUSH_SLAVE_TIMEOUT: the message is stored at the master.
+        "slaveTimeout" = millis(1, DAY_MS) => [broker.replication.slave_timeout], changeable;
+        /// A slave that is further behind is not waited for: with too few others a send is answered SLAVE_NOT_AVAILABLE at once,
+        /// and the message is stored at the master.
+        "haSlaveFallbehindMax" = Whole(1, ANY, "bytes") => [broker.replication.max_behind_bytes];
+        /// Longest silence towards a slave; then it gets a heartbeat.
+        "haSendHeartbeatInterval" = millis(10, DAY_MS) => [broker.replication.heartbeat_every];
+        /// A slave that says nothing for this time is let go.
+        "haHousekeepingInterval" = millis(10, DAY_MS) => [broker.replication.silence_limit];
+        /// Maximum number of bytes of the log in one frame for a slave; Apache's slaves take less than 4 MiB.
+        "haTransferBatchSize" = Whole(1024, 4 * MIB - 12, "bytes") => [broker.replication.frame_bytes];
+    }
     Topics {
         /// Maximum number of queues of a topic that its first message creates. The sender asks for a number: RocketPy's and
         /// Apache's clients for 4.
@@ -132,7 +167,7 @@ pub const KEYS: &[Key] = keys! {
         "transactionTimeOut" = millis(0, DAY_MS) => [broker.transaction_timeout], changeable;
         /// Time between two questions for the same half message.
         "transactionCheckInterval" = millis(100, DAY_MS) => [broker.transaction_check_interval], changeable;
-        /// Questions for a half message; after these it goes to `TRANS_CHECK_MAX_TIME_TOPIC`. They count since the start.
+        /// Questions for a half message; after these it goes to `TRANS_CHECK_MAX_TIME_TOPIC`. They count over restarts.
         "transactionCheckMax" = Whole(1, 1_000_000, "questions") => [broker.transaction_check_max], changeable;
     }
     Timers {
@@ -246,11 +281,13 @@ pub const KEYS: &[Key] = keys! {
         "scanNotActiveBrokerInterval" = millis(10, DAY_MS) => [name_server.scan_interval], changeable;
     }
     Ours {
+        /// Addresses that slaves may connect from, with semicolons between them; empty: from every address.
+        "haAllowedSlaves" = Ips => [broker.replication.allowed], ours;
         /// File that gets the process id and the addresses as JSON once everything accepts connections.
         "readyFile" = Maybe(File) => [ready_file], ours;
         /// A second name of `enabledAppendPropCRC`.
         "recordCheck" = Switch => [broker.store.record_check], alias "enabledAppendPropCRC";
-        /// Whether the broker listens on `listenPort` - 2 as well.
+        /// Whether the broker listens on `listenPort` - 2 as well. A master that has a port for slaves does: Apache's slaves ask there.
         "vipChannelListen" = Switch => [broker.vip_channel], ours;
         /// Maximum number of connections to each port of the broker and the name server; the name server's own default is
         /// 10000. A start lowers it to what the limit of open files (`ulimit -n`, raised to the hard limit) allows.

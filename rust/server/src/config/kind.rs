@@ -1,6 +1,7 @@
 //! Kinds of values: how each is read from text, printed and bounded.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -293,6 +294,46 @@ impl Holds<Vec<String>> for Addresses {
 
     fn value(&self, held: &Vec<String>) -> Value {
         Value::List(held.clone(), ';')
+    }
+}
+
+/// One address with its port.
+pub(super) struct Address;
+
+impl Kind for Address {
+    fn shape(&self) -> Shape {
+        Shape::of("host:port")
+    }
+}
+
+impl Holds<String> for Address {
+    fn parse(&self, text: &str) -> Result<String, Wanted> {
+        if is_address(text) { Ok(text.to_owned()) } else { Err("host:port".to_owned()) }
+    }
+
+    fn value(&self, held: &String) -> Value {
+        Value::Text(held.clone())
+    }
+}
+
+/// Addresses without ports, with semicolons or commas between them.
+pub(super) struct Ips;
+
+impl Kind for Ips {
+    fn shape(&self) -> Shape {
+        Shape::of("address;...")
+    }
+}
+
+impl Holds<Vec<IpAddr>> for Ips {
+    fn parse(&self, text: &str) -> Result<Vec<IpAddr>, Wanted> {
+        let parts = text.split([';', ',']).map(str::trim).filter(|part| !part.is_empty());
+        let parts: Result<_, _> = parts.map(str::parse).collect();
+        parts.map_err(|_| "addresses such as 10.0.0.2, with semicolons between them".to_owned())
+    }
+
+    fn value(&self, held: &Vec<IpAddr>) -> Value {
+        Value::List(held.iter().map(IpAddr::to_string).collect(), ';')
     }
 }
 

@@ -49,14 +49,17 @@ fn all_settings_that_cannot_be_used_are_named_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("broker.conf");
     RealDisk
-        .replace(&file, b"aclEnable=true\nbrokerRole=SLAVE\nlistenPrt=1\nenablePropertyFilter=true\n")
+        .replace(
+            &file,
+            b"aclEnable=true\nenableControllerMode=true\nlistenPrt=1\nenablePropertyFilter=true\n",
+        )
         .unwrap();
     let settings = vec![("listenPort".to_owned(), "many".to_owned())];
     let error =
         ServerConfig::load(&Sources { file: Some(file), settings, ..Sources::default() }).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("4 settings cannot be used:\n"), "{text}");
-    for named in ["aclEnable=true", "brokerRole=SLAVE", "listenPrt", "listenPort"] {
+    for named in ["aclEnable=true", "enableControllerMode=true", "listenPrt", "listenPort"] {
         assert!(text.lines().any(|line| line.starts_with("  ") && line.contains(named)), "{named} in {text}");
     }
     assert!(!text.contains("enablePropertyFilter"), "it has no meaning here: {text}");
@@ -91,8 +94,8 @@ fn what_is_not_there_yet_is_refused_and_what_means_nothing_is_listed() {
     let error = config.set("aclEnable", "true").unwrap_err();
     assert!(error.to_string().contains("access control"), "{error}");
     config.set("aclEnable", "false").unwrap();
-    config.set("brokerRole", "ASYNC_MASTER").unwrap();
-    assert!(config.set("brokerRole", "SLAVE").is_err());
+    config.set("enableControllerMode", "false").unwrap();
+    assert!(config.set("enableControllerMode", "true").is_err());
     config.set("redeleteHangedFileInterval", "04").unwrap();
     config.set("redeleteHangedFileInterval", "05").unwrap();
     assert_eq!(config.ignored, ["redeleteHangedFileInterval"]);

@@ -1,5 +1,6 @@
 //! Gives records their place in the log.
 
+mod copied;
 mod encoded;
 mod gather;
 
@@ -17,6 +18,7 @@ use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordFields, RecordPlan};
 
 use crate::admission::Admission;
 use crate::allocate::Allocator;
+use crate::append_bell::AppendBell;
 use crate::config::FlushMode;
 use crate::derived::Derived;
 use crate::dispatch::Backlog;
@@ -37,6 +39,7 @@ pub(crate) struct Appender<D: Disk> {
     log: Arc<Log<D>>,
     admission: Arc<Admission>,
     listeners: Arc<Listeners>,
+    append_bell: Arc<AppendBell>,
     flusher: Arc<Flusher<D>>,
     allocator: Arc<Allocator<D>>,
     derived: Arc<Derived<D>>,
@@ -58,6 +61,7 @@ impl<D: Disk> Appender<D> {
             log: Arc::clone(log),
             admission: Arc::clone(admission),
             listeners: Arc::clone(admission.listeners()),
+            append_bell: Arc::clone(admission.append_bell()),
             flusher: Arc::clone(flusher),
             allocator: Arc::clone(allocator),
             derived: Arc::clone(derived),
@@ -170,7 +174,7 @@ impl<D: Disk> Appender<D> {
                 }
                 let placed = self.place_in(&mut writer, queue, counted, record, encoded);
                 drop(writer);
-                fence(Ordering::SeqCst); // pairs with `Queue::set_awaited`
+                fence(Ordering::SeqCst); // pairs with `Queue::set_awaited` and `AppendBell::wait`
                 Some((placed, queue.is_awaited()))
             });
             let Some((placed, is_awaited)) = placed? else { continue }; // the topic was deleted and may be created again
@@ -183,16 +187,24 @@ impl<D: Disk> Appender<D> {
                 self.listeners.waiting(|| self.allocator.wait_for_file())?;
                 continue;
             };
-            let hurries = is_awaited && self.log.config().flush == FlushMode::Async; // else the flush does
-            if !gather::note(hurries || wakes) {
-                match (hurries, wakes) {
-                    (true, _) => self.dispatch_wake.hurry(),
-                    (false, true) => self.dispatch_wake.wake(),
-                    (false, false) => {}
-                }
-            }
+            self.tell(is_awaited, wakes);
             self.allocator.look_ahead(encoded.end());
             return Ok(());
+        }
+    }
+
+    /// Wakes those who wait for an append that was just published, with a fence behind it. `is_awaited` says that somebody waits for its
+    /// queue, `wakes` that dispatch asked to be woken.
+    #[inline]
+    fn tell(&self, is_awaited: bool, wakes: bool) {
+        self.append_bell.ring_if_awaited();
+        let hurries = is_awaited && self.log.config().flush == FlushMode::Async; // else the flush does
+        if !gather::note(hurries || wakes) {
+            match (hurries, wakes) {
+                (true, _) => self.dispatch_wake.hurry(),
+                (false, true) => self.dispatch_wake.wake(),
+                (false, false) => {}
+            }
         }
     }
 

@@ -147,6 +147,11 @@ impl Mark {
         mark.is_in_order().then_some(mark)
     }
 
+    /// Whether the log had no record and no file, wherever it was to begin: retention leaves the last file of a log.
+    pub(crate) fn is_of_empty_log(&self) -> bool {
+        self.log_from.unwrap_or_default() == self.log_to
+    }
+
     /// Whether `verify_from`, the queues and the index lie within the durable log.
     pub(super) fn is_in_order(&self) -> bool {
         let index_fits = self.index.is_none_or(|index| index.to <= self.log_to);

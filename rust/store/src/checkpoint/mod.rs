@@ -30,11 +30,16 @@ pub(crate) struct Checkpoint {
 /// The last millisecond of the year 9999. A larger number is not a time.
 const LAST_MS: i64 = 253_402_300_799_999;
 
+/// Whether a clock can have shown a time.
+pub(crate) fn is_possible_ms(at_ms: i64) -> bool {
+    (0..=LAST_MS).contains(&at_ms)
+}
+
 /// One of the times of a checkpoint that no program can have written.
 pub(crate) fn impossible_ms(timestamps: &Timestamps) -> Option<i64> {
     let &Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = timestamps;
     let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
-    times.into_iter().find(|at_ms| !(0..=LAST_MS).contains(at_ms))
+    times.into_iter().find(|&at_ms| !is_possible_ms(at_ms))
 }
 
 impl Checkpoint {

@@ -41,11 +41,10 @@ impl<D: Disk> MarkWriter<D> {
     }
 
     /// Notes in the mark that records need no checksum of their own any more, before the first one without is appended.
-    pub(crate) fn forget_checks(&mut self) -> Result<(), EnvError> {
+    pub(crate) fn forget_checks(&mut self) -> Result<(), FlushFailure> {
+        self.checked_from = None;
         match self.file.mark() {
-            Some(&mark) if mark.checked_from.is_some() => {
-                self.write(mark, self.file.timestamps()).map_err(FlushFailure::into_error)
-            }
+            Some(&mark) if mark.checked_from.is_some() => self.write(mark, self.file.timestamps()),
             _ => Ok(()),
         }
     }

@@ -8,13 +8,13 @@ mod round;
 mod run;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use backlog::Backlog;
 pub(crate) use fact::tags_code;
 use parking_lot::{Mutex, MutexGuard};
 pub(crate) use progress::{Progress, Trail};
-use rocketpy_env::Disk;
+use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::PhysicalOffset;
 use round::State;
 
@@ -47,7 +47,9 @@ const LONGEST_SLEEP_OF_SYNC: Duration = Duration::from_secs(1);
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Pause after consume queues could not be written.
 const RETRY: Duration = Duration::from_millis(200);
-/// After this time without an append, entries that were put off are written.
+/// How long entries wait in memory before they are written, when few queues have any.
+const PUT_OFF: Duration = Duration::from_millis(20);
+/// After this time without a record everything is written that was put off.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Writes the entries of what was appended, and calls the listeners.
@@ -141,13 +143,15 @@ impl<D: Disk> Dispatcher<D> {
 
     /// The loop of the dispatch thread.
     pub(crate) fn run(&self) {
+        let mut write_at = None;
         loop {
             self.wake.forget_hurry(); // before the round looks for records
             let worked = self.round();
             if self.wake.is_stopped() {
                 return;
             }
-            let rested = match worked {
+            let written = worked.and_then(|worked| self.write_in_time(&mut write_at).map(|()| worked));
+            let rested = match written {
                 Ok(true) => {
                     self.wake.sleep_unless_hurried(TICK, || self.undispatched_bytes() >= BUSY_BYTES);
                     Ok(())
@@ -163,15 +167,42 @@ impl<D: Disk> Dispatcher<D> {
         }
     }
 
+    /// Writes what is put off for some queues, and not for many, [`PUT_OFF`] after this first saw it.
+    ///
+    /// # Errors
+    /// Consume queues could not be written.
+    fn write_in_time(&self, write_at: &mut Option<Instant>) -> Result<(), DispatchError> {
+        if self.derived.files().waiting() == 0 {
+            *write_at = None;
+            return Ok(());
+        }
+        let now = Instant::now();
+        if now >= *write_at.get_or_insert(now + PUT_OFF) {
+            self.write_if_few()?;
+            *write_at = None;
+        }
+        Ok(())
+    }
+
+    /// Writes the entries that were put off, unless too many queues have some.
+    fn write_if_few(&self) -> Result<(), EnvError> {
+        if self.derived.files().waiting() > self.log.config().queues_at_once {
+            return Ok(());
+        }
+        self.derived.write_waiting()
+    }
+
     /// Sleeps until there is work. When none comes for a while, writes what was put off for queues and index.
     ///
     /// # Errors
     /// Consume queues could not be written.
     fn wait_for_work(&self) -> Result<(), DispatchError> {
         let has_work = || self.undispatched_bytes() > 0 || self.admission.has_queue_fault();
+        let is_of_few = (1..=self.log.config().queues_at_once).contains(&self.derived.files().waiting());
         let owes_writes = self.derived.owes_writes();
         let before = self.dispatched();
         let at_most = match self.log.config().flush {
+            _ if is_of_few => PUT_OFF,
             _ if owes_writes => QUIET,
             FlushMode::Sync => LONGEST_SLEEP_OF_SYNC,
             FlushMode::Async => LONGEST_SLEEP,
@@ -180,7 +211,7 @@ impl<D: Disk> Dispatcher<D> {
         self.log.write().ask_for_wake();
         self.wake.sleep(at_most, has_work);
         let is_quiet = || self.dispatched() == before && !has_work() && !self.wake.is_stopped();
-        if owes_writes && is_quiet() {
+        if owes_writes && !is_of_few && is_quiet() {
             self.derived.settle_index();
         }
         while is_quiet() && self.derived.files().waiting() > 0 {
@@ -206,20 +237,20 @@ impl<D: Disk> Dispatcher<D> {
     }
 
     /// Dispatches on the flush thread what it made durable under synchronous flush, if that is a few records and nobody
-    /// else works on queues or index: waking a thread for them costs more. Leaves everything else to the dispatch
-    /// thread.
+    /// else works on the index: waking a thread for them costs more. Leaves everything else to the dispatch thread.
     pub(crate) fn round_inline(&self) {
         if self.log.config().flush == FlushMode::Async {
             return;
         }
+        let owed_writes = self.derived.files().waiting() > 0;
         if self.undispatched_bytes() <= INLINE_DISPATCH_BYTES
             && !self.admission.has_queue_fault()
-            && self.derived.is_idle()
+            && self.derived.is_index_free()
             && let Some(mut state) = self.state.try_lock()
         {
             let _ = self.run_round(&mut state); // the dispatch thread finds the error as well
         }
-        if self.undispatched_bytes() > 0 {
+        if self.undispatched_bytes() > 0 || !owed_writes && self.derived.files().waiting() > 0 {
             self.wake.hurry();
         }
     }
@@ -240,6 +271,7 @@ impl<D: Disk> Dispatcher<D> {
             if !worked? {
                 break;
             }
+            self.write_if_few()?;
         }
         self.state.lock().rebuilding = false;
         for queue in self.derived.queues().all() {

@@ -1,4 +1,4 @@
-//! One round of dispatch: gathers the entries of many records, writes each queue once, calls the listeners.
+//! One round of dispatch: gathers the entries of many records, makes them readable, calls the listeners.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl<D: Disk> Dispatcher<D> {
         if let Some(index) = self.derived.index() {
             index.put(&state.keys, progress.dispatched)?;
         }
-        self.write_runs(&state.runs, &mut progress)?;
+        self.put_off_runs(&state.runs, &mut progress)?;
         progress.trail.step(progress.dispatched);
         state.progress = progress;
         self.call_for_checkpoint(progress.dispatched);
@@ -212,24 +212,14 @@ impl<D: Disk> Dispatcher<D> {
         if is_only_file { first } else { first.min(run.queue.first()) }
     }
 
-    /// Writes the entries of a round, or puts off the writing when they belong to many queues. Then makes all of them
-    /// readable.
-    fn write_runs(&self, runs: &Runs, progress: &mut Progress) -> Result<(), EnvError> {
-        let files = self.derived.files();
-        let is_of_few = runs.count() + files.waiting() <= self.log.config().queues_at_once;
+    /// Makes the entries of a round readable from memory. They are written later: see [`Dispatcher::write_in_time`].
+    fn put_off_runs(&self, runs: &Runs, progress: &mut Progress) -> Result<(), EnvError> {
         for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
             run.check();
             self.make_place(run)?;
-            if is_of_few {
-                self.write_run(run)?;
-            }
-        }
-        if !is_of_few {
-            for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
-                files.put_off(&run.queue, run.first, &run.bytes);
-            }
         }
         for run in runs.iter().filter(|run| !run.bytes.is_empty()) {
+            self.derived.files().put_off(&run.queue, run.first, &run.bytes);
             self.publish(run, progress);
         }
         Ok(())
@@ -246,13 +236,6 @@ impl<D: Disk> Dispatcher<D> {
             files.cut(queue, run.first)?;
         }
         Ok(())
-    }
-
-    fn write_run(&self, run: &Run) -> Result<(), EnvError> {
-        let (queues, files) = (self.derived.queues(), self.derived.files());
-        files.write_tail_of(&run.queue, queues)?;
-        let note = |start, is_new| queues.note_written(&run.queue, start, is_new);
-        files.write(&run.queue, run.first, &run.bytes, note)
     }
 
     /// Makes the entries of a run readable, and counts them.

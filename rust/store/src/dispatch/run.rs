@@ -149,10 +149,6 @@ impl Runs {
         self.open.iter().filter_map(|&uid| self.runs[uid].as_ref())
     }
 
-    pub(super) fn count(&self) -> usize {
-        self.open.len()
-    }
-
     pub(super) fn clear(&mut self) {
         self.last = None;
         self.has_filled = false;

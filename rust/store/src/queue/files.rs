@@ -266,6 +266,17 @@ impl<D: Disk> QueueFiles<D> {
         }
     }
 
+    /// Removes the folder of a deleted queue, durably. What was put off for it is dropped when its turn comes.
+    pub(crate) fn remove_folder(&self, queue: &Queue) -> Result<(), EnvError> {
+        assert!(queue.is_deleted(), "nobody writes to a queue whose folder goes");
+        let _no_write = self.line.hold(); // else a write that has begun would make the folder again
+        self.pool.forget(queue.uid);
+        match self.disk.remove_dir_all(&self.queue_dir(queue)) {
+            Err(error) if error.is_not_found() => Ok(()),
+            other => other.and_then(|()| self.disk.sync_dir(&self.topic_dir(&queue.topic))),
+        }
+    }
+
     /// Removes the file that holds an entry. The folder is not flushed.
     pub(crate) fn remove_file(&self, queue: &Queue, queue_offset: QueueOffset) -> Result<(), EnvError> {
         let start = self.file_start(queue_offset);

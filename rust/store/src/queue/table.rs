@@ -186,6 +186,20 @@ impl QueueTable {
         queues
     }
 
+    /// Takes one queue out; it is marked as deleted.
+    pub(crate) fn remove(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
+        let mut topics = self.topics.write();
+        let queues = topics.get_mut(topic)?;
+        let index = queues.binary_search_by_key(&queue_id, |queue| queue.queue_id).ok()?;
+        let queue = queues.remove(index);
+        if queues.is_empty() {
+            topics.remove(topic);
+        }
+        queue.mark_deleted();
+        self.by_uid.write()[queue.uid as usize] = None;
+        Some(queue)
+    }
+
     /// All queues, in no order.
     pub(crate) fn all(&self) -> Vec<Arc<Queue>> {
         self.topics.read().values().flatten().map(Arc::clone).collect()

@@ -2,6 +2,7 @@
 
 pub(crate) mod first;
 mod gather;
+mod slice;
 
 use std::cell::RefCell;
 use std::sync::Arc;

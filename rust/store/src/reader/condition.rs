@@ -29,7 +29,10 @@ impl Condition {
         let path = root.join("checkpoint");
         let checkpoint = Checkpoint::read(disk, &path)?;
         checkpoint.check_version(&path).map_err(|error| ReadError::Refused(Box::new(error)))?;
-        Ok(Self { timestamps: checkpoint.timestamps, mark: checkpoint.mark, is_dirty })
+        // The mark of a slave's log that has no record yet says where it begins, and promises nothing.
+        let mark =
+            checkpoint.mark.filter(|mark| mark.log_to == PhysicalOffset::ZERO || !mark.is_of_empty_log());
+        Ok(Self { timestamps: checkpoint.timestamps, mark, is_dirty })
     }
 
     /// The part of the log in which every record has a checksum of its own.

@@ -72,8 +72,22 @@ impl<D: Disk> StreamFiles<D> {
         Ok(file.map_or_else(|| self.dirs[0].clone(), |file| self.path_of(file.start)))
     }
 
-    /// Lists the folders again.
+    /// Lists the folders again. A listing during which files are made or removed may leave out one and have a later one: one
+    /// with holes counts when the next has the same.
     pub(crate) fn relist(&mut self) -> Result<(), ReadError> {
+        self.list_once()?;
+        let mut holes = self.holes();
+        while !holes.is_empty() {
+            self.list_once()?;
+            let before = std::mem::replace(&mut holes, self.holes());
+            if holes == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn list_once(&mut self) -> Result<(), ReadError> {
         let mut found = Vec::new();
         for (place, dir) in self.dirs.iter().enumerate() {
             found.extend(list(&*self.disk, dir)?.into_iter().map(|file| (file, place)));

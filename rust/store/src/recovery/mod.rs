@@ -25,7 +25,7 @@ use crate::folder::{Folder, file_name};
 use crate::index::Index;
 use crate::mapped::{self, LoadedLog, MappedFile};
 use crate::queue::entry::record_end;
-use crate::queue::files::QueueFiles;
+use crate::queue::files::{FlushFailure, QueueFiles};
 use crate::queue::table::QueueTable;
 use crate::read::first::FirstReads;
 
@@ -211,7 +211,7 @@ impl<D: Disk> Recovery<'_, D> {
     fn look(&mut self, files: &[MappedFile<D::Region>], rebuild: bool) -> Result<Found, StoreError> {
         let mut plan = self.plan(files)?;
         if rebuild {
-            plan.rebuild_from(files.first().map_or(PhysicalOffset::ZERO, |file| file.start));
+            plan.rebuild_from(files.first().map_or(plan.verify_from, |file| file.start));
         }
         let scan = scan(files, plan.verify_from, plan.durable_to, &self.checked())?;
         let behind = self.behind(files, &plan, &scan)?;
@@ -302,19 +302,31 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     /// No commit log at all: a new store, or one whose log is gone.
-    fn plan_without_log(&self) -> Result<Plan, StoreError> {
+    fn plan_without_log(&mut self) -> Result<Plan, StoreError> {
         // A mark, or another program's checkpoint, says that there were records.
-        if self.checkpoint.mark.map_or(self.checkpoint.timestamps.physic_msg_at_ms > 0, |mark| {
-            mark.log_to > PhysicalOffset::ZERO
-        }) {
+        if self
+            .checkpoint
+            .mark
+            .map_or(self.checkpoint.timestamps.physic_msg_at_ms > 0, |mark| !mark.is_of_empty_log())
+        {
             return Err(self.missing(PhysicalOffset::ZERO));
         }
         if !self.found.is_empty() {
             tracing::warn!(queues = self.found.len(), "there is no commit log, removing the consume queues");
         }
-        let zero = PhysicalOffset::ZERO;
+        let former = self.checkpoint.mark.map(|mark| mark.log_to);
+        let begin = self.config.begin_at.or(former).unwrap_or_default();
+        if former.is_some_and(|former| former != begin) {
+            self.checkpoint.mark = None; // it is of an empty log that began elsewhere
+        }
         let rebuild = !self.found.is_empty();
-        Ok(Plan { verify_from: zero, durable_to: zero, queues_to: zero, rebuild, covered: zero })
+        Ok(Plan {
+            verify_from: begin,
+            durable_to: begin,
+            queues_to: begin,
+            rebuild,
+            covered: PhysicalOffset::ZERO,
+        })
     }
 
     fn missing(&self, expected: PhysicalOffset) -> StoreError {
@@ -447,10 +459,9 @@ impl<D: Disk> Recovery<'_, D> {
         let checked_from = self.checked_from(scan.end);
         let mut mark_writer = MarkWriter::new(checkpoint, checked_from);
         if plan.rebuild {
-            mark_writer
-                .distrust_queues(files.first().map_or(PhysicalOffset::ZERO, |file| file.start), durable_to)?;
+            mark_writer.distrust_queues(files.first().map_or(scan.end, |file| file.start), durable_to)?;
         } else if checked_from.is_none() {
-            mark_writer.forget_checks()?;
+            mark_writer.forget_checks().map_err(FlushFailure::into_error)?;
         }
         Ok(mark_writer)
     }

@@ -19,6 +19,7 @@ use crate::keeper::Keeper;
 use crate::log::{FoundLog, Log};
 use crate::read::Reads;
 use crate::recovery::Recovered;
+use crate::replica::Replica;
 use crate::retention::Retention;
 
 /// All parts of an open store. Each owns its state; this only holds them together.
@@ -33,7 +34,8 @@ pub(crate) struct Core<D: Disk> {
     pub(super) dispatcher: Arc<Dispatcher<D>>,
     pub(super) keeper: Arc<Keeper<D>>,
     pub(super) reads: Arc<Reads<D>>,
-    pub(super) appender: Appender<D>,
+    pub(super) appender: Arc<Appender<D>>,
+    pub(super) replica: Replica<D>,
     pub(super) retention: Retention<D>,
 }
 
@@ -81,8 +83,10 @@ impl<D: Disk> Core<D> {
         let keeper = Arc::new(keeper);
         let reads = Arc::new(Reads::new(&log, &derived, first_reads));
         let backlog = dispatcher.backlog();
+        let appender = Appender::new(&log, &admission, &flusher, &allocator, &derived, &wake, backlog);
+        let appender = Arc::new(appender);
         Self {
-            appender: Appender::new(&log, &admission, &flusher, &allocator, &derived, &wake, backlog),
+            replica: Replica::new(&log, &admission, &derived, &appender, &dispatcher, &keeper),
             retention: Retention::new(&log, &admission, &dispatcher, &keeper, &derived, &reads),
             log,
             admission,
@@ -92,6 +96,7 @@ impl<D: Disk> Core<D> {
             dispatcher,
             keeper,
             reads,
+            appender,
         }
     }
 
@@ -115,6 +120,7 @@ impl<D: Disk> Core<D> {
 
     /// Lets the threads end. The caller does what they leave undone.
     pub(super) fn stop_threads(&self) {
+        self.admission.append_bell().stop();
         self.dispatcher.stop();
         self.keeper.stop();
         self.flusher.stop();

@@ -2,6 +2,7 @@
 
 mod core;
 mod life;
+mod replication;
 #[cfg(feature = "sim")]
 mod stepped;
 

@@ -17,6 +17,8 @@ const UNIT_BYTES: u64 = TimerUnit::BYTES as u64;
 const ROOM_BYTES: u64 = UNIT_BYTES + TimerUnit::BLANK_BYTES as u64;
 /// Units that a scan reads at a time.
 const SCAN_UNITS: usize = 16_384;
+/// Units that are read with one that is wanted, and before it: those of a slot often lie together, and are read from the last one back.
+const BEFORE_UNITS: u64 = 127;
 
 /// The folder `timerlog`.
 pub(super) struct TimerLog<D: Disk> {
@@ -29,6 +31,8 @@ pub(super) struct TimerLog<D: Disk> {
     unwritten: Vec<u8>,
     /// Written since the last flush.
     dirty: Vec<Arc<D::File>>,
+    /// Units that were read together, and where they begin.
+    read: (u64, Vec<u8>),
 }
 
 /// A file of the log.
@@ -48,7 +52,15 @@ impl<D: Disk> TimerLog<D> {
         disk.sync_dir(root)?;
         let (files, others) = list(&*disk, &dir, OpenMode::Write)?;
         others.iter().try_for_each(|path| disk.remove_file(path))?;
-        let mut log = Self { disk, dir, files, end: 0, unwritten: Vec::new(), dirty: Vec::new() };
+        let mut log = Self {
+            disk,
+            dir,
+            files,
+            end: 0,
+            unwritten: Vec::new(),
+            dirty: Vec::new(),
+            read: (0, Vec::new()),
+        };
         log.end = log.start();
         Ok(log)
     }
@@ -100,12 +112,6 @@ impl<D: Disk> TimerLog<D> {
         Ok(position)
     }
 
-    /// Takes the last unit off again, which is not written yet.
-    pub(super) fn take_back(&mut self) {
-        self.end -= UNIT_BYTES;
-        self.unwritten.truncate(self.unwritten.len() - TimerUnit::BYTES);
-    }
-
     fn begin_file(&mut self, room: u32) -> Result<(), EnvError> {
         self.write()?;
         let start = match self.files.last() {
@@ -150,16 +156,32 @@ impl<D: Disk> TimerLog<D> {
         self.dirty.extend(files);
     }
 
-    /// The unit at a position; `None` where there is none, or no more.
-    pub(super) fn unit(&self, position: i64) -> Result<Option<TimerUnit>, EnvError> {
+    /// The unit at a position; `None` where there is none, no more, or none that is written.
+    pub(super) fn unit(&mut self, position: i64) -> Result<Option<TimerUnit>, EnvError> {
         let Ok(position) = u64::try_from(position) else { return Ok(None) };
-        if position < self.start() || position + UNIT_BYTES > self.end {
+        if position < self.start() || position + UNIT_BYTES > self.end - self.unwritten.len() as u64 {
             return Ok(None);
         }
+        let (from, bytes) = &self.read;
+        if position < *from || position + UNIT_BYTES > from + bytes.len() as u64 {
+            self.read_up_to(position)?;
+        }
+        let (from, bytes) = &self.read;
+        let at = (position - from) as usize;
+        Ok(TimerUnit::decode(&bytes[at..at + TimerUnit::BYTES]))
+    }
+
+    /// Reads the unit at a position and some before it; it alone where these cannot be read.
+    fn read_up_to(&mut self, position: u64) -> Result<(), EnvError> {
         let file = &self.files[((position - self.start()) / FILE_BYTES) as usize];
-        let mut bytes = [0; TimerUnit::BYTES];
-        file.file.read_exact_at(position - file.start, &mut bytes)?;
-        Ok(TimerUnit::decode(&bytes))
+        let wide = position.saturating_sub(BEFORE_UNITS * UNIT_BYTES).max(file.start);
+        let (from, bytes) = &mut self.read;
+        let mut read = |start: u64| {
+            *from = start;
+            bytes.resize((position + UNIT_BYTES - start) as usize, 0);
+            file.file.read_exact_at(start - file.start, bytes).inspect_err(|_| bytes.clear())
+        };
+        read(wide).or_else(|_| read(position))
     }
 
     /// Removes the first files while all their units are in slots before `read_ms`, and their records before `from`.

@@ -82,7 +82,7 @@ impl<D: Disk> TimerFiles<D> {
         Ok(Self { wheel: Wheel::with(&*disk, root, chains.slots())?, log })
     }
 
-    /// Adds a unit to its slot; its `previous` is set here. It is read by [`Self::unit`] after [`Self::write`].
+    /// Adds a unit to its slot; its `previous` is set here. [`Self::unit`] and [`Self::next_used`] find it after [`Self::write`].
     ///
     /// # Errors
     /// It is not added.
@@ -90,7 +90,8 @@ impl<D: Disk> TimerFiles<D> {
         let slot = self.wheel.slot(unit.slot_ms)?.unwrap_or(empty(unit.slot_ms / SLOT_MS));
         let unit = TimerUnit { previous: slot.last, ..unit };
         let position = self.log.append(&unit)?;
-        self.wheel.set(&with(&slot, position, &unit)).inspect_err(|_| self.log.take_back())
+        self.wheel.set(with(&slot, position, &unit));
+        Ok(())
     }
 
     /// Writes the units that were added.
@@ -98,7 +99,8 @@ impl<D: Disk> TimerFiles<D> {
     /// # Errors
     /// A later call writes them.
     pub fn write(&mut self) -> Result<(), EnvError> {
-        self.log.write()
+        self.log.write()?;
+        self.wheel.write()
     }
 
     /// Position behind the last unit.
@@ -112,7 +114,7 @@ impl<D: Disk> TimerFiles<D> {
     }
 
     /// The unit at a position; `None` where there is none.
-    pub fn unit(&self, position: i64) -> Result<Option<TimerUnit>, EnvError> {
+    pub fn unit(&mut self, position: i64) -> Result<Option<TimerUnit>, EnvError> {
         self.log.unit(position)
     }
 
@@ -171,7 +173,7 @@ pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerChec
     let path = checkpoint_path(root);
     for path in [&path, &path.with_extension("bak")] {
         match disk.read(path, 1 << 20) {
-            Ok(bytes) => match TimerCheckpoint::decode(&bytes) {
+            Ok(bytes) => match TimerCheckpoint::decode_file(&bytes) {
                 Some(checkpoint) if checkpoint != TimerCheckpoint::default() => return Ok(Some(checkpoint)),
                 Some(_) => {}
                 None => {

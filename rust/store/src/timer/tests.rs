@@ -23,7 +23,7 @@ fn open(root: &Path, read_ms: i64) -> TimerFiles {
 }
 
 /// The records of a slot, the last one first.
-fn chain(files: &TimerFiles, slot_ms: i64) -> Vec<u64> {
+fn chain(files: &mut TimerFiles, slot_ms: i64) -> Vec<u64> {
     let mut chain = files.chain(slot_ms).unwrap();
     let mut records = Vec::new();
     while chain.position() >= 0 {
@@ -44,7 +44,7 @@ fn units_are_found_by_their_slot_and_after_a_start() {
         files.add(unit(slot_ms, record)).unwrap();
     }
     files.write().unwrap();
-    let check = |files: &TimerFiles| {
+    let check = |files: &mut TimerFiles| {
         assert_eq!(chain(files, NOW), [200, 0]);
         assert_eq!(chain(files, NOW + 5000), [300, 100]);
         assert!(chain(files, NOW + 1000).is_empty());
@@ -54,11 +54,15 @@ fn units_are_found_by_their_slot_and_after_a_start() {
         assert_eq!(files.next_used(NOW + 1000, NOW + 5000).unwrap(), None);
         assert_eq!(files.next_used(NOW + 6000, NOW + two_weeks).unwrap(), None);
     };
-    check(&files);
+    check(&mut files);
     RealDisk.replace(&root.path().join("timerwheel"), b"damaged").unwrap();
-    check(&open(root.path(), NOW));
-    let later = open(root.path(), NOW + 1000);
-    assert_eq!((chain(&later, NOW), chain(&later, NOW + 5000)), (vec![], vec![300, 100]), "delivered");
+    check(&mut open(root.path(), NOW));
+    let mut later = open(root.path(), NOW + 1000);
+    assert_eq!(
+        (chain(&mut later, NOW), chain(&mut later, NOW + 5000)),
+        (vec![], vec![300, 100]),
+        "delivered"
+    );
 }
 
 #[test]
@@ -74,20 +78,20 @@ fn the_log_ends_at_the_first_unit_that_is_damaged_or_not_wanted() {
     write();
     let kept =
         TimerFiles::open(Arc::new(RealDisk), root.path(), NOW, |unit| unit.physical_offset.get() < 200);
-    let kept = kept.unwrap();
-    assert_eq!((chain(&kept, NOW), kept.end()), (vec![100, 0], 104));
-    assert_eq!(chain(&open(root.path(), NOW), NOW), [100, 0], "the third one is gone");
+    let mut kept = kept.unwrap();
+    assert_eq!((chain(&mut kept, NOW), kept.end()), (vec![100, 0], 104));
+    assert_eq!(chain(&mut open(root.path(), NOW), NOW), [100, 0], "the third one is gone");
 
     let path = root.path().join("timerlog").join(crate::folder::file_name(0));
     let mut bytes = RealDisk.read(&path, 1 << 30).unwrap();
     bytes[52 + 15] = 0xFF;
     RealDisk.replace(&path, &bytes).unwrap();
-    assert_eq!(chain(&open(root.path(), NOW), NOW), [0]);
+    assert_eq!(chain(&mut open(root.path(), NOW), NOW), [0]);
 
     write(); // record 0 again: it does not lie behind the one before
-    assert_eq!(chain(&open(root.path(), NOW), NOW), [0]);
+    assert_eq!(chain(&mut open(root.path(), NOW), NOW), [0]);
     RealDisk.remove_dir_all(&root.path().join("timerlog")).unwrap();
-    assert!(chain(&open(root.path(), NOW), NOW).is_empty());
+    assert!(chain(&mut open(root.path(), NOW), NOW).is_empty());
 }
 
 #[test]
@@ -116,8 +120,12 @@ fn a_unit_that_leads_past_another_ends_the_log_and_its_chain() {
 
         let held = held_units(&RealDisk, root.path(), NOW).unwrap().unwrap();
         assert_eq!(held.broken, Some((156, 104 ^ 1 << bit)), "bit {bit}");
-        let again = open(root.path(), NOW);
-        assert_eq!((chain(&again, NOW), chain(&again, NOW + 5000)), (vec![200, 0], vec![100]), "bit {bit}");
+        let mut again = open(root.path(), NOW);
+        assert_eq!(
+            (chain(&mut again, NOW), chain(&mut again, NOW + 5000)),
+            (vec![200, 0], vec![100]),
+            "bit {bit}"
+        );
     }
 }
 
@@ -132,9 +140,9 @@ fn a_slot_that_was_done_begins_anew_after_the_clock_was_set_back() {
         files.add(unit(NOW, record)).unwrap();
     }
     files.write().unwrap();
-    assert_eq!(chain(&files, NOW), [200, 100]);
+    assert_eq!(chain(&mut files, NOW), [200, 100]);
     assert_eq!(held_units(&RealDisk, root.path(), NOW).unwrap().unwrap().broken, None);
-    assert_eq!(chain(&open(root.path(), NOW), NOW), [200, 100]);
+    assert_eq!(chain(&mut open(root.path(), NOW), NOW), [200, 100]);
 }
 
 #[test]
@@ -150,7 +158,7 @@ fn a_full_file_is_followed_by_the_next_and_removed_when_nothing_of_it_waits() {
     }
     files.write().unwrap();
     assert_eq!(files.end(), (100 << 20) + 104);
-    let again = open(root.path(), NOW);
+    let mut again = open(root.path(), NOW);
     assert_eq!(again.end(), files.end());
     assert_eq!(again.unit(104_857_532).unwrap().unwrap().physical_offset.get(), a_file - 1);
     let last = again.unit(again.chain(NOW).unwrap().position()).unwrap().unwrap();

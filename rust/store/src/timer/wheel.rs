@@ -15,6 +15,8 @@ const LOOK_SLOTS: u64 = 128;
 /// The file `timerwheel`. It is made anew at each start and never flushed: it holds nothing that the log of timers does not.
 pub(super) struct Wheel<D: Disk> {
     file: D::File,
+    /// Slots that are not written yet, by their seconds.
+    unwritten: BTreeMap<i64, TimerSlot>,
 }
 
 impl<D: Disk> Wheel<D> {
@@ -23,14 +25,14 @@ impl<D: Disk> Wheel<D> {
         let file = disk.open_file(&path(root), OpenMode::CreateOrWrite)?;
         file.set_len(0)?;
         file.set_len(TimerSlot::FILE_BYTES)?;
-        let wheel = Self { file };
-        slots.values().try_for_each(|slot| wheel.set(slot))?;
+        let mut wheel = Self { file, unwritten: slots.clone() };
+        wheel.write()?;
         Ok(wheel)
     }
 
     /// The wheel as it is, to be read.
     pub(super) fn open(disk: &D, root: &Path) -> Result<Self, EnvError> {
-        Ok(Self { file: disk.open_file(&path(root), OpenMode::Read)? })
+        Ok(Self { file: disk.open_file(&path(root), OpenMode::Read)?, unwritten: BTreeMap::new() })
     }
 
     /// Whether the file has a place for each slot.
@@ -41,17 +43,33 @@ impl<D: Disk> Wheel<D> {
     /// The slot of a time; an empty one where the wheel has another time in that place.
     pub(super) fn slot(&self, slot_ms: i64) -> Result<Option<TimerSlot>, EnvError> {
         let second = slot_ms / SLOT_MS;
+        if let Some(slot) = self.unwritten.get(&second) {
+            return Ok(Some(*slot));
+        }
         let mut bytes = [0; TimerSlot::BYTES];
         self.file.read_exact_at(place(second) * SLOT_BYTES, &mut bytes)?;
         let slot = TimerSlot::decode(&bytes);
         Ok((slot.second == second).then_some(slot))
     }
 
-    pub(super) fn set(&self, slot: &TimerSlot) -> Result<(), EnvError> {
-        self.file.write_all_at(place(slot.second) * SLOT_BYTES, &slot.encode())
+    /// Replaces a slot, in the file by [`Self::write`].
+    pub(super) fn set(&mut self, slot: TimerSlot) {
+        self.unwritten.insert(slot.second, slot);
     }
 
-    /// The first slot that is not empty, of those from `from_ms` up to and without `until_ms`.
+    /// Writes the slots that were replaced.
+    ///
+    /// # Errors
+    /// Those that are not written are written by a later call.
+    pub(super) fn write(&mut self) -> Result<(), EnvError> {
+        while let Some(slot) = self.unwritten.first_entry() {
+            self.file.write_all_at(place(*slot.key()) * SLOT_BYTES, &slot.get().encode())?;
+            slot.remove();
+        }
+        Ok(())
+    }
+
+    /// The first slot that is not empty, of those from `from_ms` up to and without `until_ms`. Slots that are not written count as empty.
     pub(super) fn next_used(&self, from_ms: i64, until_ms: i64) -> Result<Option<i64>, EnvError> {
         let (mut second, until) = (from_ms / SLOT_MS, until_ms / SLOT_MS);
         let mut bytes = vec![0; (LOOK_SLOTS * SLOT_BYTES) as usize];

@@ -203,6 +203,7 @@ impl<D: Disk> Selected<D> {
                 }
                 Step::Damage { at, reason } => match behind_damage(walk, at, self.durable_to)? {
                     Behind::Nothing => return Ok(false),
+                    Behind::Written => walk.go_to(at),
                     Behind::Lost { .. } if !self.selection.skips_damage => {
                         return Err(damaged(walk, at, &reason)?.into());
                     }
@@ -229,6 +230,8 @@ impl<D: Disk> Selected<D> {
 enum Behind {
     /// Nothing that was ever promised: the log ends there.
     Nothing,
+    /// A server has written there meanwhile: nothing is damaged.
+    Written,
     /// Lost records. `ground` is where sound ones follow, if any do.
     Lost { ground: Option<PhysicalOffset> },
 }
@@ -241,8 +244,11 @@ fn behind_damage<D: Disk>(
     let ground = walk.find_ground(at, &mut |_| Ok(()))?;
     let is_torn_tail = ground.is_none() && at >= durable_to;
     // Files are made ahead: zeros follow the last record.
-    let is_end = is_torn_tail || walk.end_of_data(at, &mut |_| Ok(()))? == at;
-    Ok(if is_end { Behind::Nothing } else { Behind::Lost { ground } })
+    if is_torn_tail || walk.end_of_data(at, &mut |_| Ok(()))? == at {
+        return Ok(Behind::Nothing);
+    }
+    // A server writes from front to back: by now the place holds what was being written when it was read.
+    Ok(if walk.is_sound_now(at)? { Behind::Written } else { Behind::Lost { ground } })
 }
 
 /// The error of a damaged place.

@@ -222,6 +222,12 @@ impl<D: Disk> LogWalk<D> {
         Ok(at < file_end && !matches!(self.here(at, file_end)?, Here::Damage(_)))
     }
 
+    /// Whether a sound record or the end of a file is at a place, read again.
+    pub(super) fn is_sound_now(&mut self, at: PhysicalOffset) -> Result<bool, ReadError> {
+        self.window.clear();
+        self.file_end(at)?.map_or(Ok(false), |file_end| self.is_sound(at, file_end))
+    }
+
     /// The first sound place behind damage at `at`: a record in the same file, else the start of the next file; `None` when
     /// nothing sound follows in this file and there is no other.
     ///

@@ -52,6 +52,8 @@ pub(crate) struct Faults {
     pub queue_writes_left: Left,
     /// How full the file systems of folders are, in percent; [`NOT_FULL`] otherwise, whatever the machine's disk is.
     used_percent: Mutex<BTreeMap<PathBuf, u64>>,
+    /// A file that the next listing of its folder leaves out, as one may while files are made.
+    pub left_out_of_listing: Mutex<Option<PathBuf>>,
     /// A file of the log that is cut to a length right after it was mapped.
     pub cut_opened: Mutex<Option<(PathBuf, u64)>>,
     /// No new mapped file can be made below this folder.
@@ -442,7 +444,12 @@ impl Disk for FaultyDisk {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, EnvError> {
-        RealDisk.list(dir)
+        let mut entries = RealDisk.list(dir)?;
+        if let Some(path) = self.faults.left_out_of_listing.lock().take_if(|path| path.parent() == Some(dir))
+        {
+            entries.retain(|entry| path.file_name() != Some(&entry.name));
+        }
+        Ok(entries)
     }
 
     fn lock_folder(&self, path: &Path) -> Result<RealLock, EnvError> {

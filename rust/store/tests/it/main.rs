@@ -20,6 +20,9 @@ mod rebuild;
 mod recovery;
 #[cfg(feature = "sim")]
 mod recovery_sim;
+mod replicate;
+#[cfg(feature = "sim")]
+mod replicate_sim;
 mod retention;
 #[cfg(feature = "sim")]
 mod retention_sim;

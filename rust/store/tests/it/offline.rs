@@ -10,7 +10,7 @@ use rocketpy_protocol::disk::{Checkpoint, ConsumeQueueEntry};
 use rocketpy_store::reader::{Missing, RangeOptions, ReadError, ScanOptions, StoreReader};
 use rocketpy_store::{Appended, FlushMode, Store, StoreConfig};
 
-use crate::support::{erase_mark, eventually, killed_copy, overwrite, record, settle, small};
+use crate::support::{erase_mark, killed_copy, overwrite, record, settle_in_files, small};
 
 /// Fills one queue over several files, the last record at least a millisecond behind the others.
 fn fill(store: &Store) -> Vec<Appended> {
@@ -128,7 +128,7 @@ fn what_a_killed_store_had_not_made_durable_is_not_there_and_what_it_had_is_miss
     };
     let store = Store::open(quiet).unwrap();
     let torn = store.append(&record("t", 0, b"torn")).unwrap();
-    eventually("it has its entry", || store.dispatched_offset() >= torn.end);
+    settle_in_files(&store);
     killed_copy(dir.path(), killed.path());
     assert_eq!(read(killed.path()).unwrap(), appended.len() as u64 + 1);
     zero(killed.path(), &torn);
@@ -146,7 +146,7 @@ fn without_a_mark_a_killed_store_had_made_durable_what_lies_before_the_file_that
     for _ in 0..300 {
         store.append(&record("other", 0, &[b'x'; 500])).unwrap();
     }
-    settle(&store);
+    settle_in_files(&store);
     killed_copy(dir.path(), killed.path());
     let later =
         Checkpoint { physic_msg_at_ms: i64::MAX, logics_msg_at_ms: i64::MAX, ..Checkpoint::default() };

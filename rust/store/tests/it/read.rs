@@ -1,11 +1,18 @@
 //! Reads: bounds, limits, filters, times.
 
+use std::time::Duration;
+
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::QueueOffset;
-use rocketpy_store::{Boundary, FetchStatus, NewRecord, ReadLimits, Store, StoreConfig};
+use rocketpy_store::reader::{
+    Missing, QueueRange, RangeOptions, ReadError, ScanOptions, SliceOptions, StoreReader,
+};
+use rocketpy_store::{Boundary, FetchStatus, FlushMode, NewRecord, ReadLimits, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
-use crate::support::{ALL, overwrite, record, settle, small, views};
+use crate::support::{
+    ALL, eventually, overwrite, quiet, record, settle, settle_in_files, small, views, while_repeated,
+};
 
 #[test]
 fn offsets_outside_a_queue_get_the_status_of_the_table() {
@@ -186,13 +193,12 @@ fn offsets_are_found_by_time_both_ways() {
 
 #[test]
 fn the_offline_reader_reads_a_live_store() {
-    use rocketpy_store::reader::{RangeOptions, ScanOptions, StoreReader};
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();
     for number in 0..1000u32 {
         store.append(&record("t", number % 2, &number.to_be_bytes())).unwrap();
     }
-    settle(&store);
+    settle_in_files(&store);
     let reader = StoreReader::open(dir.path()).unwrap();
     let ranges = reader.ranges("t", &RangeOptions::default()).unwrap();
     assert_eq!(ranges.iter().map(|range| range.end.get()).collect::<Vec<_>>(), [500, 500]);
@@ -208,13 +214,31 @@ fn the_offline_reader_reads_a_live_store() {
 }
 
 #[test]
+fn the_offline_reader_sees_what_comes_into_a_store_that_is_never_quiet() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(quiet(dir.path(), FlushMode::Async)).unwrap();
+    // So slow that what comes calls for no checkpoint, which would write all entries.
+    let keep_busy = || {
+        store.append(&record("busy", 0, b"x")).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    while_repeated(keep_busy, || {
+        store.append(&record("t", 0, b"one")).unwrap();
+        let reader = StoreReader::open(dir.path()).unwrap();
+        eventually("the message is in the file of its queue", || {
+            let ranges = reader.ranges("t", &RangeOptions::default());
+            ranges.is_ok_and(|ranges| ranges[0].end.get() == 1)
+        });
+    });
+}
+
+#[test]
 fn the_offline_reader_is_told_where_a_log_is_that_lies_elsewhere() {
-    use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
     let dir = tempfile::tempdir().unwrap();
     let (root, log) = (dir.path().join("store"), dir.path().join("log"));
     let store = Store::open(StoreConfig { commit_log_dir: Some(log.clone()), ..small(&root) }).unwrap();
     store.append(&record("t", 0, b"elsewhere")).unwrap();
-    settle(&store);
+    settle_in_files(&store);
     let error = StoreReader::open(&root).unwrap_err();
     assert!(matches!(error, ReadError::LogElsewhere { .. }), "{error}");
     for (root, log) in [(&root, dir.path().join("missing")), (&dir.path().join("missing"), log.clone())] {
@@ -233,7 +257,6 @@ fn the_offline_reader_is_told_where_a_log_is_that_lies_elsewhere() {
 
 #[test]
 fn what_a_damaged_entry_or_a_made_up_range_says_takes_no_memory_and_ends_no_process() {
-    use rocketpy_store::reader::{Missing, QueueRange, RangeOptions, ScanOptions, SliceOptions, StoreReader};
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();
     for _ in 0..10 {
@@ -275,7 +298,7 @@ fn the_records_before_an_entry_that_is_none_are_given() {
     for number in 0..20u8 {
         store.append(&record("t", 0, &[number])).unwrap();
     }
-    settle(&store);
+    settle_in_files(&store);
     let queue = dir.path().join("consumequeue/t/0").join(format!("{:020}", 0));
     overwrite(&queue, 10 * 20, &[0; 20]);
     let fetch = store.get("t", 0, 3, &ALL, &MessageFilter::All).unwrap();

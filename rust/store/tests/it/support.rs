@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, sys_flag};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, RecordView, check_record, records};
+use rocketpy_store::reader::{RangeOptions, StoreReader};
 use rocketpy_store::{
     Arrival, Fetch, FlushMode, NewRecord, ReadLimits, Store, StoreConfig, StoreError, StoreListener,
     mark_page,
@@ -67,6 +69,20 @@ pub(crate) fn settle<D: Disk>(store: &Store<D>) {
     eventually("everything is dispatched", || store.dispatched_offset() >= end);
 }
 
+/// Waits until a program that reads the folder beside the store finds everything that was appended.
+pub(crate) fn settle_in_files<D: Disk>(store: &Store<D>) {
+    settle(store);
+    let config = store.config();
+    eventually("the entries are in the files of their queues", || {
+        let reader = StoreReader::open_with_log(&config.root, config.commit_log_dir()).unwrap();
+        store.queues().iter().all(|queue| {
+            let ranges = reader.ranges(&queue.topic, &RangeOptions::default()).unwrap_or_default();
+            ranges.iter().any(|range| range.queue_id == queue.queue_id && range.end == queue.bounds.max)
+                || queue.bounds.min == queue.bounds.max
+        })
+    });
+}
+
 /// Waits until something is so, giving way to the threads that make it so.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -74,6 +90,28 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(started.elapsed() < PATIENCE, "never came true: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Does some work while another thread repeats a call.
+pub(crate) fn while_repeated<R>(call: impl Fn() + Sync, work: impl FnOnce() -> R) -> R {
+    /// Ends the other thread, also where the work panics.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                call();
+                std::thread::yield_now();
+            }
+        });
+        let _stop = Stop(&stop);
+        work()
+    })
 }
 
 pub(crate) const ALL: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };

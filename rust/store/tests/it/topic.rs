@@ -6,7 +6,8 @@ use rocketpy_store::{FetchStatus, FlushMode, Store, StoreConfig};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
-    ALL, eventually, is_there, killed_copy, overwrite, quiet, read_all, record, settle, small,
+    ALL, eventually, is_there, killed_copy, overwrite, quiet, read_all, record, settle, settle_in_files,
+    small,
 };
 
 #[test]
@@ -89,7 +90,7 @@ fn a_deletion_that_failed_half_way_goes_on_when_it_is_asked_for_again() {
     let store = Store::open_on(disk.clone(), config.clone()).unwrap();
     store.append(&record("t", 0, b"x")).unwrap();
     store.append(&record("kept", 0, b"x")).unwrap();
-    settle(&store);
+    settle_in_files(&store);
     disk.faults.fail_next_folder_removal.store(true, std::sync::atomic::Ordering::SeqCst);
     store.delete_topic("t").unwrap_err();
     assert!(is_there(&dir.path().join("consumequeue/t")));

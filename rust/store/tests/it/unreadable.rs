@@ -13,7 +13,8 @@ use rocketpy_store::{
 use crate::disk_full::mount_image;
 use crate::faulty::FaultyDisk;
 use crate::support::{
-    ALL, contents, killed_copy, listener, overwrite, quiet, read_all, record, settle, small, views,
+    ALL, contents, killed_copy, listener, overwrite, quiet, read_all, record, settle, settle_in_files, small,
+    views,
 };
 
 fn log_file(root: &Path, start: u64) -> PathBuf {
@@ -147,7 +148,7 @@ fn a_queue_file_that_is_cut_short_is_named_and_other_queues_are_served() {
             store.append(&record("t", queue_id, b"x")).unwrap();
         }
     }
-    settle(&store);
+    settle_in_files(&store);
     let path = dir.path().join(format!("consumequeue/t/0/{:020}", 0));
     cut_short(&path, 100);
     let error = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap_err();

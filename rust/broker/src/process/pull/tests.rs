@@ -11,7 +11,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::process::Processor;
-use crate::testing::{TestShared, send, until};
+use crate::put::{NewMessage, Origin, put};
+use crate::role::Role;
+use crate::testing::{TestShared, add_topic, message, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -121,4 +123,71 @@ async fn while_one_pull_waits_for_the_disk_others_are_answered() {
     assert_eq!(read, [&old[..]]);
     assert_eq!(fixture.shared.cold_pulls.waiting(), 0);
     assert!(fixture.is_in_memory("old"), "it was read");
+}
+
+/// Topic `orders` with messages of 4 KiB, of which the first ones are far from the end.
+async fn with_old_messages(change: impl FnOnce(&mut crate::BrokerConfig)) -> TestShared {
+    let shared = TestShared::open(change).with_hot_bytes(10_000);
+    add_topic(&shared, TopicConfig::new("orders", 1)).await;
+    for _ in 0..8 {
+        let message = NewMessage { body: &[7; 4096], ..message("orders", "") };
+        put(&shared, Origin::Broker, &message).unwrap();
+    }
+    until("dispatch has come there", || shared.store.queue_bounds("orders", 0).max.get() == 8).await;
+    shared
+}
+
+/// Code, suggested broker and next offset of a pull.
+async fn pulled(shared: &TestShared, offset: i64) -> (i32, i64, i64) {
+    let processor = Arc::new(Processor(Arc::clone(shared)));
+    let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
+    let address = server.local_addr().to_string();
+    let client = Client::new(ClientConfig::default());
+    let answer = client.call(&address, pull_request("orders", offset), TIMEOUT).await.unwrap();
+    let header = PullMessageResponseHeader::read(&answer.ext);
+    let (broker_id, next) =
+        header.map_or((-1, -1), |header| (header.suggest_which_broker_id, header.next_begin_offset));
+    (answer.code, broker_id, next)
+}
+
+const FOUND: i32 = response::SUCCESS;
+const AGAIN: i32 = response::PULL_RETRY_IMMEDIATELY;
+const NOT_FOUND: i32 = response::PULL_NOT_FOUND;
+const MOVED: i32 = response::PULL_OFFSET_MOVED;
+
+#[tokio::test]
+async fn a_master_sends_readers_that_are_far_behind_to_a_slave_where_slaves_may_be_read() {
+    let shared = with_old_messages(|config| config.slave_read = true).await;
+    assert_eq!(pulled(&shared, 0).await, (FOUND, 1, 1), "whichBrokerWhenConsumeSlowly");
+    assert_eq!(pulled(&shared, 7).await, (FOUND, 0, 8));
+    assert_eq!(pulled(&shared, 99).await, (MOVED, 0, 8));
+    let shared = with_old_messages(|_| {}).await;
+    assert_eq!(pulled(&shared, 0).await, (FOUND, 0, 1));
+}
+
+#[tokio::test]
+async fn a_slave_serves_pulls_only_where_slaves_may_be_read() {
+    let shared = with_old_messages(|_| {}).await;
+    shared.set_role(Role::Slave { id: 1 });
+    assert_eq!(pulled(&shared, 0).await.0, response::SYSTEM_BUSY);
+    let shared = with_old_messages(|config| config.slave_read = true).await;
+    shared.set_role(Role::Slave { id: 1 });
+    assert_eq!(pulled(&shared, 0).await, (FOUND, 1, 1));
+}
+
+#[tokio::test]
+async fn a_slave_sends_readers_back_to_a_master_that_answers_and_moves_nobody() {
+    let shared = with_old_messages(|config| config.slave_read = true).await;
+    shared.set_role(Role::Slave { id: 1 });
+    let pulls = async || {
+        let mut all = Vec::new();
+        for offset in [0, 7, 8, 99] {
+            all.push(pulled(&shared, offset).await);
+        }
+        all
+    };
+    assert_eq!(pulls().await, [(FOUND, 1, 1), (FOUND, 0, 8), (NOT_FOUND, 0, 8), (NOT_FOUND, 0, 99)]);
+    shared.master.set(Some("127.0.0.1:1"));
+    shared.master.note(&shared.master.get().unwrap(), true);
+    assert_eq!(pulls().await, [(FOUND, 1, 1), (FOUND, 0, 8), (AGAIN, 0, 8), (AGAIN, 0, 99)]);
 }

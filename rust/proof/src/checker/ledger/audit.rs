@@ -93,17 +93,22 @@ impl Ledger {
         let now = self.clock;
         self.asked.clear();
         self.note_deletions(present);
-        for (&number, message) in self.messages.iter_mut().filter(|(number, _)| !present.contains(number)) {
+        let mut absent = Vec::new();
+        for (&number, message) in self.messages.iter().filter(|(number, _)| !present.contains(number)) {
             if message.deleted != Deleted::No {
                 continue;
             }
             if !message.stored {
-                if message.ended_at.is_some() && !in_flight(number) && !message.absent {
-                    (message.absent, message.gone_at) = (true, now);
+                let is_over = message.ended_at.is_some() && !in_flight(number);
+                if is_over && !message.absent && !self.may_be_hidden(message) {
+                    absent.push(number);
                 }
             } else if !message.lost {
                 lost.push(number);
             }
+        }
+        for number in absent {
+            self.messages.entry(number).and_modify(|message| (message.absent, message.gone_at) = (true, now));
         }
         lost
     }
@@ -112,7 +117,7 @@ impl Ledger {
     /// nothing: a later start may show it again.
     fn note_deletions(&mut self, present: &BTreeSet<u64>) {
         let is_deleted = |number: &u64, message: &Message| {
-            message.deleted == Deleted::Asked && !present.contains(number) && !self.is_expired(message)
+            message.deleted == Deleted::Asked && !present.contains(number) && !self.may_be_hidden(message)
         };
         let numbers = self.messages.iter().filter(|(number, message)| is_deleted(number, message));
         let numbers: Vec<u64> = numbers.map(|(&number, _)| number).collect();

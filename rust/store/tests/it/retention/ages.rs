@@ -14,6 +14,7 @@ fn a_topic_may_forget_earlier_than_the_log() {
     fill(&store, "long", 0..10);
     pass_hours(&disk, &store, 3);
     fill(&store, "short", 10..15);
+    settle_in_files(&store);
     let hours = |hours: u64| {
         std::collections::HashMap::from([(Arc::from("short"), Duration::from_secs(hours * 3600))])
     };

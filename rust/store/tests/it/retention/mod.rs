@@ -19,7 +19,8 @@ use rocketpy_store::{
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
-    ALL, PATIENCE, eventually, killed_copy, overwrite, read_all, record, settle, small, views,
+    ALL, PATIENCE, eventually, killed_copy, overwrite, read_all, record, settle, settle_in_files, small,
+    views,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -426,6 +427,7 @@ fn a_real_file_system_that_fills_up_is_cleaned_and_refuses_beyond_its_limit() {
     let mut number = 0;
     while RealDisk.usage(&root).unwrap().used_percent() <= 60 {
         fill(&store, "t", number..number + A_FILE);
+        settle_in_files(&store);
         number += A_FILE;
     }
     let planned = plan_folder(&config, false).unwrap();

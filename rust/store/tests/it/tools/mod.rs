@@ -7,7 +7,7 @@ mod transfer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, sys_flag};
@@ -17,7 +17,7 @@ use rocketpy_store::tools::{
 };
 use rocketpy_store::{NewRecord, Store, StoreConfig, StoreError};
 
-use crate::support::{is_there, killed_copy, overwrite, record, settle, small};
+use crate::support::{is_there, killed_copy, overwrite, record, settle, small, while_repeated};
 
 fn go_on(_: Progress) -> bool {
     true
@@ -136,26 +136,29 @@ fn a_topic_that_was_deleted_and_made_anew_is_no_problem() {
     assert_eq!(report.records_without_queue, 60);
 }
 
+/// Reads a store `times` times while another thread fills it, by 80 messages a read: as fast as it can it would take all open files.
+fn while_it_is_filled(store: &Store, times: u32, mut read: impl FnMut() -> Result<(), String>) {
+    let (fills, reads) = (AtomicU32::new(0), AtomicU32::new(0));
+    let fill_on = || {
+        if fills.load(Ordering::Relaxed) < 4 * (reads.load(Ordering::Relaxed) + 1) {
+            fill(store, 20);
+            fills.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let mut read_on = |_| {
+        reads.fetch_add(1, Ordering::Relaxed);
+        read()
+    };
+    while_repeated(fill_on, || (0..times).try_for_each(&mut read_on)).unwrap();
+}
+
 #[test]
 fn a_server_that_writes_meanwhile_does_not_disturb_a_check() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(small(dir.path())).unwrap();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                fill(&store, 20);
-                std::thread::yield_now();
-            }
-        });
-        for _ in 0..30 {
-            let report = verify(dir.path());
-            if !report.is_sound() {
-                stop.store(true, Ordering::Relaxed);
-                panic!("{:#?}", report.problems);
-            }
-        }
-        stop.store(true, Ordering::Relaxed);
+    while_it_is_filled(&store, 30, || match verify(dir.path()) {
+        report if report.is_sound() => Ok(()),
+        report => Err(format!("{:#?}", report.problems)),
     });
 }
 

@@ -5,12 +5,14 @@ use std::path::Path;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_protocol::record::RecordView;
 use rocketpy_store::reader::{RangeOptions, ReadError, StoreReader};
 use rocketpy_store::tools::{Selected, Selection, ToolError, Transfer};
 use rocketpy_store::{Store, StoreError};
 
-use super::{Seen, assert_sound, closed, fill, go_on, log_file, records, selected};
-use crate::support::{killed_copy, overwrite, settle, small};
+use super::{Seen, assert_sound, closed, fill, go_on, log_file, records, selected, while_it_is_filled};
+use crate::faulty::FaultyDisk;
+use crate::support::{killed_copy, overwrite, settle, settle_in_files, small};
 
 #[test]
 fn records_are_chosen_by_place_queue_time_and_key() {
@@ -72,6 +74,40 @@ fn a_record_that_is_none_is_named_with_its_file_where_checksums_are_not_compared
     assert!(read.is_damage() && !error.retryable() && !read.may_have_been_applied());
 }
 
+#[test]
+fn what_a_server_writes_meanwhile_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    fill(&store, 20);
+    settle(&store);
+    while_it_is_filled(&store, 100, || {
+        let reader = StoreReader::open(dir.path()).unwrap();
+        let by_place = Selection { physical_from: Some(PhysicalOffset::ZERO), ..Selection::default() };
+        let mut selected = Selected::new(&reader, by_place).map_err(|error| error.to_string())?;
+        while selected.step(|_| Ok::<_, ToolError>(())).map_err(|error| error.to_string())? {}
+        Ok(())
+    });
+}
+
+#[test]
+fn a_file_that_one_listing_leaves_out_is_not_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = closed(dir.path(), 500);
+    let second = log_file(&config, config.commit_log_file_size).0;
+    let disk = FaultyDisk::default();
+    let reader = StoreReader::open_on(disk.clone(), dir.path(), None).unwrap();
+    *disk.faults.left_out_of_listing.lock() = Some(second);
+    let mut selected = Selected::new(&reader, Selection::default()).unwrap();
+    let mut count = 0;
+    let mut take = |_: &RecordView<'_>| {
+        count += 1;
+        Ok::<_, ToolError>(())
+    };
+    while selected.step(&mut take).unwrap() {}
+    assert_eq!((count, selected.left_out()), (600, 0));
+    assert!(disk.faults.left_out_of_listing.lock().is_none(), "a listing left it out");
+}
+
 /// Choices by key of every shape.
 fn keyed_selections(all: &[(u64, Seen)]) -> Vec<Selection> {
     let middle = Some(PhysicalOffset(all[all.len() / 2].0));
@@ -122,7 +158,7 @@ fn the_index_chooses_what_a_scan_chooses_also_behind_what_it_covers() {
     let store = Store::open(small(&root)).unwrap();
     store.delete_topic("a").unwrap();
     fill(&store, 100);
-    settle(&store);
+    settle_in_files(&store);
     assert!(same_by_key_in_topics(&root), "the index does not cover the end of the log yet");
     let killed = dir.path().join("killed");
     killed_copy(&root, &killed);

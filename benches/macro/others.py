@@ -1,0 +1,490 @@
+"""RocketPy beside Kafka 4.1, Redis streams and NATS JetStream, in turns: rate, latency, processor time of both ends.
+
+    pip install confluent-kafka==2.16.1
+    python benches/macro/others.py --rows single pipelined --rounds 3
+    python benches/macro/others.py --save    # all rows, to benches/results/others.json
+
+Kafka needs Maven, which brings its jars, and a JDK 17; Redis `redis-server` and `redis-benchmark`; NATS `nats-server`
+and Go, which builds its load program. A system whose programs are missing is left out, and named. All messages have
+128 bytes. Every system has one server on loopback and a folder on the same disk; each row says what it acknowledges
+after. The first round of a row warms up and does not count.
+
+Each system gets the load program that its users would measure with: Kafka's `ProducerPerformance` and
+`ConsumerPerformance`, `redis-benchmark`, a Go program with NATS's own client, `rocketpy bench send`, and the two Python
+clients. So the client's figures compare clients; the server's are the processor time of the server alone.
+"""
+
+import argparse
+import csv
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import messages as python
+import rocketpy
+from messages import BODY_BYTES, QUEUES, TOPIC
+from native import Figures, Load, native, output_of
+from process import BINARY, Running, cpu_seconds, peak_memory_bytes, server
+
+try:
+    import confluent_kafka
+    from confluent_kafka.admin import AdminClient, NewTopic
+except ImportError:
+    sys.exit("confluent-kafka is missing: pip install confluent-kafka==2.16.1")
+
+LINGER = 0.005
+"""Seconds: the default of confluent-kafka (`linger.ms`)."""
+PYTHON_COUNT = 500_000
+JARS = Path("target/kafka")
+NATS_LOAD = Path("target/nats-load")
+HERE = Path(__file__).parent
+RESULTS = Path("benches/results/others.json")
+BODY = b"x" * BODY_BYTES
+
+Server = Callable[[], AbstractContextManager[Running]]
+
+
+@contextmanager
+def rocketpy_server(*settings: str) -> Iterator[Running]:
+    with server(BINARY, *(part for setting in settings for part in ("--set", setting))) as running:
+        with rocketpy.Admin(name_servers=[running.name_server]) as admin:
+            admin.create_topic(TOPIC, queues=QUEUES)
+        yield running
+
+
+def flushed() -> AbstractContextManager[Running]:
+    return rocketpy_server("flushDiskType=SYNC_FLUSH")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextmanager
+def started(command: list[str], address: str, folder: str) -> Iterator[Running]:
+    """A server process that listens, ended in order."""
+    started_at = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        host, port = address.split(":")
+        while True:
+            try:
+                socket.create_connection((host, int(port))).close()
+                break
+            except ConnectionRefusedError:
+                if process.poll() is not None:
+                    raise RuntimeError(f"{command[0]} ended with {process.returncode}") from None
+                time.sleep(0.01)
+        yield Running(process.pid, address, Path(folder), started_at)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+KAFKA_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+offsets.topic.replication.factor=1
+log.dirs={folder}/log
+"""
+
+
+def java(heap: str, *arguments: str) -> list[str]:
+    return ["java", f"-Xmx{heap}", f"-Xms{heap}", "-cp", f"{JARS.resolve()}/*", *arguments]
+
+
+@contextmanager
+def kafka() -> Iterator[Running]:
+    """One Kafka broker that is its own controller."""
+    if not JARS.exists():
+        copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={JARS.resolve()}"]
+        subprocess.run(copy, cwd=HERE / "kafka", check=True)
+    port, controller = free_port(), free_port()
+    with tempfile.TemporaryDirectory(prefix="kafka-bench-") as folder:
+        settings = Path(folder, "server.properties")
+        settings.write_text(KAFKA_SETTINGS.format(port=port, controller=controller, folder=folder))
+        output_of(java("64m", "kafka.tools.StorageTool", "format", "-t", "rocketpy-bench-0000000", "-c", str(settings)))
+        with started(java("1g", "kafka.Kafka", str(settings)), f"127.0.0.1:{port}", folder) as running:
+            admin = AdminClient({"bootstrap.servers": running.name_server, "log_level": 0})
+            admin.create_topics([NewTopic(TOPIC, QUEUES, 1)], request_timeout=60)[TOPIC].result(timeout=60)
+            yield running
+
+
+def producer_performance(running: Running) -> Figures:
+    count = 3_000_000
+    options = f"--topic {TOPIC} --num-records {count} --record-size {BODY_BYTES} --throughput -1".split()
+    properties = [f"bootstrap.servers={running.name_server}", "acks=all", "linger.ms=5"]
+    command = java("512m", "org.apache.kafka.tools.ProducerPerformance", *options, "--producer-props", *properties)
+    last = output_of(command).strip().splitlines()[-1]
+    return {"messages": count, "seconds": count / float(last.split(",")[1].split()[0])}
+
+
+def consumer_performance(running: Running) -> Figures:
+    """Reads what the producer of the same server has stored."""
+    group = f"bench-{time.monotonic_ns()}"
+    options = f"--topic {TOPIC} --messages {BACKLOG} --group {group} --bootstrap-server {running.name_server}".split()
+    output = output_of(java("512m", "org.apache.kafka.tools.ConsumerPerformance", *options)).splitlines()
+    names, values = ([cell.strip() for cell in row] for row in csv.reader(output[-2:]))
+    row = dict(zip(names, values, strict=True))
+    return {"messages": float(row["data.consumed.in.nMsg"]), "seconds": float(row["fetch.time.ms"]) / 1e3}
+
+
+@contextmanager
+def redis(fsync: str) -> Iterator[Running]:
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="redis-bench-") as folder:
+        options = f"--port {port} --bind 127.0.0.1 --dir {folder} --appendonly yes --appendfsync {fsync}".split()
+        with started(["redis-server", *options, "--save", ""], f"127.0.0.1:{port}", folder) as running:
+            yield running
+
+
+def redis_load(connections: int, window: int, count: int) -> Load:
+    """`redis-benchmark` with XADD."""
+
+    def run(running: Running) -> Figures:
+        port = running.name_server.split(":")[1]
+        options = f"-p {port} -n {count} -c {connections} -P {window} --csv XADD bench *".split()
+        lines = output_of(["redis-benchmark", *options, "body", BODY.decode()]).splitlines()
+        row = next(csv.DictReader([lines[0], lines[-1]]))
+        p99 = {"call_p99_us": float(row["p99_latency_ms"]) * 1e3} if window == 1 else {}
+        return {"messages": count, "seconds": count / float(row["rps"]), **p99}
+
+    return run
+
+
+@contextmanager
+def nats() -> Iterator[Running]:
+    build = ["go", "build", "-o", NATS_LOAD.resolve(), "."]
+    subprocess.run(build, cwd=HERE / "nats", check=True)
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="nats-bench-") as folder:
+        command = ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", folder]
+        with started(command, f"127.0.0.1:{port}", folder) as running:
+            yield running
+
+
+def nats_load(connections: int, window: int, count: int) -> Load:
+    def run(running: Running) -> Figures:
+        numbers = [str(number) for number in (connections, window, count, BODY_BYTES)]
+        return json.loads(output_of([NATS_LOAD.resolve(), f"nats://{running.name_server}", *numbers]))
+
+    return run
+
+
+def produce(callbacks: bool) -> Load:
+    """confluent-kafka, with a callback for each message or without."""
+
+    def run(running: Running) -> Figures:
+        stored = 0
+
+        def delivered(error: object, _message: object) -> None:
+            nonlocal stored
+            stored += error is None
+
+        settings = {"bootstrap.servers": running.name_server, "acks": "all", "queue.buffering.max.messages": 1_000_000}
+        producer = confluent_kafka.Producer(settings)
+        options = {"on_delivery": delivered} if callbacks else {}
+        for _ in range(PYTHON_COUNT):
+            while True:
+                try:
+                    producer.produce(TOPIC, BODY, **options)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if callbacks:
+                producer.poll(0)
+        left = producer.flush(60)
+        return whole(stored if callbacks else PYTHON_COUNT - left)
+
+    return run
+
+
+def submit(running: Running) -> Figures:
+    """RocketPy with a callback for each message."""
+    stored = 0
+
+    def delivered(future: Future[rocketpy.Receipt]) -> None:
+        nonlocal stored
+        stored += future.exception() is None
+
+    with rocketpy.Producer("bench", name_servers=[running.name_server], linger=LINGER) as producer:
+        for _ in range(PYTHON_COUNT):
+            producer.submit(rocketpy.Message(TOPIC, BODY)).add_done_callback(delivered)
+        producer.flush(timeout=60)
+    return whole(stored)
+
+
+def send_many(running: Running) -> Figures:
+    """RocketPy, in lists of 20,000 that are made for it."""
+    with rocketpy.Producer("bench", name_servers=[running.name_server]) as producer:
+        chunk = python.CHUNK
+        lists = (
+            [rocketpy.Message(TOPIC, BODY) for _ in range(min(chunk, PYTHON_COUNT - first))]
+            for first in range(0, PYTHON_COUNT, chunk)
+        )
+        return whole(sum(len(producer.send_many(messages)) for messages in lists))
+
+
+def whole(stored: int) -> Figures:
+    if stored != PYTHON_COUNT:
+        raise RuntimeError(f"{stored} of {PYTHON_COUNT} messages were stored")
+    return {"messages": stored}
+
+
+BACKLOG = 2_000_000
+
+
+def with_backlog(opened: Server, fill: Load) -> Server:
+    """A server that holds [`BACKLOG`] messages at least."""
+
+    @contextmanager
+    def filled() -> Iterator[Running]:
+        with opened() as running:
+            stored = 0.0
+            while stored < BACKLOG:
+                stored += fill(running)["messages"]
+            yield running
+
+    return filled
+
+
+def consume(running: Running) -> Figures:
+    """confluent-kafka in batches of 1,000, with every body read."""
+    settings = {"bootstrap.servers": running.name_server, "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(settings | {"group.id": f"bench-{time.monotonic_ns()}"})
+    consumer.subscribe([TOPIC])
+    read = length = 0
+    began = 0.0
+    while read < BACKLOG:
+        batch = consumer.consume(1000, timeout=20)
+        if not batch:
+            raise RuntimeError(f"only {read} of {BACKLOG} messages came")
+        began = began or time.perf_counter()  # joining a group takes Kafka 3 s
+        read += len(batch)
+        length += sum(len(message.value()) for message in batch)
+    seconds = time.perf_counter() - began
+    consumer.close()
+    return {"messages": read, "seconds": seconds}
+
+
+def reading(read_on: Callable[[rocketpy.Consumer], int]) -> Load:
+    def run(running: Running) -> Figures:
+        group = f"bench-{time.monotonic_ns()}"
+        read, began = 0, 0.0
+        with rocketpy.Consumer(
+            group, TOPIC, name_servers=[running.name_server], start=rocketpy.Start.EARLIEST
+        ) as consumer:
+            while read < BACKLOG:
+                came = read_on(consumer)
+                if not came:
+                    raise RuntimeError(f"only {read} of {BACKLOG} messages came")
+                began = began or time.perf_counter()
+                read += came
+            seconds = time.perf_counter() - began
+        return {"messages": read, "seconds": seconds}
+
+    return run
+
+
+def poll(consumer: rocketpy.Consumer) -> int:
+    """Batches of message objects, with every body read."""
+    return len([len(message.body) for message in consumer.poll(max_messages=1000, timeout=20)])
+
+
+def fetch_arrow(consumer: rocketpy.Consumer) -> int:
+    return consumer.fetch_arrow(max_rows=100_000, timeout=20).num_rows
+
+
+@dataclass(frozen=True)
+class Row:
+    """The same work, or as near as the systems' own tools come to it."""
+
+    title: str
+    acknowledged: str
+    """After what a server says that it has a message."""
+    systems: dict[str, tuple[Server, Load]]
+
+
+MEMORY, DISK = "in the page cache", "flushed"
+ROWS = {
+    "single": Row(
+        "one by one, 64 connections",
+        MEMORY,
+        {
+            "RocketPy": (rocketpy_server, native(64, 1, 1_000_000)),
+            "Redis": (lambda: redis("everysec"), redis_load(64, 1, 500_000)),
+            "NATS": (nats, nats_load(64, 1, 200_000)),
+        },
+    ),
+    "single-flushed": Row(
+        "one by one, 64 connections",
+        DISK,
+        {
+            "RocketPy": (flushed, native(64, 1, 500_000)),
+            "Redis": (lambda: redis("always"), redis_load(64, 1, 300_000)),
+        },
+    ),
+    "pipelined": Row(
+        "pipelined or in batches of the client's making",
+        MEMORY,
+        {
+            "RocketPy": (rocketpy_server, native(16, 256, 4_000_000)),
+            "Kafka": (kafka, producer_performance),
+            "Redis": (lambda: redis("everysec"), redis_load(8, 100, 2_000_000)),
+            "NATS": (nats, nats_load(4, 4096, 500_000)),
+        },
+    ),
+    "read": Row(
+        "a backlog, by the fastest reader",
+        "-",
+        {
+            "RocketPy": (with_backlog(rocketpy_server, native(16, 256, BACKLOG)), reading(fetch_arrow)),
+            "Kafka": (with_backlog(kafka, producer_performance), consumer_performance),
+        },
+    ),
+    "python-send": Row(
+        "Python: `send_many` beside `produce`",
+        MEMORY,
+        {"RocketPy": (rocketpy_server, send_many), "Kafka": (kafka, produce(callbacks=False))},
+    ),
+    "python-callbacks": Row(
+        "Python: `submit` beside `produce`, a callback for each message",
+        MEMORY,
+        {"RocketPy": (rocketpy_server, submit), "Kafka": (kafka, produce(callbacks=True))},
+    ),
+    "python-read": Row(
+        "Python: `poll` beside `consume`, 1,000 at a time",
+        "-",
+        {
+            "RocketPy": (with_backlog(rocketpy_server, native(16, 256, BACKLOG)), reading(poll)),
+            "Kafka": (with_backlog(kafka, producer_performance), consume),
+        },
+    ),
+}
+NEEDED = {
+    "RocketPy": (),
+    "Kafka": ("java", "mvn"),
+    "Redis": ("redis-server", "redis-benchmark"),
+    "NATS": ("nats-server", "go"),
+}
+"""The programs of each system."""
+FIGURES = {
+    "messages_per_s": ("messages/s", ",.0f"),
+    "call_p99_us": ("p99 of a call, us", ",.0f"),
+    "client_cpu_s_per_million": ("client CPU-s/M", ".2f"),
+    "server_cpu_s_per_million": ("server CPU-s/M", ".2f"),
+    "peak_memory_mb": ("server peak, MB", ",.0f"),
+}
+
+
+def used_here() -> float:
+    """Processor seconds of this process and of the load programs that it has waited for."""
+    times = os.times()
+    return cpu_seconds() + times.children_user + times.children_system
+
+
+def measured(running: Running, load: Load) -> Figures:
+    client, broker, began = used_here(), cpu_seconds(running.pid), time.perf_counter()
+    figures = load(running)
+    seconds = figures.get("seconds", time.perf_counter() - began)
+    client, broker = used_here() - client, cpu_seconds(running.pid) - broker
+    return {
+        "messages_per_s": figures["messages"] / seconds,
+        "client_cpu_s_per_million": client / figures["messages"] * 1e6,
+        "server_cpu_s_per_million": broker / figures["messages"] * 1e6,
+        "peak_memory_mb": peak_memory_bytes(running.pid) / 1e6,
+        **({"call_p99_us": figures["call_p99_us"]} if "call_p99_us" in figures else {}),
+    }
+
+
+def rounds_of(row: Row, rounds: int, console: Console) -> dict[str, list[Figures]]:
+    """One warm-up and then the rounds, the systems in turn."""
+    taken: dict[str, list[Figures]] = {}
+    with ExitStack() as servers:
+        running = {}
+        for name, (opened, _) in row.systems.items():
+            missing = [program for program in NEEDED[name] if shutil.which(program) is None]
+            if missing:
+                console.print(f"{row.title}: without {name}, which needs {' and '.join(missing)}")
+                continue
+            running[name] = servers.enter_context(opened())
+            taken[name] = []
+        for number in range(rounds + 1):
+            for name in running:
+                console.print(
+                    f"{row.title}, {row.acknowledged}: {name}, {f'{number} of {rounds}' if number else 'warm-up'}"
+                )
+                figures = measured(running[name], row.systems[name][1])
+                if number:
+                    taken[name].append(figures)
+    return taken
+
+
+def show(console: Console, taken: dict[str, dict[str, list[Figures]]]) -> None:
+    table = Table(
+        "row", "acknowledged", "system", *(title for title, _ in FIGURES.values()), title="median (least to most)"
+    )
+    for name, systems in taken.items():
+        for system, rounds in systems.items():
+            cells = []
+            for figure, (_, form) in FIGURES.items():
+                values = [one[figure] for one in rounds if figure in one]
+                spread = (
+                    f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+                    if values
+                    else ""
+                )
+                cells.append(spread)
+            table.add_row(ROWS[name].title, ROWS[name].acknowledged, system, *cells)
+        table.add_section()
+    console.print(table)
+
+
+def save(taken: dict[str, dict[str, list[Figures]]]) -> None:
+    machine = {"processors": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
+    rows = {
+        name: {"title": ROWS[name].title, "acknowledged": ROWS[name].acknowledged, "systems": systems}
+        for name, systems in taken.items()
+    }
+    former = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps({"machine": machine, "rows": former | rows}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="default: all")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds that count; default: 3")
+    parser.add_argument("--save", action="store_true", help=f"writes the rows to {RESULTS}, where others stay")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # which stops the servers too
+    subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], check=True)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    taken = {name: rounds_of(ROWS[name], options.rounds, console) for name in options.rows}
+    show(console, taken)
+    if options.save:
+        save(taken)
+        console.print(f"written to {RESULTS}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""Writes docs/performance.md, and its charts, from what the other programs of this folder have saved.
+
+python benches/macro/page.py
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot
+
+RESULTS = Path("benches/results")
+PAGE = Path("docs/performance.md")
+
+Rounds = list[dict[str, Any]]
+
+WORK = {
+    "send": "sends, 64 threads, 128 B",
+    "send-1": "sends, one thread, 128 B",
+    "send-256": "sends, 256 threads, 128 B",
+    "send-1k": "sends, 64 threads, 1 KiB",
+    "send-flushed": "sends, 64 threads, 128 B",
+    "send-1-flushed": "sends, one thread, 128 B",
+    "send-256-flushed": "sends, 256 threads, 128 B",
+    "send-1k-flushed": "sends, 64 threads, 1 KiB",
+    "batch": "batches of 32, 8 threads",
+    "one-way": "one-way sends, 8 threads",
+    "asynchronous": "asynchronous sends, 1,000 at a time",
+    "queues-1": "sends into one queue",
+    "queues-64": "sends into 64 queues",
+    "queues-1000": "sends into 1,000 queues",
+    "queues-10000": "sends into 10,000 queues",
+    "pull": "pulls of a backlog",
+    "push": "a backlog by the push consumer",
+    "readers": "sends beside ten readers of a backlog in memory",
+    "latency-5k": "from send to push consumer, 5,000 a second",
+    "latency-20k": "from send to push consumer, 20,000 a second",
+    "filter": "pulls with an SQL filter, by messages of the backlog",
+    "delay": "18 delay levels",
+    "timer": "timers, 10,000 due a second",
+    "transaction": "transactions",
+    "send-back": "send-backs of failed messages",
+}
+
+HEAD = """\
+# Performance
+
+What the broker takes of a processor, and how long a call takes, beside the systems that people would otherwise run.
+`benches/macro/page.py` writes this page from what the programs below have saved in `benches/results`: nothing in it is
+typed by hand but the words.
+
+Both systems of a comparison run on one machine in turns, on loopback, with an empty store on the same disk: the ratio
+of two neighbouring turns is worth more than any figure. Rows were measured on different days and machines, of which one
+was half as fast as another: compare within a row. The machine has {processors} shared cores, and the load program
+takes most of them: a rate says what both ends can do together; the processor time of the broker alone (CPU-s/M, seconds
+per million messages) is the steadiest figure. No test passes or fails by any of this.
+
+A turn writes new log files. On a virtual machine that gets its memory from the host page by page, their first touch
+takes the kernel up to 0.8 s per million messages of 128 B, in either system.
+"""
+
+
+def load(name: str) -> dict[str, Any]:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def median(rounds: Rounds, figure: str) -> float | None:
+    values = [one[figure] for one in rounds if figure in one]
+    return statistics.median(values) if values else None
+
+
+def text(value: float | None, form: str = ",.0f") -> str:
+    return "" if value is None else f"{value:{form}}"
+
+
+def number(value: float | None) -> str:
+    """Three digits are as much as a figure is worth."""
+    if value is None:
+        return ""
+    if value >= 100:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}"
+
+
+def apache_table(rows: dict[str, Any]) -> Iterator[str]:
+    figures = ("messages/s", "p99, us", "broker CPU-s/M")
+    yield f"| work | acknowledged | {' | '.join(f'{figure} | Apache | ratio' for figure in figures)} |"
+    yield f"|---|---|{'---|' * 3 * len(figures)}"
+    for row, title in WORK.items():
+        if row not in rows:
+            continue
+        taken = rows[row]
+        cells = [title, "flushed" if row.endswith("flushed") else "page cache"]
+        for figure in ("messages_per_s", "call_p99_us", "broker_cpu_s_per_million"):
+            cells += [number(median(taken[system], figure)) for system in ("RocketPy", "Apache")]
+            cells.append(text(taken["ratio"].get(figure), ".2f"))
+        yield f"| {' | '.join(cells)} |"
+
+
+def memory_lines(rows: dict[str, Any]) -> Iterator[str]:
+    if "timer" in rows:
+        late = [number(median(rows["timer"][system], "late_p99_ms")) for system in ("RocketPy", "Apache")]
+        waiting = rows["timer"]["options"]["waiting"]
+        yield f"* Timers, with {waiting:,} others waiting, come {late[0]} ms late at p99; Apache's {late[1]} ms."
+    send = rows.get("send", {})
+    for figure, what in (
+        ("anonymous_memory_mb", "MB of memory that no file backs, after the sends of 64 threads"),
+        ("switches_per_message", "context switches a message in the broker, there"),
+    ):
+        ours, theirs = (median(send.get(system, []), figure) for system in ("RocketPy", "Apache"))
+        if ours is not None and theirs is not None:
+            yield f"* {number(ours)} {what}; Apache {number(theirs)}."
+    if "start" in rows:
+        for figure, what in (("start_s", "a start with an empty store"), ("stop_s", "a stop in order")):
+            ours, theirs = (median(rows["start"][system], figure) for system in ("RocketPy", "Apache"))
+            yield f"* {what.capitalize()} takes {number(ours)} s; Apache {number(theirs)} s."
+
+
+def apache_chart(rows: dict[str, Any]) -> None:
+    shown = {WORK[row]: rows[row]["ratio"] for row in reversed(WORK) if row in rows}
+    chart, (cpu, rate) = pyplot.subplots(1, 2, figsize=(12, 1.5 + 0.3 * len(shown)), sharey=True, layout="constrained")
+    for axes, figure, label in (
+        (cpu, "broker_cpu_s_per_million", "broker CPU-s/M, of Apache's (less is better)"),
+        (rate, "messages_per_s", "messages/s, of Apache's (more is better)"),
+    ):
+        axes.barh(list(shown), [ratio.get(figure, 0) for ratio in shown.values()], color="tab:blue")
+        axes.axvline(1, color="black", linewidth=1)
+        axes.set_xlabel(label)
+    chart.savefig(RESULTS / "apache.png", dpi=100)
+    pyplot.close(chart)
+
+
+def others_table(rows: dict[str, Any]) -> Iterator[str]:
+    yield "| work | acknowledged | system | messages/s | p99, us | client CPU-s/M | server CPU-s/M | server peak, MB |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in rows.values():
+        for system, rounds in row["systems"].items():
+            figures = (
+                "messages_per_s",
+                "call_p99_us",
+                "client_cpu_s_per_million",
+                "server_cpu_s_per_million",
+                "peak_memory_mb",
+            )
+            cells = [row["title"], row["acknowledged"], system, *(number(median(rounds, figure)) for figure in figures)]
+            yield f"| {' | '.join(cells)} |"
+
+
+def others_chart(rows: dict[str, Any]) -> None:
+    chart, panels = pyplot.subplots(
+        len(rows), 2, figsize=(12, 1.1 * len(rows) + 1), layout="constrained", squeeze=False
+    )
+    for (rate, cpu), row in zip(panels, rows.values(), strict=True):
+        for axes, figure in ((rate, "messages_per_s"), (cpu, "server_cpu_s_per_million")):
+            values = {system: median(rounds, figure) or 0 for system, rounds in reversed(row["systems"].items())}
+            colors = ["tab:blue" if system == "RocketPy" else "tab:gray" for system in values]
+            axes.barh(list(values), list(values.values()), color=colors)
+            axes.set_xlim(left=0)
+        rate.set_title(f"{row['title']} ({row['acknowledged']}): messages/s", fontsize=9)
+        cpu.set_title("server CPU-s/M", fontsize=9)
+    chart.savefig(RESULTS / "others.png", dpi=100)
+    pyplot.close(chart)
+
+
+def behind(rows: dict[str, Any]) -> Iterator[str]:
+    """Where another system is ahead of RocketPy."""
+    for row in rows.values():
+        systems = row["systems"]
+        for figure, what, more_is_better in (
+            ("messages_per_s", "messages/s", True),
+            ("call_p99_us", "us at p99", False),
+            ("client_cpu_s_per_million", "client CPU-s/M", False),
+            ("server_cpu_s_per_million", "server CPU-s/M", False),
+        ):
+            ours = median(systems.get("RocketPy", []), figure)
+            for system, rounds in systems.items():
+                theirs = median(rounds, figure)
+                if system == "RocketPy" or ours is None or theirs is None:
+                    continue
+                if theirs > ours if more_is_better else theirs < ours:
+                    yield f"* {row['title']}: {system} with {number(theirs)} {what}, RocketPy {number(ours)}."
+
+
+@dataclass(frozen=True)
+class Target:
+    name: str
+    work: str
+    value: Callable[[], float | None]
+    bound: float
+    more_is_better: bool = False
+
+    def line(self) -> str:
+        value = self.value()
+        if value is None:
+            return f"| {self.name} | {self.work} | {number(self.bound)} | not measured | |"
+        reached = value / self.bound if self.more_is_better else self.bound / max(value, 1e-9)
+        holds = "yes" if reached >= 1 else f"{reached:.0%}"
+        sign = "at least" if self.more_is_better else "at most"
+        return f"| {self.name} | {self.work} | {sign} {number(self.bound)} | {number(value)} | {holds} |"
+
+
+def targets() -> list[Target]:
+    apache, others = load("apache").get("rows", {}), load("others").get("rows", {})
+    figures, connections = load("figures").get("figures", {}), load("connections")
+
+    def ratio(row: str, figure: str) -> Callable[[], float | None]:
+        return lambda: apache.get(row, {}).get("ratio", {}).get(figure)
+
+    def of(row: str, figure: str) -> Callable[[], float | None]:
+        return lambda: median(others.get(row, {}).get("systems", {}).get("RocketPy", []), figure)
+
+    def ours(row: str, figure: str) -> Callable[[], float | None]:
+        return lambda: median(apache.get(row, {}).get("RocketPy", []), figure)
+
+    def ahead_of_kafka() -> float | None:
+        systems = others.get("python-send", {}).get("systems", {})
+        pairs = zip(systems.get("RocketPy", []), systems.get("Kafka", []), strict=False)
+        ratios = [ours["messages_per_s"] / theirs["messages_per_s"] for ours, theirs in pairs]
+        return min(ratios, default=None)
+
+    def kernel(name: str) -> Callable[[], float | None]:
+        return lambda: figures.get(name, {}).get("value")
+
+    def many(row: str, figure: str) -> Callable[[], float | None]:
+        return lambda: median(connections.get(row, []), figure)
+
+    cpu, rate, p99 = "broker_cpu_s_per_million", "messages_per_s", "call_p99_us"
+    return [
+        Target("P1", "sends, 64 x 128 B: CPU of Apache's", ratio("send", cpu), 0.2),
+        Target("P1", "p99 of Apache's", ratio("send", p99), 0.5),
+        Target("P1", "rate of Apache's", ratio("send", rate), 2, True),
+        Target("P1b", "one thread: CPU of Apache's", ratio("send-1", cpu), 0.2),
+        Target("P1b", "messages/s", ours("send-1", rate), 12_000, True),
+        Target("P2", "flushed, 64 threads: CPU of Apache's", ratio("send-flushed", cpu), 0.2),
+        Target("P2", "rate of Apache's", ratio("send-flushed", rate), 2, True),
+        Target("P2", "native load, 64 connections, messages/s", of("single-flushed", rate), 57_000, True),
+        Target("P3", "pipelined native, 128 B, messages/s", of("pipelined", rate), 1e6, True),
+        Target("P3", "CPU-s/M", of("pipelined", "server_cpu_s_per_million"), 1),
+        Target("P4", "batches of 32 x 128 B: CPU of Apache's", ratio("batch", cpu), 0.2),
+        Target("P5", "backlog, Apache's push consumer: CPU of Apache's", ratio("push", cpu), 0.2),
+        Target("P5", "native reader, messages/s", of("read", rate), 2e6, True),
+        Target("P5", "native reader, CPU-s/M", of("read", "server_cpu_s_per_million"), 0.3),
+        Target("P6", "`send_many`, rate of confluent-kafka's, worst round", ahead_of_kafka, 1, True),
+        Target("P6", "client CPU-s/M", of("python-send", "client_cpu_s_per_million"), 0.5),
+        Target("P6", "broker CPU-s/M", of("python-send", "server_cpu_s_per_million"), 0.6),
+        Target("P8", "anonymous memory, loaded, MB", ours("send", "anonymous_memory_mb"), 64),
+        Target("P8", "peak memory, empty, MB", kernel("binary: peak memory, empty"), 15),
+        Target("", "10,000 queues: rate with 16", kernel("10000 queues"), 0.9, True),
+        Target("", "100,000 queues: rate with 16", kernel("100000 queues"), 0.9, True),
+        Target(
+            "",
+            "append of 1 KiB, of a bare copy",
+            kernel("append 1024 B, store, record check off, against a bare copy"),
+            0.5,
+            True,
+        ),
+        Target(
+            "",
+            "record check at append, 128 B, of the checksum alone",
+            kernel("record check at append, 128 B, against the checksum of the bytes"),
+            1.2,
+        ),
+        Target("", "scan to Arrow, GB/s a core", kernel("scan of 1 KiB bodies to Arrow, twelve columns"), 3, True),
+        Target("", "cold readers: p99 of sends beside them, of that alone", many("cold", "p99_ratio"), 1.5),
+        Target("", "10,000 idle connections: anonymous memory, MB", many("idle", "anonymous_memory_mb"), 100),
+        Target("", "1,000 busy connections: rate of 64", many("busy", "of_64"), 0.8, True),
+    ]
+
+
+def page() -> Iterator[str]:
+    apache, others = load("apache"), load("others")
+    yield HEAD.format(processors=apache.get("machine", {}).get("processors", "some"))
+    yield "## Beside Apache RocketMQ 5.5.0\n"
+    rounds = sorted({len(taken["RocketPy"]) for taken in apache.get("rows", {}).values()})
+    yield "One Java program with Apache's client is the load of both; Apache's broker is warmed up. Medians of"
+    yield f"{' or '.join(map(str, rounds))} rounds; a ratio is RocketPy's to Apache's.\n"
+    yield "    python benches/macro/apache.py --rounds 3 --save\n"
+    yield from apache_table(apache.get("rows", {}))
+    yield ""
+    yield from memory_lines(apache.get("rows", {}))
+    yield "\n![Processor time and rate beside Apache's](../benches/results/apache.png)\n"
+    yield "## Beside Kafka 4.1, Redis 7 streams and NATS JetStream 2.9\n"
+    yield "Each system has the load program that its users measure with, so the client's figures compare clients."
+    yield "Kafka and NATS acknowledge from the page cache; so does Redis with `appendfsync everysec`, and with `always`"
+    yield "after the flush.\n"
+    yield "    python benches/macro/others.py --save\n"
+    yield from others_table(others.get("rows", {}))
+    yield "\n![Rate and processor time beside others](../benches/results/others.png)\n"
+    yield "Others are ahead here:\n"
+    yield from behind(others.get("rows", {}))
+    yield "\n## Targets\n"
+    yield "`python benches/macro/connections.py --save` and `make bench` measure the rest of them.\n"
+    yield "| | work | target | measured | reached |"
+    yield "|---|---|---|---|---|"
+    yield from (target.line() for target in targets())
+
+
+def main() -> None:
+    apache_chart(load("apache")["rows"])
+    others_chart(load("others")["rows"])
+    PAGE.write_text("\n".join(page()) + "\n")
+
+
+if __name__ == "__main__":
+    main()

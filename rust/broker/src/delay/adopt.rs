@@ -1,0 +1,67 @@
+//! How far the delay levels of a master are, as its slave takes it over.
+
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_protocol::body::DelayOffsetSerializeWrapper;
+use rocketpy_store::Store;
+
+use super::progress::Progress;
+use super::{Delays, HOLDER, LEVELS, State};
+
+impl<D: Disk> Delays<D> {
+    /// Takes over how far the master is, in memory and in the file, and no further than the queues go here. Whether that is news. Blocks.
+    ///
+    /// # Durability
+    /// On return it survives a power loss.
+    ///
+    /// # Errors
+    /// The file is not written: what was known before counts.
+    pub(crate) fn adopt(
+        &self,
+        store: &Store<D>,
+        mut master: DelayOffsetSerializeWrapper,
+    ) -> Result<bool, EnvError> {
+        master.offset_table.retain(|level, offset| (1..=LEVELS as i32).contains(level) && *offset >= 0);
+        for (level, offset) in &mut master.offset_table {
+            let bounds = store.queue_bounds(system::SCHEDULE_TOPIC, level.unsigned_abs() - 1);
+            *offset = bounds.max.to_wire().min(*offset);
+        }
+        let mut state = self.state.lock();
+        let is_news = *state.progress.file() != master;
+        if is_news {
+            state.file.save(&master)?;
+            self.start(store, &mut state, master);
+        }
+        // Messages came since, also where the master has delivered none.
+        state.first_at = first_waiting(store, &state.progress);
+        store.set_waiting_from(HOLDER, state.waiting_from());
+        Ok(is_news)
+    }
+
+    /// Goes on where the file says, with the messages that are there now: the broker becomes a master. Blocks.
+    pub(crate) fn start_again(&self, store: &Store<D>) {
+        let mut state = self.state.lock();
+        let file = (*state.progress.file()).clone();
+        self.start(store, &mut state, file);
+        self.arrived.notify_one();
+    }
+
+    fn start(&self, store: &Store<D>, state: &mut State<D>, file: DelayOffsetSerializeWrapper) {
+        state.progress = Progress::new(file, |level| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1));
+        state.due_at_ms = vec![Some(0); LEVELS as usize];
+        state.first_at = first_waiting(store, &state.progress);
+        *self.seen.lock() = state.seen();
+    }
+}
+
+/// Where the first message of each level lies that waits. What cannot be read may lie anywhere.
+fn first_waiting(store: &Store<impl Disk>, progress: &Progress) -> Vec<Option<PhysicalOffset>> {
+    let of_level = |level: u32| {
+        let next = progress.next(level as usize);
+        match store.entries(system::SCHEDULE_TOPIC, level, next, 1) {
+            Ok(entries) => entries.first().map(|entry| entry.physical_offset),
+            Err(_) => Some(PhysicalOffset::ZERO),
+        }
+    };
+    (0..LEVELS).map(of_level).collect()
+}

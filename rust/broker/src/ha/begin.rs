@@ -1,0 +1,222 @@
+//! How a slave finds its master, and where its log begins.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_ha::{FrameHead, HEAD_BYTES, encode_report};
+use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_protocol::body::ClusterInfo;
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::{ExchangeHaInfoHeader, Header};
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{Client, ClientConfig};
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::Replication;
+use crate::service::{Pace, Service, Work};
+use crate::shared::Shared;
+use crate::{BrokerConfig, BrokerError};
+
+/// Longest wait for one answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause before the next search for the master.
+const SEARCH_EVERY: Duration = Duration::from_secs(3);
+/// How long a slave without a log searches before its start fails.
+const SEARCH_LIMIT: Duration = Duration::from_secs(10);
+/// Longest wait for the first frame of a master: Apache's send nothing but a heartbeat every 5 s when they have nothing.
+const FIRST_FRAME: Duration = Duration::from_secs(15);
+
+/// A master that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FoundMaster {
+    /// `host:port` for requests.
+    pub(super) address: String,
+    /// `host:port` for slaves.
+    pub(super) slave_address: String,
+    /// Where its log begins, if it gives a slave all of it; Apache's give no more than their last file.
+    pub(super) log_start: Option<PhysicalOffset>,
+}
+
+/// Asks the name servers for the master of this broker's name, and the master where slaves connect.
+///
+/// # Errors
+/// Why there is none: for the log.
+async fn find_master(client: &Client, config: &BrokerConfig) -> Result<FoundMaster, String> {
+    let name = &config.broker_name;
+    let mut reason = "there is no name server (namesrvAddr)".to_owned();
+    for name_server in &config.name_servers {
+        let asked = Command::bare_request(request::GET_BROKER_CLUSTER_INFO);
+        let answer = match client.call(name_server, asked, TIMEOUT).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                reason = error.to_string();
+                continue;
+            }
+        };
+        let Ok(mut info) = json::from_slice::<ClusterInfo>(&answer.body) else {
+            reason = format!("{name_server} answers nothing that can be read");
+            continue;
+        };
+        let master = info.broker_addr_table.remove(name).filter(|found| found.cluster == config.cluster_name);
+        match master.and_then(|mut found| found.broker_addrs.remove(&system::MASTER_ID)) {
+            Some(address) => return ask_master(client, config, address).await,
+            None => {
+                reason = format!("{name_server} knows no master {name} in cluster {}", config.cluster_name)
+            }
+        }
+    }
+    Err(reason)
+}
+
+async fn ask_master(client: &Client, config: &BrokerConfig, address: String) -> Result<FoundMaster, String> {
+    let asked = ExchangeHaInfoHeader {
+        master_ha_address: None,
+        master_flush_offset: None,
+        master_address: None,
+        log_start: None,
+    };
+    let asked = Command::request(request::EXCHANGE_BROKER_HA_INFO, &asked);
+    let answer = client.call(&address, asked, TIMEOUT).await.map_err(|error| error.to_string())?;
+    let told = ExchangeHaInfoHeader::read(&answer.ext).ok().filter(|_| answer.code == response::SUCCESS);
+    let told_address = told.and_then(|told| told.master_ha_address).filter(|told| !told.is_empty());
+    let slave_address = match (&config.replication.master_address, told_address) {
+        (Some(configured), _) => configured.clone(),
+        (None, Some(told)) => told.to_owned(),
+        // Apache's before 5.0 know no such question, and a master without a port for slaves has no address.
+        (None, None) if told.is_some() => {
+            return Err(format!("{address} has no port for slaves (haListenPort)"));
+        }
+        (None, None) => port_above(&address).ok_or_else(|| format!("{address} is no host:port"))?,
+    };
+    let log_start = told.and_then(|told| told.log_start).and_then(PhysicalOffset::from_wire);
+    Ok(FoundMaster { address, slave_address, log_start })
+}
+
+/// Apache's port for slaves, unless it is configured: the one above the broker's.
+fn port_above(address: &str) -> Option<String> {
+    let (host, port) = address.rsplit_once(':')?;
+    Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(1)?))
+}
+
+/// Where the log of a slave begins that has none: at the start of its master's, or where Apache's masters begin. `None` for every other
+/// broker.
+///
+/// # Errors
+/// No master was found in time.
+pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<PhysicalOffset>, BrokerError> {
+    let may_find = !config.name_servers.is_empty() || config.replication.master_address.is_some();
+    if config.broker_id == system::MASTER_ID || !may_find || has_log(config)? {
+        return Ok(None);
+    }
+    info!(broker = config.broker_name, "this slave has no log yet, looking for its master");
+    let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + SEARCH_LIMIT);
+    loop {
+        let found = match find_master(&client, config).await {
+            Ok(FoundMaster { log_start: Some(start), .. }) => Ok(start),
+            Ok(found) => first_frame(found.slave_address).await,
+            Err(reason) => match &config.replication.master_address {
+                Some(configured) => first_frame(configured.clone()).await,
+                None => Err(reason),
+            },
+        };
+        let reason = match found {
+            Ok(begin) => {
+                info!(%begin, "the log of this slave begins here");
+                return Ok(Some(begin));
+            }
+            Err(reason) => reason,
+        };
+        debug!(reason, "no master yet");
+        if Instant::now() + SEARCH_EVERY > deadline {
+            return Err(BrokerError::NoMaster { broker: config.broker_name.clone(), reason });
+        }
+        tokio::time::sleep(SEARCH_EVERY).await;
+    }
+}
+
+/// Whether the store of a configuration has a log.
+fn has_log(config: &BrokerConfig) -> Result<bool, BrokerError> {
+    for folder in config.store.commit_log_dirs() {
+        match RealDisk.list(&folder) {
+            Ok(files) if !files.is_empty() => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+/// Where a master begins that is told of an empty log.
+async fn first_frame(master: String) -> Result<PhysicalOffset, String> {
+    let ask = move || -> std::io::Result<Option<FrameHead>> {
+        let address = master.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
+        let mut socket = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        socket.write_all(&encode_report(PhysicalOffset::ZERO))?;
+        let (mut head, mut filled, began) = ([0; HEAD_BYTES], 0, std::time::Instant::now());
+        while filled < HEAD_BYTES {
+            let left = FIRST_FRAME.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
+            socket.set_read_timeout(Some(left))?;
+            match socket.read(&mut head[filled..])? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                count => filled += count,
+            }
+        }
+        Ok(FrameHead::decode(&head))
+    };
+    match tokio::task::spawn_blocking(ask).await {
+        Ok(Ok(Some(head))) => Ok(head.at),
+        Ok(Ok(None)) => Err("the master sends no frames: another program may listen there".to_owned()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}
+
+/// Keeps the address of a slave's master.
+pub(crate) struct MasterSearch {
+    shared: Arc<Shared>,
+    replication: Replication,
+    client: Client,
+    pace: Pace,
+}
+
+impl MasterSearch {
+    pub(crate) fn new(shared: Arc<Shared>, replication: Replication) -> Self {
+        let pace = Pace::new(Duration::ZERO, SEARCH_EVERY);
+        Self { shared, replication, client: Client::new(ClientConfig::default()), pace }
+    }
+}
+
+impl Service for MasterSearch {
+    fn name(&self) -> &str {
+        "search for the master"
+    }
+
+    fn due(&self) -> Work<'_> {
+        Box::pin(async {
+            self.shared.role.wait_for_slave().await;
+            self.pace.due().await;
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        Box::pin(async {
+            let config = self.shared.config().clone();
+            match find_master(&self.client, &config).await {
+                Ok(found) => {
+                    self.shared.master.set(Some(&found.address));
+                    self.replication.follow(&found);
+                }
+                // The last known one counts until there is another.
+                Err(reason) => debug!(reason, "no master found"),
+            }
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! What a master does for slaves, and a slave with its master.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rocketpy_ha::{FeedConfig, FollowConfig, MAX_APACHE_BODY_BYTES};
+
+/// Longest body of a frame that a slave takes: what a master of Apache's may send at most, as its slaves have a buffer of 4 MiB.
+const MAX_BODY_BYTES: u32 = 4 << 20;
+
+/// Master or slave, and whether sends wait for slaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrokerRole {
+    /// A master whose sends do not.
+    AsyncMaster,
+    /// A master whose sends are answered once slaves have them.
+    SyncMaster,
+    /// A broker that copies a master's log.
+    Slave,
+}
+
+/// What a master does for slaves, and a slave with its master.
+#[derive(Debug, Clone)]
+pub struct ReplicationConfig {
+    /// `brokerRole`, default ASYNC_MASTER.
+    pub role: BrokerRole,
+    /// `haListenPort`: where slaves connect, at the address that clients do; 0 takes a free one. Without it nobody listens for
+    /// slaves, but for a SYNC_MASTER, which takes the port above the broker's.
+    pub port: Option<u16>,
+    /// `haMasterAddress`: where a slave connects, `host:port`; `None`: as the name servers and the master say.
+    pub master_address: Option<String>,
+    /// `haAllowedSlaves`: the addresses that slaves may connect from; empty: from all.
+    pub allowed: Vec<IpAddr>,
+    /// `inSyncReplicas`: how many brokers have a message before a SYNC_MASTER answers, itself among them; default 2.
+    pub in_sync_replicas: Option<u32>,
+    /// `slaveTimeout`, default 3 s: how long a send waits for slaves.
+    pub slave_timeout: Duration,
+    /// `haSlaveFallbehindMax`, default 256 MiB: a slave that is further behind counts as not there.
+    pub max_behind_bytes: u64,
+    /// `haSendHeartbeatInterval`, default 5 s.
+    pub heartbeat_every: Duration,
+    /// `haHousekeepingInterval`, default 20 s: the connection of a slave that is silent for longer is closed.
+    pub silence_limit: Duration,
+    /// `haTransferBatchSize`, default 32 KiB: most bytes of the log in a frame.
+    pub frame_bytes: usize,
+}
+
+impl ReplicationConfig {
+    /// How many slaves have to have a message before its send is answered.
+    pub(super) fn slaves_waited_for(&self) -> usize {
+        match self.role {
+            BrokerRole::AsyncMaster | BrokerRole::Slave => 0,
+            BrokerRole::SyncMaster => self.in_sync_replicas.unwrap_or(2).saturating_sub(1) as usize,
+        }
+    }
+
+    /// The port for slaves of a broker whose configured port is `broker_port`; `None`: none.
+    pub(crate) fn listen_port(&self, broker_port: u16) -> Option<u16> {
+        let above = if broker_port == 0 { 0 } else { broker_port.wrapping_add(1) };
+        self.port.or((self.role == BrokerRole::SyncMaster).then_some(above))
+    }
+
+    pub(super) fn follow(&self) -> FollowConfig {
+        FollowConfig {
+            report_every: self.heartbeat_every,
+            silence_limit: self.silence_limit,
+            max_body_bytes: MAX_BODY_BYTES,
+        }
+    }
+
+    pub(super) fn feed(&self) -> FeedConfig {
+        FeedConfig {
+            heartbeat_every: self.heartbeat_every,
+            silence_limit: self.silence_limit,
+            max_body_bytes: self.frame_bytes,
+        }
+    }
+}
+
+impl Default for ReplicationConfig {
+    fn default() -> Self {
+        Self {
+            role: BrokerRole::AsyncMaster,
+            port: None,
+            master_address: None,
+            allowed: Vec::new(),
+            in_sync_replicas: None,
+            slave_timeout: Duration::from_secs(3),
+            max_behind_bytes: 256 << 20,
+            heartbeat_every: Duration::from_secs(5),
+            silence_limit: Duration::from_secs(20),
+            frame_bytes: MAX_APACHE_BODY_BYTES,
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The port for slaves: a thread that listens, and two for each slave, one of which reads its reports and one of which sends.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_ha::{Feed, FeedConfig, FeedEnd, FeedStep, FrameHead, HEAD_BYTES, LogRange, OtherLife};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_store::{Store, StoreError};
+use tracing::{debug, error, info, warn};
+
+use super::past::Past;
+use super::slaves::{Slave, Slaves};
+use super::{ReplicationConfig, is_time_out};
+
+/// Most slaves that are connected at a time; one more is closed at once.
+const MAX_SLAVES: usize = 16;
+/// Longest wait of a thread before it looks whether the master stops.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// Pause after the listening socket refused to give a connection, as it does when files run out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A master's port for slaves.
+#[doc(alias = "HAService")]
+#[derive(Debug)]
+pub(crate) struct Master<D: Disk> {
+    feeding: Arc<Feeding<D>>,
+    addr: SocketAddr,
+    listening: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What all threads share.
+#[derive(Debug)]
+struct Feeding<D: Disk> {
+    store: Arc<Store<D>>,
+    slaves: Arc<Slaves>,
+    past: Past<D>,
+    /// Length of the files of the log.
+    file_bytes: u64,
+    config: FeedConfig,
+    allowed: Vec<IpAddr>,
+    began: Instant,
+    is_stopping: AtomicBool,
+    /// One for each slave: the thread that reads, which ends last.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    sockets: Mutex<Vec<(SocketAddr, TcpStream)>>,
+    /// Why the last connection from an address ended.
+    causes: Mutex<HashMap<IpAddr, String>>,
+    /// Why the file of slaves cannot be written.
+    unwritten: Mutex<Option<String>>,
+}
+
+/// Why a slave is let go.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error(transparent)]
+    Feed(#[from] FeedEnd),
+    #[error(transparent)]
+    Past(#[from] OtherLife),
+    #[error("how far it has come cannot be written: {0}")]
+    File(#[from] EnvError),
+    #[error("its connection broke: {0}")]
+    Socket(#[from] io::Error),
+    #[error("it is not taken: {0}")]
+    NotTaken(io::Error),
+    #[error("it ended the connection")]
+    Closed,
+    #[error("the log cannot be read: {0}")]
+    Log(#[from] StoreError),
+    #[error("this master stops")]
+    Stop,
+}
+
+impl<D: Disk> Master<D> {
+    /// Listens for slaves.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or there are no threads.
+    pub(crate) fn start(
+        addr: SocketAddr,
+        store: Arc<Store<D>>,
+        slaves: Arc<Slaves>,
+        past: Past<D>,
+        file_bytes: u64,
+        config: &ReplicationConfig,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(addr)?;
+        let addr = listener.local_addr()?;
+        let feeding = Arc::new(Feeding {
+            store,
+            slaves,
+            past,
+            file_bytes,
+            config: config.feed(),
+            allowed: config.allowed.clone(),
+            began: Instant::now(),
+            is_stopping: AtomicBool::new(false),
+            threads: Mutex::default(),
+            sockets: Mutex::default(),
+            causes: Mutex::default(),
+            unwritten: Mutex::default(),
+        });
+        let owner = feeding.clone();
+        let listening =
+            Builder::new().name("rocketpy-ha".to_owned()).spawn(move || listen(&owner, &listener))?;
+        info!(%addr, "listening for slaves");
+        Ok(Self { feeding, addr, listening: Mutex::new(Some(listening)) })
+    }
+
+    /// Where slaves connect.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Waits at most `within` until the slaves have the whole log, then closes all connections. Blocks.
+    pub(crate) fn stop(&self, within: Duration) {
+        let Some(listening) = self.listening.lock().take() else { return };
+        let feeding = &self.feeding;
+        feeding.slaves.wait_until_all_have(feeding.store.max_physical_offset(), within);
+        feeding.is_stopping.store(true, Ordering::Release);
+        feeding.store.wake_waiting();
+        drop(TcpStream::connect_timeout(&self.addr, LONGEST_WAIT)); // wakes the thread that listens
+        let _ = listening.join(); // its panic is in the log
+        feeding.sockets.lock().iter().for_each(|(_, socket)| drop(socket.shutdown(Shutdown::Both)));
+        for slave in feeding.slaves.all() {
+            slave.begun.notify_all();
+        }
+        let threads = std::mem::take(&mut *feeding.threads.lock());
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+impl<D: Disk> Drop for Master<D> {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+fn listen<D: Disk>(feeding: &Arc<Feeding<D>>, listener: &TcpListener) {
+    loop {
+        let accepted = listener.accept();
+        if feeding.is_stopping.load(Ordering::Acquire) {
+            return;
+        }
+        feeding.threads.lock().retain(|thread| !thread.is_finished());
+        match accepted {
+            Ok((socket, peer)) => {
+                if let Err(error) = admit(feeding, socket, peer) {
+                    feeding.tell_end(peer, End::NotTaken(error), Ok(Ok(End::Closed)));
+                }
+            }
+            Err(error) => {
+                warn!(%error, "no connection from a slave");
+                std::thread::sleep(ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if !feeding.allowed.is_empty() && !feeding.allowed.contains(&peer.ip().to_canonical()) {
+        return refused(format!("{} is not one of haAllowedSlaves", peer.ip()));
+    }
+    if feeding.slaves.all().len() >= MAX_SLAVES {
+        return refused(format!("{MAX_SLAVES} slaves are connected"));
+    }
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(LONGEST_WAIT))?;
+    socket.set_write_timeout(Some(feeding.config.silence_limit))?;
+    let (reading, kept) = (socket.try_clone()?, socket.try_clone()?);
+    let slave = Arc::new(Slave::new(peer, Feed::new(feeding.config, feeding.began.elapsed())));
+    feeding.slaves.add(slave.clone());
+    feeding.sockets.lock().push((peer, kept));
+    let (owner, added) = (feeding.clone(), slave.clone());
+    let serve = move || {
+        let sending = (owner.clone(), slave.clone());
+        let sender = Builder::new().name("rocketpy-ha-out".to_owned()).spawn(move || {
+            let (feeding, slave) = sending;
+            let ended = send(&feeding, &slave, &socket);
+            drop(socket.shutdown(Shutdown::Both)); // which ends the reports
+            ended
+        });
+        let reports = receive(&owner, &slave, &reading);
+        drop(reading.shutdown(Shutdown::Both));
+        owner.slaves.remove(&slave); // it counts for no send from now on
+        let feed = slave.feed.lock();
+        slave.has_ended.store(true, Ordering::Release);
+        drop(feed);
+        slave.begun.notify_all();
+        owner.store.wake_waiting();
+        let sent = sender.map(JoinHandle::join);
+        if let Err(error) = owner.past.settle() {
+            warn!(%peer, %error, "how far the slave has come is not written");
+        }
+        owner.sockets.lock().retain(|(other, _)| *other != peer);
+        owner.tell_end(peer, reports, sent);
+    };
+    let thread = Builder::new().name("rocketpy-ha-in".to_owned()).spawn(serve).inspect_err(|_| {
+        feeding.slaves.remove(&added);
+        feeding.sockets.lock().retain(|(other, _)| *other != peer);
+    })?;
+    feeding.threads.lock().push(thread);
+    Ok(())
+}
+
+/// Reads reports until the connection ends.
+fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -> End {
+    let mut buffer = [0; 1024];
+    loop {
+        let read = socket.read(&mut buffer);
+        if feeding.is_stopping.load(Ordering::Acquire) {
+            return End::Stop;
+        }
+        let count = match read {
+            Ok(0) => return End::Closed,
+            Ok(count) => count,
+            Err(error) if is_time_out(&error) => continue, // the sending thread ends a silent connection
+            Err(error) => return error.into(),
+        };
+        let mut feed = slave.feed.lock();
+        let is_first = feed.next().is_none();
+        if let Err(end) = feed.heard(&buffer[..count], feeding.log(), feeding.began.elapsed()) {
+            return end.into();
+        }
+        let Some(end) = feed.acknowledged() else { continue };
+        let address = slave.peer.ip().to_canonical();
+        if is_first {
+            let admitted = feeding.admit_report(address, end, feed.asked_for_all());
+            if let Err(refused) = admitted {
+                let _ = socket.shutdown(Shutdown::Both); // while the other thread waits for the feed: nothing is sent
+                return refused;
+            }
+            info!(peer = %slave.peer, %end, "slave connected");
+        }
+        drop(feed);
+        if is_first {
+            slave.begun.notify_all();
+        }
+        feeding.slaves.acknowledge(slave, end);
+        let written = feeding.past.acknowledged(address, end).map_err(|error| error.to_string());
+        feeding.tell_written(written);
+    }
+}
+
+/// Sends frames until the connection ends.
+fn send<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &TcpStream) -> End {
+    loop {
+        if feeding.is_stopping.load(Ordering::Acquire) {
+            return End::Stop;
+        }
+        if slave.has_ended.load(Ordering::Acquire) {
+            return End::Closed;
+        }
+        if let Err(end) = send_next(feeding, slave, socket) {
+            return end;
+        }
+    }
+}
+
+fn send_next<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &TcpStream) -> Result<(), End> {
+    let mut feed = slave.feed.lock();
+    let step = feed.step(feeding.log(), feeding.began.elapsed())?;
+    let (at, body) = match step {
+        FeedStep::Send { at, max_bytes } => {
+            drop(feed); // reports are taken while this one reads the log and sends
+            let Some(body) = feeding.store.log_slice(at, max_bytes)? else { return Ok(()) }; // removed: the next step says so
+            (at, body)
+        }
+        FeedStep::Heartbeat { at } => {
+            drop(feed);
+            (at, bytes::Bytes::new())
+        }
+        FeedStep::Wait { until } => {
+            let wait = until.saturating_sub(feeding.began.elapsed()).min(LONGEST_WAIT);
+            match feed.next() {
+                None => drop(slave.begun.wait_for(&mut feed, wait)),
+                Some(next) => {
+                    drop(feed);
+                    let end = feeding.store.wait_for_append(next, wait);
+                    // All that was written is sent, and no more will be: waits end at once from now on.
+                    if end <= next
+                        && let Some(failed) = feeding.store.poisoned()
+                    {
+                        return Err(failed.into());
+                    }
+                }
+            }
+            return Ok(());
+        }
+    };
+    slave.feed.lock().sent(body.len(), feeding.began.elapsed()); // before the slave can report it
+    write_frame(socket, at, &body)?;
+    slave.sent_bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
+    Ok(())
+}
+
+fn write_frame(mut socket: &TcpStream, at: PhysicalOffset, body: &[u8]) -> io::Result<()> {
+    let head: [u8; HEAD_BYTES] = FrameHead { at, body_bytes: body.len() as u32 }.encode();
+    let mut parts = [IoSlice::new(&head), IoSlice::new(body)];
+    let mut parts = &mut parts[..];
+    while !parts.is_empty() {
+        match socket.write_vectored(parts) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut parts, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        while parts.first().is_some_and(|part| part.is_empty()) {
+            parts = &mut std::mem::take(&mut parts)[1..];
+        }
+    }
+    Ok(())
+}
+
+impl<D: Disk> Feeding<D> {
+    /// Says whether a slave that reports for the first time may be fed.
+    fn admit_report(&self, address: IpAddr, end: PhysicalOffset, is_empty: bool) -> Result<(), End> {
+        if !is_empty {
+            self.past.check(address, end)?;
+        }
+        Ok(self.past.connected(address, end)?)
+    }
+
+    /// Says once why the file of slaves cannot be written.
+    fn tell_written(&self, written: Result<(), String>) {
+        let mut failed = self.unwritten.lock();
+        if let Err(cause) = &written
+            && failed.as_ref() != Some(cause)
+        {
+            warn!(cause, "how far slaves have come is not written, trying again");
+        }
+        *failed = written.err();
+    }
+
+    /// Says why a slave was let go, the graver cause of its two threads; the same cause again only to those who look closely.
+    fn tell_end(&self, peer: SocketAddr, reports: End, sent: io::Result<std::thread::Result<End>>) {
+        let sent = match sent {
+            Ok(Ok(end)) => end,
+            Ok(Err(_)) => return error!(%peer, "the thread that sends to the slave failed"),
+            Err(error) => End::Socket(error),
+        };
+        let is_grave = |end: &End| {
+            matches!(end, End::Log(_) | End::Feed(_) | End::Past(_) | End::File(_) | End::NotTaken(_))
+        };
+        let end = if is_grave(&sent) && !is_grave(&reports) { sent } else { reports };
+        let cause = end.to_string();
+        let mut causes = self.causes.lock();
+        if causes.len() > MAX_SLAVES {
+            causes.clear();
+        }
+        if causes.insert(peer.ip(), cause.clone()).as_ref() == Some(&cause) && is_grave(&end) {
+            return debug!(%peer, cause, "slave let go again");
+        }
+        match end {
+            End::Stop => info!(%peer, "slave let go, this master stops"),
+            end if is_grave(&end) => error!(%peer, cause, "slave let go"),
+            _ => warn!(%peer, cause, "slave let go"),
+        }
+    }
+
+    fn log(&self) -> LogRange {
+        LogRange {
+            start: self.store.min_physical_offset(),
+            end: self.store.max_physical_offset(),
+            file_bytes: self.file_bytes,
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! A slave's connection to its master: one thread that reads the log, appends it and reports.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rocketpy_env::Disk;
+use rocketpy_ha::{FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, encode_report};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, whole_records};
+use tracing::{error, info, warn};
+
+/// How long a connection may take to be made. A stop waits for it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before the next try to reach the master. Each further one that brings nothing doubles it, up to [`LONGEST_PAUSE`].
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+/// Longest wait of the thread before it looks whether the slave stops.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+/// Pause before bytes that the store does not take now are given to it again. The socket is not read meanwhile.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// What is read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// A slave's thread.
+#[doc(alias = "HAClient")]
+#[derive(Debug)]
+pub(crate) struct Slaving<D: Disk> {
+    shared: Arc<Following<D>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Following<D: Disk> {
+    store: Arc<Store<D>>,
+    flush: FlushMode,
+    flush_timeout: Duration,
+    config: FollowConfig,
+    state: Mutex<State>,
+    /// Notified when the master's address changes, and at the stop.
+    changed: Condvar,
+    began: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// `host:port` of the master's port for slaves.
+    master: Option<String>,
+    /// Whether it gives an empty slave its whole log.
+    gives_all: bool,
+    is_stopping: bool,
+    /// Of the connection that is there.
+    socket: Option<TcpStream>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error(transparent)]
+    Follow(#[from] FollowEnd),
+    #[error("the connection broke: {0}")]
+    Socket(#[from] io::Error),
+    #[error("it ended the connection; it may be another log's master: its own log says why")]
+    Closed,
+    #[error("what it sent is not taken: {0}")]
+    Refused(#[from] ReplicateError),
+    #[error("what it sent is not durable: {0}")]
+    Flush(#[from] FlushError),
+    #[error("this slave stops")]
+    Stop,
+}
+
+impl<D: Disk> Slaving<D> {
+    /// Starts the thread. It connects once it knows its master ([`Self::set_master`]).
+    ///
+    /// # Errors
+    /// There are no threads.
+    pub(crate) fn start(
+        store: Arc<Store<D>>,
+        (flush, flush_timeout): (FlushMode, Duration),
+        config: FollowConfig,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Following {
+            store,
+            flush,
+            flush_timeout,
+            config,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            began: Instant::now(),
+        });
+        let owner = shared.clone();
+        let thread = Builder::new().name("rocketpy-ha".to_owned()).spawn(move || owner.run())?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Says where the master's port for slaves is, as `host:port`, and whether it gives an empty slave its whole log. A connection to
+    /// another one ends.
+    pub(crate) fn set_master(&self, address: &str, gives_all: bool) {
+        let mut state = self.shared.state.lock();
+        state.gives_all = gives_all;
+        if state.master.as_deref() == Some(address) {
+            return;
+        }
+        info!(address, "the master's port for slaves");
+        state.master = Some(address.to_owned());
+        state.disconnect();
+        self.shared.changed.notify_all();
+    }
+
+    /// Ends the thread. What it has appended is part of the log. Blocks.
+    pub(crate) fn stop(&self) {
+        let Some(thread) = self.thread.lock().take() else { return };
+        let mut state = self.shared.state.lock();
+        state.is_stopping = true;
+        state.disconnect();
+        drop(state);
+        self.shared.changed.notify_all();
+        let _ = thread.join(); // its panic is in the log
+    }
+}
+
+impl<D: Disk> Drop for Slaving<D> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl State {
+    fn disconnect(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            let _ = socket.shutdown(std::net::Shutdown::Both); // it may be gone already
+        }
+    }
+}
+
+impl<D: Disk> Following<D> {
+    fn run(&self) {
+        let (mut told, mut pause) = (String::new(), RETRY_PAUSE);
+        loop {
+            let master = {
+                let mut state = self.state.lock();
+                while state.master.is_none() && !state.is_stopping {
+                    self.changed.wait(&mut state);
+                }
+                state.socket = None;
+                if state.is_stopping {
+                    return;
+                }
+                state.master.clone().expect("the wait is over")
+            };
+            let mut has_heard = false;
+            let end = match self.follow(&master, &mut has_heard) {
+                Ok(never) => match never {},
+                Err(End::Stop) => return,
+                Err(end) => end,
+            };
+            if has_heard {
+                (told, pause) = (String::new(), RETRY_PAUSE); // the same cause is news
+            }
+            let reason = end.kind();
+            if std::mem::replace(&mut told, reason.clone()) != reason {
+                match end {
+                    End::Socket(_) | End::Closed => {
+                        warn!(master, cause = %end, "no connection to the master, trying again");
+                    }
+                    _ => error!(master, cause = %end, "the log of the master is not followed, trying again"),
+                }
+            }
+            self.pause(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits, unless the slave stops or gets another master.
+    fn pause(&self, pause: Duration) {
+        let mut state = self.state.lock();
+        if !state.is_stopping {
+            self.changed.wait_for(&mut state, pause);
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.state.lock().is_stopping
+    }
+
+    /// Follows the log of a master until something ends that.
+    fn follow(&self, master: &str, has_heard: &mut bool) -> Result<std::convert::Infallible, End> {
+        let mut socket = self.connect(master)?;
+        self.make_durable()?; // the first report is of what is
+        let end = self.store.max_physical_offset();
+        let mut follow = Follow::new(self.config, end, self.began.elapsed());
+        let is_empty = end == self.store.min_physical_offset();
+        if is_empty && self.state.lock().gives_all {
+            follow = follow.asking_for_all();
+        }
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            if self.is_stopping() {
+                return Err(End::Stop);
+            }
+            match follow.step(self.told(), self.began.elapsed())? {
+                FollowStep::AskForAll => {
+                    socket.write_all(&FROM_THE_FIRST_FILE.to_be_bytes())?;
+                    follow.reported(follow.end(), self.began.elapsed());
+                }
+                FollowStep::Report { end } => {
+                    socket.write_all(&encode_report(end))?;
+                    follow.reported(end, self.began.elapsed());
+                }
+                FollowStep::Wait { until } => {
+                    let wait = until
+                        .saturating_sub(self.began.elapsed())
+                        .clamp(Duration::from_millis(1), LONGEST_WAIT);
+                    socket.set_read_timeout(Some(wait))?;
+                    match socket.read(&mut buffer) {
+                        Ok(0) => return Err(End::Closed),
+                        Ok(count) => {
+                            self.take(&mut follow, &buffer[..count], &socket)?;
+                            if !std::mem::replace(has_heard, true) {
+                                info!(master, end = %follow.end(), "the log of the master is followed");
+                            }
+                        }
+                        Err(error) if super::is_time_out(&error) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+        }
+    }
+
+    fn connect(&self, master: &str) -> Result<TcpStream, End> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in master.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    socket.set_write_timeout(Some(self.config.silence_limit))?;
+                    let mut state = self.state.lock();
+                    if state.is_stopping {
+                        return Err(End::Stop);
+                    }
+                    if state.master.as_deref() != Some(master) {
+                        return Err(End::Closed); // it has changed meanwhile
+                    }
+                    state.socket = Some(socket.try_clone()?);
+                    return Ok(socket);
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed.into())
+    }
+
+    /// How far the master may count on this slave.
+    fn told(&self) -> PhysicalOffset {
+        match self.flush {
+            FlushMode::Sync => self.store.flushed_offset(),
+            FlushMode::Async => self.store.max_physical_offset(),
+        }
+    }
+
+    /// Under SYNC_FLUSH, makes durable what is appended: a report says that it is.
+    fn make_durable(&self) -> Result<(), End> {
+        if self.flush == FlushMode::Async {
+            return Ok(());
+        }
+        let (end, began) = (self.store.max_physical_offset(), Instant::now());
+        loop {
+            match self.store.wait_flushed(end, LONGEST_WAIT) {
+                Err(error)
+                    if error.retryable() && began.elapsed() < self.flush_timeout && !self.is_stopping() => {}
+                flushed => return Ok(flushed?),
+            }
+        }
+    }
+
+    /// Appends what is whole of the bytes that came.
+    fn take(&self, follow: &mut Follow, bytes: &[u8], socket: &TcpStream) -> Result<(), End> {
+        let heard = follow.heard(bytes, self.began.elapsed());
+        self.append(follow, socket)?;
+        heard?;
+        self.make_durable()
+    }
+
+    fn append(&self, follow: &mut Follow, socket: &TcpStream) -> Result<(), End> {
+        let mut is_told = false;
+        loop {
+            let whole = whole_records(follow.pending());
+            if whole == 0 {
+                return Ok(());
+            }
+            let appended = self.store.append_replicated(follow.end(), &follow.pending()[..whole]);
+            let taken = self.store.max_physical_offset() - follow.end();
+            follow.appended(taken as usize); // an error may come after some of the records
+            match appended {
+                Ok(_) => {}
+                Err(error) if error.retryable() && !self.is_stopping() => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        warn!(%error, "the log of the master is not taken further, trying again");
+                    }
+                    self.pause(BUSY_PAUSE);
+                    self.stay(follow, socket)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Lets the master know that this slave is there, though it does not listen.
+    fn stay(&self, follow: &mut Follow, mut socket: &TcpStream) -> Result<(), End> {
+        let now = self.began.elapsed();
+        follow.was_busy(now);
+        if let FollowStep::Report { end } = follow.step(self.told(), now)? {
+            socket.write_all(&encode_report(end))?;
+            follow.reported(end, now);
+        }
+        Ok(())
+    }
+}
+
+impl End {
+    /// By what an end is told from the last one.
+    fn kind(&self) -> String {
+        match self {
+            Self::Socket(_) | Self::Closed => "no connection".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}

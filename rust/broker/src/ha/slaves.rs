@@ -1,0 +1,215 @@
+//! The slaves that are connected to a master, and how far their logs reach.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rocketpy_ha::Feed;
+use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
+
+use super::ReplicationConfig;
+use crate::held_send::HeldSends;
+
+/// A slave that is connected.
+#[derive(Debug)]
+pub(crate) struct Slave {
+    pub(crate) peer: SocketAddr,
+    pub(super) feed: Mutex<Feed>,
+    /// Notified when the first report has come, and when the connection ends.
+    pub(super) begun: Condvar,
+    /// How far its log reaches; 0 before its first report.
+    acknowledged: AtomicPhysicalOffset,
+    has_reported: AtomicBool,
+    /// Set under the lock of the feed when nothing more is read from it: nothing more is to be sent.
+    pub(super) has_ended: AtomicBool,
+    pub(super) sent_bytes: AtomicU64,
+    connected_at: Instant,
+}
+
+impl Slave {
+    pub(super) fn new(peer: SocketAddr, feed: Feed) -> Self {
+        Self {
+            peer,
+            feed: Mutex::new(feed),
+            begun: Condvar::new(),
+            acknowledged: AtomicPhysicalOffset::default(),
+            has_reported: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            sent_bytes: AtomicU64::new(0),
+            connected_at: Instant::now(),
+        }
+    }
+
+    /// How far its log reaches.
+    pub(crate) fn acknowledged(&self) -> PhysicalOffset {
+        self.acknowledged.load(Ordering::Acquire)
+    }
+
+    /// Where the next bytes for it begin.
+    pub(crate) fn next(&self) -> PhysicalOffset {
+        self.feed.lock().next().unwrap_or_default()
+    }
+
+    /// What it was sent a second since it connected, in bytes.
+    pub(crate) fn bytes_per_second(&self) -> u64 {
+        let seconds = self.connected_at.elapsed().as_secs().max(1);
+        self.sent_bytes.load(Ordering::Relaxed) / seconds
+    }
+}
+
+/// Fewer slaves can take a message than a send has to wait for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the message is stored here alone: {there} slaves of the {needed} to wait for (inSyncReplicas) are connected and less than \
+     {max_behind_bytes} bytes behind (haSlaveFallbehindMax)"
+)]
+pub(crate) struct TooFewSlaves {
+    there: usize,
+    needed: usize,
+    max_behind_bytes: u64,
+}
+
+/// The slaves that are connected.
+#[derive(Debug)]
+pub(crate) struct Slaves {
+    connected: Mutex<Vec<Arc<Slave>>>,
+    /// Notified at each report, and when a connection ends.
+    changed: Condvar,
+    /// How many a send waits for.
+    needed: usize,
+    max_behind_bytes: u64,
+    held: Arc<HeldSends>,
+}
+
+impl Slaves {
+    pub(crate) fn new(config: &ReplicationConfig, held: Arc<HeldSends>) -> Self {
+        Self {
+            connected: Mutex::default(),
+            changed: Condvar::new(),
+            needed: config.slaves_waited_for(),
+            max_behind_bytes: config.max_behind_bytes,
+            held,
+        }
+    }
+
+    /// Whether sends wait for slaves.
+    pub(crate) fn are_waited_for(&self) -> bool {
+        self.needed > 0
+    }
+
+    /// All that are connected.
+    pub(crate) fn all(&self) -> Vec<Arc<Slave>> {
+        self.connected.lock().clone()
+    }
+
+    /// Whether a slave is close enough to the end of the log to be waited for.
+    pub(crate) fn is_near(&self, slave: &Slave, end: PhysicalOffset) -> bool {
+        slave.has_reported.load(Ordering::Acquire)
+            && end.saturating_sub(slave.acknowledged()) < self.max_behind_bytes
+    }
+
+    /// Says whether it makes sense to wait until slaves have the log up to `end`.
+    ///
+    /// # Errors
+    /// Too few of them are connected, or near enough.
+    pub(crate) fn are_there_for(&self, end: PhysicalOffset) -> Result<(), TooFewSlaves> {
+        let connected = self.connected.lock();
+        let near: BTreeSet<_> =
+            connected.iter().filter(|slave| self.is_near(slave, end)).map(address).collect();
+        let there = near.len();
+        let (needed, max_behind_bytes) = (self.needed, self.max_behind_bytes);
+        if there < needed { Err(TooFewSlaves { there, needed, max_behind_bytes }) } else { Ok(()) }
+    }
+
+    pub(super) fn add(&self, slave: Arc<Slave>) {
+        self.connected.lock().push(slave);
+    }
+
+    pub(super) fn remove(&self, slave: &Arc<Slave>) {
+        self.connected.lock().retain(|other| !Arc::ptr_eq(other, slave));
+        self.changed.notify_all();
+    }
+
+    /// Waits at most `within` until the logs of all connected slaves reach `end`.
+    pub(super) fn wait_until_all_have(&self, end: PhysicalOffset, within: Duration) {
+        let deadline = Instant::now() + within;
+        let mut connected = self.connected.lock();
+        while connected.iter().any(|slave| slave.acknowledged() < end) {
+            if self.changed.wait_until(&mut connected, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// The log of a slave reaches to `end`: answers the sends that waited for it.
+    pub(super) fn acknowledge(&self, slave: &Slave, end: PhysicalOffset) {
+        let had = slave.acknowledged.fetch_max(end, Ordering::AcqRel);
+        if slave.has_reported.swap(true, Ordering::AcqRel) && had >= end {
+            return;
+        }
+        let mut by_address: BTreeMap<IpAddr, PhysicalOffset> = BTreeMap::new();
+        for slave in self.connected.lock().iter() {
+            let best = by_address.entry(address(slave)).or_default();
+            *best = (*best).max(slave.acknowledged()); // an old connection of the same slave may be there still
+        }
+        let mut ends: Vec<_> = by_address.into_values().collect();
+        self.changed.notify_all();
+        if self.needed == 0 {
+            return;
+        }
+        ends.sort_unstable_by(|one, other| other.cmp(one));
+        if let Some(reached) = ends.get(self.needed - 1) {
+            self.held.reached(*reached);
+        }
+    }
+}
+
+/// What tells slaves apart.
+fn address(slave: &Arc<Slave>) -> IpAddr {
+    slave.peer.ip().to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ha::BrokerRole;
+
+    /// One that has reported 0.
+    fn connected(slaves: &Slaves, peer: &str) -> Arc<Slave> {
+        let feed = Feed::new(ReplicationConfig::default().feed(), Duration::ZERO);
+        let slave = Arc::new(Slave::new(peer.parse().unwrap(), feed));
+        slaves.add(slave.clone());
+        assert!(!slaves.is_near(&slave, PhysicalOffset(1)), "it has said nothing yet");
+        slaves.acknowledge(&slave, PhysicalOffset::ZERO);
+        slave
+    }
+
+    #[test]
+    fn as_many_slaves_as_are_waited_for_have_to_be_there_and_near() {
+        let mut config = ReplicationConfig { role: BrokerRole::SyncMaster, ..ReplicationConfig::default() };
+        assert_eq!(config.slaves_waited_for(), 1, "unless the operator says less");
+        config.in_sync_replicas = Some(1);
+        assert!(!Slaves::new(&config, Arc::new(HeldSends::for_slaves())).are_waited_for());
+        config.in_sync_replicas = Some(3);
+        let slaves = Slaves::new(&config, Arc::new(HeldSends::for_slaves()));
+        let near = PhysicalOffset(1000);
+        let first = connected(&slaves, "10.0.0.2:1");
+        assert!(slaves.are_there_for(near).is_err());
+        let again = connected(&slaves, "10.0.0.2:2");
+        assert!(slaves.are_there_for(near).is_err(), "the same slave once more");
+        slaves.remove(&again);
+        let second = connected(&slaves, "10.0.0.3:1");
+        assert!(slaves.are_there_for(near).is_ok());
+        let far = near + config.max_behind_bytes;
+        let refused = slaves.are_there_for(far).unwrap_err().to_string();
+        assert!(refused.contains("0 slaves of the 2"), "{refused}");
+        slaves.acknowledge(&first, near + 1);
+        slaves.acknowledge(&second, near + 1);
+        assert!(slaves.are_there_for(far).is_ok());
+        slaves.remove(&first);
+        assert!(slaves.are_there_for(near).is_err());
+    }
+}

@@ -1,0 +1,247 @@
+//! Asks a master for its tables, one of RocketPy or of Apache.
+//!
+//! # Source
+//! docs/reference/store-format.md 12.7, docs/reference/protocol.md 2.6.1, 2.6.2 and 2.6.4.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rocketpy_env::EnvError;
+use rocketpy_model::{DataVersion, GroupConfig, PhysicalOffset, TopicConfig};
+use rocketpy_protocol::body::{
+    ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper, KvTable, SubscriptionGroupWrapper,
+    TopicConfigFile,
+};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::disk::TimerCheckpoint;
+use rocketpy_protocol::header::{
+    GetAllSubscriptionGroupRequestHeader, GetAllSubscriptionGroupResponseHeader,
+    GetAllTopicConfigRequestHeader, GetAllTopicConfigResponseHeader, Header,
+};
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{CallError, Client};
+use serde::de::DeserializeOwned;
+
+use crate::config_file::MAX_ENTRY_BYTES;
+use crate::refusal::Refusal;
+use crate::table::offset::CommitError;
+
+/// Longest wait for one answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Entries of a page; masters have the same limit (`splitMetadataSize`).
+const PAGE: i32 = 2000;
+/// How often a table is begun again that changes while it is read.
+const MAX_BEGINNINGS: usize = 3;
+/// How far ahead of this clock the progress of a master's timers may be. Beyond it messages would count as delivered that are not.
+const MAX_AHEAD_MS: i64 = 3_600_000;
+
+/// Why something of the master is not taken over. What was known before counts.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotTaken {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("it answered code {code}: {remark}")]
+    Code { code: i32, remark: String },
+    #[error("its answer cannot be decoded: {reason}")]
+    Body { reason: String },
+    #[error("its table is empty")]
+    Empty,
+    #[error("its table has {entries} entries, at most {limit} are taken; raise maxTopics or maxGroups")]
+    TooMany { entries: i32, limit: usize },
+    #[error("its table has more than {limit_bytes} bytes")]
+    TooLong { limit_bytes: usize },
+    #[error("its pages do not make a table")]
+    Pages,
+    #[error(
+        "its timers are at {read_ms}, its clock is more than an hour ahead; set the clocks of both machines"
+    )]
+    Ahead { read_ms: i64 },
+    #[error("{0} of its offsets name no queue of a topic, the others are taken")]
+    LeftOut(usize),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    #[error(transparent)]
+    Full(#[from] CommitError),
+    #[error("it cannot be written: {0}")]
+    NotWritten(#[from] EnvError),
+}
+
+impl NotTaken {
+    fn body(error: impl ToString) -> Self {
+        Self::Body { reason: error.to_string() }
+    }
+}
+
+/// A master at an address.
+pub(super) struct Master<'a> {
+    pub(super) client: &'a Client,
+    pub(super) address: &'a str,
+}
+
+/// A table that comes in pages.
+trait Paged: DeserializeOwned {
+    type Value;
+
+    fn version(&self) -> DataVersion;
+    fn table(&mut self) -> &mut BTreeMap<String, Self::Value>;
+}
+
+impl Paged for TopicConfigFile {
+    type Value = TopicConfig;
+
+    fn version(&self) -> DataVersion {
+        self.data_version
+    }
+
+    fn table(&mut self) -> &mut BTreeMap<String, TopicConfig> {
+        &mut self.topic_config_table
+    }
+}
+
+impl Paged for SubscriptionGroupWrapper {
+    type Value = GroupConfig;
+
+    fn version(&self) -> DataVersion {
+        self.data_version
+    }
+
+    fn table(&mut self) -> &mut BTreeMap<String, GroupConfig> {
+        &mut self.subscription_group_table
+    }
+}
+
+impl Master<'_> {
+    /// The topics; `None` where their version is the known one.
+    pub(super) async fn topics(
+        &self,
+        known: DataVersion,
+        limit: usize,
+    ) -> Result<Option<TopicConfigFile>, NotTaken> {
+        let request = |seq, entries, version: &str| {
+            let header = GetAllTopicConfigRequestHeader {
+                topic_seq: Some(seq),
+                data_version: Some(version),
+                max_topic_num: Some(entries),
+            };
+            Command::request(request::GET_ALL_TOPIC_CONFIG, &header)
+        };
+        let total =
+            |answer: &Command| GetAllTopicConfigResponseHeader::read(&answer.ext).ok()?.total_topic_num;
+        self.pages(known, limit, request, total).await
+    }
+
+    /// The consumer groups; `None` where their version is the known one.
+    pub(super) async fn groups(
+        &self,
+        known: DataVersion,
+        limit: usize,
+    ) -> Result<Option<SubscriptionGroupWrapper>, NotTaken> {
+        let request = |seq, entries, version: &str| {
+            let header = GetAllSubscriptionGroupRequestHeader {
+                group_seq: Some(seq),
+                data_version: Some(version),
+                max_group_num: Some(entries),
+            };
+            Command::request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &header)
+        };
+        let total =
+            |answer: &Command| GetAllSubscriptionGroupResponseHeader::read(&answer.ext).ok()?.total_group_num;
+        self.pages(known, limit, request, total).await
+    }
+
+    pub(super) async fn consumer_offsets(&self) -> Result<ConsumerOffsetSerializeWrapper, NotTaken> {
+        decoded(&self.ask(request::GET_ALL_CONSUMER_OFFSET).await?)
+    }
+
+    pub(super) async fn delay_offsets(&self) -> Result<DelayOffsetSerializeWrapper, NotTaken> {
+        decoded(&self.ask(request::GET_ALL_DELAY_OFFSET).await?)
+    }
+
+    /// How far the timers are; `None` where the master has none, as those of version 4.9.
+    pub(super) async fn timer_checkpoint(&self, now_ms: i64) -> Result<Option<TimerCheckpoint>, NotTaken> {
+        let answer = match self.ask(request::GET_TIMER_CHECK_POINT).await {
+            Err(NotTaken::Code { .. }) => return Ok(None),
+            answer => answer?,
+        };
+        let numbers = answer.body.get(..TimerCheckpoint::BYTES).unwrap_or(&answer.body);
+        let checkpoint =
+            TimerCheckpoint::decode(numbers).ok_or_else(|| NotTaken::body("no timer checkpoint"))?;
+        match checkpoint.read_ms {
+            read_ms if read_ms > now_ms.saturating_add(MAX_AHEAD_MS) => Err(NotTaken::Ahead { read_ms }),
+            _ => Ok(Some(checkpoint)),
+        }
+    }
+
+    /// The end of the master's log.
+    pub(super) async fn end(&self) -> Result<PhysicalOffset, NotTaken> {
+        const KEY: &str = "commitLogMaxOffset";
+        let table = decoded::<KvTable>(&self.ask(request::GET_BROKER_RUNTIME_INFO).await?)?.table;
+        let text = table.get(KEY).ok_or_else(|| NotTaken::body("commitLogMaxOffset is missing"))?;
+        text.trim().parse().map(PhysicalOffset).map_err(|_| NotTaken::body("commitLogMaxOffset is no offset"))
+    }
+
+    async fn ask(&self, code: i32) -> Result<Command, NotTaken> {
+        self.call(Command::bare_request(code)).await
+    }
+
+    async fn call(&self, request: Command) -> Result<Command, NotTaken> {
+        let answer = self.client.call(self.address, request, TIMEOUT).await?;
+        match answer.code {
+            response::SUCCESS => Ok(answer),
+            code => Err(NotTaken::Code { code, remark: answer.remark.unwrap_or_default() }),
+        }
+    }
+
+    /// Reads a table page by page. The first page has one entry, and says the version: where that is known, nothing more is asked for.
+    async fn pages<T: Paged>(
+        &self,
+        known: DataVersion,
+        limit: usize,
+        request: impl Fn(i32, i32, &str) -> Command,
+        total: impl Fn(&Command) -> Option<i32>,
+    ) -> Result<Option<T>, NotTaken> {
+        for _ in 0..MAX_BEGINNINGS {
+            let answer = self.call(request(0, 1, "")).await?;
+            let mut whole: T = decoded(&answer)?;
+            let version = whole.version();
+            if version == known {
+                return Ok(None);
+            }
+            // Without a total the master has sent everything, as those before 5.3 do.
+            let entries = total(&answer).unwrap_or(0);
+            let wanted = usize::try_from(entries).unwrap_or(0);
+            if wanted > limit {
+                return Err(NotTaken::TooMany { entries, limit });
+            }
+            let mut bytes = answer.body.len();
+            let text = String::from_utf8_lossy(&json::to_vec(&version)).into_owned();
+            while whole.version() == version && whole.table().len() < wanted {
+                let from = whole.table().len();
+                let answer = self.call(request(i32::try_from(from).unwrap_or(i32::MAX), PAGE, &text)).await?;
+                bytes += answer.body.len();
+                if bytes > MAX_ENTRY_BYTES {
+                    return Err(NotTaken::TooLong { limit_bytes: MAX_ENTRY_BYTES });
+                }
+                let mut page: T = decoded(&answer)?;
+                if page.version() != version {
+                    whole = page; // begins again
+                    break;
+                }
+                whole.table().append(page.table());
+                if whole.table().len() == from {
+                    return Err(NotTaken::Pages);
+                }
+            }
+            match (whole.version() == version, whole.table().is_empty()) {
+                (false, _) => {}
+                (true, true) => return Err(NotTaken::Empty),
+                (true, false) => return Ok(Some(whole)),
+            }
+        }
+        Err(NotTaken::Pages)
+    }
+}
+
+fn decoded<T: DeserializeOwned>(answer: &Command) -> Result<T, NotTaken> {
+    json::from_slice(&answer.body).map_err(NotTaken::body)
+}

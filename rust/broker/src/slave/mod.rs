@@ -1,0 +1,77 @@
+//! What a slave does besides the copy of the log: it takes over its master's topics, groups, offsets and progress, and does nothing of what
+//! is for a master to do.
+//!
+//! One service asks the master ([`MasterMetadata`]). Topics and groups count at once. Offsets and progress wait until this broker's log has
+//! reached the end that the master's had ([`pending`]): otherwise a failover would skip messages.
+//!
+//! # Source
+//! docs/reference/store-format.md 12.7.
+
+mod ask;
+mod pending;
+mod promotion;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+#[cfg_attr(not(test), expect(unused_imports, reason = "promotion will use it"))]
+pub(crate) use promotion::prepare_promotion;
+pub(crate) use service::MasterMetadata;
+use tokio::sync::Notify;
+
+/// Where the master of this broker is, and whether it answers.
+#[derive(Debug, Default)]
+pub(crate) struct MasterAddress {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    address: Option<Arc<str>>,
+    answers: bool,
+}
+
+impl MasterAddress {
+    /// Sets `host:port`; `None`: it is not known.
+    pub(crate) fn set(&self, address: Option<&str>) {
+        let mut state = self.state.lock();
+        if state.address.as_deref() != address {
+            *state = State { address: address.map(Arc::from), answers: false };
+            self.changed.notify_waiters();
+        }
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<str>> {
+        self.state.lock().address.clone()
+    }
+
+    /// Whether the master answered when it was asked last.
+    pub(crate) fn answers(&self) -> bool {
+        self.state.lock().answers
+    }
+
+    /// Notes whether the broker at an address answered, unless the master is another one by now.
+    pub(crate) fn note(&self, address: &Arc<str>, answers: bool) {
+        let mut state = self.state.lock();
+        if state.address.as_ref() == Some(address) {
+            state.answers = answers;
+        }
+    }
+
+    /// Waits until an address is known.
+    async fn known(&self) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable(); // before the look: a change in between counts
+            if self.get().is_some() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}

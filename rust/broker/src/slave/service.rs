@@ -1,0 +1,190 @@
+//! The background work that takes over what the master has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rocketpy_remoting::{Client, ClientConfig};
+use tracing::{debug, info, warn};
+
+use super::ask::{Master, NotTaken};
+use super::pending::{Pending, Progress};
+use crate::call::{aside, on_disk};
+use crate::process::signed;
+use crate::refusal::Refusal;
+use crate::service::{Pace, Service, Work};
+use crate::shared::Shared;
+use crate::table::offset_adopt::MasterOffsets;
+use crate::table::topic::Adopted;
+
+/// Asks the master for topics, groups, offsets and progress.
+#[doc(alias = "SlaveSynchronize")]
+pub(crate) struct MasterMetadata {
+    shared: Arc<Shared>,
+    client: Client,
+    pace: Pace,
+    pending: Mutex<Pending>,
+    /// What is not taken over at the moment, by its name: the log says the same once.
+    reasons: Mutex<BTreeMap<&'static str, String>>,
+    #[cfg(test)]
+    pub(super) warnings: std::sync::atomic::AtomicUsize,
+}
+
+impl MasterMetadata {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let pace = Pace::new(Duration::ZERO, shared.config().ask_master_every);
+        Self {
+            shared,
+            client: Client::new(ClientConfig::default()),
+            pace,
+            pending: Mutex::default(),
+            reasons: Mutex::default(),
+            #[cfg(test)]
+            warnings: std::sync::atomic::AtomicUsize::default(),
+        }
+    }
+}
+
+impl Service for MasterMetadata {
+    fn name(&self) -> &str {
+        "metadata of the master"
+    }
+
+    fn due(&self) -> Work<'_> {
+        Box::pin(async {
+            self.shared.role.wait_for_slave().await;
+            self.shared.master.known().await;
+            self.pace.due().await;
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        Box::pin(async {
+            let address = self.shared.master.get().filter(|_| !self.shared.role.is_master());
+            let Some(address) = address else { return };
+            let asked = self.ask(&address).await;
+            self.shared.master.note(&address, asked.is_ok());
+            self.note("master", &address, asked);
+            if let Some(applied) = self.apply_reached().await {
+                self.note("progress", &address, applied);
+            }
+        })
+    }
+}
+
+impl MasterMetadata {
+    /// Asks for everything.
+    ///
+    /// # Errors
+    /// The master does not answer.
+    async fn ask(&self, address: &Arc<str>) -> Result<(), NotTaken> {
+        let master = Master { client: &self.client, address };
+        self.check("topics", address, self.take_topics(&master).await)?;
+        self.check("groups", address, self.take_groups(&master).await)?;
+        let progress =
+            self.progress(&master, address).await.map(|progress| self.pending.lock().add(progress));
+        self.check("offsets", address, progress)
+    }
+
+    /// Notes what became of a part. The others are asked for unless the master does not answer.
+    fn check(&self, part: &'static str, address: &str, taken: Result<(), NotTaken>) -> Result<(), NotTaken> {
+        match taken {
+            Err(error @ NotTaken::Call(_)) => Err(error),
+            taken => {
+                self.note(part, address, taken);
+                Ok(())
+            }
+        }
+    }
+
+    /// Says why a part is not taken over, once for each reason.
+    fn note(&self, part: &'static str, master: &str, taken: Result<(), NotTaken>) {
+        let mut reasons = self.reasons.lock();
+        let Err(error) = taken else {
+            if reasons.remove(part).is_some() {
+                info!(master, part, "what the master has is taken over again");
+            }
+            return;
+        };
+        let reason = error.to_string();
+        if reasons.get(part) == Some(&reason) {
+            debug!(master, part, reason, "what the master has is still not taken over");
+            return;
+        }
+        warn!(master, part, reason, "what the master has is not taken over, trying again");
+        reasons.insert(part, reason);
+        #[cfg(test)]
+        self.warnings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn reason(&self, part: &str) -> Option<String> {
+        self.reasons.lock().get(part).cloned()
+    }
+
+    async fn take_topics(&self, master: &Master<'_>) -> Result<(), NotTaken> {
+        let shared = &self.shared;
+        let table = master.topics(shared.topics.version(), shared.config().max_topics).await?;
+        let Some(table) = table.filter(|_| !shared.role.is_master()) else { return Ok(()) };
+        let topics = table.topic_config_table.len();
+        let Adopted { removed, written } =
+            shared.topics.adopt(table.data_version, table.topic_config_table)?;
+        on_disk(written).await?;
+        let owner = shared.clone();
+        aside(move || owner.set_topic_retention()).await.map_err(Refusal::from)?;
+        for topic in &removed {
+            // Else they would be ahead of the messages of a later topic of this name.
+            on_disk(shared.offsets.remove_topic(topic)?).await?;
+        }
+        info!(topics, removed = removed.len(), "topics of the master taken over");
+        Ok(())
+    }
+
+    async fn take_groups(&self, master: &Master<'_>) -> Result<(), NotTaken> {
+        let shared = &self.shared;
+        let table = master.groups(shared.groups.version(), shared.config().max_groups).await?;
+        let Some(table) = table.filter(|_| !shared.role.is_master()) else { return Ok(()) };
+        let groups = table.subscription_group_table.len();
+        let Adopted { removed, written } = shared.groups.adopt(table)?;
+        on_disk(written).await?;
+        info!(groups, removed = removed.len(), "consumer groups of the master taken over");
+        Ok(())
+    }
+
+    async fn progress(&self, master: &Master<'_>, address: &Arc<str>) -> Result<Progress, NotTaken> {
+        let offsets = MasterOffsets::new(master.consumer_offsets().await?);
+        let delays = master.delay_offsets().await?;
+        let timers = master.timer_checkpoint(self.shared.store.now_ms()).await?;
+        let end = master.end().await?; // the last of all
+        Ok(Progress { master: address.clone(), end, offsets, delays, timers })
+    }
+
+    /// Takes over the progress whose messages are all there, and can be found by their queues; `None` where there is none.
+    async fn apply_reached(&self) -> Option<Result<(), NotTaken>> {
+        let store = &self.shared.store;
+        let end = store.max_physical_offset().min(store.dispatched_offset());
+        let reached = self.pending.lock().take_reached(end);
+        let progress = reached.filter(|_| !self.shared.role.is_master())?;
+        let owner = self.shared.clone();
+        Some(aside(move || apply(&owner, progress)).await)
+    }
+}
+
+/// Blocks.
+fn apply(shared: &Shared, progress: Progress) -> Result<(), NotTaken> {
+    let Progress { offsets, delays, timers, .. } = progress;
+    let store = &shared.store;
+    shared
+        .offsets
+        .adopt(&offsets, |topic, queue_id| signed(store.queue_bounds(topic, queue_id).max.get()))?;
+    shared.delays.adopt(store, delays)?;
+    if let Some(timers) = timers {
+        shared.timers.adopt(store, &timers)?;
+    }
+    shared.transactions.keep_open_ones(store, &shared.offsets);
+    match offsets.left_out {
+        0 => Ok(()),
+        left_out => Err(NotTaken::LeftOut(left_out)),
+    }
+}

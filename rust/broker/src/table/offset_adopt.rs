@@ -1,0 +1,102 @@
+//! The offsets of a master, as its slave takes them over.
+
+use std::sync::Arc;
+
+use rocketpy_model::{DataVersion, name};
+use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
+
+use super::offset_content::by_group;
+use super::offset_state::{ByQueue, CommitError, Entry, NO_GUARD, Place, State, find, put, size_bytes};
+use super::topic::MAX_QUEUES;
+use crate::config_file::MAX_ENTRY_BYTES;
+
+/// The offsets of a master.
+#[derive(Debug)]
+pub(crate) struct MasterOffsets {
+    version: DataVersion,
+    offsets: ByQueue<i64>,
+    guards: ByQueue<i64>,
+    /// Offsets that name no queue of a topic.
+    pub(crate) left_out: usize,
+}
+
+impl MasterOffsets {
+    /// Takes what names a group and a queue of a topic, and leaves out the rest.
+    pub(crate) fn new(content: ConsumerOffsetSerializeWrapper) -> Self {
+        let ConsumerOffsetSerializeWrapper { data_version, mut offset_table, mut guard_table, .. } = content;
+        let before: usize = offset_table.values().map(|queues| queues.len()).sum();
+        for table in [&mut offset_table, &mut guard_table] {
+            table.retain(|key, queues| {
+                queues.retain(|id, offset| (0..MAX_QUEUES as i32).contains(id) && *offset >= 0);
+                is_key(key) && !queues.is_empty()
+            });
+        }
+        let after: usize = offset_table.values().map(|queues| queues.len()).sum();
+        Self {
+            version: data_version,
+            offsets: by_group(offset_table, |offset| offset),
+            guards: by_group(guard_table, |guard| guard),
+            left_out: before - after,
+        }
+    }
+
+    /// Merges them into a table: theirs count where both have one. None is beyond the end of its queue here. Whether something changed.
+    ///
+    /// The guards are the master's too: where the log of a slave ended at its own start says nothing, because it grows again by the same
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`CommitError::Full`]: the table is as it was.
+    pub(super) fn merge_into(
+        &self,
+        state: &mut State,
+        max_offset: impl Fn(&str, u32) -> i64,
+    ) -> Result<bool, CommitError> {
+        let mut merged = state.offsets.clone();
+        for (group, topics) in &self.offsets {
+            for (topic, queues) in &**topics {
+                for (&queue_id, &offset) in &**queues {
+                    let place = Place { group, topic, queue_id };
+                    let guard = find(&self.guards, place).copied().unwrap_or(NO_GUARD);
+                    let offset = offset.min(max_offset(topic, queue_id));
+                    let known = find(&merged, place).copied();
+                    if known.is_some_and(|known| (known.offset, known.guard) == (offset, guard)) {
+                        continue;
+                    }
+                    // A new one is on disk with the next write that begins.
+                    let since = known.map_or(state.begun + 1, |known| known.since);
+                    put(&mut merged, place, Entry { offset, since, guard });
+                }
+            }
+        }
+        let bytes = size_bytes(&merged) + size_bytes(&state.pulled);
+        if bytes > MAX_ENTRY_BYTES && bytes > state.bytes {
+            return Err(CommitError::Full { limit_bytes: MAX_ENTRY_BYTES });
+        }
+        // A master of version 4.9 has no version.
+        let is_new_version = self.version != state.version && self.version != DataVersion::default();
+        let is_changed = is_new_version || !is_same(&state.offsets, &merged);
+        if is_new_version {
+            state.version = self.version;
+        }
+        state.is_changed |= is_changed;
+        (state.offsets, state.bytes) = (merged, bytes);
+        Ok(is_changed)
+    }
+}
+
+/// Whether one table is an unchanged copy of the other: a change makes what holds it anew.
+fn is_same<E>(one: &ByQueue<E>, other: &ByQueue<E>) -> bool {
+    one.len() == other.len()
+        && one.iter().all(|(group, topics)| other.get(group).is_some_and(|found| Arc::ptr_eq(topics, found)))
+}
+
+/// Whether it is `topic@group`, or `topic@group@broadcast`.
+fn is_key(key: &str) -> bool {
+    let mut parts = key.split('@');
+    let topic = parts.next().unwrap_or_default();
+    let group = parts.next().unwrap_or_default();
+    name::check_topic(topic).is_ok()
+        && name::check_stored_group(group).is_ok()
+        && parts.all(|part| name::check_stored_group(part).is_ok())
+}

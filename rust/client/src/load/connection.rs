@@ -1,0 +1,211 @@
+//! One connection of a load: fills its window, writes it at once, and takes the answers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use hdrhistogram::Histogram;
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::frame::decode_frame;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::request::SendRequest;
+use super::{LoadReport, MAX_LATENCY};
+use crate::error::ClientError;
+
+const OPERATION: &str = "sending a message of a load";
+/// Longest wait for an answer, and for a connection.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes that are read at once, and longest answer.
+const READ_BYTES: usize = 64 << 10;
+/// Different refusals that are told apart; further ones count together.
+const MAX_REFUSALS: usize = 16;
+
+pub(super) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, MAX_LATENCY.as_micros() as u64, 3).expect("the bounds are sound")
+}
+
+/// When the messages of a connection are to be sent.
+#[derive(Debug)]
+pub(super) struct Pace {
+    next: Instant,
+    period: Duration,
+}
+
+impl Pace {
+    /// Connection `number` of `count`, that send `rate` messages a second together.
+    pub(super) fn new(began: Instant, rate: f64, number: u64, count: u64) -> Self {
+        let between = Duration::from_secs_f64(1.0 / rate.max(1e-3));
+        Self { next: began + between.mul_f64(number as f64), period: between.mul_f64(count as f64) }
+    }
+
+    /// When the next message is to be sent; then the one behind it is the next.
+    fn step(&mut self) -> Instant {
+        let now = self.next;
+        self.next += self.period;
+        now
+    }
+}
+
+/// What a connection measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    sent: u64,
+    refused: BTreeMap<(i32, String), u64>,
+    latency_us: Histogram<u64>,
+}
+
+impl Measured {
+    pub(super) fn add_to(self, report: &mut LoadReport) {
+        report.sent += self.sent;
+        for (refusal, count) in self.refused {
+            *report.refused.entry(refusal).or_default() += count;
+        }
+        report.latency_us.add(&self.latency_us).expect("both have the same bounds");
+    }
+
+    fn refused(&mut self, code: i32, remark: Option<String>) {
+        let mut refusal = (code, remark.unwrap_or_default());
+        if self.refused.len() >= MAX_REFUSALS && !self.refused.contains_key(&refusal) {
+            refusal = (0, "others".to_owned());
+        }
+        *self.refused.entry(refusal).or_default() += 1;
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct LoadConnection {
+    address: String,
+    number: usize,
+    requests: Arc<[SendRequest]>,
+    stream: TcpStream,
+}
+
+impl LoadConnection {
+    pub(super) async fn open(
+        address: &str,
+        number: usize,
+        requests: &Arc<[SendRequest]>,
+    ) -> Result<Self, ClientError> {
+        let connect = |reason: String| ClientError::Connect { address: address.to_owned(), reason };
+        let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await;
+        let stream = stream.map_err(|elapsed| connect(elapsed.to_string()))?;
+        let stream = stream.map_err(|error| connect(error.to_string()))?;
+        stream.set_nodelay(true).map_err(|error| connect(error.to_string()))?;
+        Ok(Self { address: address.to_owned(), number, requests: Arc::clone(requests), stream })
+    }
+
+    pub(super) async fn run(
+        mut self,
+        messages: u64,
+        window: usize,
+        mut pace: Option<Pace>,
+        answered: Arc<AtomicU64>,
+    ) -> Result<Measured, ClientError> {
+        let Self { address, number, requests, stream } = &mut self;
+        let (mut reader, mut writer) = stream.split();
+        let mut flight = Flight::new(window);
+        let (mut out, mut buffer) = (BytesMut::new(), BytesMut::with_capacity(READ_BYTES));
+        let mut begun = 0;
+        while begun < messages || flight.is_under_way() {
+            let now = Instant::now();
+            while begun < messages
+                && pace.as_ref().is_none_or(|pace| pace.next <= now)
+                && let Some(slot) = flight.free.pop()
+            {
+                flight.begun_at[slot as usize] = pace.as_mut().map_or(now, Pace::step);
+                let request = &requests[(begun as usize + *number) % requests.len()];
+                request.write(slot, (*number as u64) << 48 | begun, &mut out);
+                begun += 1;
+            }
+            let next = pace.as_ref().filter(|_| begun < messages && !flight.free.is_empty());
+            let until = next.map_or(now + PATIENCE, |pace| pace.next);
+            // Both at once: a broker that waits for its answers to be read may read nothing more.
+            tokio::select! {
+                biased;
+                written = writer.write_buf(&mut out), if !out.is_empty() => {
+                    written.map_err(|error| lost(address, &error.to_string()))?;
+                }
+                read = reader.read_buf(&mut buffer) => {
+                    match read {
+                        Ok(1..) => {}
+                        Ok(0) => return Err(lost(address, "the broker closed it")),
+                        Err(error) => return Err(lost(address, &error.to_string())),
+                    }
+                    let count = flight.take(&mut buffer).map_err(|reason| bad_answer(address, reason))?;
+                    answered.fetch_add(count, Ordering::Relaxed);
+                }
+                () = tokio::time::sleep_until(until.into()) => {
+                    if next.is_none() {
+                        return Err(silent(address));
+                    }
+                }
+            }
+        }
+        Ok(flight.measured)
+    }
+}
+
+/// The sends that are not answered yet: their opaques are slots of the window.
+#[derive(Debug)]
+struct Flight {
+    begun_at: Vec<Instant>,
+    free: Vec<u32>,
+    measured: Measured,
+}
+
+impl Flight {
+    fn new(window: usize) -> Self {
+        Self {
+            begun_at: vec![Instant::now(); window],
+            free: (0..window as u32).rev().collect(),
+            measured: Measured { sent: 0, refused: BTreeMap::new(), latency_us: histogram() },
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.free.len() < self.begun_at.len()
+    }
+
+    /// Takes the answers that are whole; how many.
+    ///
+    /// # Errors
+    /// What is wrong with one.
+    fn take(&mut self, buffer: &mut BytesMut) -> Result<u64, String> {
+        let (came_at, mut count) = (Instant::now(), 0);
+        while let Some(frame) = decode_frame(buffer, READ_BYTES).map_err(|error| error.to_string())? {
+            let answer = Command::decode(frame).map_err(|error| error.to_string())?;
+            let slot = answer.opaque as u32;
+            let begun_at = self.begun_at.get(slot as usize).ok_or("an answer to no request")?;
+            if answer.code == response::SUCCESS {
+                let latency = came_at.saturating_duration_since(*begun_at).min(MAX_LATENCY);
+                self.measured.sent += 1;
+                self.measured.latency_us.saturating_record((latency.as_micros() as u64).max(1));
+            } else {
+                self.measured.refused(answer.code, answer.remark);
+            }
+            self.free.push(slot);
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+fn lost(address: &str, reason: &str) -> ClientError {
+    let (address, reason) = (address.to_owned(), reason.to_owned());
+    ClientError::ConnectionLost { operation: OPERATION, address, reason, may_have_been_applied: true }
+}
+
+fn silent(address: &str) -> ClientError {
+    let (address, timeout_ms) = (address.to_owned(), PATIENCE.as_millis() as u64);
+    ClientError::Timeout { operation: OPERATION, address, timeout_ms, may_have_been_applied: true }
+}
+
+fn bad_answer(address: &str, reason: String) -> ClientError {
+    let address = address.to_owned();
+    ClientError::BadAnswer { operation: OPERATION, address, reason, may_have_been_applied: true }
+}

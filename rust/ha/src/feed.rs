@@ -1,0 +1,219 @@
+//! What a master does for one slave.
+
+use std::time::Duration;
+
+use rocketpy_model::PhysicalOffset;
+
+use crate::frame::{FROM_THE_FIRST_FILE, REPORT_BYTES};
+
+/// The times of a master, and how long its frames are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedConfig {
+    /// Longest silence towards the slave; then it gets a heartbeat (`haSendHeartbeatInterval`).
+    pub heartbeat_every: Duration,
+    /// Longest silence of the slave; then the connection ends (`haHousekeepingInterval`).
+    pub silence_limit: Duration,
+    /// Most bytes of the log in a frame (`haTransferBatchSize`).
+    pub max_body_bytes: usize,
+}
+
+/// The log of the master as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogRange {
+    /// Where its first file starts.
+    pub start: PhysicalOffset,
+    /// Behind the last byte that is written, flushed or not.
+    pub end: PhysicalOffset,
+    /// Length of its files.
+    pub file_bytes: u64,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FeedStep {
+    /// Send a frame of the log that does not cross the end of a file.
+    Send {
+        /// Where they begin.
+        at: PhysicalOffset,
+        /// How many at most.
+        max_bytes: usize,
+    },
+    /// Send a frame without bytes.
+    Heartbeat {
+        /// The place of the next byte.
+        at: PhysicalOffset,
+    },
+    /// Nothing, until the log grows, a report comes, or it is this late.
+    Wait {
+        /// The time to look again.
+        until: Duration,
+    },
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FeedEnd {
+    /// Another program's bytes, or bytes out of step.
+    #[error("it reports {found}, which is no end of a log")]
+    NoReport {
+        /// What the eight bytes say.
+        found: i64,
+    },
+    /// The slave has what the master never had, or no longer has: two histories.
+    #[error(
+        "its log reaches to {reported}, that of this master to {end}: it is the slave of another log, or this master lost its end"
+    )]
+    Ahead {
+        /// How far the slave's log reaches.
+        reported: PhysicalOffset,
+        /// How far the master's does.
+        end: PhysicalOffset,
+    },
+    /// Retention removed what it needs next.
+    #[error(
+        "it needs the log from {next} on, which begins at {start} by now: it has to begin anew, with an empty folder"
+    )]
+    Removed {
+        /// What the slave needs.
+        next: PhysicalOffset,
+        /// Where the master's log begins.
+        start: PhysicalOffset,
+    },
+    /// It says that it has what it was not sent.
+    #[error("it reports {reported}, and was sent the log up to {sent}")]
+    NotSent {
+        /// How far its log reaches, as it says.
+        reported: PhysicalOffset,
+        /// How far it was sent.
+        sent: PhysicalOffset,
+    },
+    /// Nothing came from it for too long.
+    #[error("nothing came from it for {0:?}")]
+    Silent(Duration),
+}
+
+/// What a master does for one slave.
+///
+/// The first report says where to begin; before it nothing is sent. An empty log reports 0 and gets the last file from its start on, or
+/// [`FROM_THE_FIRST_FILE`] and gets everything.
+///
+/// # Source
+/// docs/reference/store-format.md 12.2 and 12.3.
+#[derive(Debug)]
+#[doc(alias = "HAConnection")]
+pub struct Feed {
+    config: FeedConfig,
+    /// The beginning of a report whose end has not come.
+    partial: Vec<u8>,
+    /// Where the next frame begins; `None` before the first report.
+    next: Option<PhysicalOffset>,
+    /// The log of the slave reaches to here.
+    acknowledged: Option<PhysicalOffset>,
+    heard_at: Duration,
+    sent_at: Duration,
+    asked_for_all: bool,
+}
+
+impl Feed {
+    /// For a slave that connected at `now`.
+    #[must_use]
+    pub fn new(config: FeedConfig, now: Duration) -> Self {
+        Self {
+            config,
+            partial: Vec::with_capacity(REPORT_BYTES),
+            next: None,
+            acknowledged: None,
+            heard_at: now,
+            sent_at: now,
+            asked_for_all: false,
+        }
+    }
+
+    /// Whether the slave is empty and gets everything.
+    #[must_use]
+    pub fn asked_for_all(&self) -> bool {
+        self.asked_for_all
+    }
+
+    /// How far the slave's log reaches, as it last said.
+    #[must_use]
+    pub fn acknowledged(&self) -> Option<PhysicalOffset> {
+        self.acknowledged
+    }
+
+    /// Where the next frame begins.
+    #[must_use]
+    pub fn next(&self) -> Option<PhysicalOffset> {
+        self.next
+    }
+
+    /// Takes bytes of the slave. Of several reports the last one counts.
+    ///
+    /// # Errors
+    /// The connection has to be closed.
+    pub fn heard(&mut self, bytes: &[u8], log: LogRange, now: Duration) -> Result<(), FeedEnd> {
+        self.heard_at = now;
+        self.partial.extend_from_slice(bytes);
+        let whole = self.partial.len() - self.partial.len() % REPORT_BYTES;
+        let Some(last) = self.partial[..whole].last_chunk::<REPORT_BYTES>() else { return Ok(()) };
+        let found = i64::from_be_bytes(*last);
+        self.partial.drain(..whole);
+        if found == FROM_THE_FIRST_FILE && self.next.is_none() {
+            self.next = Some(log.start);
+            self.acknowledged = Some(log.start);
+            self.asked_for_all = true;
+            return Ok(());
+        }
+        let reported = PhysicalOffset::from_wire(found).ok_or(FeedEnd::NoReport { found })?;
+        match self.next {
+            None => self.begin(reported, log)?,
+            Some(sent) if reported > sent => return Err(FeedEnd::NotSent { reported, sent }),
+            Some(_) => {}
+        }
+        self.acknowledged = self.acknowledged.max(Some(reported));
+        Ok(())
+    }
+
+    fn begin(&mut self, reported: PhysicalOffset, log: LogRange) -> Result<(), FeedEnd> {
+        if reported > log.end {
+            return Err(FeedEnd::Ahead { reported, end: log.end });
+        }
+        let is_empty = reported == PhysicalOffset::ZERO;
+        self.next =
+            Some(if is_empty { log.end.block_start(log.file_bytes).max(log.start) } else { reported });
+        Ok(())
+    }
+
+    /// What to do now.
+    ///
+    /// # Errors
+    /// The connection has to be closed.
+    pub fn step(&self, log: LogRange, now: Duration) -> Result<FeedStep, FeedEnd> {
+        let silence_ends = self.heard_at + self.config.silence_limit;
+        if now > silence_ends {
+            return Err(FeedEnd::Silent(self.config.silence_limit));
+        }
+        let Some(next) = self.next else { return Ok(FeedStep::Wait { until: silence_ends }) };
+        if next < log.start {
+            return Err(FeedEnd::Removed { next, start: log.start });
+        }
+        if next < log.end {
+            return Ok(FeedStep::Send { at: next, max_bytes: self.config.max_body_bytes });
+        }
+        let heartbeat_at = self.sent_at + self.config.heartbeat_every;
+        if now >= heartbeat_at {
+            return Ok(FeedStep::Heartbeat { at: next });
+        }
+        Ok(FeedStep::Wait { until: heartbeat_at.min(silence_ends) })
+    }
+
+    /// Notes that a frame with `body_bytes` bytes of the log is being sent.
+    ///
+    /// # Panics
+    /// Before the first report.
+    pub fn sent(&mut self, body_bytes: usize, now: Duration) {
+        let next = self.next.expect("nothing is sent before the first report");
+        self.next = Some(next + body_bytes as u64);
+        self.sent_at = now;
+    }
+}

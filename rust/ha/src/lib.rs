@@ -1,0 +1,19 @@
+//! Replication between a master and its slaves: frames and state machines, without I/O.
+//!
+//! A master has a [`Feed`] for each slave, a slave a [`Follow`]. Both are told what was read from the socket and what time it
+//! is, and say what to do next. Times are those of a clock that only goes forward, since any moment.
+//!
+//! # Source
+//! docs/reference/store-format.md 12.
+
+mod feed;
+mod follow;
+mod frame;
+mod lives;
+
+pub use feed::{Feed, FeedConfig, FeedEnd, FeedStep, LogRange};
+pub use follow::{Follow, FollowConfig, FollowEnd, FollowStep};
+pub use frame::{
+    FROM_THE_FIRST_FILE, FrameHead, HEAD_BYTES, MAX_APACHE_BODY_BYTES, REPORT_BYTES, encode_report,
+};
+pub use lives::{Lives, OtherLife};

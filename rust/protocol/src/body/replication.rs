@@ -1,0 +1,48 @@
+//! What a broker says about its slaves.
+
+use serde::{Deserialize, Serialize};
+
+use super::EmptyMap;
+
+/// The slaves of a master (answer of code 907).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[doc(alias = "HARuntimeInfo")]
+pub struct HaRuntimeInfo {
+    /// Whether the broker is a master.
+    pub master: bool,
+    /// Where its log ends, in bytes.
+    pub master_commit_log_max_offset: i64,
+    /// How many slaves are near the end of the log.
+    pub in_sync_slave_nums: i32,
+    /// Each slave that is connected.
+    pub ha_connection_info: Vec<HaConnectionInfo>,
+}
+
+/// A slave that is connected.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[doc(alias = "HAConnectionRuntimeInfo")]
+pub struct HaConnectionInfo {
+    /// `host:port` that it connects from.
+    pub addr: String,
+    /// How far its log reaches, in bytes.
+    pub slave_ack_offset: i64,
+    /// How many bytes it is behind.
+    pub diff: i64,
+    /// Whether that is near enough to wait for it.
+    pub in_sync: bool,
+    /// Bytes a second that it was sent since it connected.
+    pub transferred_byte_in_second: i64,
+    /// Where the next bytes for it begin.
+    pub transfer_from_where: i64,
+}
+
+/// How groups take messages, by topic and group (answer of code 402). Without an entry they pull.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[doc(alias = "MessageRequestModeSerializeWrapper")]
+pub struct MessageRequestModes {
+    /// Always empty here: all groups pull.
+    pub message_request_mode_map: EmptyMap,
+}

@@ -1,0 +1,69 @@
+//! What a store does for replication: it gives its log away in pieces, and takes those of another store.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
+
+use super::Store;
+use crate::error::{ReplicateError, StoreError};
+
+impl<D: Disk> Store<D> {
+    /// Bytes of the log from `from` on: at most `max_bytes`, and no further than the end of the file that holds `from`. Everything
+    /// that is written counts, also what is not durable yet, and also the rest of a file behind its last record. `None` before the
+    /// start and behind the end of the log; no bytes at the end.
+    ///
+    /// # Errors
+    /// [`StoreError::DamagedLog`] when a page of it cannot be read, [`StoreError::Env`].
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 12.3.
+    #[doc(alias = "getCommitLogData")]
+    pub fn log_slice(&self, from: PhysicalOffset, max_bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        self.core.reads.log_slice(from, max_bytes)
+    }
+
+    /// Waits until the log goes beyond `end`, and returns its end then. Returns also after `timeout`, when [`Store::wake_waiting`] is
+    /// called, and at once while the store closes or is poisoned. Any number of threads may wait.
+    pub fn wait_for_append(&self, end: PhysicalOffset, timeout: Duration) -> PhysicalOffset {
+        let (log, admission) = (&self.core.log, &self.core.admission);
+        let is_over = || log.end() > end || admission.poison_cause().is_some();
+        if !is_over() {
+            admission.append_bell().wait(timeout, is_over);
+        }
+        log.end()
+    }
+
+    /// Ends all calls of [`Store::wait_for_append`] that wait now.
+    pub fn wake_waiting(&self) {
+        self.core.admission.append_bell().end_waits();
+    }
+
+    /// Appends records that were copied from the log of another store, its master, to their places in this one. `at` is where `bytes`
+    /// begin, and is to be the end of this log; `bytes` are whole records ([`crate::whole_records`]) and whole blank records. Returns the
+    /// end of the log: `at` behind all of `bytes`.
+    ///
+    /// Their queues continue behind them. A record whose number its queue has already starts the queue again: the master deleted its
+    /// topic and made it anew.
+    ///
+    /// # Errors
+    /// After each of them, and a look at [`Store::max_physical_offset`], the call may be repeated with what is not in the log.
+    /// [`ReplicateError::WrongPlace`], [`ReplicateError::PartialRecord`], [`ReplicateError::Damage`] and [`ReplicateError::QueueOffset`]
+    /// are found before anything is changed. After the others, records before the end of a file, or before one that starts its queue
+    /// again, may be in the log.
+    ///
+    /// # Durability
+    /// As that of [`Store::append`].
+    ///
+    /// # Source
+    /// docs/reference/store-format.md 12.4; docs/durability.md R3.
+    #[doc(alias = "appendToCommitLog")]
+    pub fn append_replicated(
+        &self,
+        at: PhysicalOffset,
+        bytes: &[u8],
+    ) -> Result<PhysicalOffset, ReplicateError> {
+        self.core.replica.append(at, bytes)
+    }
+}

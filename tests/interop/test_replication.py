@@ -1,0 +1,332 @@
+"""Masters and slaves of RocketPy and Apache (5.5.0, 4.9.7): equal logs, sends that wait for slaves, reads from them."""
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import pytest
+
+import rocketpy
+from peers import (
+    Java,
+    accepts,
+    apache_servers,
+    launch_apache_broker,
+    server_command,
+    set_up_apache_4_9,
+    set_up_java,
+)
+from ports import free_port
+from sdk import fresh, messages, read, send
+from waiting import wait_until
+
+LOG_FILE_BYTES = 1 << 20
+NAMES = {"brokerName": "pair", "brokerClusterName": "pairs"}
+
+
+@contextmanager
+def part(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen, dict]]:
+    """A name server or a broker of RocketPy in a process of its own, and its addresses; ended by kill -9."""
+    home.mkdir(parents=True, exist_ok=True)
+    ready = home / "ready.json"
+    ready.unlink(missing_ok=True)  # of a part that was killed
+    with (home / "server.log").open("a") as log:
+        port = str(free_port(2) + 2)  # Apache's slaves ask a master at its port - 2 too
+        command = [*server_command()[:-1], *arguments, "--port", port, "--ready-file", str(ready)]
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        wait_until(ready.exists, f"{arguments[0]}: {home / 'server.log'}", process=process)
+        yield process, json.loads(ready.read_text())
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass
+class Broker:
+    process: subprocess.Popen
+    store: Path
+    name_server: str
+    port: int
+
+    def slaves(self) -> tuple[rocketpy.SlaveInfo, ...]:
+        """What it says of the slaves that are connected."""
+        with rocketpy.Admin(self.name_server) as admin:
+            return admin.ha_status(f"127.0.0.1:{self.port}").slaves
+
+    def has_slave_at_its_end(self) -> bool:
+        return any(slave.is_near and slave.lag_bytes == 0 for slave in self.slaves())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        assert self.process.wait(timeout=90) == 0
+
+    def says(self, text: str) -> bool:
+        """Whether it has logged this."""
+        return text in (self.store.parent / "server.log").read_text()
+
+
+@contextmanager
+def broker(home: Path, name_server: str, **settings: object) -> Iterator[Broker]:
+    """A broker of RocketPy with small log files."""
+    settings = {**NAMES, "mappedFileSizeCommitLog": LOG_FILE_BYTES, **settings}
+    options = [f"--set={key}={value}" for key, value in settings.items()]
+    with part(home, "broker", str(home / "store"), "--name-server", name_server, *options) as (process, ready):
+        yield Broker(process, home / "store", name_server, int(ready["broker"].rsplit(":", 1)[1]))
+
+
+@pytest.fixture
+def name_server(tmp_path: Path) -> Iterator[str]:
+    """One that outlives the brokers."""
+    with part(tmp_path / "names", "namesrv") as (_, names):
+        yield names["name_server"]
+
+
+@pytest.fixture
+def master(tmp_path: Path, name_server: str) -> Iterator[Broker]:
+    with broker(tmp_path / "master", name_server, brokerRole="SYNC_MASTER", haListenPort=0) as started:
+        yield started
+
+
+OURS = {"brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": "true"}
+"""The settings of a RocketPy slave."""
+
+
+@contextmanager
+def slave(java: Java, home: Path, name_server: str) -> Iterator[subprocess.Popen]:
+    """Apache's broker as slave, until it serves; ended by kill -9."""
+    settings = NAMES | {
+        "brokerRole": "SLAVE",
+        "brokerId": 1,
+        "slaveReadEnable": "true",
+        "mappedFileSizeCommitLog": LOG_FILE_BYTES,
+    }
+    process, port = launch_apache_broker(java, home, name_server, settings)
+    try:
+        wait_until(lambda: accepts(port), "Apache's slave", process=process)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def same_bytes(master: Path, copy: Path) -> int:
+    """Says how many bytes the log of a slave has, each of which has to be the master's."""
+    held = 0
+    for path in sorted((copy / "commitlog").iterdir()):
+        theirs = path.read_bytes()
+        end = len(theirs.rstrip(b"\0"))  # Apache makes the next file ahead
+        if end:
+            assert theirs[:end] == (master / "commitlog" / path.name).read_bytes()[:end], path.name
+        held += end
+    return held
+
+
+def has_in(store: Path, table: str, name: str) -> Callable[[], bool]:
+    """Whether a table of a store knows a topic or a group."""
+    path = store / "config" / table
+    return lambda: path.exists() and name in path.read_text()
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_a_slave_of_apache_has_what_a_sync_master_acknowledged(
+    version: str, master: Broker, java: Java, tmp_path: Path
+):
+    apache = set_up_java() if version == "5.5.0" else set_up_apache_4_9()
+    topic, group, home = fresh("replicated"), fresh("readers"), tmp_path / "slave"
+    with rocketpy.Admin(master.name_server) as admin:
+        admin.create_topic(topic, queues=2)
+    with rocketpy.Producer(fresh("sender"), name_servers=[master.name_server], send_timeout=60) as producer:
+
+        def statuses(count: int, name: str) -> list[rocketpy.SendStatus]:
+            return [producer.send(one).status for one in messages(topic, count, name, body_bytes=2000)]
+
+        assert statuses(3, "alone") == [rocketpy.SendStatus.SLAVE_NOT_AVAILABLE] * 3
+        with slave(apache, home, master.name_server):
+            wait_until(master.has_slave_at_its_end, "the slave has the log")
+            assert set(statuses(1500, "both")) == {rocketpy.SendStatus.SEND_OK}, "over three files"
+            assert same_bytes(master.store, home / "store") > 3_000_000
+        wait_until(lambda: not master.slaves(), "the master lets the slave go")
+        assert statuses(400, "away") == [rocketpy.SendStatus.SLAVE_NOT_AVAILABLE] * 400
+        with slave(apache, home, master.name_server):
+            wait_until(master.has_slave_at_its_end, "the slave has caught up")
+            assert set(statuses(100, "again")) == {rocketpy.SendStatus.SEND_OK}
+            same_bytes(master.store, home / "store")
+            read(master.name_server, topic, 2003, group=group)
+            copied = [
+                has_in(home / "store", "topics.json", topic),
+                has_in(home / "store", "consumerOffset.json", group),
+            ]
+            wait_until(
+                lambda: all(one() for one in copied),
+                "the slave has topics and offsets, which 5.5.0 asks for every 60 s",
+            )
+            master.kill()
+            lines = java.drive(tmp_path / "client", "push", master.name_server, topic, "2003", fresh("from-slave"))
+            assert len(lines) == 2003
+
+
+def test_a_slave_has_the_whole_log_of_its_master_and_serves_its_groups_when_that_is_gone(
+    name_server: str, tmp_path: Path
+):
+    topic, group, home = fresh("pair"), fresh("readers"), tmp_path / "slave"
+    with broker(tmp_path / "master", name_server, haListenPort=0) as master:
+        with rocketpy.Admin(name_server) as admin:
+            admin.create_topic(topic, queues=2)
+        bodies = [one.body for one in messages(topic, 2000, "first", body_bytes=2000)]
+        send(name_server, messages(topic, 2000, "first", body_bytes=2000))
+        with broker(home, name_server, **OURS):
+            wait_until(master.has_slave_at_its_end, "the slave has the log")
+            assert (home / "store" / "commitlog" / f"{0:020}").exists(), "from the first file on"
+            assert same_bytes(master.store, home / "store") > 4_000_000
+        send(name_server, messages(topic, 500, "second", body_bytes=2000))
+        bodies += [one.body for one in messages(topic, 500, "second", body_bytes=2000)]
+        with rocketpy.Consumer(group, topic, name_servers=[name_server], start=rocketpy.Start.EARLIEST) as consumer:
+            seen = [one.body for one in consumer.poll(max_messages=700, timeout=60)]
+            consumer.commit()
+        with broker(home, name_server, **OURS):
+            wait_until(master.has_slave_at_its_end, "the slave has caught up")
+            wait_until(has_in(home / "store", "consumerOffset.json", group), "the slave has the group's offsets")
+            same_bytes(master.store, home / "store")
+            master.kill()
+            with rocketpy.Consumer(group, topic, name_servers=[name_server]) as consumer:
+                while len(seen) < len(bodies):
+                    batch = consumer.poll(timeout=60)
+                    assert batch, f"{len(seen)} of {len(bodies)} messages"
+                    seen += [one.body for one in batch]
+            assert sorted(seen) == sorted(bodies), "none is skipped, and none comes again"
+            with (
+                rocketpy.Producer(fresh("sender"), name_servers=[name_server], retries=0) as producer,
+                pytest.raises(rocketpy.RocketPyError),
+            ):
+                producer.send(rocketpy.Message(topic, b"to a slave"))
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_a_slave_of_rocketpy_has_what_a_sync_master_of_apache_acknowledged(version: str, tmp_path: Path):
+    apache = set_up_java() if version == "5.5.0" else set_up_apache_4_9()
+    topic, home = fresh("of-apache"), tmp_path / "slave"
+    settings = NAMES | {
+        "brokerRole": "SYNC_MASTER",
+        "inSyncReplicas": 2,
+        "mappedFileSizeCommitLog": LOG_FILE_BYTES,
+    }
+    store = tmp_path / "master" / "store"
+    with apache_servers(apache, tmp_path / "master", settings, [topic]) as (name_server, master):
+        alone = {receipt.status for receipt in send(name_server, messages(topic, 1, "alone"))}
+        assert rocketpy.SendStatus.SEND_OK not in alone
+        with broker(home, name_server, **OURS) as slave:
+            wait_until(lambda: ends(store) == ends(home / "store"), "the slave has the log")
+            receipts = send(name_server, messages(topic, 1200, "both", body_bytes=2000))
+            assert {receipt.status for receipt in receipts} == {rocketpy.SendStatus.SEND_OK}
+            assert same_bytes(store, home / "store") > 2_500_000
+            slave.kill()
+        send(name_server, messages(topic, 20, "away"))
+        with broker(home, name_server, **OURS):
+            wait_until(lambda: ends(store) == ends(home / "store"), "the slave has caught up")
+            wait_until(has_in(home / "store", "topics.json", topic), "the slave has the topic")
+            master.kill()
+            master.wait()
+            assert len(read(name_server, topic, 1221)) == 1221
+
+
+def ends(store: Path) -> dict[str, int]:
+    """How far each file of a log is written that is."""
+    files = {path.name: len(path.read_bytes().rstrip(b"\0")) for path in (store / "commitlog").glob("*")}
+    return {name: end for name, end in files.items() if end}
+
+
+def test_a_former_master_with_messages_of_its_own_is_no_slave_of_the_new_one(name_server: str, tmp_path: Path):
+    topic, one, other = fresh("former"), tmp_path / "one", tmp_path / "other"
+    with broker(one, name_server, haListenPort=0) as master:
+        with rocketpy.Admin(name_server) as admin:
+            admin.create_topic(topic, queues=1)
+        send(name_server, messages(topic, 10, "both", body_bytes=100))
+        with broker(other, name_server, **OURS) as slave:
+            wait_until(master.has_slave_at_its_end, "the slave has the log")
+            wait_until(has_in(other / "store", "topics.json", topic), "the slave has the topic")
+            slave.stop()
+        send(name_server, messages(topic, 5, "mine", body_bytes=100))
+        master.stop()
+    with broker(other, name_server, haListenPort=0) as master:
+        send(name_server, messages(topic, 10, "your", body_bytes=100))
+        with broker(one, name_server, **OURS):
+            wait_until(lambda: master.says("two histories are possible"), "the new master refuses the old one")
+            assert master.slaves() == ()
+        with broker(tmp_path / "new", name_server, **OURS):
+            wait_until(master.has_slave_at_its_end, "an empty slave is fed")
+
+
+def test_what_a_sync_master_acknowledged_is_at_its_slave_whichever_of_them_is_killed(name_server: str, tmp_path: Path):
+    """`KILLS=200 KILL_SEED=7 pytest -k whichever_of_them` goes on for longer."""
+    seed = int(os.environ.get("KILL_SEED", "1"))
+    random, topic, acknowledged = Random(seed), fresh("kills"), set()
+    flush = {"flushDiskType": random.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
+    for life in range(int(os.environ.get("KILLS", "3"))):
+        with broker(tmp_path / "master", name_server, brokerRole="SYNC_MASTER", haListenPort=0, **flush) as master:
+            if life == 0:
+                with rocketpy.Admin(name_server) as admin:
+                    admin.create_topic(topic, queues=2)
+            with broker(tmp_path / "slave", name_server, **OURS, **flush) as slave:
+                wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave has caught up")
+                sending = Sending(name_server, topic, life)
+                sending.wait_for(random.randrange(200))
+                for victim in random.choice([[master], [slave], [slave, master]]):
+                    victim.kill()
+                acknowledged |= sending.stop()
+        with broker(tmp_path / "slave", name_server, **OURS, **flush):
+            left = acknowledged - came_at_slave(name_server, topic, acknowledged)
+            assert not left, f"seed {seed}, life {life}: {len(left)} of {len(acknowledged)} are not at the slave"
+
+
+class Sending:
+    """Sends one by one on threads, until it is stopped, and notes what was acknowledged by master and slave."""
+
+    def __init__(self, name_server: str, topic: str, life: int) -> None:
+        self.acknowledged: set[bytes] = set()
+        self._stopped = Event()
+        self._threads = [Thread(target=self._send, args=(name_server, topic, life, number)) for number in range(2)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self, name_server: str, topic: str, life: int, number: int) -> None:
+        with rocketpy.Producer(fresh("kills"), name_servers=[name_server], retries=0, send_timeout=5) as producer:
+            for count in itertools.count():
+                if self._stopped.is_set():
+                    return
+                body = f"{life}-{number}-{count}".ljust(count % 3000, ".").encode()
+                with contextlib.suppress(rocketpy.RocketPyError):
+                    if producer.send(rocketpy.Message(topic, body)).status is rocketpy.SendStatus.SEND_OK:
+                        self.acknowledged.add(body)
+
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: len(self.acknowledged) > count, f"{count} messages are acknowledged")
+
+    def stop(self) -> set[bytes]:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+        return self.acknowledged
+
+
+def came_at_slave(name_server: str, topic: str, wanted: set[bytes]) -> set[bytes]:
+    """What a slave alone gives of a topic, until all that is wanted has come, or nothing comes any more."""
+    found: set[bytes] = set()
+    with rocketpy.Consumer(
+        fresh("kills"), topic, name_servers=[name_server], start=rocketpy.Start.EARLIEST, allow_missing_topic=True
+    ) as consumer:
+        while not wanted <= found and (batch := consumer.poll(max_messages=2000, timeout=20)):
+            found |= {message.body for message in batch}
+    return found
