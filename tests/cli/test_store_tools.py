@@ -1,5 +1,6 @@
 """`rocketpy store verify`, `dump`, `repair`, `snapshot`, `export`, `import` on stores that a real server wrote."""
 
+import contextlib
 import json
 import os
 import signal
@@ -272,12 +273,16 @@ def test_ctrl_c_ends_a_check(executable, closed: Path):
 def wait_until_open(process: subprocess.Popen, path: Path) -> None:
     """Waits until a process has a file open."""
     handles = Path(f"/proc/{process.pid}/fd")
-    wait_until(
-        lambda: path.name in {handle.resolve().name for handle in handles.iterdir()},
-        f"{path.name} is open",
-        process=process,
-        seconds=240,
-    )
+
+    def is_open() -> bool:
+        for handle in handles.iterdir():
+            # The process opens and closes others meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                if handle.readlink().name == path.name:
+                    return True
+        return False
+
+    wait_until(is_open, f"{path.name} is open", process=process, seconds=240)
 
 
 def test_the_tools_are_functions_with_typed_results(closed: Path, tmp_path: Path):
