@@ -19,7 +19,7 @@ use crate::blocking::blocking;
 use crate::call::{aside, on_disk};
 use crate::config_file::make_config_folder;
 use crate::delay::{self, DelayDelivery};
-use crate::ha::{BrokerRole, MasterSearch, Replication, where_to_begin};
+use crate::ha::{BrokerRole, MasterSearch, Replication, begin_life, where_to_begin};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -88,6 +88,7 @@ impl Broker {
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
         shared.sample(Instant::now());
+        begin_life(&shared).await.inspect_err(|_| close_store(&shared))?;
         let config = &shared.config();
         let processor = Arc::new(Processor(shared.clone()));
         // Before the first request: one may wait for what only the listener hears of.

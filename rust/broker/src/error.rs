@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use rocketpy_env::EnvError;
-use rocketpy_model::NameError;
+use rocketpy_model::{NameError, PhysicalOffset};
 use rocketpy_remoting::ServerError;
 use rocketpy_store::StoreError;
 
@@ -59,6 +59,19 @@ pub enum BrokerError {
         /// What was found instead.
         reason: String,
     },
+    /// A slave has more of the log than this master, which lost its end, and cannot give it back.
+    #[error(
+        "this master's log ends at {end} after a sudden end, and its slave {address} has it up to {slave_end}: if this master goes on, \
+         messages that were acknowledged are lost"
+    )]
+    SlaveHasMore {
+        /// Where the slave answers requests.
+        address: String,
+        /// How far its log reaches.
+        slave_end: PhysicalOffset,
+        /// How far this one's does.
+        end: PhysicalOffset,
+    },
     /// Role and id contradict each other.
     #[error("brokerRole=SLAVE needs a brokerId above 0, and only a slave has one: {0}")]
     RoleAndId(u64),
@@ -100,6 +113,10 @@ impl BrokerError {
                  haMasterAddress"
                     .to_owned(),
             ),
+            Self::SlaveHasMore { .. } => Some(
+                "make the slave the master, or stop it and take its folder here; to go on without what it has, set haSyncBackTimeout=0"
+                    .to_owned(),
+            ),
             Self::RoleAndId(_) => Some("set both brokerRole=SLAVE and brokerId=1, or neither".to_owned()),
             Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
             Self::AdvertisedHost { .. } => {
@@ -116,6 +133,7 @@ impl BrokerError {
             Self::Listen(_) | Self::ListenForSlaves { .. } | Self::NoMaster { .. } => true,
             Self::DelayLevels { .. }
             | Self::ConfigFile { .. }
+            | Self::SlaveHasMore { .. }
             | Self::RoleAndId(_)
             | Self::Name(_)
             | Self::AdvertisedHost { .. } => false,

@@ -120,6 +120,8 @@ pub(crate) enum Refusal {
     // Permissions and state of the broker.
     #[error("broker {broker} is a slave (broker id {id}) and {refused}")]
     Slave { broker: String, id: u64, refused: OfMaster },
+    #[error("nothing of the log is given: {why}")]
+    NoCopy { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
     BrokerNotWritable { broker: String, permission: i32 },
     #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
@@ -303,7 +305,8 @@ impl Refusal {
             | Self::NoRequester
             | Self::ReplyNotPushed { .. }
             | Self::NoMessageAt { .. }
-            | Self::NoHalf { .. } => response::SYSTEM_ERROR,
+            | Self::NoHalf { .. }
+            | Self::NoCopy { .. } => response::SYSTEM_ERROR,
             Self::EndAtWork { .. } => response::SYSTEM_BUSY,
         }
     }

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use crate::delay::Delays;
 use crate::disk_read::DiskReads;
 use crate::expression::ExpressionKind;
-use crate::ha::Slaves;
+use crate::ha::{Past, Slaves};
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
@@ -102,6 +102,7 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     unique_keys: UniqueKeys,
     advertised: OnceLock<Advertised>,
     slave_port: OnceLock<u16>,
+    past: OnceLock<Arc<Past<D>>>,
     registrar: OnceLock<Registrar>,
 }
 
@@ -195,6 +196,7 @@ impl<D: Disk> Shared<D> {
             unique_keys,
             advertised: OnceLock::new(),
             slave_port: OnceLock::new(),
+            past: OnceLock::new(),
             registrar: OnceLock::new(),
             config: ArcSwap::from_pointee(config),
             setting_config: Mutex::default(),
@@ -234,6 +236,17 @@ impl<D: Disk> Shared<D> {
         self.store.set_store_host(advertised.store_host);
         let set = self.advertised.set(advertised);
         assert!(set.is_ok(), "the advertised address is set once");
+    }
+
+    /// Says what is known of the past of the log. Called once, before the first request.
+    pub(crate) fn set_past(&self, past: Arc<Past<D>>) {
+        let set = self.past.set(past);
+        assert!(set.is_ok(), "the past is set once");
+    }
+
+    /// What is known of the past of the log; `None` for a broker that never was a master with slaves, or a slave.
+    pub(crate) fn past(&self) -> Option<&Arc<Past<D>>> {
+        self.past.get()
     }
 
     /// Says which port listens for slaves. Called once, after the bind.

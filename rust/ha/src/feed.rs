@@ -129,6 +129,11 @@ impl Feed {
         }
     }
 
+    /// The slave takes longer frames than Apache's.
+    pub fn takes(&mut self, max_body_bytes: usize) {
+        self.config.max_body_bytes = self.config.max_body_bytes.max(max_body_bytes);
+    }
+
     /// Whether the slave is empty and gets everything.
     #[must_use]
     pub fn asked_for_all(&self) -> bool {

@@ -6,14 +6,18 @@
 //! # Source
 //! docs/reference/store-format.md 12.
 
+mod epochs;
 mod feed;
 mod follow;
 mod frame;
+mod greeting;
 mod lives;
 
+pub use epochs::{Epoch, Epochs};
 pub use feed::{Feed, FeedConfig, FeedEnd, FeedStep, LogRange};
 pub use follow::{Follow, FollowConfig, FollowEnd, FollowStep};
 pub use frame::{
     FROM_THE_FIRST_FILE, FrameHead, HEAD_BYTES, MAX_APACHE_BODY_BYTES, REPORT_BYTES, encode_report,
 };
+pub use greeting::{GREETING, GREETING_HEAD_BYTES, Greeting, MAX_GREETING_BYTES, Parted, Relation, TAIL_BYTES, Tail};
 pub use lives::{Lives, OtherLife};

@@ -1,5 +1,6 @@
 //! How a slave finds its master, and where its log begins.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -49,27 +50,35 @@ async fn find_master(client: &Client, config: &BrokerConfig) -> Result<FoundMast
     let name = &config.broker_name;
     let mut reason = "there is no name server (namesrvAddr)".to_owned();
     for name_server in &config.name_servers {
-        let asked = Command::bare_request(request::GET_BROKER_CLUSTER_INFO);
-        let answer = match client.call(name_server, asked, TIMEOUT).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                reason = error.to_string();
-                continue;
-            }
-        };
-        let Ok(mut info) = json::from_slice::<ClusterInfo>(&answer.body) else {
-            reason = format!("{name_server} answers nothing that can be read");
-            continue;
-        };
-        let master = info.broker_addr_table.remove(name).filter(|found| found.cluster == config.cluster_name);
-        match master.and_then(|mut found| found.broker_addrs.remove(&system::MASTER_ID)) {
-            Some(address) => return ask_master(client, config, address).await,
-            None => {
-                reason = format!("{name_server} knows no master {name} in cluster {}", config.cluster_name)
-            }
+        match brokers_of(client, config, name_server).await {
+            Ok(mut brokers) => match brokers.remove(&system::MASTER_ID) {
+                Some(address) => return ask_master(client, config, address).await,
+                None => {
+                    reason = format!("{name_server} knows no master {name} in cluster {}", config.cluster_name)
+                }
+            },
+            Err(cause) => reason = cause,
         }
     }
     Err(reason)
+}
+
+/// The brokers of this broker's name that a name server knows, by their ids.
+///
+/// # Errors
+/// Why it tells none: for the log.
+pub(super) async fn brokers_of(
+    client: &Client,
+    config: &BrokerConfig,
+    name_server: &str,
+) -> Result<BTreeMap<u64, String>, String> {
+    let asked = Command::bare_request(request::GET_BROKER_CLUSTER_INFO);
+    let answer = client.call(name_server, asked, TIMEOUT).await.map_err(|error| error.to_string())?;
+    let mut info = json::from_slice::<ClusterInfo>(&answer.body)
+        .map_err(|_| format!("{name_server} answers nothing that can be read"))?;
+    let found = info.broker_addr_table.remove(&config.broker_name);
+    let found = found.filter(|found| found.cluster == config.cluster_name);
+    Ok(found.map(|found| found.broker_addrs.into_iter().collect()).unwrap_or_default())
 }
 
 async fn ask_master(client: &Client, config: &BrokerConfig, address: String) -> Result<FoundMaster, String> {
@@ -215,7 +224,10 @@ impl Service for MasterSearch {
                     self.replication.follow(&found);
                 }
                 // The last known one counts until there is another.
-                Err(reason) => debug!(reason, "no master found"),
+                Err(reason) => {
+                    debug!(reason, "no master found");
+                    self.replication.follow_configured(&config);
+                }
             }
         })
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use rocketpy_ha::{FeedConfig, FollowConfig, MAX_APACHE_BODY_BYTES};
 
 /// Longest body of a frame that a slave takes: what a master of Apache's may send at most, as its slaves have a buffer of 4 MiB.
-const MAX_BODY_BYTES: u32 = 4 << 20;
+pub(super) const MAX_BODY_BYTES: u32 = 4 << 20;
+/// Longest body of a frame for a slave of RocketPy: fewer calls for the same bytes, and still small beside what a socket holds.
+pub(super) const OWN_BODY_BYTES: u32 = 256 << 10;
 
 /// Master or slave, and whether sends wait for slaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub struct ReplicationConfig {
     pub heartbeat_every: Duration,
     /// `haHousekeepingInterval`, default 20 s: the connection of a slave that is silent for longer is closed.
     pub silence_limit: Duration,
+    /// `haSyncBackTimeout`, default 5 s: how long a master waits after a sudden end for slaves that may have more of its log; 0: not at all.
+    pub sync_back_timeout: Duration,
     /// `haTransferBatchSize`, default 32 KiB: most bytes of the log in a frame.
     pub frame_bytes: usize,
 }
@@ -89,6 +93,7 @@ impl Default for ReplicationConfig {
             max_behind_bytes: 256 << 20,
             heartbeat_every: Duration::from_secs(5),
             silence_limit: Duration::from_secs(20),
+            sync_back_timeout: Duration::from_secs(5),
             frame_bytes: MAX_APACHE_BODY_BYTES,
         }
     }

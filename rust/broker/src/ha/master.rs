@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, EnvError};
-use rocketpy_ha::{Feed, FeedConfig, FeedEnd, FeedStep, FrameHead, HEAD_BYTES, LogRange, OtherLife};
+use rocketpy_ha::{
+    Feed, FeedConfig, FeedEnd, FeedStep, FrameHead, GREETING, GREETING_HEAD_BYTES, Greeting, HEAD_BYTES, LogRange, OtherLife, REPORT_BYTES,
+};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{Store, StoreError};
 use tracing::{debug, error, info, warn};
 
-use super::past::Past;
+use super::config::OWN_BODY_BYTES;
+use super::past::{NoBeginning, Past};
 use super::slaves::{Slave, Slaves};
 use super::{ReplicationConfig, is_time_out};
 
@@ -40,7 +43,9 @@ pub(crate) struct Master<D: Disk> {
 struct Feeding<D: Disk> {
     store: Arc<Store<D>>,
     slaves: Arc<Slaves>,
-    past: Past<D>,
+    past: Arc<Past<D>>,
+    /// Where this master answers requests.
+    address: String,
     /// Length of the files of the log.
     file_bytes: u64,
     config: FeedConfig,
@@ -63,6 +68,10 @@ enum End {
     Feed(#[from] FeedEnd),
     #[error(transparent)]
     Past(#[from] OtherLife),
+    #[error("it is not fed: {0}")]
+    NoBeginning(#[from] NoBeginning),
+    #[error("it sends no greeting that can be read: another program, or a newer version")]
+    NoGreeting,
     #[error("how far it has come cannot be written: {0}")]
     File(#[from] EnvError),
     #[error("its connection broke: {0}")]
@@ -86,7 +95,8 @@ impl<D: Disk> Master<D> {
         addr: SocketAddr,
         store: Arc<Store<D>>,
         slaves: Arc<Slaves>,
-        past: Past<D>,
+        past: Arc<Past<D>>,
+        address: String,
         file_bytes: u64,
         config: &ReplicationConfig,
     ) -> io::Result<Self> {
@@ -96,6 +106,7 @@ impl<D: Disk> Master<D> {
             store,
             slaves,
             past,
+            address,
             file_bytes,
             config: config.feed(),
             allowed: config.allowed.clone(),
@@ -213,8 +224,19 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
 /// Reads reports until the connection ends.
 fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -> End {
     let mut buffer = [0; 1024];
+    let (checked_end, mut unread) = match greet(feeding, slave, socket) {
+        Ok(Begun::Greeted(end)) => (Some(end), None),
+        Ok(Begun::Reported(report)) => (None, Some(report)),
+        Err(end) => return end,
+    };
     loop {
-        let read = socket.read(&mut buffer);
+        let read = match unread.take() {
+            Some(report) => {
+                buffer[..REPORT_BYTES].copy_from_slice(&report);
+                Ok(REPORT_BYTES)
+            }
+            None => socket.read(&mut buffer),
+        };
         if feeding.is_stopping.load(Ordering::Acquire) {
             return End::Stop;
         }
@@ -232,7 +254,8 @@ fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream)
         let Some(end) = feed.acknowledged() else { continue };
         let address = slave.peer.ip().to_canonical();
         if is_first {
-            let admitted = feeding.admit_report(address, end, feed.asked_for_all());
+            let is_checked = checked_end == Some(end) || feed.asked_for_all();
+            let admitted = feeding.admit_report(address, end, is_checked);
             if let Err(refused) = admitted {
                 let _ = socket.shutdown(Shutdown::Both); // while the other thread waits for the feed: nothing is sent
                 return refused;
@@ -247,6 +270,56 @@ fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream)
         let written = feeding.past.acknowledged(address, end).map_err(|error| error.to_string());
         feeding.tell_written(written);
     }
+}
+
+/// What came before the reports.
+enum Begun {
+    /// The greeting of a slave of RocketPy, whose log reaches to here and is a beginning of this one.
+    Greeted(PhysicalOffset),
+    /// The first report of one of Apache's.
+    Reported([u8; REPORT_BYTES]),
+}
+
+/// Answers the greeting of a slave of RocketPy.
+fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -> Result<Begun, End> {
+    let mut report = [0; REPORT_BYTES];
+    read_whole(feeding, socket, &mut report)?;
+    if i64::from_be_bytes(report) != GREETING {
+        return Ok(Begun::Reported(report));
+    }
+    let mut head = [0; GREETING_HEAD_BYTES];
+    read_whole(feeding, socket, &mut head)?;
+    let mut body = vec![0; Greeting::length(head).ok_or(End::NoGreeting)?];
+    read_whole(feeding, socket, &mut body)?;
+    let greeting = Greeting::decode(&body).ok_or(End::NoGreeting)?;
+    let checked = feeding.past.check_greeting(&greeting, &feeding.store, Some(slave.peer.ip().to_canonical()));
+    let mut answer = feeding.past.greeting(&feeding.store, &feeding.address, feeding.file_bytes)?;
+    answer.refusal = checked.as_ref().err().map(ToString::to_string);
+    if checked.is_ok() {
+        feeding.past.greeted(&greeting)?;
+        slave.greeted(greeting.broker_id);
+        slave.feed.lock().takes(OWN_BODY_BYTES.min(greeting.max_body_bytes) as usize);
+    }
+    socket.write_all(&answer.encode())?;
+    checked?;
+    Ok(Begun::Greeted(greeting.end))
+}
+
+/// Fills a buffer. The sending thread ends a silent connection.
+fn read_whole<D: Disk>(feeding: &Feeding<D>, mut socket: &TcpStream, mut buffer: &mut [u8]) -> Result<(), End> {
+    while !buffer.is_empty() {
+        let read = socket.read(buffer);
+        if feeding.is_stopping.load(Ordering::Acquire) {
+            return Err(End::Stop);
+        }
+        match read {
+            Ok(0) => return Err(End::Closed),
+            Ok(count) => buffer = &mut buffer[count..],
+            Err(error) if is_time_out(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Sends frames until the connection ends.
@@ -321,8 +394,8 @@ fn write_frame(mut socket: &TcpStream, at: PhysicalOffset, body: &[u8]) -> io::R
 
 impl<D: Disk> Feeding<D> {
     /// Says whether a slave that reports for the first time may be fed.
-    fn admit_report(&self, address: IpAddr, end: PhysicalOffset, is_empty: bool) -> Result<(), End> {
-        if !is_empty {
+    fn admit_report(&self, address: IpAddr, end: PhysicalOffset, is_checked: bool) -> Result<(), End> {
+        if !is_checked {
             self.past.check(address, end)?;
         }
         Ok(self.past.connected(address, end)?)
@@ -347,7 +420,10 @@ impl<D: Disk> Feeding<D> {
             Err(error) => End::Socket(error),
         };
         let is_grave = |end: &End| {
-            matches!(end, End::Log(_) | End::Feed(_) | End::Past(_) | End::File(_) | End::NotTaken(_))
+            matches!(
+                end,
+                End::Log(_) | End::Feed(_) | End::Past(_) | End::NoBeginning(_) | End::File(_) | End::NotTaken(_)
+            )
         };
         let end = if is_grave(&sent) && !is_grave(&reports) { sent } else { reports };
         let cause = end.to_string();

@@ -9,6 +9,7 @@ mod master;
 mod past;
 mod slave;
 mod slaves;
+mod sync_back;
 
 use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
 use std::net::SocketAddr;
@@ -17,16 +18,19 @@ use std::time::Duration;
 
 use begin::FoundMaster;
 pub(crate) use begin::{MasterSearch, where_to_begin};
+use config::MAX_BODY_BYTES;
 pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
-use past::Past;
+pub(crate) use past::Past;
 use rocketpy_env::RealDisk;
-use slave::Slaving;
+use slave::{Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
+pub(crate) use sync_back::copy_log;
+use sync_back::take_back;
 use tracing::warn;
 
-use crate::BrokerError;
-use crate::shared::Shared;
+use crate::shared::{Advertised, Shared};
+use crate::{BrokerConfig, BrokerError};
 
 /// The threads of one broker that copy the log.
 #[derive(Debug, Clone, Default)]
@@ -35,35 +39,57 @@ pub(crate) struct Replication {
     slave: Option<Arc<Slaving<RealDisk>>>,
 }
 
+/// Reads what is known of the past of the log, and begins the life that the role of the broker wants: a slave's, or a master's, which
+/// first takes from its slaves what a sudden end cost it.
+///
+/// # Errors
+/// The file cannot be read or written; a slave of Apache's has more than this master.
+pub(crate) async fn begin_life(shared: &Arc<Shared>) -> Result<(), BrokerError> {
+    let config = shared.config().clone();
+    let is_master = shared.role.is_master();
+    let is_wanted = !is_master || config.replication.listen_port(config.listen.port()).is_some();
+    let (disk, names) = (shared.store.disk().clone(), (&*config.broker_name, config.broker_id));
+    let Some(past) = Past::load(disk, &config.store.root, names, is_wanted)?.map(Arc::new) else { return Ok(()) };
+    if is_master {
+        take_back(shared, &past).await?;
+        past.begin_life(&shared.store)?;
+    } else {
+        past.begin_following()?;
+    }
+    shared.set_past(past);
+    Ok(())
+}
+
 impl Replication {
     /// Listens for slaves, or follows a master, as the configuration says.
     ///
     /// # Errors
-    /// The address for slaves cannot be listened on; what the master knows of its past cannot be read or written.
+    /// The address for slaves cannot be listened on; what is known of the past cannot be written.
     pub(crate) fn start(shared: &Arc<Shared>, local_addr: SocketAddr) -> Result<Self, BrokerError> {
         let config = shared.config();
         let replication = &config.replication;
         let failed = |addr| move |source| BrokerError::ListenForSlaves { addr, source };
-        let store = shared.store.clone();
+        let Some(past) = shared.past().cloned() else { return Ok(Self::default()) };
+        let (store, file_bytes) = (shared.store.clone(), config.store.commit_log_file_size);
+        let address = shared.advertised().map(Advertised::address).unwrap_or_default();
         if !shared.role.is_master() {
-            Past::of_slave(&store, &config.store.root)?;
-            let flush = (config.store.flush, config.sync_flush_timeout);
-            let slave = Slaving::start(store, flush, replication.follow()).map_err(failed(local_addr))?;
-            if let Some(address) = &replication.master_address {
-                slave.set_master(address, false);
+            let (flush, flush_timeout) = (config.store.flush, config.sync_flush_timeout);
+            let own = Own { address, file_bytes, flush, flush_timeout };
+            let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed(local_addr))?;
+            let started = Self { master: None, slave: Some(Arc::new(slave)) };
+            if config.name_servers.is_empty() {
+                started.follow_configured(&config);
             }
-            return Ok(Self { master: None, slave: Some(Arc::new(slave)) });
+            return Ok(started);
         }
         if replication.role == BrokerRole::SyncMaster && !shared.slaves.are_waited_for() {
             warn!("inSyncReplicas is 1: this SYNC_MASTER waits for no slave, and a lost disk loses messages");
         }
-        let port = replication.listen_port(config.listen.port());
-        let past = Past::begin(&store, &config.store.root, port.is_some())?;
-        let Some((port, past)) = port.zip(past) else { return Ok(Self::default()) };
+        let Some(port) = replication.listen_port(config.listen.port()) else { return Ok(Self::default()) };
         let addr = SocketAddr::new(local_addr.ip(), port);
-        let (slaves, file_bytes) = (shared.slaves.clone(), config.store.commit_log_file_size);
-        let master =
-            Master::start(addr, store, slaves, past, file_bytes, replication).map_err(failed(addr))?;
+        let slaves = shared.slaves.clone();
+        let master = Master::start(addr, store, slaves, past, address, file_bytes, replication);
+        let master = master.map_err(failed(addr))?;
         shared.set_slave_port(master.local_addr().port());
         Ok(Self { master: Some(Arc::new(master)), slave: None })
     }
@@ -77,6 +103,14 @@ impl Replication {
     fn follow(&self, found: &FoundMaster) {
         if let Some(slave) = &self.slave {
             slave.set_master(&found.slave_address, found.log_start.is_some());
+        }
+    }
+
+    /// Follows the master at `haMasterAddress` while no other is known. Who was the slave of a master of RocketPy waits for one, unless there are
+    /// no name servers to tell it: what another one sends may be another log.
+    fn follow_configured(&self, config: &BrokerConfig) {
+        if let (Some(slave), Some(address)) = (&self.slave, &config.replication.master_address) {
+            slave.set_first_master(address, config.name_servers.is_empty());
         }
     }
 

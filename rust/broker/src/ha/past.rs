@@ -1,17 +1,19 @@
-//! `config/replication.json`: what a master knows of its own past, kept over its starts.
+//! `config/replication.json`: what a broker knows of the past of its log, kept over its starts.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, EnvError};
-use rocketpy_ha::{Lives, OtherLife};
+use rocketpy_ha::{Epochs, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail};
 use rocketpy_model::PhysicalOffset;
-use rocketpy_store::Store;
+use rocketpy_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 
+use super::MAX_BODY_BYTES;
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 
@@ -20,9 +22,11 @@ const FILE: &str = "replication.json";
 /// Pause between two writes of how far slaves have come.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// The lives of a master, in memory and in its file.
+/// The past of a log, in memory and in its file.
 #[derive(Debug)]
 pub(crate) struct Past<D: Disk> {
+    broker_name: String,
+    broker_id: u64,
     file: ConfigFile<D>,
     state: Mutex<State>,
 }
@@ -30,62 +34,229 @@ pub(crate) struct Past<D: Disk> {
 #[derive(Debug)]
 struct State {
     lives: Lives,
+    content: Content,
     written_at: Instant,
     is_written: bool,
 }
 
-/// What the file holds, in bytes of the log.
+/// What the file holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Content {
-    /// Where lives began after a sudden end.
+    /// Which lives wrote the log.
+    epochs: Epochs,
+    /// The last epoch is of a master that told of none.
+    is_untold: bool,
+    /// Where lives began after a sudden end, in bytes of the log.
     lives: Vec<u64>,
     /// How far each slave had the log, by its address.
     slaves: BTreeMap<String, u64>,
+    /// Where the slaves of RocketPy answer requests, by their broker ids.
+    addresses: BTreeMap<u64, String>,
     /// The folder was a slave's since: what others have behind its end is not this log.
     was_slave: bool,
 }
 
+/// Why a broker gives another one nothing of its log.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoBeginning {
+    #[error("it is a broker of {found}, and this is one of {own} (brokerName)")]
+    OtherName { found: String, own: String },
+    #[error(transparent)]
+    Parted(#[from] Parted),
+    #[error("no life of a master that wrote its log is known here: it is the slave of another log. Give it an empty folder")]
+    Strange,
+    #[error(transparent)]
+    OtherLife(#[from] OtherLife),
+    #[error("its log is not the same before {end}: `rocketpy store diff` shows where they part. Give it an empty folder")]
+    OtherBytes { end: PhysicalOffset },
+    #[error("the log cannot be read: {0}")]
+    Log(#[from] StoreError),
+}
+
 impl<D: Disk> Past<D> {
-    /// Begins a life with the log as the store has it; `None` when this never was a master with slaves, and is none now.
+    /// Reads the file; `None` when there is none and none is wanted.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn load(
+        disk: D,
+        root: &Path,
+        (broker_name, broker_id): (&str, u64),
+        is_wanted: bool,
+    ) -> Result<Option<Self>, BrokerError> {
+        let file = ConfigFile::on(disk, root, FILE);
+        if !is_wanted && file.is_missing() {
+            return Ok(None);
+        }
+        let mut content: Content = file.load()?.unwrap_or_default();
+        let lives = Lives {
+            starts: std::mem::take(&mut content.lives).into_iter().map(PhysicalOffset).collect(),
+            slaves: std::mem::take(&mut content.slaves)
+                .into_iter()
+                .map(|(name, end)| (name, PhysicalOffset(end)))
+                .collect(),
+        };
+        let state = State { lives, content, written_at: Instant::now(), is_written: true };
+        Ok(Some(Self { broker_name: broker_name.to_owned(), broker_id, file, state: Mutex::new(state) }))
+    }
+
+    /// Begins a life as a master with the log as the store has it.
     ///
     /// # Durability
     /// On return the life is in the file.
-    pub(crate) fn begin(
-        store: &Store<D>,
-        root: &Path,
-        is_listening: bool,
-    ) -> Result<Option<Self>, BrokerError> {
-        let file = ConfigFile::on(store.disk().clone(), root, FILE);
-        if !is_listening && file.is_missing() {
-            return Ok(None);
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn begin_life(&self, store: &Store<D>) -> Result<(), EnvError> {
+        let (mut state, end) = (self.state.lock(), store.max_physical_offset());
+        let State { lives, content, .. } = &mut *state;
+        let is_new = !store.recovery().clean_exit || content.was_slave;
+        if lives.begin(end, is_new) || content.epochs.list().is_empty() {
+            content.epochs.begin(RandomState::new().hash_one(end.get()), end);
+            content.is_untold = false;
         }
-        let found: Content = file.load()?.unwrap_or_default();
-        let mut lives = Lives {
-            starts: found.lives.into_iter().map(PhysicalOffset).collect(),
-            slaves: found.slaves.into_iter().map(|(name, end)| (name, PhysicalOffset(end))).collect(),
-        };
-        lives.begin(store.recovery().end, !store.recovery().clean_exit || found.was_slave);
-        let state = State { lives, written_at: Instant::now(), is_written: false };
-        let past = Self { file, state: Mutex::new(state) };
-        past.write(&mut past.state.lock())?;
-        Ok(Some(past))
+        content.was_slave = false;
+        self.write(&mut state)
     }
 
     /// Notes that the folder is a slave's: its next life as a master is a new one.
     ///
     /// # Durability
     /// On return that is in the file.
-    pub(super) fn of_slave(store: &Store<D>, root: &Path) -> Result<(), BrokerError> {
-        let file = ConfigFile::on(store.disk().clone(), root, FILE);
-        let found: Content = file.load()?.unwrap_or_default();
-        if !found.was_slave {
-            file.save(&Content { was_slave: true, ..found })?;
-        }
-        Ok(())
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn begin_following(&self) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.content.was_slave, true) { Ok(()) } else { self.write(&mut state) }
     }
 
-    /// Says whether a slave that connects has a beginning of this log.
+    /// A slave takes over the epochs of its master, before it takes bytes of them.
+    ///
+    /// # Durability
+    /// On return they are in the file.
+    ///
+    /// # Errors
+    /// The file cannot be written: nothing may be taken.
+    pub(super) fn adopt(&self, epochs: &Epochs) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        if state.content.epochs == *epochs {
+            return Ok(());
+        }
+        state.content.epochs = epochs.clone();
+        state.content.is_untold = false;
+        self.write(&mut state)
+    }
+
+    /// A slave is about to take bytes of a master that tells no epochs.
+    ///
+    /// # Durability
+    /// On return that is in the file.
+    ///
+    /// # Errors
+    /// The file cannot be written: nothing may be taken.
+    pub(super) fn adopt_untold(&self, end: PhysicalOffset) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        let content = &mut state.content;
+        if content.is_untold || content.epochs.list().is_empty() {
+            return Ok(());
+        }
+        content.epochs.begin(RandomState::new().hash_one(end.get()), end);
+        content.is_untold = true;
+        self.write(&mut state)
+    }
+
+    /// Whether the last bytes of the log are not known to be of a master that tells its epochs.
+    pub(super) fn is_untold(&self) -> bool {
+        let state = self.state.lock();
+        state.content.is_untold || state.content.epochs.list().is_empty()
+    }
+
+    /// The epochs of the log.
+    pub(crate) fn epochs(&self) -> Epochs {
+        self.state.lock().content.epochs.clone()
+    }
+
+    /// Where slaves of RocketPy answered requests when they last connected.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        self.state.lock().content.addresses.values().cloned().collect()
+    }
+
+    /// Whether slaves had bytes of this log, as far as is known.
+    pub(super) fn had_slaves(&self) -> bool {
+        !self.state.lock().lives.slaves.is_empty()
+    }
+
+    /// What this broker says of itself.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub(super) fn greeting(&self, store: &Store<D>, address: &str, file_bytes: u64) -> Result<Greeting, StoreError> {
+        let (start, end) = (store.min_physical_offset(), store.max_physical_offset());
+        let from = PhysicalOffset(end.get().saturating_sub(TAIL_BYTES)).max(start);
+        let from = if end > start { from.max((end - 1).block_start(file_bytes)) } else { from };
+        let tail = match crc_of(store, from, end)? {
+            Some(crc) if from < end => Some(Tail { from, crc }),
+            _ => None,
+        };
+        Ok(Greeting {
+            broker_name: self.broker_name.clone(),
+            broker_id: self.broker_id,
+            address: address.to_owned(),
+            start,
+            end,
+            epochs: self.epochs(),
+            max_body_bytes: MAX_BODY_BYTES,
+            tail,
+            refusal: None,
+        })
+    }
+
+    /// Says whether another broker has a beginning of this log. `address` is what its connection comes from.
+    ///
+    /// # Errors
+    /// It has not, or that is not known.
+    pub(super) fn check_greeting(
+        &self,
+        other: &Greeting,
+        store: &Store<D>,
+        address: Option<IpAddr>,
+    ) -> Result<(), NoBeginning> {
+        if other.broker_name != self.broker_name {
+            return Err(NoBeginning::OtherName { found: other.broker_name.clone(), own: self.broker_name.clone() });
+        }
+        let end = store.max_physical_offset();
+        match (other.relation(&self.epochs(), end), address) {
+            (Relation::Beginning, _) => {}
+            (Relation::Parted(parted), _) => return Err(parted.into()),
+            (Relation::Unknown, Some(address)) if other.epochs.list().is_empty() => self.check(address, other.end)?,
+            (Relation::Unknown, _) => return Err(NoBeginning::Strange),
+        }
+        match other.tail {
+            Some(Tail { from, crc })
+                if store.min_physical_offset() <= from
+                    && other.end <= end
+                    && other.end.saturating_sub(from) <= TAIL_BYTES
+                    && crc_of(store, from, other.end)?.is_some_and(|own| own != crc) =>
+            {
+                Err(NoBeginning::OtherBytes { end: other.end })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes where a slave that greeted answers requests.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn greeted(&self, slave: &Greeting) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        let before = state.content.addresses.insert(slave.broker_id, slave.address.clone());
+        if before.as_ref() == Some(&slave.address) { Ok(()) } else { self.write(&mut state) }
+    }
+
+    /// Says whether a slave that connects has a beginning of this log, of whose end alone is known.
     ///
     /// # Errors
     /// It may have another one.
@@ -131,12 +302,29 @@ impl<D: Disk> Past<D> {
 
     fn write(&self, state: &mut State) -> Result<(), EnvError> {
         let Lives { starts, slaves } = &state.lives;
-        self.file.save(&Content {
-            lives: starts.iter().map(|start| start.get()).collect(),
-            slaves: slaves.iter().map(|(name, end)| (name.clone(), end.get())).collect(),
-            was_slave: false,
-        })?;
+        state.content.lives = starts.iter().map(|start| start.get()).collect();
+        state.content.slaves = slaves.iter().map(|(name, end)| (name.clone(), end.get())).collect();
+        self.file.save(&state.content)?;
         (state.is_written, state.written_at) = (true, Instant::now());
         Ok(())
     }
+}
+
+/// The CRC-32 of a part of the log; `None` when some of it is not there.
+fn crc_of<D: Disk>(
+    store: &Store<D>,
+    mut from: PhysicalOffset,
+    end: PhysicalOffset,
+) -> Result<Option<u32>, StoreError> {
+    let mut hasher = crc32fast::Hasher::new();
+    while from < end {
+        match store.log_slice(from, end.saturating_sub(from) as usize)? {
+            Some(bytes) if !bytes.is_empty() => {
+                hasher.update(&bytes);
+                from += bytes.len() as u64;
+            }
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(hasher.finalize()))
 }

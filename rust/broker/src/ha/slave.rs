@@ -7,17 +7,24 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rocketpy_env::Disk;
-use rocketpy_ha::{FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, encode_report};
+use rocketpy_env::{Disk, EnvError};
+use rocketpy_ha::{
+    FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES, Greeting, Parted, Relation,
+    encode_report,
+};
 use rocketpy_model::PhysicalOffset;
-use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, whole_records};
+use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, whole_records};
 use tracing::{error, info, warn};
+
+use super::past::Past;
 
 /// How long a connection may take to be made. A stop waits for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the next try to reach the master. Each further one that brings nothing doubles it, up to [`LONGEST_PAUSE`].
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+/// Longest wait for the answer to a greeting. A stop ends it.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait of the thread before it looks whether the slave stops.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Pause before bytes that the store does not take now are given to it again. The socket is not read meanwhile.
@@ -36,8 +43,8 @@ pub(crate) struct Slaving<D: Disk> {
 #[derive(Debug)]
 struct Following<D: Disk> {
     store: Arc<Store<D>>,
-    flush: FlushMode,
-    flush_timeout: Duration,
+    past: Arc<Past<D>>,
+    own: Own,
     config: FollowConfig,
     state: Mutex<State>,
     /// Notified when the master's address changes, and at the stop.
@@ -45,12 +52,23 @@ struct Following<D: Disk> {
     began: Instant,
 }
 
+/// What a slave is.
+#[derive(Debug)]
+pub(super) struct Own {
+    /// Where it answers requests.
+    pub(super) address: String,
+    /// Length of the files of its log.
+    pub(super) file_bytes: u64,
+    pub(super) flush: FlushMode,
+    pub(super) flush_timeout: Duration,
+}
+
 #[derive(Debug, Default)]
 struct State {
     /// `host:port` of the master's port for slaves.
     master: Option<String>,
-    /// Whether it gives an empty slave its whole log.
-    gives_all: bool,
+    /// Whether it is RocketPy's: it is greeted, and gives an empty slave its whole log.
+    is_own: bool,
     is_stopping: bool,
     /// Of the connection that is there.
     socket: Option<TcpStream>,
@@ -69,6 +87,16 @@ enum End {
     Refused(#[from] ReplicateError),
     #[error("what it sent is not durable: {0}")]
     Flush(#[from] FlushError),
+    #[error("it answers the greeting with nothing that can be read")]
+    NoGreeting,
+    #[error("it gives nothing to this slave: {0}")]
+    NotFed(String),
+    #[error(transparent)]
+    Parted(#[from] Parted),
+    #[error("the own log cannot be read: {0}")]
+    Log(#[from] StoreError),
+    #[error("the epochs of its log cannot be kept: {0}")]
+    File(#[from] EnvError),
     #[error("this slave stops")]
     Stop,
 }
@@ -80,13 +108,14 @@ impl<D: Disk> Slaving<D> {
     /// There are no threads.
     pub(crate) fn start(
         store: Arc<Store<D>>,
-        (flush, flush_timeout): (FlushMode, Duration),
+        past: Arc<Past<D>>,
+        own: Own,
         config: FollowConfig,
     ) -> io::Result<Self> {
         let shared = Arc::new(Following {
             store,
-            flush,
-            flush_timeout,
+            past,
+            own,
             config,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -97,11 +126,10 @@ impl<D: Disk> Slaving<D> {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Says where the master's port for slaves is, as `host:port`, and whether it gives an empty slave its whole log. A connection to
-    /// another one ends.
-    pub(crate) fn set_master(&self, address: &str, gives_all: bool) {
+    /// Says where the master's port for slaves is, as `host:port`, and whether it is RocketPy's. A connection to another one ends.
+    pub(crate) fn set_master(&self, address: &str, is_own: bool) {
         let mut state = self.shared.state.lock();
-        state.gives_all = gives_all;
+        state.is_own = is_own;
         if state.master.as_deref() == Some(address) {
             return;
         }
@@ -109,6 +137,15 @@ impl<D: Disk> Slaving<D> {
         state.master = Some(address.to_owned());
         state.disconnect();
         self.shared.changed.notify_all();
+    }
+
+    /// Says where a master's port for slaves is, of which nothing else is known, while none is. Who was the slave of a master of
+    /// RocketPy takes it only if `is_only`: there is no way to find that one.
+    pub(crate) fn set_first_master(&self, address: &str, is_only: bool) {
+        let is_open = self.shared.past.is_untold() || is_only;
+        if is_open && self.shared.state.lock().master.is_none() {
+            self.set_master(address, false);
+        }
     }
 
     /// Ends the thread. What it has appended is part of the log. Blocks.
@@ -191,10 +228,15 @@ impl<D: Disk> Following<D> {
     fn follow(&self, master: &str, has_heard: &mut bool) -> Result<std::convert::Infallible, End> {
         let mut socket = self.connect(master)?;
         self.make_durable()?; // the first report is of what is
-        let end = self.store.max_physical_offset();
+        let (end, is_own) = (self.store.max_physical_offset(), self.state.lock().is_own);
+        if is_own {
+            self.greet(&mut socket)?;
+        } else {
+            self.past.adopt_untold(end)?;
+        }
         let mut follow = Follow::new(self.config, end, self.began.elapsed());
         let is_empty = end == self.store.min_physical_offset();
-        if is_empty && self.state.lock().gives_all {
+        if is_empty && is_own {
             follow = follow.asking_for_all();
         }
         let mut buffer = vec![0; READ_BYTES];
@@ -232,6 +274,26 @@ impl<D: Disk> Following<D> {
         }
     }
 
+    /// Finds out whether the own log is a beginning of the master's, and takes over its epochs.
+    fn greet(&self, socket: &mut TcpStream) -> Result<(), End> {
+        let own = self.past.greeting(&self.store, &self.own.address, self.own.file_bytes)?;
+        socket.set_read_timeout(Some(GREETING_TIMEOUT))?;
+        socket.write_all(&GREETING.to_be_bytes())?;
+        socket.write_all(&own.encode())?;
+        let mut head = [0; GREETING_HEAD_BYTES];
+        socket.read_exact(&mut head)?;
+        let mut body = vec![0; Greeting::length(head).ok_or(End::NoGreeting)?];
+        socket.read_exact(&mut body)?;
+        let master = Greeting::decode(&body).ok_or(End::NoGreeting)?;
+        if let Some(refusal) = master.refusal {
+            return Err(End::NotFed(refusal));
+        }
+        if let Relation::Parted(parted) = own.relation(&master.epochs, master.end) {
+            return Err(parted.into());
+        }
+        Ok(self.past.adopt(&master.epochs)?)
+    }
+
     fn connect(&self, master: &str) -> Result<TcpStream, End> {
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in master.to_socket_addrs()? {
@@ -257,7 +319,7 @@ impl<D: Disk> Following<D> {
 
     /// How far the master may count on this slave.
     fn told(&self) -> PhysicalOffset {
-        match self.flush {
+        match self.own.flush {
             FlushMode::Sync => self.store.flushed_offset(),
             FlushMode::Async => self.store.max_physical_offset(),
         }
@@ -265,14 +327,14 @@ impl<D: Disk> Following<D> {
 
     /// Under SYNC_FLUSH, makes durable what is appended: a report says that it is.
     fn make_durable(&self) -> Result<(), End> {
-        if self.flush == FlushMode::Async {
+        if self.own.flush == FlushMode::Async {
             return Ok(());
         }
         let (end, began) = (self.store.max_physical_offset(), Instant::now());
         loop {
             match self.store.wait_flushed(end, LONGEST_WAIT) {
                 Err(error)
-                    if error.retryable() && began.elapsed() < self.flush_timeout && !self.is_stopping() => {}
+                    if error.retryable() && began.elapsed() < self.own.flush_timeout && !self.is_stopping() => {}
                 flushed => return Ok(flushed?),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,17 @@ pub(crate) struct Slave {
     pub(super) has_ended: AtomicBool,
     pub(super) sent_bytes: AtomicU64,
     connected_at: Instant,
+    /// The broker id that a slave of RocketPy stated.
+    broker_id: OnceLock<u64>,
+}
+
+/// What tells slaves apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// Of one that says who it is.
+    BrokerId(u64),
+    /// Of Apache's.
+    Address(IpAddr),
 }
 
 impl Slave {
@@ -40,7 +51,17 @@ impl Slave {
             has_ended: AtomicBool::new(false),
             sent_bytes: AtomicU64::new(0),
             connected_at: Instant::now(),
+            broker_id: OnceLock::new(),
         }
+    }
+
+    /// It said who it is.
+    pub(super) fn greeted(&self, broker_id: u64) {
+        self.broker_id.get_or_init(|| broker_id);
+    }
+
+    fn identity(&self) -> Identity {
+        self.broker_id.get().map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), |id| Identity::BrokerId(*id))
     }
 
     /// How far its log reaches.
@@ -118,7 +139,7 @@ impl Slaves {
     pub(crate) fn are_there_for(&self, end: PhysicalOffset) -> Result<(), TooFewSlaves> {
         let connected = self.connected.lock();
         let near: BTreeSet<_> =
-            connected.iter().filter(|slave| self.is_near(slave, end)).map(address).collect();
+            connected.iter().filter(|slave| self.is_near(slave, end)).map(|slave| slave.identity()).collect();
         let there = near.len();
         let (needed, max_behind_bytes) = (self.needed, self.max_behind_bytes);
         if there < needed { Err(TooFewSlaves { there, needed, max_behind_bytes }) } else { Ok(()) }
@@ -150,12 +171,12 @@ impl Slaves {
         if slave.has_reported.swap(true, Ordering::AcqRel) && had >= end {
             return;
         }
-        let mut by_address: BTreeMap<IpAddr, PhysicalOffset> = BTreeMap::new();
+        let mut by_slave: BTreeMap<Identity, PhysicalOffset> = BTreeMap::new();
         for slave in self.connected.lock().iter() {
-            let best = by_address.entry(address(slave)).or_default();
+            let best = by_slave.entry(slave.identity()).or_default();
             *best = (*best).max(slave.acknowledged()); // an old connection of the same slave may be there still
         }
-        let mut ends: Vec<_> = by_address.into_values().collect();
+        let mut ends: Vec<_> = by_slave.into_values().collect();
         self.changed.notify_all();
         if self.needed == 0 {
             return;
@@ -165,11 +186,6 @@ impl Slaves {
             self.held.reached(*reached);
         }
     }
-}
-
-/// What tells slaves apart.
-fn address(slave: &Arc<Slave>) -> IpAddr {
-    slave.peer.ip().to_canonical()
 }
 
 #[cfg(test)]
@@ -200,6 +216,8 @@ mod tests {
         assert!(slaves.are_there_for(near).is_err());
         let again = connected(&slaves, "10.0.0.2:2");
         assert!(slaves.are_there_for(near).is_err(), "the same slave once more");
+        again.greeted(2);
+        assert!(slaves.are_there_for(near).is_ok(), "another one behind the same address");
         slaves.remove(&again);
         let second = connected(&slaves, "10.0.0.3:1");
         assert!(slaves.are_there_for(near).is_ok());

@@ -12,6 +12,7 @@ use super::{
     send_reply, state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
+use crate::ha::copy_log;
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -160,6 +161,7 @@ request_table! {
     GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.shared));
     GET_ALL_MESSAGE_REQUEST_MODE => answers(|_| Ok(success_json(&MessageRequestModes::default())));
     GET_BROKER_HA_STATUS => answers(|call| state::ha_status(call.shared));
+    COPY_LOG => looks_up(copy_log);
     EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.shared));
 
     // What is not there yet.

@@ -72,6 +72,14 @@ impl NotTaken {
     }
 }
 
+/// Where the log of a broker ends.
+///
+/// # Errors
+/// Why that is not known: for the log.
+pub(crate) async fn end_of_log(client: &Client, address: &str) -> Result<PhysicalOffset, String> {
+    Master { client, address }.end().await.map_err(|error| error.to_string())
+}
+
 /// A master at an address.
 pub(super) struct Master<'a> {
     pub(super) client: &'a Client,

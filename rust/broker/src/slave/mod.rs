@@ -17,6 +17,7 @@ mod tests;
 use std::pin::pin;
 use std::sync::Arc;
 
+pub(crate) use ask::end_of_log;
 use parking_lot::Mutex;
 #[cfg_attr(not(test), expect(unused_imports, reason = "promotion will use it"))]
 pub(crate) use promotion::prepare_promotion;

@@ -270,6 +270,7 @@ requests! {
     AUTH_GET_ACL = 3009: Question, Administrator => Broker;
     AUTH_LIST_ACL = 3010: Question, Administrator => Broker;
     SWITCH_TIMER_ENGINE = 5001: Change, Administrator => Broker;
+    COPY_LOG = 10_906: Question, Broker => Broker;
     POP_MESSAGE = 200_050: Change, Client => Broker;
     ACK_MESSAGE = 200_051: Change, Client => Broker;
     PEEK_MESSAGE = 200_052: Question, Client => Broker;

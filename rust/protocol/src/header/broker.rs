@@ -17,6 +17,14 @@ header! {
 }
 
 header! {
+    /// A master of RocketPy asks a slave of RocketPy for what it lost (code 10906).
+    CopyLogHeader<'a> {
+        /// What the master says of itself and of its log, as JSON.
+        greeting: &'a str = "greeting",
+    }
+}
+
+header! {
     /// Where the slaves of a broker connect (code 906): what is asked and what is answered.
     ExchangeHaInfoHeader<'a> {
         /// `host:port` of the master's port for slaves.

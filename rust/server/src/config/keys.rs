@@ -129,7 +129,10 @@ pub const KEYS: &[Key] = keys! {
         "haSendHeartbeatInterval" = millis(10, DAY_MS) => [broker.replication.heartbeat_every];
         /// A slave that says nothing for this time is let go.
         "haHousekeepingInterval" = millis(10, DAY_MS) => [broker.replication.silence_limit];
-        /// Maximum number of bytes of the log in one frame for a slave; Apache's slaves take less than 4 MiB.
+        /// How long the start of a master that ended suddenly waits for its slaves, of which it takes what it lost of the log;
+        /// 0: it asks none.
+        "haSyncBackTimeout" = millis(0, DAY_MS) => [broker.replication.sync_back_timeout];
+        /// Maximum number of bytes of the log in one frame for a slave; RocketPy's get up to 256 KiB, Apache's slaves take less than 4 MiB.
         "haTransferBatchSize" = Whole(1024, 4 * MIB - 12, "bytes") => [broker.replication.frame_bytes];
     }
     Topics {

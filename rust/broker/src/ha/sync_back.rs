@@ -1,0 +1,177 @@
+//! A master after a sudden end takes from its slaves what it lost, before it serves anybody.
+//!
+//! # Source
+//! docs/durability.md, the replica; docs/decisions/epochs-of-a-log.md.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rocketpy_env::RealDisk;
+use rocketpy_ha::Greeting;
+use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_protocol::{Command, Header};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::CopyLogHeader;
+use rocketpy_remoting::{CallError, Client, ClientConfig, Response};
+use rocketpy_store::{ReplicateError, Store, StoreError, whole_records};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::begin::brokers_of;
+use super::past::Past;
+use crate::call::{Answer, Call};
+use crate::refusal::Refusal;
+use crate::shared::Shared;
+use crate::slave::end_of_log;
+use crate::{BrokerConfig, BrokerError};
+
+/// Longest wait for one answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause before slaves that do not answer are asked again, and before a store that is busy is given bytes again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Most bytes of the log in one answer. A message is shorter.
+const MAX_BYTES: usize = 8 << 20;
+
+/// Why nothing more comes from a slave.
+#[derive(Debug, thiserror::Error)]
+enum NotCopied {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error("{0}")]
+    Refused(String),
+    #[error("it has no such request: it is Apache's")]
+    Apache,
+    #[error("it gives no whole record in {MAX_BYTES} bytes")]
+    TooLong,
+    #[error(transparent)]
+    Log(#[from] StoreError),
+    #[error(transparent)]
+    NotTaken(#[from] ReplicateError),
+}
+
+/// After a sudden end, takes from the slaves of this master what it lost. Slaves that do not answer within `haSyncBackTimeout` are left out.
+///
+/// # Errors
+/// A slave of Apache's has more than this master. What it took stays when the future is dropped.
+pub(crate) async fn take_back(shared: &Arc<Shared>, past: &Arc<Past<RealDisk>>) -> Result<(), BrokerError> {
+    let config = shared.config().clone();
+    let within = config.replication.sync_back_timeout;
+    if shared.store.recovery().clean_exit || within.is_zero() || !past.had_slaves() {
+        return Ok(());
+    }
+    let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + within);
+    let mut asked = BTreeSet::new();
+    loop {
+        let mut left = slaves(&client, &config, past).await;
+        left.retain(|address| !asked.contains(address));
+        for address in left.clone() {
+            match take_from(shared, past, &client, &address).await {
+                Err(NotCopied::Call(_)) => continue,
+                Err(NotCopied::Apache) => compare(shared, &client, &address).await?,
+                Err(cause) => warn!(address, %cause, "nothing is taken from this slave"),
+                Ok(0) => {}
+                Ok(bytes) => warn!(address, bytes, "this master had lost the end of its log, its slave had it"),
+            }
+            left.remove(&address);
+            asked.insert(address);
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() + PAUSE > deadline {
+            warn!(
+                slaves = left.into_iter().collect::<Vec<_>>().join(" "),
+                "no answer: if one of them has more of the log than this master, it is not followed any more (haSyncBackTimeout)"
+            );
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Where slaves of this master may answer.
+async fn slaves(client: &Client, config: &BrokerConfig, past: &Past<RealDisk>) -> BTreeSet<String> {
+    let mut found: BTreeSet<_> = past.addresses().into_iter().collect();
+    for name_server in &config.name_servers {
+        if let Ok(brokers) = brokers_of(client, config, name_server).await {
+            found.extend(brokers.into_iter().filter(|(id, _)| *id != system::MASTER_ID).map(|(_, address)| address));
+        }
+    }
+    found
+}
+
+/// Copies what a slave has behind the end of the log. Returns how many bytes that were.
+async fn take_from(
+    shared: &Shared,
+    past: &Arc<Past<RealDisk>>,
+    client: &Client,
+    address: &str,
+) -> Result<u64, NotCopied> {
+    let (store, file_bytes) = (&shared.store, shared.config().store.commit_log_file_size);
+    let begin = store.max_physical_offset();
+    loop {
+        let greeting = past.greeting(store, "", file_bytes)?.to_json();
+        let asked = Command::request(request::COPY_LOG, &CopyLogHeader { greeting: &greeting });
+        let answer = client.call(address, asked, TIMEOUT).await?;
+        match answer.code {
+            response::SUCCESS => {}
+            response::REQUEST_CODE_NOT_SUPPORTED => return Err(NotCopied::Apache),
+            _ => return Err(NotCopied::Refused(answer.remark.unwrap_or_default())),
+        }
+        let end = store.max_physical_offset();
+        if answer.body.is_empty() {
+            return Ok(end - begin);
+        }
+        append(store, end, answer.body).await?;
+        info!(address, end = %store.max_physical_offset(), "taking the end of the log from a slave");
+    }
+}
+
+async fn append(store: &Arc<Store>, end: PhysicalOffset, bytes: Bytes) -> Result<(), NotCopied> {
+    let whole = whole_records(&bytes);
+    if whole == 0 {
+        return Err(NotCopied::TooLong);
+    }
+    loop {
+        let (owner, at) = (store.clone(), store.max_physical_offset());
+        let rest = bytes.slice((at - end) as usize..whole);
+        let append = move || owner.append_replicated(at, &rest);
+        match tokio::task::spawn_blocking(append).await {
+            Ok(Err(error)) if error.retryable() => tokio::time::sleep(PAUSE).await,
+            Ok(appended) => return Ok(appended.map(drop)?),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+}
+
+/// A slave of Apache's gives nothing back: this master must not go on if it has more.
+async fn compare(shared: &Shared, client: &Client, address: &str) -> Result<(), BrokerError> {
+    let end = shared.store.max_physical_offset();
+    match end_of_log(client, address).await {
+        Ok(slave_end) if slave_end > end => {
+            Err(BrokerError::SlaveHasMore { address: address.to_owned(), slave_end, end })
+        }
+        Ok(_) => Ok(()),
+        Err(cause) => {
+            warn!(address, cause, "how far this slave has the log is not known");
+            Ok(())
+        }
+    }
+}
+
+/// COPY_LOG: the bytes behind the end of a master's log that is a beginning of this slave's.
+pub(crate) fn copy_log(call: Call<'_>) -> Answer {
+    let Call { shared, request, .. } = call;
+    let CopyLogHeader { greeting } = CopyLogHeader::read(&request.ext)?;
+    let refused = |why: String| Refusal::NoCopy { why };
+    let Some(past) = shared.past().filter(|_| !shared.role.is_master()) else {
+        return Err(refused("this broker is no slave".to_owned()));
+    };
+    let greeting = Greeting::decode(greeting.as_bytes())
+        .ok_or_else(|| refused("the greeting cannot be read".to_owned()))?;
+    past.check_greeting(&greeting, &shared.store, None).map_err(|cause| refused(cause.to_string()))?;
+    let bytes = shared.store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
+    Ok(Response::success().with_body(bytes))
+}

@@ -1,0 +1,117 @@
+//! Which lives wrote a log, by which two logs find how far they are the same.
+
+use rocketpy_model::PhysicalOffset;
+use serde::{Deserialize, Serialize};
+
+/// Most epochs that are kept; the oldest ones are forgotten. Two logs that share a later one need them no more.
+const MAX_EPOCHS: usize = 256;
+
+/// One life of a master: nobody else wrote the bytes from its start to the next epoch's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Drawn by chance.
+    pub id: u64,
+    /// Where the log ended when it began, in bytes.
+    pub start: PhysicalOffset,
+}
+
+/// The epochs of a log, in order.
+///
+/// A master opens one whenever bytes behind its end may exist elsewhere: after a sudden end, after a cut, when a slave becomes a master.
+/// A slave takes over the list of its master before it takes bytes of it. So two logs that have an epoch in common have the same bytes
+/// before its start, and in it as far as both have any: how long they are tells nothing.
+///
+/// # Source
+/// docs/decisions/epochs-of-a-log.md.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Epochs(Vec<Epoch>);
+
+impl Epochs {
+    /// The list, oldest first.
+    #[must_use]
+    pub fn list(&self) -> &[Epoch] {
+        &self.0
+    }
+
+    /// Opens an epoch for a log that reaches to `end`. Those from which it has no byte are forgotten.
+    pub fn begin(&mut self, id: u64, end: PhysicalOffset) {
+        *self = self.within(end);
+        self.0.push(Epoch { id, start: end });
+        if self.0.len() > MAX_EPOCHS {
+            self.0.remove(0);
+        }
+    }
+
+    /// The epochs of which a log that reaches to `end` has bytes.
+    #[must_use]
+    pub fn within(&self, end: PhysicalOffset) -> Self {
+        Self(self.0.iter().filter(|epoch| epoch.start < end).copied().collect())
+    }
+
+    /// How far a log that reaches to `end` is the same as another one; `None` when no epoch of theirs is common.
+    #[must_use]
+    pub fn common_end(&self, end: PhysicalOffset, other: &Self, other_end: PhysicalOffset) -> Option<PhysicalOffset> {
+        let (own_at, other_at) = self.0.iter().enumerate().rev().find_map(|(own_at, epoch)| {
+            let other_at = other.0.iter().position(|found| found == epoch)?;
+            Some((own_at, other_at))
+        })?;
+        Some(self.end_of(own_at, end).min(other.end_of(other_at, other_end)))
+    }
+
+    /// Where an epoch ends in a log that reaches to `end`.
+    fn end_of(&self, at: usize, end: PhysicalOffset) -> PhysicalOffset {
+        self.0.get(at + 1).map_or(end, |next| next.start.min(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epochs(list: &[(u64, u64)]) -> Epochs {
+        Epochs(list.iter().map(|&(id, start)| Epoch { id, start: PhysicalOffset(start) }).collect())
+    }
+
+    /// How far two logs are the same, which is so whichever of them is asked.
+    fn common(one: &[(u64, u64)], one_end: u64, other: &[(u64, u64)], other_end: u64) -> Option<u64> {
+        let (one, other) = (epochs(one), epochs(other));
+        let (one_end, other_end) = (PhysicalOffset(one_end), PhysicalOffset(other_end));
+        let found = one.common_end(one_end, &other, other_end);
+        assert_eq!(found, other.common_end(other_end, &one, one_end));
+        found.map(PhysicalOffset::get)
+    }
+
+    #[test]
+    fn logs_are_the_same_to_the_end_of_their_last_common_epoch() {
+        // A slave that is behind, and one that has all.
+        assert_eq!(common(&[(7, 0)], 100, &[(7, 0)], 300), Some(100));
+        assert_eq!(common(&[(7, 0)], 100, &[(7, 0), (8, 200)], 300), Some(100));
+        assert_eq!(common(&[(7, 0), (8, 200)], 300, &[(7, 0), (8, 200)], 300), Some(300));
+        // The master lost its end and wrote on: the slave's bytes behind 200 are its own.
+        assert_eq!(common(&[(7, 0)], 250, &[(7, 0), (8, 200)], 300), Some(200));
+        // Both became masters at different places.
+        assert_eq!(common(&[(7, 0), (9, 150)], 400, &[(7, 0), (8, 200)], 300), Some(150));
+        // The oldest ones were forgotten by one of them.
+        assert_eq!(common(&[(8, 200), (9, 300)], 400, &[(7, 0), (8, 200), (9, 300)], 350), Some(350));
+    }
+
+    #[test]
+    fn logs_without_a_common_epoch_have_nothing_in_common() {
+        assert_eq!(common(&[(7, 0)], 100, &[(8, 0)], 100), None);
+        assert_eq!(common(&[], 100, &[(8, 0)], 100), None);
+        assert_eq!(common(&[(7, 0)], 100, &[(7, 10)], 100), None, "the same number by chance");
+    }
+
+    #[test]
+    fn an_epoch_without_a_byte_goes_when_the_next_one_begins() {
+        let mut slave = epochs(&[(7, 0), (8, 200)]);
+        slave.begin(9, PhysicalOffset(200));
+        assert_eq!(slave, epochs(&[(7, 0), (9, 200)]));
+        assert_eq!(slave.within(PhysicalOffset(200)), epochs(&[(7, 0)]));
+        for id in 10..10 + MAX_EPOCHS as u64 {
+            slave.begin(id, PhysicalOffset(id * 100));
+        }
+        assert_eq!(slave.list().len(), MAX_EPOCHS);
+    }
+}
