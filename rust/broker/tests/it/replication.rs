@@ -7,6 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rocketpy_broker::{BrokerConfig, BrokerRole, FlushMode};
+use rocketpy_ha::{FROM_THE_FIRST_FILE, GREETING, Greeting, Tail};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::body::HaRuntimeInfo;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::{Command, json};
@@ -42,6 +44,17 @@ impl Slave {
 
     fn report(&mut self, end: u64) {
         self.socket.write_all(&end.to_be_bytes()).unwrap();
+    }
+
+    /// Says who it is, and returns what the master says.
+    fn greet(&mut self, greeting: &Greeting) -> Greeting {
+        self.socket.write_all(&GREETING.to_be_bytes()).unwrap();
+        self.socket.write_all(&greeting.encode()).unwrap();
+        let mut head = [0; 4];
+        self.socket.read_exact(&mut head).unwrap();
+        let mut body = vec![0; Greeting::length(head).unwrap()];
+        self.socket.read_exact(&mut body).unwrap();
+        Greeting::decode(&body).unwrap()
     }
 
     /// Reads a frame; returns where it begins and how many bytes of the log it brings.
@@ -306,6 +319,89 @@ async fn a_slave_that_has_what_its_master_lost_is_refused_also_when_the_master_h
         good.report(end);
         shorter = shorter.restart().await;
     }
+}
+
+/// What a slave says whose log is empty.
+fn empty_greeting() -> Greeting {
+    Greeting {
+        broker_name: crate::support::config(&tempfile::tempdir().unwrap()).broker_name,
+        broker_id: 1,
+        address: "127.0.0.1:1".to_owned(),
+        start: PhysicalOffset(0),
+        end: PhysicalOffset(0),
+        epochs: rocketpy_ha::Epochs::default(),
+        max_body_bytes: 4 << 20,
+        tail: None,
+        refusal: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slaves_that_say_who_they_are_get_all_in_long_frames_and_are_told_apart_behind_one_address() {
+    let fixture = start(|config| config.replication.in_sync_replicas = Some(3)).await;
+    fill(&fixture, 40, &"x".repeat(3000)).await;
+    let end = end_of_log(&fixture).await;
+    let mut slaves = Vec::new();
+    for broker_id in 1..=2 {
+        assert_eq!(code_of_send(&fixture, "y").await, response::SLAVE_NOT_AVAILABLE, "{broker_id}");
+        let mut slave = Slave::connect(&fixture);
+        let master = slave.greet(&Greeting { broker_id, ..empty_greeting() });
+        assert_eq!((master.broker_id, master.refusal), (0, None));
+        assert_eq!(master.epochs.list().len(), 1, "its first life");
+        slave.socket.write_all(&FROM_THE_FIRST_FILE.to_be_bytes()).unwrap();
+        assert_eq!(slave.frame(), (0, 1 << 16), "a whole file, which Apache's slaves get in two");
+        let end = end_of_log(&fixture).await;
+        slave.read_to(end);
+        slave.report(end as u64);
+        slaves.push(slave);
+    }
+    wait_until("both are there", async || status(&fixture).await.in_sync_slave_nums == 2).await;
+    let mut call = begin_send(&fixture, "z").await;
+    let whole = end_of_log(&fixture).await;
+    for slave in &mut slaves {
+        assert!(is_waiting(&mut call).await);
+        slave.read_to(whole);
+        slave.report(whole as u64);
+    }
+    assert_eq!(call.await.unwrap().code, response::SUCCESS);
+    assert!(end < whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_greeting_of_another_log_is_answered_with_what_is_wrong() {
+    let fixture = start(|_| {}).await;
+    fill(&fixture, 3, "kept").await;
+    let log = synced(&fixture).await.log;
+    let end = PhysicalOffset(log.len() as u64);
+    let crc = crc32fast::hash(&log[10..]);
+    let own = Greeting { end, tail: Some(Tail { from: PhysicalOffset(10), crc }), ..empty_greeting() };
+    let master = Slave::connect(&fixture).greet(&own);
+    assert_eq!(master.refusal, None);
+    let strange = |change: &dyn Fn(&mut Greeting)| {
+        let mut greeting = Greeting { epochs: master.epochs.clone(), ..own.clone() };
+        change(&mut greeting);
+        let mut slave = Slave::connect(&fixture);
+        let refusal = slave.greet(&greeting).refusal.unwrap_or_default();
+        assert!(refusal.is_empty() || slave.is_let_go(), "{refusal}");
+        refusal
+    };
+    assert_eq!(strange(&|_| {}), "");
+    assert!(strange(&|other| other.broker_name = "another".to_owned()).contains("a broker of another"));
+    assert!(strange(&|other| other.tail.as_mut().unwrap().crc ^= 1).contains("not the same before"));
+    let unknown = strange(&|other| {
+        other.epochs = rocketpy_ha::Epochs::default();
+        other.epochs.begin(7, PhysicalOffset(0));
+    });
+    assert!(unknown.contains("the slave of another log"), "{unknown}");
+    let parted = strange(&|other| other.epochs.begin(7, PhysicalOffset(10)));
+    assert!(parted.contains("the logs part at 10:"), "{parted}");
+    let longer = strange(&|other| (other.end, other.tail) = (end + 1, None));
+    assert!(longer.contains(&format!("the logs part at {end}:")), "{longer}");
+
+    let mut talker = Slave::connect(&fixture);
+    talker.socket.write_all(&GREETING.to_be_bytes()).unwrap();
+    talker.socket.write_all(&[1, 0, 0, 0]).unwrap();
+    assert!(talker.is_let_go(), "a greeting of 16 MiB");
 }
 
 fn copy_folder(from: &Path, to: &Path) {
