@@ -103,6 +103,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     advertised: OnceLock<Advertised>,
     slave_port: OnceLock<u16>,
     past: OnceLock<Arc<Past<D>>>,
+    /// Why a slave does not follow its master, though it reaches it.
+    pub(crate) not_followed: Arc<Mutex<Option<String>>>,
     registrar: OnceLock<Registrar>,
 }
 
@@ -197,6 +199,7 @@ impl<D: Disk> Shared<D> {
             advertised: OnceLock::new(),
             slave_port: OnceLock::new(),
             past: OnceLock::new(),
+            not_followed: Arc::default(),
             registrar: OnceLock::new(),
             config: ArcSwap::from_pointee(config),
             setting_config: Mutex::default(),

@@ -74,7 +74,8 @@ impl Replication {
         let address = shared.advertised().map(Advertised::address).unwrap_or_default();
         if !shared.role.is_master() {
             let (flush, flush_timeout) = (config.store.flush, config.sync_flush_timeout);
-            let own = Own { address, file_bytes, flush, flush_timeout };
+            let not_followed = shared.not_followed.clone();
+            let own = Own { address, file_bytes, flush, flush_timeout, not_followed };
             let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed(local_addr))?;
             let started = Self { master: None, slave: Some(Arc::new(slave)) };
             if config.name_servers.is_empty() {

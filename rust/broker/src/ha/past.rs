@@ -185,7 +185,8 @@ impl<D: Disk> Past<D> {
 
     /// Whether slaves had bytes of this log, as far as is known.
     pub(super) fn had_slaves(&self) -> bool {
-        !self.state.lock().lives.slaves.is_empty()
+        let state = self.state.lock();
+        !state.lives.slaves.is_empty() || !state.content.addresses.is_empty()
     }
 
     /// What this broker says of itself.

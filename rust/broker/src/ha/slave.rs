@@ -61,6 +61,8 @@ pub(super) struct Own {
     pub(super) file_bytes: u64,
     pub(super) flush: FlushMode,
     pub(super) flush_timeout: Duration,
+    /// Says why the master is not followed, though it is reached.
+    pub(super) not_followed: Arc<Mutex<Option<String>>>,
 }
 
 #[derive(Debug, Default)]
@@ -195,6 +197,9 @@ impl<D: Disk> Following<D> {
                 Err(End::Stop) => return,
                 Err(end) => end,
             };
+            if !matches!(end, End::Socket(_)) {
+                *self.own.not_followed.lock() = Some(end.to_string());
+            }
             if has_heard {
                 (told, pause) = (String::new(), RETRY_PAUSE); // the same cause is news
             }
@@ -263,6 +268,7 @@ impl<D: Disk> Following<D> {
                         Ok(count) => {
                             self.take(&mut follow, &buffer[..count], &socket)?;
                             if !std::mem::replace(has_heard, true) {
+                                *self.own.not_followed.lock() = None;
                                 info!(master, end = %follow.end(), "the log of the master is followed");
                             }
                         }

@@ -7,7 +7,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rocketpy_protocol::body::{HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount};
+use rocketpy_ha::Epoch;
+use rocketpy_protocol::body::{EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{ExchangeHaInfoHeader, GetBrokerConfigResponseHeader};
 use rocketpy_protocol::json;
@@ -108,11 +109,14 @@ pub(super) fn ha_status(shared: &Shared) -> Answer {
         transferred_byte_in_second: slave.bytes_per_second() as i64,
         transfer_from_where: slave.next().to_wire(),
     };
+    let epoch = |epoch: &Epoch| EpochInfo { id: format!("{:016x}", epoch.id), start: epoch.start.to_wire() };
     Ok(success_json(&HaRuntimeInfo {
         master: shared.role.get() == Role::Master,
         master_commit_log_max_offset: end.to_wire(),
         in_sync_slave_nums: slaves.iter().filter(|slave| shared.slaves.is_near(slave, end)).count() as i32,
         ha_connection_info: slaves.iter().map(info).collect(),
+        epochs: shared.past().map(|past| past.epochs().list().iter().map(epoch).collect()).unwrap_or_default(),
+        not_followed: shared.not_followed.lock().clone(),
     }))
 }
 

@@ -17,6 +17,22 @@ pub struct HaRuntimeInfo {
     pub in_sync_slave_nums: i32,
     /// Each slave that is connected.
     pub ha_connection_info: Vec<HaConnectionInfo>,
+    /// Which lives of masters wrote its log, oldest first. Not Apache's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub epochs: Vec<EpochInfo>,
+    /// Why a slave does not follow its master, though it reaches it. Not Apache's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_followed: Option<String>,
+}
+
+/// A life of a master.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EpochInfo {
+    /// In hexadecimal: JSON of other languages has no number of 64 bits.
+    pub id: String,
+    /// Where the log ended when it began, in bytes.
+    pub start: i64,
 }
 
 /// A slave that is connected.

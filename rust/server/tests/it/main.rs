@@ -5,6 +5,7 @@ mod binary;
 mod compatibility;
 mod configuration_page;
 mod crash;
+mod epochs;
 mod failed_disk;
 mod full_disk;
 mod groups_after_kill;
