@@ -26,7 +26,7 @@ use crate::put::properties::broker_suffix;
 use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
 use crate::role::{OfMaster, Role, RoleCell};
-use crate::slave::MasterAddress;
+use crate::slave::{MasterAddress, OwnCommits};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
 use crate::table::group::{FoundGroup, GroupTable};
@@ -103,6 +103,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     advertised: OnceLock<Advertised>,
     slave_port: OnceLock<u16>,
     past: OnceLock<Arc<Past<D>>>,
+    /// What consumers committed at a slave.
+    pub(crate) own_commits: OwnCommits,
     /// Why a slave does not follow its master, though it reaches it.
     pub(crate) not_followed: Arc<Mutex<Option<String>>>,
     registrar: OnceLock<Registrar>,
@@ -199,6 +201,7 @@ impl<D: Disk> Shared<D> {
             advertised: OnceLock::new(),
             slave_port: OnceLock::new(),
             past: OnceLock::new(),
+            own_commits: OwnCommits::default(),
             not_followed: Arc::default(),
             registrar: OnceLock::new(),
             config: ArcSwap::from_pointee(config),

@@ -51,7 +51,12 @@ impl Epochs {
 
     /// How far a log that reaches to `end` is the same as another one; `None` when no epoch of theirs is common.
     #[must_use]
-    pub fn common_end(&self, end: PhysicalOffset, other: &Self, other_end: PhysicalOffset) -> Option<PhysicalOffset> {
+    pub fn common_end(
+        &self,
+        end: PhysicalOffset,
+        other: &Self,
+        other_end: PhysicalOffset,
+    ) -> Option<PhysicalOffset> {
         let (own_at, other_at) = self.0.iter().enumerate().rev().find_map(|(own_at, epoch)| {
             let other_at = other.0.iter().position(|found| found == epoch)?;
             Some((own_at, other_at))

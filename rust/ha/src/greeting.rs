@@ -158,7 +158,11 @@ mod tests {
         let relation = |slave: Greeting| slave.relation(&master.epochs, master.end);
         assert_eq!(relation(greeting(300, 300, &[])), Relation::Beginning, "empty");
         assert_eq!(relation(greeting(0, 200, &[(7, 0)])), Relation::Beginning);
-        assert_eq!(relation(greeting(0, 150, &[(7, 0), (8, 200)])), Relation::Beginning, "the list came before the bytes");
+        assert_eq!(
+            relation(greeting(0, 150, &[(7, 0), (8, 200)])),
+            Relation::Beginning,
+            "the list came before the bytes"
+        );
         assert_eq!(relation(greeting(0, 150, &[])), Relation::Unknown, "of an earlier version");
         assert_eq!(relation(greeting(0, 150, &[(9, 0)])), Relation::Unknown);
         let parted = Parted { at: PhysicalOffset(200), end: PhysicalOffset(201) };

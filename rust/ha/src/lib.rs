@@ -19,5 +19,7 @@ pub use follow::{Follow, FollowConfig, FollowEnd, FollowStep};
 pub use frame::{
     FROM_THE_FIRST_FILE, FrameHead, HEAD_BYTES, MAX_APACHE_BODY_BYTES, REPORT_BYTES, encode_report,
 };
-pub use greeting::{GREETING, GREETING_HEAD_BYTES, Greeting, MAX_GREETING_BYTES, Parted, Relation, TAIL_BYTES, Tail};
+pub use greeting::{
+    GREETING, GREETING_HEAD_BYTES, Greeting, MAX_GREETING_BYTES, Parted, Relation, TAIL_BYTES, Tail,
+};
 pub use lives::{Lives, OtherLife};

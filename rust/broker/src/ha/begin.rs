@@ -54,7 +54,8 @@ async fn find_master(client: &Client, config: &BrokerConfig) -> Result<FoundMast
             Ok(mut brokers) => match brokers.remove(&system::MASTER_ID) {
                 Some(address) => return ask_master(client, config, address).await,
                 None => {
-                    reason = format!("{name_server} knows no master {name} in cluster {}", config.cluster_name)
+                    reason =
+                        format!("{name_server} knows no master {name} in cluster {}", config.cluster_name)
                 }
             },
             Err(cause) => reason = cause,

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
-    Feed, FeedConfig, FeedEnd, FeedStep, FrameHead, GREETING, GREETING_HEAD_BYTES, Greeting, HEAD_BYTES, LogRange, OtherLife, REPORT_BYTES,
+    Feed, FeedConfig, FeedEnd, FeedStep, FrameHead, GREETING, GREETING_HEAD_BYTES, Greeting, HEAD_BYTES,
+    LogRange, OtherLife, REPORT_BYTES,
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{Store, StoreError};
@@ -292,7 +293,8 @@ fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -
     let mut body = vec![0; Greeting::length(head).ok_or(End::NoGreeting)?];
     read_whole(feeding, socket, &mut body)?;
     let greeting = Greeting::decode(&body).ok_or(End::NoGreeting)?;
-    let checked = feeding.past.check_greeting(&greeting, &feeding.store, Some(slave.peer.ip().to_canonical()));
+    let checked =
+        feeding.past.check_greeting(&greeting, &feeding.store, Some(slave.peer.ip().to_canonical()));
     let mut answer = feeding.past.greeting(&feeding.store, &feeding.address, feeding.file_bytes)?;
     answer.refusal = checked.as_ref().err().map(ToString::to_string);
     if checked.is_ok() {
@@ -306,7 +308,11 @@ fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -
 }
 
 /// Fills a buffer. The sending thread ends a silent connection.
-fn read_whole<D: Disk>(feeding: &Feeding<D>, mut socket: &TcpStream, mut buffer: &mut [u8]) -> Result<(), End> {
+fn read_whole<D: Disk>(
+    feeding: &Feeding<D>,
+    mut socket: &TcpStream,
+    mut buffer: &mut [u8],
+) -> Result<(), End> {
     while !buffer.is_empty() {
         let read = socket.read(buffer);
         if feeding.is_stopping.load(Ordering::Acquire) {
@@ -422,7 +428,12 @@ impl<D: Disk> Feeding<D> {
         let is_grave = |end: &End| {
             matches!(
                 end,
-                End::Log(_) | End::Feed(_) | End::Past(_) | End::NoBeginning(_) | End::File(_) | End::NotTaken(_)
+                End::Log(_)
+                    | End::Feed(_)
+                    | End::Past(_)
+                    | End::NoBeginning(_)
+                    | End::File(_)
+                    | End::NotTaken(_)
             )
         };
         let end = if is_grave(&sent) && !is_grave(&reports) { sent } else { reports };

@@ -48,8 +48,10 @@ pub(crate) async fn begin_life(shared: &Arc<Shared>) -> Result<(), BrokerError> 
     let config = shared.config().clone();
     let is_master = shared.role.is_master();
     let is_wanted = !is_master || config.replication.listen_port(config.listen.port()).is_some();
-    let (disk, names) = (shared.store.disk().clone(), (&*config.broker_name, config.broker_id));
-    let Some(past) = Past::load(disk, &config.store.root, names, is_wanted)?.map(Arc::new) else { return Ok(()) };
+    let (disk, names) = (*shared.store.disk(), (&*config.broker_name, config.broker_id));
+    let Some(past) = Past::load(disk, &config.store.root, names, is_wanted)?.map(Arc::new) else {
+        return Ok(());
+    };
     if is_master {
         take_back(shared, &past).await?;
         past.begin_life(&shared.store)?;

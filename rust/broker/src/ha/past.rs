@@ -1,13 +1,12 @@
 //! `config/replication.json`: what a broker knows of the past of its log, kept over its starts.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_env::{Disk, EnvError};
+use rocketpy_env::{Disk, EnvError, random_u64};
 use rocketpy_ha::{Epochs, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{Store, StoreError};
@@ -64,11 +63,15 @@ pub(super) enum NoBeginning {
     OtherName { found: String, own: String },
     #[error(transparent)]
     Parted(#[from] Parted),
-    #[error("no life of a master that wrote its log is known here: it is the slave of another log. Give it an empty folder")]
+    #[error(
+        "no life of a master that wrote its log is known here: it is the slave of another log. Give it an empty folder"
+    )]
     Strange,
     #[error(transparent)]
     OtherLife(#[from] OtherLife),
-    #[error("its log is not the same before {end}: `rocketpy store diff` shows where they part. Give it an empty folder")]
+    #[error(
+        "its log is not the same before {end}: `rocketpy store diff` shows where they part. Give it an empty folder"
+    )]
     OtherBytes { end: PhysicalOffset },
     #[error("the log cannot be read: {0}")]
     Log(#[from] StoreError),
@@ -113,7 +116,7 @@ impl<D: Disk> Past<D> {
         let State { lives, content, .. } = &mut *state;
         let is_new = !store.recovery().clean_exit || content.was_slave;
         if lives.begin(end, is_new) || content.epochs.list().is_empty() {
-            content.epochs.begin(RandomState::new().hash_one(end.get()), end);
+            content.epochs.begin(random_u64(), end);
             content.is_untold = false;
         }
         content.was_slave = false;
@@ -162,7 +165,7 @@ impl<D: Disk> Past<D> {
         if content.is_untold || content.epochs.list().is_empty() {
             return Ok(());
         }
-        content.epochs.begin(RandomState::new().hash_one(end.get()), end);
+        content.epochs.begin(random_u64(), end);
         content.is_untold = true;
         self.write(&mut state)
     }
@@ -193,7 +196,12 @@ impl<D: Disk> Past<D> {
     ///
     /// # Errors
     /// The log cannot be read.
-    pub(super) fn greeting(&self, store: &Store<D>, address: &str, file_bytes: u64) -> Result<Greeting, StoreError> {
+    pub(super) fn greeting(
+        &self,
+        store: &Store<D>,
+        address: &str,
+        file_bytes: u64,
+    ) -> Result<Greeting, StoreError> {
         let (start, end) = (store.min_physical_offset(), store.max_physical_offset());
         let from = PhysicalOffset(end.get().saturating_sub(TAIL_BYTES)).max(start);
         let from = if end > start { from.max((end - 1).block_start(file_bytes)) } else { from };
@@ -225,13 +233,18 @@ impl<D: Disk> Past<D> {
         address: Option<IpAddr>,
     ) -> Result<(), NoBeginning> {
         if other.broker_name != self.broker_name {
-            return Err(NoBeginning::OtherName { found: other.broker_name.clone(), own: self.broker_name.clone() });
+            return Err(NoBeginning::OtherName {
+                found: other.broker_name.clone(),
+                own: self.broker_name.clone(),
+            });
         }
         let end = store.max_physical_offset();
         match (other.relation(&self.epochs(), end), address) {
             (Relation::Beginning, _) => {}
             (Relation::Parted(parted), _) => return Err(parted.into()),
-            (Relation::Unknown, Some(address)) if other.epochs.list().is_empty() => self.check(address, other.end)?,
+            (Relation::Unknown, Some(address)) if other.epochs.list().is_empty() => {
+                self.check(address, other.end)?
+            }
             (Relation::Unknown, _) => return Err(NoBeginning::Strange),
         }
         match other.tail {

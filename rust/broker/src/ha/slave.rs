@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
-    FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES, Greeting, Parted, Relation,
-    encode_report,
+    FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES,
+    Greeting, Parted, Relation, encode_report,
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, whole_records};
@@ -340,7 +340,9 @@ impl<D: Disk> Following<D> {
         loop {
             match self.store.wait_flushed(end, LONGEST_WAIT) {
                 Err(error)
-                    if error.retryable() && began.elapsed() < self.own.flush_timeout && !self.is_stopping() => {}
+                    if error.retryable()
+                        && began.elapsed() < self.own.flush_timeout
+                        && !self.is_stopping() => {}
                 flushed => return Ok(flushed?),
             }
         }

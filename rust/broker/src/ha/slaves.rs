@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -61,7 +61,9 @@ impl Slave {
     }
 
     fn identity(&self) -> Identity {
-        self.broker_id.get().map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), |id| Identity::BrokerId(*id))
+        self.broker_id
+            .get()
+            .map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), |id| Identity::BrokerId(*id))
     }
 
     /// How far its log reaches.

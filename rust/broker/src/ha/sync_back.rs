@@ -11,9 +11,9 @@ use bytes::Bytes;
 use rocketpy_env::RealDisk;
 use rocketpy_ha::Greeting;
 use rocketpy_model::{PhysicalOffset, system};
-use rocketpy_protocol::{Command, Header};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::CopyLogHeader;
+use rocketpy_protocol::{Command, Header};
 use rocketpy_remoting::{CallError, Client, ClientConfig, Response};
 use rocketpy_store::{ReplicateError, Store, StoreError, whole_records};
 use tokio::time::Instant;
@@ -72,7 +72,9 @@ pub(crate) async fn take_back(shared: &Arc<Shared>, past: &Arc<Past<RealDisk>>) 
                 Err(NotCopied::Apache) => compare(shared, &client, &address).await?,
                 Err(cause) => warn!(address, %cause, "nothing is taken from this slave"),
                 Ok(0) => {}
-                Ok(bytes) => warn!(address, bytes, "this master had lost the end of its log, its slave had it"),
+                Ok(bytes) => {
+                    warn!(address, bytes, "this master had lost the end of its log, its slave had it")
+                }
             }
             left.remove(&address);
             asked.insert(address);
@@ -96,7 +98,9 @@ async fn slaves(client: &Client, config: &BrokerConfig, past: &Past<RealDisk>) -
     let mut found: BTreeSet<_> = past.addresses().into_iter().collect();
     for name_server in &config.name_servers {
         if let Ok(brokers) = brokers_of(client, config, name_server).await {
-            found.extend(brokers.into_iter().filter(|(id, _)| *id != system::MASTER_ID).map(|(_, address)| address));
+            found.extend(
+                brokers.into_iter().filter(|(id, _)| *id != system::MASTER_ID).map(|(_, address)| address),
+            );
         }
     }
     found

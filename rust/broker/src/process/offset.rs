@@ -109,7 +109,11 @@ fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Ref
     } else {
         shared.offsets.commit(place, offset, readable)
     };
-    Ok(stored?)
+    let written = stored?;
+    if !shared.role.is_master() {
+        shared.own_commits.note(place, offset);
+    }
+    Ok(written)
 }
 
 /// What can be read of a queue.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_ha::Epoch;
-use rocketpy_protocol::body::{EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount};
+use rocketpy_protocol::body::{
+    EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
+};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{ExchangeHaInfoHeader, GetBrokerConfigResponseHeader};
 use rocketpy_protocol::json;
@@ -115,7 +117,10 @@ pub(super) fn ha_status(shared: &Shared) -> Answer {
         master_commit_log_max_offset: end.to_wire(),
         in_sync_slave_nums: slaves.iter().filter(|slave| shared.slaves.is_near(slave, end)).count() as i32,
         ha_connection_info: slaves.iter().map(info).collect(),
-        epochs: shared.past().map(|past| past.epochs().list().iter().map(epoch).collect()).unwrap_or_default(),
+        epochs: shared
+            .past()
+            .map(|past| past.epochs().list().iter().map(epoch).collect())
+            .unwrap_or_default(),
         not_followed: shared.not_followed.lock().clone(),
     }))
 }

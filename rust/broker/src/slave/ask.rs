@@ -16,7 +16,8 @@ use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::disk::TimerCheckpoint;
 use rocketpy_protocol::header::{
     GetAllSubscriptionGroupRequestHeader, GetAllSubscriptionGroupResponseHeader,
-    GetAllTopicConfigRequestHeader, GetAllTopicConfigResponseHeader, Header,
+    GetAllTopicConfigRequestHeader, GetAllTopicConfigResponseHeader, GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader, Header, UpdateConsumerOffsetRequestHeader,
 };
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{CallError, Client};
@@ -24,7 +25,7 @@ use serde::de::DeserializeOwned;
 
 use crate::config_file::MAX_ENTRY_BYTES;
 use crate::refusal::Refusal;
-use crate::table::offset::CommitError;
+use crate::table::offset::{CommitError, Place};
 
 /// Longest wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -178,6 +179,23 @@ impl Master<'_> {
             read_ms if read_ms > now_ms.saturating_add(MAX_AHEAD_MS) => Err(NotTaken::Ahead { read_ms }),
             _ => Ok(Some(checkpoint)),
         }
+    }
+
+    /// Commits an offset for a group, no further than the end of the queue.
+    pub(super) async fn commit(&self, place: Place<'_>, offset: i64) -> Result<(), NotTaken> {
+        let Place { group, topic, queue_id } = place;
+        let queue_id = queue_id as i32; // from a request
+        let asked = GetMaxOffsetRequestHeader { topic, queue_id, committed: None };
+        let answer = self.call(Command::request(request::GET_MAX_OFFSET, &asked)).await?;
+        let end = GetMaxOffsetResponseHeader::read(&answer.ext).map_err(NotTaken::body)?.offset;
+        let header = UpdateConsumerOffsetRequestHeader {
+            consumer_group: group,
+            topic,
+            queue_id,
+            commit_offset: offset.min(end),
+            broker_name: None,
+        };
+        self.call(Command::request(request::UPDATE_CONSUMER_OFFSET, &header)).await.map(drop)
     }
 
     /// The end of the master's log.

@@ -8,6 +8,7 @@
 //! docs/reference/store-format.md 12.7.
 
 mod ask;
+mod give_back;
 mod pending;
 mod promotion;
 mod service;
@@ -18,6 +19,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 pub(crate) use ask::end_of_log;
+pub(crate) use give_back::OwnCommits;
 use parking_lot::Mutex;
 #[cfg_attr(not(test), expect(unused_imports, reason = "promotion will use it"))]
 pub(crate) use promotion::prepare_promotion;

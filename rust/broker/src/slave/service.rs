@@ -82,6 +82,7 @@ impl MasterMetadata {
         let master = Master { client: &self.client, address };
         self.check("topics", address, self.take_topics(&master).await)?;
         self.check("groups", address, self.take_groups(&master).await)?;
+        self.check("commits", address, self.shared.own_commits.give_to(&master).await)?;
         let progress =
             self.progress(&master, address).await.map(|progress| self.pending.lock().add(progress));
         self.check("offsets", address, progress)

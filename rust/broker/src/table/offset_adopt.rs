@@ -40,6 +40,11 @@ impl MasterOffsets {
         }
     }
 
+    /// What a group has committed.
+    pub(crate) fn get(&self, place: Place<'_>) -> Option<i64> {
+        find(&self.offsets, place).copied()
+    }
+
     /// Merges them into a table: theirs count where both have one. None is beyond the end of its queue here. Whether something changed.
     ///
     /// The guards are the master's too: where the log of a slave ended at its own start says nothing, because it grows again by the same

@@ -253,3 +253,42 @@ async fn a_slave_that_may_be_read_holds_pulls_while_its_master_is_away() {
     assert_eq!(slave.pull(Pull::new("orders", 3)).await.code, response::PULL_NOT_FOUND);
     slave.broker.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_consumers_committed_at_the_slave_goes_back_to_the_master_first() {
+    let master = master_with_progress().await;
+    let folder = tempfile::tempdir().unwrap();
+    let root = master.config.store.root.clone();
+    let master = master.restart_with(|_| copy_log(&root, &folder.path().join("store"))).await;
+    let slave = start_slave(folder, |config| config.slave_read = true).await;
+    follow(&slave, &master).await;
+    let stored = async |fixture: &Fixture| crate::offsets::stored(fixture, "readers", "orders", 0).await;
+    assert_eq!((stored(&master).await, stored(&slave).await), (Some(2), Some(2)));
+    // The master goes away, the group goes on at the slave.
+    let (folder, config) = (master.folder, master.config);
+    master.broker.shutdown().await;
+    drop(master.broker);
+    ask(&slave).await;
+    crate::offsets::commit(&slave, "readers", "orders", 0, 3).await;
+    ask(&slave).await;
+    assert_eq!(stored(&slave).await, Some(3));
+    let master = Fixture::start_on(folder, config).await;
+    follow(&slave, &master).await;
+    assert_eq!((stored(&master).await, stored(&slave).await), (Some(3), Some(3)));
+    // It is given once: who sets the group back at the master is not overruled.
+    crate::offsets::commit(&master, "readers", "orders", 0, 1).await;
+    ask(&slave).await;
+    assert_eq!((stored(&master).await, stored(&slave).await), (Some(1), Some(1)));
+    // What another master has not got is not skipped there.
+    let shorter = Fixture::start().await;
+    shorter.create_topic("orders", 2).await;
+    crate::groups::put(&shorter, &GroupConfig::new("readers")).await;
+    shorter.put("orders", 0, "x").await;
+    shorter.wait_for_end("orders", 0, 1).await;
+    assert_eq!(crate::offsets::commit(&slave, "readers", "orders", 0, 3).await.code, response::SUCCESS);
+    follow(&slave, &shorter).await;
+    assert_eq!(stored(&shorter).await, Some(1));
+    for broker in [slave, master, shorter] {
+        broker.broker.shutdown().await;
+    }
+}
