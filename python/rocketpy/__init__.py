@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
     "admin": (
-        "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "HaStatus", "QueueInfo", "QueueLag", "SlaveInfo",
+        "Admin", "BrokerInfo", "Epoch", "GroupInfo", "GroupMember", "HaStatus", "QueueInfo", "QueueLag", "SlaveInfo",
         "TopicBroker", "TopicInfo"
     ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rocketpy import Admin
+from rocketpy import Admin, RocketPyError, SlaveInfo
 from rocketpy.cli import output
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 
@@ -10,28 +10,44 @@ MASTER_ID = 0
 
 
 def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show how far the slaves of each master have its log. A master without a slave has a line without one."""
+    """Show how far the slaves of each master have its log.
+
+    A master without a slave has a line without one. A registered slave that is not connected has a line that says why, if it knows.
+    """
     rows: list[dict[str, Any]] = []
     with Admin(name_servers=name_server, **WAITING) as admin:
         for broker in admin.brokers():
-            address = broker.addresses.get(MASTER_ID)
-            if address is None:
-                continue
-            found = admin.ha_status(address)
-            master = {"broker_name": broker.broker_name, "master": address, "master_end": found.end}
-            slaves = [
-                {
-                    "slave": slave.address,
-                    "slave_end": slave.end,
-                    "lag_bytes": slave.lag_bytes,
-                    "is_near": slave.is_near,
-                    "bytes_per_second": slave.bytes_per_second,
-                }
-                for slave in found.slaves
-            ]
-            rows += [master | slave for slave in slaves] or [master | dict.fromkeys(NOBODY)]
+            master: dict[str, Any] = {"broker_name": broker.broker_name} | dict.fromkeys(MASTER)
+            slaves: list[dict[str, Any]] = []
+            if (address := broker.addresses.get(MASTER_ID)) is not None:
+                found = admin.ha_status(address)
+                master |= {"master": address, "master_end": found.end, "epochs": len(found.epochs)}
+                slaves = [connected(slave) for slave in found.slaves]
+            known = {MASTER_ID, *(slave["broker_id"] for slave in slaves)}
+            if None not in known:  # one of Apache's says not who it is
+                others = [(number, slave) for number, slave in sorted(broker.addresses.items()) if number not in known]
+                slaves += [alone(admin, number, slave) for number, slave in others]
+            rows += [master | slave for slave in slaves] or [master | dict.fromkeys(SLAVE)]
     output.show(rows, as_json=as_json, title=output.counted(sum(row["slave"] is not None for row in rows), "slave"))
 
 
-NOBODY = ("slave", "slave_end", "lag_bytes", "is_near", "bytes_per_second")
+MASTER = ("master", "master_end", "epochs")
+"""The columns of a master."""
+SLAVE = ("slave", "broker_id", "slave_end", "lag_bytes", "lag_records", "lag_seconds", "is_near", "bytes_per_second", "why")
 """The columns of a slave."""
+
+
+def connected(slave: SlaveInfo) -> dict[str, Any]:
+    """The columns of a slave that its master knows."""
+    told = {name: getattr(slave, name) for name in SLAVE if hasattr(slave, name)}
+    return dict.fromkeys(SLAVE) | told | {"slave": slave.address, "slave_end": slave.end}
+
+
+def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
+    """The columns of a slave that follows no master."""
+    row = dict.fromkeys(SLAVE) | {"slave": address, "broker_id": broker_id}
+    try:
+        found = admin.ha_status(address)
+    except RocketPyError as error:
+        return row | {"why": str(error)}
+    return row | {"slave_end": found.end, "why": found.not_followed or "it is not connected to a master"}

@@ -60,9 +60,12 @@ type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool,
 /// Client id, address, language, tags by topic, whether these differ from those of most members.
 type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool);
 /// Broker name, cluster, addresses by broker id.
-/// Whether it is a master, where its log ends; of each slave its address, where its log ends, the distance in bytes, whether that is near,
-/// and bytes a second.
-type HaStatus = (bool, i64, Vec<(String, i64, i64, bool, i64)>);
+/// How far a slave is behind: bytes, records, milliseconds.
+type Lag = (i64, Option<i64>, Option<i64>);
+/// Whether it is a master, where its log ends; of each slave its address, its broker id, where its log ends, its lag, whether that is near,
+/// and bytes a second; id and start of the epochs; why a slave does not follow.
+type HaStatus =
+    (bool, i64, Vec<(String, Option<u64>, i64, Lag, bool, i64)>, Vec<(String, i64)>, Option<String>);
 
 type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
@@ -283,9 +286,13 @@ impl PyAdmin {
         let running = self.running.get()?;
         let status = running.wait(py, running.admin.ha_status(address))?;
         let slaves = status.ha_connection_info.into_iter().map(|slave| {
-            (slave.addr, slave.slave_ack_offset, slave.diff, slave.in_sync, slave.transferred_byte_in_second)
+            let speed = slave.transferred_byte_in_second;
+            let lag = (slave.diff, slave.lag_records, slave.lag_ms);
+            (slave.addr, slave.broker_id, slave.slave_ack_offset, lag, slave.in_sync, speed)
         });
-        Ok((status.master, status.master_commit_log_max_offset, slaves.collect()))
+        let epochs = status.epochs.into_iter().map(|epoch| (epoch.id, epoch.start));
+        let end = status.master_commit_log_max_offset;
+        Ok((status.master, end, slaves.collect(), epochs.collect(), status.not_followed))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -60,10 +60,13 @@ impl Slave {
         self.broker_id.get_or_init(|| broker_id);
     }
 
+    /// The id that it stated; `None` for one of Apache's.
+    pub(crate) fn broker_id(&self) -> Option<u64> {
+        self.broker_id.get().copied()
+    }
+
     fn identity(&self) -> Identity {
-        self.broker_id
-            .get()
-            .map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), |id| Identity::BrokerId(*id))
+        self.broker_id().map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), Identity::BrokerId)
     }
 
     /// How far its log reaches.

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rocketpy_ha::Epoch;
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::body::{
     EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
 };
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::{ExchangeHaInfoHeader, GetBrokerConfigResponseHeader};
 use rocketpy_protocol::json;
+use rocketpy_protocol::record::records;
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
@@ -26,6 +28,9 @@ use crate::role::Role;
 use crate::shared::{Advertised, Shared};
 use crate::table::topic::TopicChange;
 use crate::{BrokerConfig, Endpoint};
+
+/// What is read of the log to count the records that a slave does not have.
+const COUNTED_BYTES: usize = 4 << 20;
 
 /// GET_BROKER_CONFIG: Java properties text.
 pub(super) fn config(shared: &Shared) -> Answer {
@@ -99,17 +104,37 @@ pub(super) fn timer_checkpoint(shared: &Shared) -> Answer {
     Ok(Response::success().with_body(shared.timers.checkpoint().encode().to_vec().into()))
 }
 
+/// How many records of the log lie between a slave's end and the own one, and how many milliseconds ago the first was stored. More than
+/// [`COUNTED_BYTES`] of them are estimated by the first ones. `None` when they cannot be read, or the slave has not reported.
+fn lag(shared: &Shared, has: PhysicalOffset, end: PhysicalOffset) -> Option<(i64, i64)> {
+    if has >= end {
+        return Some((0, 0));
+    }
+    let bytes = shared.store.log_slice(has, COUNTED_BYTES).ok()??;
+    let mut found = records(&bytes).map_while(Result::ok).peekable();
+    let first_ms = found.peek()?.stored_at_ms;
+    let (count, size) = found.fold((0, 0), |(count, size), record| (count + 1, size + record.size() as u64));
+    let count = (end - has).max(size) * count / size.max(1);
+    Some((count as i64, (shared.store.now_ms() - first_ms).max(0)))
+}
+
 /// GET_BROKER_HA_STATUS.
 pub(super) fn ha_status(shared: &Shared) -> Answer {
     let end = shared.store.max_physical_offset();
     let slaves = shared.slaves.all();
-    let info = |slave: &Arc<Slave>| HaConnectionInfo {
-        addr: slave.peer.to_string(),
-        slave_ack_offset: slave.acknowledged().to_wire(),
-        diff: end.saturating_sub(slave.acknowledged()) as i64,
-        in_sync: shared.slaves.is_near(slave, end),
-        transferred_byte_in_second: slave.bytes_per_second() as i64,
-        transfer_from_where: slave.next().to_wire(),
+    let info = |slave: &Arc<Slave>| {
+        let lag = lag(shared, slave.acknowledged(), end);
+        HaConnectionInfo {
+            addr: slave.peer.to_string(),
+            slave_ack_offset: slave.acknowledged().to_wire(),
+            diff: end.saturating_sub(slave.acknowledged()) as i64,
+            in_sync: shared.slaves.is_near(slave, end),
+            transferred_byte_in_second: slave.bytes_per_second() as i64,
+            transfer_from_where: slave.next().to_wire(),
+            broker_id: slave.broker_id(),
+            lag_records: lag.map(|lag| lag.0),
+            lag_ms: lag.map(|lag| lag.1),
+        }
     };
     let epoch = |epoch: &Epoch| EpochInfo { id: format!("{:016x}", epoch.id), start: epoch.start.to_wire() };
     Ok(success_json(&HaRuntimeInfo {

@@ -358,6 +358,11 @@ async fn slaves_that_say_who_they_are_get_all_in_long_frames_and_are_told_apart_
     wait_until("both are there", async || status(&fixture).await.in_sync_slave_nums == 2).await;
     let mut call = begin_send(&fixture, "z").await;
     let whole = end_of_log(&fixture).await;
+    let mut lags: Vec<_> = status(&fixture).await.ha_connection_info;
+    lags.sort_by_key(|slave| slave.broker_id);
+    let lags: Vec<_> = lags.iter().map(|slave| (slave.broker_id, slave.lag_records, slave.diff)).collect();
+    let behind = (whole - slaves[0].log.len()) as i64;
+    assert_eq!(lags, [(Some(1), Some(1), behind), (Some(2), Some(1), behind)], "one message");
     for slave in &mut slaves {
         assert!(is_waiting(&mut call).await);
         slave.read_to(whole);

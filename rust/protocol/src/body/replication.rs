@@ -52,6 +52,15 @@ pub struct HaConnectionInfo {
     pub transferred_byte_in_second: i64,
     /// Where the next bytes for it begin.
     pub transfer_from_where: i64,
+    /// The broker id of a slave of RocketPy. Not Apache's, as all below.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_id: Option<u64>,
+    /// How many records it is behind; an estimate where they are more than 4 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_records: Option<i64>,
+    /// How long ago the first record was stored that it does not have, in milliseconds; 0 when it has all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<i64>,
 }
 
 /// How groups take messages, by topic and group (answer of code 402). Without an entry they pull.

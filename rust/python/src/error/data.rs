@@ -41,7 +41,11 @@ impl Raise for ServerError {
             }
             Self::Broker(BrokerError::NoMaster { .. }) => "BrokerNotFoundError",
             Self::Failed(error) => error.facts().class,
-            Self::Broker(BrokerError::Listen(_) | BrokerError::ListenForSlaves { .. })
+            Self::Broker(
+                BrokerError::Listen(_)
+                | BrokerError::ListenForSlaves { .. }
+                | BrokerError::SlaveHasMore { .. },
+            )
             | Self::NameServer(_)
             | Self::Threads(_)
             | Self::CutOff { .. } => "ServerError",
