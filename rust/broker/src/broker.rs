@@ -28,7 +28,7 @@ use crate::shared::{Advertised, Shared};
 use crate::slave::MasterMetadata;
 use crate::timer::{self, TimerDelivery, TimerProgress};
 use crate::transaction::{TransactionCheck, settle_at_stop};
-use crate::{BrokerConfig, BrokerError, lost};
+use crate::{BrokerConfig, BrokerError, RoleOrder, lost, role_change};
 
 /// Most sends that wait for the disk or for dispatch at a time, each on a thread. Tokio has 512 threads for work that blocks and for
 /// the connections of threads that do: with all of them taken, nobody is served before a wait is over.
@@ -64,6 +64,7 @@ impl Broker {
     /// # Errors
     /// The store cannot be opened, a configuration file cannot be read, the address cannot be listened on.
     pub async fn start(mut config: BrokerConfig) -> Result<Self, BrokerError> {
+        role_change::adopt_kept(&mut config)?;
         name::check_cluster(&config.cluster_name)?;
         name::check_broker(&config.broker_name)?;
         if (config.replication.role == BrokerRole::Slave) != (config.broker_id != system::MASTER_ID) {
@@ -147,6 +148,20 @@ impl Broker {
     /// `None`: that is not known.
     pub fn set_master_address(&self, address: Option<&str>) {
         self.shared.master.set(address);
+    }
+
+    /// The configuration as it is now.
+    pub fn config(&self) -> Arc<BrokerConfig> {
+        self.shared.config().clone()
+    }
+
+    /// Waits until a command wants another role of this broker. Whoever started it is to stop it then, and to start it in that role.
+    pub async fn role_ordered(&self) -> RoleOrder {
+        let mut orders = self.shared.role_orders.subscribe();
+        match orders.wait_for(Option::is_some).await.map(|order| order.clone()) {
+            Ok(Some(order)) => order,
+            _ => std::future::pending().await,
+        }
     }
 
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service,

@@ -89,6 +89,20 @@ impl<D: Disk> ConfigFile<D> {
         is_nothing(&self.path) && is_nothing(&self.beside(".bak"))
     }
 
+    /// Removes the file and its backup.
+    ///
+    /// # Errors
+    /// One of them cannot be removed.
+    pub(crate) fn remove(&self) -> Result<(), EnvError> {
+        for path in [&self.beside(".bak"), &self.path] {
+            match self.disk.remove_file(path) {
+                Err(error) if !error.is_not_found() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     fn find<T: DeserializeOwned>(&self, mends: bool) -> Result<Option<T>, BrokerError> {
         let reason = match self.read(&self.path)? {
             Some(bytes) => match json::from_slice(&bytes) {

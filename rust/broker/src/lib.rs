@@ -30,6 +30,7 @@ mod put;
 mod refusal;
 mod registration;
 mod role;
+mod role_change;
 mod service;
 mod shared;
 mod slave;
@@ -54,6 +55,7 @@ pub use error::BrokerError;
 pub use ha::{BrokerRole, ReplicationConfig};
 pub use process::route::requests;
 pub use rocketpy_remoting::MemoryBudget;
+pub use role_change::RoleOrder;
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };

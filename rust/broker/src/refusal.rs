@@ -120,6 +120,8 @@ pub(crate) enum Refusal {
     // Permissions and state of the broker.
     #[error("broker {broker} is a slave (broker id {id}) and {refused}")]
     Slave { broker: String, id: u64, refused: OfMaster },
+    #[error("the role of this broker is not changed: {why}")]
+    NoRoleChange { why: String },
     #[error("nothing of the log is given: {why}")]
     NoCopy { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
@@ -306,7 +308,8 @@ impl Refusal {
             | Self::ReplyNotPushed { .. }
             | Self::NoMessageAt { .. }
             | Self::NoHalf { .. }
-            | Self::NoCopy { .. } => response::SYSTEM_ERROR,
+            | Self::NoCopy { .. }
+            | Self::NoRoleChange { .. } => response::SYSTEM_ERROR,
             Self::EndAtWork { .. } => response::SYSTEM_BUSY,
         }
     }

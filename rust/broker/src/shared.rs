@@ -12,6 +12,7 @@ use rocketpy_model::TopicConfig;
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::delay::Delays;
 use crate::disk_read::DiskReads;
@@ -26,6 +27,7 @@ use crate::put::properties::broker_suffix;
 use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
 use crate::role::{OfMaster, Role, RoleCell};
+use crate::role_change::RoleOrder;
 use crate::slave::{MasterAddress, OwnCommits};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
@@ -103,6 +105,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     advertised: OnceLock<Advertised>,
     slave_port: OnceLock<u16>,
     past: OnceLock<Arc<Past<D>>>,
+    /// What a command wants this broker to become.
+    pub(crate) role_orders: watch::Sender<Option<RoleOrder>>,
     /// What consumers committed at a slave.
     pub(crate) own_commits: OwnCommits,
     /// Why a slave does not follow its master, though it reaches it.
@@ -201,6 +205,7 @@ impl<D: Disk> Shared<D> {
             advertised: OnceLock::new(),
             slave_port: OnceLock::new(),
             past: OnceLock::new(),
+            role_orders: watch::Sender::default(),
             own_commits: OwnCommits::default(),
             not_followed: Arc::default(),
             registrar: OnceLock::new(),
@@ -227,6 +232,15 @@ impl<D: Disk> Shared<D> {
         self.store.set_retention(after.store.retention.clone())?;
         self.config.store(after.clone());
         Ok([before, after])
+    }
+
+    /// Sets what clients may do here, until the next start; returns what they might before.
+    pub(crate) fn set_permission(&self, permission: i32) -> i32 {
+        let _one_at_a_time = self.setting_config.lock();
+        let before = self.config.load_full();
+        let after = BrokerConfig { broker_permission: permission, ..(*before).clone() };
+        self.config.store(Arc::new(after));
+        before.broker_permission
     }
 
     /// Tells the store how long messages of each topic stay readable.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_broker::{Broker, BrokerError, MemoryBudget, OnFailedFlush, StoreError};
+use rocketpy_broker::{Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder};
 use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerError};
 use serde::Serialize;
@@ -22,6 +22,9 @@ const REGISTER_WAIT: Duration = Duration::from_secs(2);
 const MAX_THREADS: usize = 4;
 /// How long a stop may take that nobody waits for.
 const DROP_WITHIN: Duration = Duration::from_secs(10);
+/// How long a broker may take to start again after a change of its role, and the pause before the next try.
+const START_AGAIN: Duration = Duration::from_secs(30);
+const START_PAUSE: Duration = Duration::from_millis(100);
 /// Apache's name for the file of the key-value configuration.
 const KV_CONFIG: &str = "kvConfig.json";
 /// Longest ready file that is read.
@@ -75,7 +78,8 @@ pub struct Process {
     /// Taken by the thread that stops the process, which holds the lock until the end of the stop: a second stop waits for it.
     runtime: Mutex<Option<Runtime>>,
     name_server: Option<NameServer>,
-    broker: Option<Arc<Broker>>,
+    /// The broker as it is now, which [`supervise`] replaces when its role changes. Locked while it does.
+    broker: Running,
     addresses: Addresses,
     /// Set when other machines can reach it.
     warning: Option<&'static str>,
@@ -84,8 +88,13 @@ pub struct Process {
     /// Whether the stop ran out of time.
     is_cut_off: AtomicBool,
     /// Set once the broker has stopped by itself.
-    failure: Arc<Mutex<Option<StoreError>>>,
+    failure: Failure,
 }
+
+/// The broker that runs; `None` before its start and after its stop.
+type Running = Arc<tokio::sync::Mutex<Option<Arc<Broker>>>>;
+/// Why there is none any more.
+type Failure = Arc<Mutex<Option<ServerError>>>;
 
 impl Process {
     /// Starts the parts of the role and returns once everything accepts.
@@ -115,7 +124,7 @@ impl Process {
         let runtime = runtime()?;
         let mut process = Self {
             name_server: None,
-            broker: None,
+            broker: Running::default(),
             addresses: Addresses::default(),
             warning: None,
             ready_file: None,
@@ -145,12 +154,11 @@ impl Process {
         config.broker.listen =
             address::listen(&config.host, config.port.unwrap_or(rocketpy_broker::DEFAULT_PORT))?;
         config.broker.text = Arc::new(Keys::of(&config));
-        let policy = config.broker.store.on_failed_flush;
-        let broker = Arc::new(Broker::start(config.broker).await?);
-        self.take_ready_file(config.ready_file)?;
+        let broker = Arc::new(Broker::start(config.broker.clone()).await?);
+        self.take_ready_file(config.ready_file.take())?;
         self.addresses.broker = Some(broker.advertised().to_owned());
-        self.broker = Some(broker.clone());
-        tokio::spawn(watch(broker.clone(), policy, self.failure.clone()));
+        *self.broker.lock().await = Some(broker.clone());
+        tokio::spawn(supervise(self.broker.clone(), broker.clone(), config, self.failure.clone()));
         if !broker.registered(REGISTER_WAIT).await {
             warn!("not registered at every name server yet; clients find this broker once it is");
         }
@@ -202,9 +210,15 @@ impl Process {
         self.warning
     }
 
-    /// Why the broker stopped by itself: its disk failed, and the configuration wants a stop then.
-    pub fn failure(&self) -> Option<StoreError> {
-        self.failure.lock().clone()
+    /// Whether the broker stopped by itself: its disk failed, and the configuration wants a stop then, or it could not start again after a
+    /// change of its role.
+    pub fn has_failed(&self) -> bool {
+        self.failure.lock().is_some()
+    }
+
+    /// Why the broker stopped by itself; once.
+    pub fn take_failure(&self) -> Option<ServerError> {
+        self.failure.lock().take()
     }
 
     /// Stops in order within the time given. A further call waits for the end of the stop and tells how it ended.
@@ -263,7 +277,8 @@ impl Process {
     }
 
     async fn stop_parts(&self) {
-        if let Some(broker) = &self.broker {
+        // Nothing starts it again: `supervise` finds no broker.
+        if let Some(broker) = self.broker.lock().await.take() {
             broker.shutdown().await;
         }
         if let Some(name_server) = &self.name_server {
@@ -278,13 +293,73 @@ impl Drop for Process {
     }
 }
 
-/// Reports a failed flush; under `Stop` it stops the broker and records why.
-async fn watch(broker: Arc<Broker>, policy: OnFailedFlush, failure: Arc<Mutex<Option<StoreError>>>) {
-    let failed = broker.failed().await;
-    error!(failure = %failed, "the disk failed; check it, then start again: recovery keeps what is durable");
-    if policy == OnFailedFlush::Stop {
-        broker.shutdown().await;
-        *failure.lock() = Some(failed);
+/// Looks after the broker: changes its role when a command wants it, reports a failed flush, and under `Stop` stops it then and records why.
+async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: ServerConfig, failure: Failure) {
+    loop {
+        let order = tokio::select! {
+            failed = broker.failed() => {
+                error!(failure = %failed, "the disk failed; check it, then start again: recovery keeps what is durable");
+                if config.broker.store.on_failed_flush == OnFailedFlush::Stop {
+                    broker.shutdown().await;
+                    *failure.lock() = Some(ServerError::Failed(failed));
+                }
+                return;
+            }
+            order = broker.role_ordered() => order,
+        };
+        let mut held = running.lock().await;
+        let Some(former) = held.take() else { return }; // the process stops
+        drop(broker);
+        match change_role(former, &mut config, &order).await {
+            Ok(started) => {
+                *held = Some(started.clone());
+                broker = started;
+            }
+            Err(error) => {
+                error!(%error, "the broker is gone after a change of its role");
+                *failure.lock() = Some(error);
+                return;
+            }
+        }
+    }
+}
+
+/// Stops a broker and starts it in another role, or in its former one if it cannot start in that.
+async fn change_role(
+    former: Arc<Broker>,
+    config: &mut ServerConfig,
+    order: &RoleOrder,
+) -> Result<Arc<Broker>, ServerError> {
+    let before = RoleOrder::of(&former.config());
+    let (permission, configured) = (config.broker.broker_permission, RoleOrder::of(&config.broker));
+    config.broker = BrokerConfig { broker_permission: permission, ..(*former.config()).clone() };
+    // The start takes the role that is kept, and compares it with the one of the configuration.
+    (config.broker.replication.role, config.broker.broker_id) = (configured.role, configured.broker_id);
+    config.broker.listen = former.local_addr();
+    config.broker.store.begin_at = None; // of an empty store
+    former.shutdown().await;
+    drop(former);
+    match start_as(order, config).await {
+        Ok(broker) => Ok(broker),
+        Err(error) => {
+            error!(%error, ?order, "the broker cannot start in its new role, and goes back to the former one");
+            start_as(&before, config).await
+        }
+    }
+}
+
+async fn start_as(order: &RoleOrder, config: &ServerConfig) -> Result<Arc<Broker>, ServerError> {
+    order.keep(&config.broker.store.root)?;
+    let deadline = Instant::now() + START_AGAIN;
+    loop {
+        match Broker::start(config.broker.clone()).await {
+            // Whoever still reads from the former one holds the store for a moment.
+            Err(error) if error.retryable() && Instant::now() < deadline => {
+                debug!(%error, "not started again yet");
+                tokio::time::sleep(START_PAUSE).await;
+            }
+            started => return Ok(Arc::new(started?)),
+        }
     }
 }
 

@@ -50,7 +50,7 @@ async fn find_master(client: &Client, config: &BrokerConfig) -> Result<FoundMast
     let name = &config.broker_name;
     let mut reason = "there is no name server (namesrvAddr)".to_owned();
     for name_server in &config.name_servers {
-        match brokers_of(client, config, name_server).await {
+        match brokers_of(client, config, name_server, TIMEOUT).await {
             Ok(mut brokers) => match brokers.remove(&system::MASTER_ID) {
                 Some(address) => return ask_master(client, config, address).await,
                 None => {
@@ -68,13 +68,14 @@ async fn find_master(client: &Client, config: &BrokerConfig) -> Result<FoundMast
 ///
 /// # Errors
 /// Why it tells none: for the log.
-pub(super) async fn brokers_of(
+pub(crate) async fn brokers_of(
     client: &Client,
     config: &BrokerConfig,
     name_server: &str,
+    timeout: Duration,
 ) -> Result<BTreeMap<u64, String>, String> {
     let asked = Command::bare_request(request::GET_BROKER_CLUSTER_INFO);
-    let answer = client.call(name_server, asked, TIMEOUT).await.map_err(|error| error.to_string())?;
+    let answer = client.call(name_server, asked, timeout).await.map_err(|error| error.to_string())?;
     let mut info = json::from_slice::<ClusterInfo>(&answer.body)
         .map_err(|_| format!("{name_server} answers nothing that can be read"))?;
     let found = info.broker_addr_table.remove(&config.broker_name);

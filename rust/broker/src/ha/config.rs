@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rocketpy_ha::{FeedConfig, FollowConfig, MAX_APACHE_BODY_BYTES};
+use serde::{Deserialize, Serialize};
 
 /// Longest body of a frame that a slave takes: what a master of Apache's may send at most, as its slaves have a buffer of 4 MiB.
 pub(super) const MAX_BODY_BYTES: u32 = 4 << 20;
@@ -11,7 +12,8 @@ pub(super) const MAX_BODY_BYTES: u32 = 4 << 20;
 pub(super) const OWN_BODY_BYTES: u32 = 256 << 10;
 
 /// Master or slave, and whether sends wait for slaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum BrokerRole {
     /// A master whose sends do not.
     AsyncMaster,
@@ -60,8 +62,7 @@ impl ReplicationConfig {
 
     /// The port for slaves of a broker whose configured port is `broker_port`; `None`: none.
     pub(crate) fn listen_port(&self, broker_port: u16) -> Option<u16> {
-        let above = if broker_port == 0 { 0 } else { broker_port.wrapping_add(1) };
-        self.port.or((self.role == BrokerRole::SyncMaster).then_some(above))
+        self.port.or((self.role == BrokerRole::SyncMaster).then_some(port_above(broker_port)))
     }
 
     pub(super) fn follow(&self) -> FollowConfig {
@@ -79,6 +80,11 @@ impl ReplicationConfig {
             max_body_bytes: self.frame_bytes,
         }
     }
+}
+
+/// The port for slaves where none is configured, above the broker's; 0 above 0: a free one.
+pub(crate) const fn port_above(broker_port: u16) -> u16 {
+    if broker_port == 0 { 0 } else { broker_port.wrapping_add(1) }
 }
 
 impl Default for ReplicationConfig {

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use begin::FoundMaster;
-pub(crate) use begin::{MasterSearch, where_to_begin};
+pub(crate) use begin::{MasterSearch, brokers_of, where_to_begin};
 use config::MAX_BODY_BYTES;
+pub(crate) use config::port_above;
 pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
 pub(crate) use past::Past;

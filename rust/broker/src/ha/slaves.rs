@@ -170,6 +170,18 @@ impl Slaves {
         }
     }
 
+    /// Waits at most `within` until the log of one slave reaches the end that the own one has then; whether it does.
+    pub(crate) fn wait_until_one_has(&self, end: impl Fn() -> PhysicalOffset, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        let mut connected = self.connected.lock();
+        while !connected.iter().any(|slave| slave.has_reported.load(Ordering::Acquire) && slave.acknowledged() >= end()) {
+            if self.changed.wait_until(&mut connected, deadline).timed_out() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The log of a slave reaches to `end`: answers the sends that waited for it.
     pub(super) fn acknowledge(&self, slave: &Slave, end: PhysicalOffset) {
         let had = slave.acknowledged.fetch_max(end, Ordering::AcqRel);

@@ -97,7 +97,7 @@ pub(crate) async fn take_back(shared: &Arc<Shared>, past: &Arc<Past<RealDisk>>) 
 async fn slaves(client: &Client, config: &BrokerConfig, past: &Past<RealDisk>) -> BTreeSet<String> {
     let mut found: BTreeSet<_> = past.addresses().into_iter().collect();
     for name_server in &config.name_servers {
-        if let Ok(brokers) = brokers_of(client, config, name_server).await {
+        if let Ok(brokers) = brokers_of(client, config, name_server, TIMEOUT).await {
             found.extend(
                 brokers.into_iter().filter(|(id, _)| *id != system::MASTER_ID).map(|(_, address)| address),
             );

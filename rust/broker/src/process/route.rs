@@ -13,6 +13,7 @@ use super::{
 };
 use crate::call::{Call, Function, Serve, success_json};
 use crate::ha::copy_log;
+use crate::role_change::change_role;
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -161,6 +162,7 @@ request_table! {
     GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.shared));
     GET_ALL_MESSAGE_REQUEST_MODE => answers(|_| Ok(success_json(&MessageRequestModes::default())));
     GET_BROKER_HA_STATUS => surveys(|call| state::ha_status(call.shared));
+    CHANGE_BROKER_ROLE => Route::Replies(change_role);
     COPY_LOG => looks_up(copy_log);
     EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.shared));
 

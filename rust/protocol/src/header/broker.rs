@@ -17,6 +17,18 @@ header! {
 }
 
 header! {
+    /// Makes a slave the master, or a master a slave (code 10907, RocketPy's own).
+    ChangeBrokerRoleHeader<'a> {
+        /// `ASYNC_MASTER`, `SYNC_MASTER` or `SLAVE`.
+        role: &'a str = "brokerRole",
+        /// Of the slave; the smallest free one where it is missing.
+        broker_id: Option<i64> = "brokerId",
+        /// Whether guards are passed over.
+        force: Option<bool> = "force",
+    }
+}
+
+header! {
     /// A master of RocketPy asks a slave of RocketPy for what it lost (code 10906).
     CopyLogHeader<'a> {
         /// What the master says of itself and of its log, as JSON.

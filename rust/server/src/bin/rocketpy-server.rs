@@ -140,9 +140,9 @@ fn serve(signals: &mut StopSignals, role: Role, config: ServerConfig) -> Result<
     if let Some(warning) = process.warning() {
         eprintln!("warning: {warning}");
     }
-    signals.wait(|| process.failure().is_some());
+    signals.wait(|| process.has_failed());
     let stopped = process.stop(STOP_WITHIN);
-    process.failure().map_or(stopped, |failure| Err(ServerError::Failed(failure)))
+    process.take_failure().map_or(stopped, Err)
 }
 
 fn run(command: Command) -> Result<(), ServerError> {

@@ -23,7 +23,7 @@ fn a_server_starts_serves_and_stops_and_starts_again_on_its_folder() {
             caller.read_all(&broker, "orders"),
             (0..=cycle).map(|n| n.to_string()).collect::<Vec<_>>()
         );
-        assert!(server.failure().is_none());
+        assert!(!server.has_failed());
         server.stop(TIMEOUT).unwrap();
         server.stop(TIMEOUT).unwrap();
         assert!(caller.try_call(&broker, crate::support::send("orders", "late")).is_err());

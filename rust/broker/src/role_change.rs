@@ -1,0 +1,200 @@
+//! A slave becomes the master, or a master a slave, by a command: whether it may, and that the choice is kept.
+//!
+//! The change itself is an orderly stop of the broker and a start in its new role, which the process does
+//! ([`crate::Broker::role_ordered`]).
+//!
+//! # Source
+//! docs/decisions/role-change-by-restart.md.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_model::{perm, system};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{ChangeBrokerRoleHeader, Header};
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{Client, ClientConfig, Reply, Response};
+use serde::{Deserialize, Serialize};
+use tracing::{info, warn};
+
+use crate::call::{Call, answer_later, aside};
+use crate::config_file::ConfigFile;
+use crate::ha::{brokers_of, port_above};
+use crate::refusal::Refusal;
+use crate::shared::{Advertised, Shared};
+use crate::{BrokerConfig, BrokerError, BrokerRole};
+
+/// Name of the file in the `config` folder of the store. Apache has none of it.
+const FILE: &str = "role.json";
+/// Longest wait for an answer of another broker.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a master that takes no messages any more waits until a slave has its whole log.
+const SLAVE_HAS_ALL: Duration = Duration::from_secs(10);
+
+/// What a broker is to become.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleOrder {
+    /// Master or slave.
+    pub role: BrokerRole,
+    /// 0 for a master.
+    pub broker_id: u64,
+}
+
+impl RoleOrder {
+    /// What a configuration says.
+    #[must_use]
+    pub fn of(config: &BrokerConfig) -> Self {
+        Self { role: config.replication.role, broker_id: config.broker_id }
+    }
+
+    /// Puts it into a configuration. A master has a port for slaves, also where a slave's configuration names none.
+    pub fn apply(&self, config: &mut BrokerConfig) {
+        (config.replication.role, config.broker_id) = (self.role, self.broker_id);
+        if self.role == BrokerRole::AsyncMaster && config.replication.port.is_none() {
+            config.replication.port = Some(port_above(config.listen.port()));
+        }
+    }
+
+    /// Keeps it for the next starts on this store.
+    ///
+    /// # Durability
+    /// On return it survives a power loss.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&self, store_root: &Path) -> Result<(), BrokerError> {
+        Ok(ConfigFile::new(store_root, FILE).save(self)?)
+    }
+}
+
+/// Takes the role that a command chose earlier, which wins over the configuration until both say the same.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn adopt_kept(config: &mut BrokerConfig) -> Result<(), BrokerError> {
+    let file = ConfigFile::new(&config.store.root, FILE);
+    let Some(kept) = file.load::<RoleOrder>()? else { return Ok(()) };
+    if kept == RoleOrder::of(config) {
+        return Ok(file.remove()?);
+    }
+    warn!(
+        configured = ?RoleOrder::of(config),
+        kept = ?kept,
+        "`rocketpy ha promote` or `demote` gave this store another role than its configuration: it counts until both say the same"
+    );
+    kept.apply(config);
+    Ok(())
+}
+
+/// CHANGE_BROKER_ROLE: makes a slave the master, or a master a slave, if it may. The answer says that it begins.
+pub(crate) fn change_role(call: Call<'_>, reply: Reply) {
+    let header = ChangeBrokerRoleHeader::read(&call.request.ext).map_err(Refusal::from);
+    let wanted = header.and_then(|header| Ok((role(header.role)?, header.broker_id, header.force == Some(true))));
+    let shared = call.shared.clone();
+    answer_later(call.shared, reply, async move {
+        let (role, broker_id, is_forced) = wanted?;
+        let order = match (shared.role.is_master(), role) {
+            (false, BrokerRole::Slave) => return Err(refused("it is a slave already".to_owned())),
+            (true, BrokerRole::Slave) => demotion(&shared, broker_id, is_forced).await?,
+            (true, _) => return Err(refused("it is a master already".to_owned())),
+            (false, role) => promotion(&shared, role, is_forced).await?,
+        };
+        if shared.role_orders.receiver_count() == 0 {
+            return Err(refused("the program that runs it does not do that".to_owned()));
+        }
+        info!(?order, "a command changes the role of this broker");
+        shared.role_orders.send_replace(Some(order));
+        Ok(Response::success())
+    });
+}
+
+fn role(text: &str) -> Result<BrokerRole, Refusal> {
+    let wanted = "ASYNC_MASTER, SYNC_MASTER or SLAVE";
+    json::from_slice(format!("\"{text}\"").as_bytes())
+        .map_err(|_| Refusal::Value { field: "brokerRole", wanted, value: text.to_owned() })
+}
+
+fn refused(why: String) -> Refusal {
+    Refusal::NoRoleChange { why }
+}
+
+/// # Errors
+/// The master answers, or nobody knows whether it does.
+async fn promotion(shared: &Shared, role: BrokerRole, is_forced: bool) -> Result<RoleOrder, Refusal> {
+    let order = RoleOrder { role, broker_id: system::MASTER_ID };
+    if is_forced {
+        return Ok(order);
+    }
+    match living_master(&shared.config(), shared.advertised()).await {
+        Ok(None) => Ok(order),
+        Ok(Some(address)) => Err(refused(format!(
+            "the master at {address} answers: demote it first (`rocketpy ha demote`), or stop it"
+        ))),
+        Err(cause) => Err(refused(format!("whether there is a master is not known: {cause}; force it if there is none"))),
+    }
+}
+
+/// The address of another broker than this one that is registered as master of this one's name, and answers.
+///
+/// # Errors
+/// No name server answers.
+pub(crate) async fn living_master(
+    config: &BrokerConfig,
+    own: Option<&Advertised>,
+) -> Result<Option<String>, String> {
+    let (client, own) = (Client::new(ClientConfig::default()), own.map(Advertised::address));
+    let mut heard = Err("no name server answers (namesrvAddr)".to_owned());
+    for name_server in &config.name_servers {
+        let Ok(mut brokers) = brokers_of(&client, config, name_server, TIMEOUT).await else { continue };
+        heard = Ok(None);
+        let master = brokers.remove(&system::MASTER_ID).filter(|address| Some(address) != own.as_ref());
+        let Some(address) = master else { continue };
+        // Whatever it answers: it is there.
+        if client.call(&address, Command::bare_request(request::GET_BROKER_HA_STATUS), TIMEOUT).await.is_ok() {
+            return Ok(Some(address));
+        }
+    }
+    heard
+}
+
+/// Takes no messages any more, and waits until a slave has all.
+///
+/// # Errors
+/// None has, or the id is taken. The broker takes messages again.
+async fn demotion(shared: &Arc<Shared>, broker_id: Option<i64>, is_forced: bool) -> Result<RoleOrder, Refusal> {
+    let broker_id = match broker_id.map(u64::try_from) {
+        Some(Ok(id)) if id != system::MASTER_ID => id,
+        Some(_) => {
+            let (field, wanted) = ("brokerId", "1 or more");
+            return Err(Refusal::Value { field, wanted, value: broker_id.unwrap_or_default().to_string() });
+        }
+        None => free_id(&shared.config()).await,
+    };
+    let order = RoleOrder { role: BrokerRole::Slave, broker_id };
+    let before = shared.set_permission(perm::READ);
+    let owner = shared.clone();
+    let has_all = aside(move || {
+        let within = if is_forced { Duration::ZERO } else { SLAVE_HAS_ALL };
+        owner.slaves.wait_until_one_has(|| owner.store.max_physical_offset(), within)
+    });
+    if has_all.await || is_forced {
+        return Ok(order);
+    }
+    shared.set_permission(before);
+    Err(refused(format!(
+        "no slave had its whole log within {} s: look at `rocketpy ha status`, or force it and lose what none has",
+        SLAVE_HAS_ALL.as_secs()
+    )))
+}
+
+/// The smallest id from 1 on that no broker of this name is registered with.
+async fn free_id(config: &BrokerConfig) -> u64 {
+    let client = Client::new(ClientConfig::default());
+    let mut taken = Vec::new();
+    for name_server in &config.name_servers {
+        taken.extend(brokers_of(&client, config, name_server, TIMEOUT).await.unwrap_or_default().into_keys());
+    }
+    (1..).find(|id| !taken.contains(id)).unwrap_or(1)
+}

@@ -1,0 +1,121 @@
+//! A name server, a master and its slave, as processes of this one.
+#![expect(clippy::disallowed_methods, reason = "a test copies its own files")]
+
+use std::path::{Path, PathBuf};
+
+use rocketpy_broker::BrokerRole;
+use rocketpy_protocol::body::{HaRuntimeInfo, KvTable};
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::{Command, json};
+use rocketpy_server::{Process, Role, ServerConfig};
+use tempfile::TempDir;
+
+use crate::support::{Caller, TIMEOUT, config, wait_until};
+
+/// A name server, a master and its slave, with a folder.
+pub(crate) struct Pair {
+    pub(crate) folder: TempDir,
+    pub(crate) caller: Caller,
+    pub(crate) names: Process,
+    pub(crate) master: Option<Process>,
+    pub(crate) slave: Option<Process>,
+}
+
+impl Pair {
+    /// With a topic that the slave knows.
+    pub(crate) fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let names = Process::start(Role::NameServer, config(&folder.path().join("names"))).unwrap();
+        let mut pair = Self { caller: Caller::new(), names, master: None, slave: None, folder };
+        pair.master = Some(Process::start(Role::Broker, pair.of_master("master")).unwrap());
+        pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+        pair.caller.create_topic(&pair.master(), "orders");
+        pair
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn of(&self, name: &str) -> ServerConfig {
+        let mut config = config(&self.path(name));
+        config.broker.name_servers = self.names.addresses().name_server.clone().into_iter().collect();
+        config.broker.broker_name = "pair".to_owned();
+        config
+    }
+
+    pub(crate) fn of_master(&self, name: &str) -> ServerConfig {
+        let mut config = self.of(name);
+        config.broker.replication.port = Some(0);
+        config.broker.replication.sync_back_timeout = TIMEOUT;
+        config
+    }
+
+    pub(crate) fn of_slave(&self) -> ServerConfig {
+        let mut config = self.of("slave");
+        (config.broker.broker_id, config.broker.replication.role) = (1, BrokerRole::Slave);
+        config
+    }
+
+    pub(crate) fn master(&self) -> String {
+        self.master.as_ref().unwrap().addresses().broker.clone().unwrap()
+    }
+
+    pub(crate) fn slave(&self) -> String {
+        self.slave.as_ref().unwrap().addresses().broker.clone().unwrap()
+    }
+
+    /// What a broker says of its role, its log and its slaves; `None` while it does not answer.
+    pub(crate) fn try_status(&self, broker: &str) -> Option<HaRuntimeInfo> {
+        let answer = self.caller.try_call(broker, Command::bare_request(request::GET_BROKER_HA_STATUS)).ok()?;
+        json::from_slice(&answer.body).ok()
+    }
+
+    pub(crate) fn send(&self, bodies: std::ops::Range<u32>) {
+        for body in bodies {
+            assert_eq!(self.caller.send(&self.master(), "orders", &body.to_string()).code, 0);
+        }
+    }
+
+    pub(crate) fn end(&self, broker: &str) -> u64 {
+        let answer = self.caller.call(broker, Command::bare_request(request::GET_BROKER_RUNTIME_INFO));
+        let mut table = json::from_slice::<KvTable>(&answer.body).unwrap().table;
+        table.remove("commitLogMaxOffset").unwrap().parse().unwrap()
+    }
+
+    /// Waits until the master knows that its slave has all.
+    pub(crate) fn wait_for_slave(&self) {
+        let master = self.master();
+        wait_until("the slave has all", || {
+            let status = self.try_status(&master).unwrap();
+            let end = status.master_commit_log_max_offset;
+            status.ha_connection_info.iter().any(|slave| end > 0 && slave.slave_ack_offset == end)
+        });
+    }
+
+    /// Leaves the master's log as a power cut may: as it is now, however it goes on. Returns the name of that folder.
+    pub(crate) fn cut_power(&self) -> &'static str {
+        copy_folder(&self.path("master"), &self.path("cut"));
+        "cut"
+    }
+
+    pub(crate) fn stop_master(&mut self) {
+        self.master.take().unwrap().stop(TIMEOUT).unwrap();
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}
+
+pub(crate) fn bodies(numbers: std::ops::Range<u32>) -> Vec<String> {
+    numbers.map(|number| number.to_string()).collect()
+}

@@ -1,0 +1,75 @@
+//! A pair whose master becomes the slave, and its slave the master, while both run.
+
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::ChangeBrokerRoleHeader;
+use rocketpy_server::{Process, Role};
+
+use crate::pair::{Pair, bodies};
+use crate::support::{TIMEOUT, wait_until};
+
+impl Pair {
+    fn change_role(&self, broker: &str, role: &str, force: bool) -> Result<(), String> {
+        let header = ChangeBrokerRoleHeader { role, broker_id: None, force: Some(force) };
+        let answer = self.caller.call(broker, Command::request(request::CHANGE_BROKER_ROLE, &header));
+        if answer.code == 0 { Ok(()) } else { Err(answer.remark.unwrap_or_default()) }
+    }
+
+    /// Waits until a broker serves in a role.
+    fn wait_for_role(&self, broker: &str, is_master: bool) {
+        wait_until("the broker has its new role", || self.try_status(broker).is_some_and(|status| status.master == is_master));
+    }
+}
+
+#[test]
+fn a_demoted_master_follows_the_promoted_slave_and_nothing_is_lost() {
+    let mut pair = Pair::start();
+    let (first, second) = (pair.master(), pair.slave());
+    pair.send(0..20);
+    pair.wait_for_slave();
+    let refused = pair.change_role(&second, "ASYNC_MASTER", false).unwrap_err();
+    assert!(refused.contains(&format!("the master at {first} answers")), "{refused}");
+    assert!(pair.change_role(&first, "ASYNC_MASTER", false).unwrap_err().contains("a master already"));
+    assert!(pair.change_role(&second, "SLAVE", false).unwrap_err().contains("a slave already"));
+    assert!(pair.change_role(&second, "KING", false).unwrap_err().contains("ASYNC_MASTER, SYNC_MASTER or SLAVE"));
+
+    pair.change_role(&first, "SLAVE", false).unwrap();
+    pair.wait_for_role(&first, false);
+    assert_ne!(pair.caller.send(&first, "orders", "x").code, 0, "a slave takes no messages");
+    pair.change_role(&second, "SYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&second, true);
+    // The former master has the whole log of the new one, and follows it.
+    wait_until("the former master follows", || pair.caller.send(&second, "orders", "20").code == 0);
+    let read = pair.caller.read_all(&second, "orders");
+    assert_eq!(read[..20], bodies(0..20));
+    assert_eq!(pair.end(&first), pair.end(&second), "a SYNC_MASTER answered");
+
+    // The roles outlive both processes, whatever the configuration says.
+    for process in [pair.slave.take(), pair.master.take()].into_iter().flatten() {
+        process.stop(TIMEOUT).unwrap();
+    }
+    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    pair.master = Some(Process::start(Role::Broker, pair.of_master("master")).unwrap());
+    let (first, second) = (pair.master(), pair.slave());
+    assert!(pair.try_status(&second).unwrap().master && !pair.try_status(&first).unwrap().master);
+    assert_eq!(pair.caller.read_all(&second, "orders"), read);
+}
+
+#[test]
+fn a_slave_is_promoted_when_its_master_is_gone_and_a_master_without_a_slave_is_demoted_by_force_only() {
+    let mut pair = Pair::start();
+    pair.send(0..20);
+    pair.wait_for_slave();
+    pair.stop_master();
+    let second = pair.slave();
+    pair.change_role(&second, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&second, true);
+    assert_eq!(pair.caller.send(&second, "orders", "20").code, 0);
+    assert_eq!(pair.caller.read_all(&second, "orders"), bodies(0..21));
+
+    let refused = pair.change_role(&second, "SLAVE", false).unwrap_err();
+    assert!(refused.contains("no slave had its whole log"), "{refused}");
+    assert_eq!(pair.caller.send(&second, "orders", "21").code, 0, "it takes messages again");
+    pair.change_role(&second, "SLAVE", true).unwrap();
+    pair.wait_for_role(&second, false);
+}
