@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rocketpy.producer import *
     from rocketpy.reader import *
     from rocketpy.receipts import *
+    from rocketpy.replication import *
     from rocketpy.server import *
     from rocketpy.store import QueueRange as QueueRange
     from rocketpy.store import StoredQueue as StoredQueue
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
     "admin": (
-        "Admin", "BrokerInfo", "Epoch", "GroupInfo", "GroupMember", "HaStatus", "QueueInfo", "QueueLag", "SlaveInfo",
-        "TopicBroker", "TopicInfo"
+        "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
     ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
@@ -64,6 +64,7 @@ _NAMES = {
     "producer": ("Producer",),
     "reader": ("RangeReader",),
     "receipts": ("Receipts",),
+    "replication": ("Epoch", "HaStatus", "SlaveInfo"),
     "server": ("Broker", "NameServer", "Server"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
     "transaction": ("Decision", "Transaction", "TransactionProducer"),

@@ -25,6 +25,7 @@ from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list
 from rocketpy.producer import Producer
 from rocketpy.reader import RangeReader
+from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
@@ -47,13 +48,10 @@ CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be 
 __all__ = [
     "Admin",
     "BrokerInfo",
-    "Epoch",
     "GroupInfo",
     "GroupMember",
-    "HaStatus",
     "QueueInfo",
     "QueueLag",
-    "SlaveInfo",
     "TopicBroker",
     "TopicInfo",
 ]
@@ -166,52 +164,6 @@ class BrokerInfo:
     cluster: str
     addresses: dict[int, str]
     """`host:port` by broker id; 0 is the master."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlaveInfo:
-    """A slave that is connected to a master."""
-
-    address: str
-    """`host:port` that it connects from."""
-    broker_id: int | None
-    """The id of a slave of RocketPy; Apache's state none."""
-    end: int
-    """How far its log reaches, as it says: a physical offset, in bytes."""
-    lag_bytes: int
-    """How much of the master's log it does not have."""
-    lag_records: int | None
-    """How many messages and other records that is, an estimate beyond 4 MiB; None where the master does not say."""
-    lag_seconds: float | None
-    """How long ago the first of them was stored; None where the master does not say."""
-    is_near: bool
-    """Whether it is near enough (`haSlaveFallbehindMax`) for a SYNC_MASTER to wait for it."""
-    bytes_per_second: int
-    """What it was sent since it connected."""
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """A life of a master: what it wrote nobody else did."""
-
-    id: str
-    """Drawn by chance, in hexadecimal."""
-    start: int
-    """Where the log ended when it began: a physical offset, in bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class HaStatus:
-    """A broker's log and its slaves."""
-
-    is_master: bool
-    end: int
-    """Where its log ends: a physical offset, in bytes."""
-    slaves: tuple[SlaveInfo, ...]
-    epochs: tuple[Epoch, ...]
-    """Which lives of masters wrote the log, oldest first; none of Apache's."""
-    not_followed: str | None
-    """Why a slave does not follow its master, though it reaches it."""
 
 
 class Admin(Closing):
@@ -673,30 +625,39 @@ class Admin(Closing):
         Raises:
             RefusedError: The broker does not know the question, as Apache's before 5.0.
         """
-        is_master, end, slaves, epochs, not_followed = self._native.ha_status(address)
-        return HaStatus(
-            is_master,
-            end,
-            tuple(_slave(*slave) for slave in slaves),
-            tuple(Epoch(*epoch) for epoch in epochs),
-            not_followed,
-        )
+        return status_of(*self._native.ha_status(address))
+
+    def promote(self, address: str, *, sync: bool = False, force: bool = False) -> None:
+        """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when the broker has its new role.
+
+        The broker stops in order and starts again, in its process: its clients connect anew. The role is kept in the store, and wins over the
+        configuration at later starts.
+
+        Args:
+            address: `host:port` of the slave.
+            sync: Whether its sends wait for slaves (SYNC_MASTER).
+            force: Do not ask whether a master of its name answers. Two masters write two histories.
+
+        Raises:
+            RefusedError: A master answers, or no name server says whether there is one; the broker is a master already.
+        """
+        self._native.change_role(address, "SYNC_MASTER" if sync else "ASYNC_MASTER", None, force)
+
+    def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
+        """Makes a master a slave of its name, as `promote` does the reverse. It takes no messages any more, and waits for a slave that has all.
+
+        Args:
+            address: `host:port` of the master.
+            broker_id: Its id as a slave, from 1 on; default: the smallest free one.
+            force: Do not wait for a slave. What none has cannot be read while this broker is no master.
+
+        Raises:
+            RefusedError: No slave had the whole log in 10 s: the broker takes messages again. It is a slave already.
+        """
+        self._native.change_role(address, "SLAVE", broker_id, force)
 
     def _close(self) -> None:
         self._native.close()
 
     def __repr__(self) -> str:
         return f"<Admin{' (closed)' if self.closed else ''}>"
-
-
-def _slave(
-    address: str,
-    broker_id: int | None,
-    end: int,
-    lag: tuple[int, int | None, int | None],
-    is_near: bool,
-    bytes_per_second: int,
-) -> SlaveInfo:
-    lag_bytes, lag_records, lag_ms = lag
-    lag_seconds = None if lag_ms is None else lag_ms / 1000
-    return SlaveInfo(address, broker_id, end, lag_bytes, lag_records, lag_seconds, is_near, bytes_per_second)

@@ -126,7 +126,9 @@ def make_app() -> typer.Typer:
             ("describe", group.describe), ("lag", group.lag), ("reset", group.reset),
         ),
         ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers),),
-        ("ha", "Masters and their slaves.", CLIENTS): (("status", ha.status),),
+        ("ha", "Masters and their slaves.", CLIENTS): (
+            ("status", ha.status), ("promote", ha.promote), ("demote", ha.demote),
+        ),
         ("dlq", "Dead letters of consumer groups.", CLIENTS): (
             ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
         ),

@@ -48,6 +48,10 @@ READY_FILE = Flag(
 BROKER_PORT = Flag("--port", int, "N", "Port of the broker; 0 takes a free one.", default=10911)
 NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server; 0 takes a free one.", default=9876)
 
+BROKER_NAME = Flag("--broker-name", str, "NAME", "Name that a master and its slaves share. Default: broker-a.")
+ROLE = Flag("--role", str, "ROLE", "async-master, sync-master or slave. Default: async-master.")
+BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of its name, from 1 on.")
+
 COMMANDS = {
     "server": Command(
         "Start a name server and a broker in one process.",
@@ -69,6 +73,9 @@ COMMANDS = {
             ),
             HOST,
             BROKER_PORT,
+            BROKER_NAME,
+            ROLE,
+            BROKER_ID,
             CONFIG,
             SETTING,
             READY_FILE,

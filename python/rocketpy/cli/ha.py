@@ -1,9 +1,13 @@
-"""`rocketpy ha`: status."""
+"""`rocketpy ha`: status, promote, demote."""
 
-from typing import Any
+import time
+from typing import Annotated, Any
+
+import typer
 
 from rocketpy import Admin, RocketPyError, SlaveInfo
 from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 
 MASTER_ID = 0
@@ -51,3 +55,59 @@ def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
     except RocketPyError as error:
         return row | {"why": str(error)}
     return row | {"slave_end": found.end, "why": found.not_followed or "it is not connected to a master"}
+
+
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the broker answers; see `rocketpy ha status`.")]
+Force = Annotated[bool, typer.Option("--force", help="Do not ask whether another master answers, or a slave has all.")]
+ROLE_SECONDS = 90
+"""How long a broker may take to stop and to start in its new role."""
+PACE_SECONDS = 0.2
+
+
+def promote(
+    address: Address,
+    sync: Annotated[bool, typer.Option("--sync", help="Its sends wait for slaves (SYNC_MASTER).")] = False,
+    force: Force = False,
+    name_server: NameServer = LOCAL,
+) -> None:
+    """Make a slave the master of its name. Refused while another master answers.
+
+    The broker stops in order and starts again, in its process. The role is kept in its store, and wins over its configuration.
+    """
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        admin.promote(address, sync=sync, force=force)
+        wait_for_role(admin, address, is_master=True)
+    print(f"{address} is the master now")
+
+
+def demote(
+    address: Address,
+    broker_id: Annotated[
+        int | None, typer.Option("--broker-id", min=1, help="Its id as a slave. Default: the smallest free one.")
+    ] = None,
+    force: Force = False,
+    name_server: NameServer = LOCAL,
+) -> None:
+    """Make a master a slave of its name, once a slave has its whole log. It takes no messages any more."""
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        admin.demote(address, broker_id=broker_id, force=force)
+        wait_for_role(admin, address, is_master=False)
+    print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
+
+
+def wait_for_role(admin: Admin, address: str, *, is_master: bool) -> None:
+    """Waits until a broker that is changing its role serves in it."""
+    deadline = time.monotonic() + ROLE_SECONDS
+    with output.STDERR.status(f"{address} stops and starts in its new role"):
+        while time.monotonic() < deadline:
+            try:
+                if admin.ha_status(address).is_master is is_master:
+                    return
+            except RocketPyError:
+                pass  # it is between its two roles
+            time.sleep(PACE_SECONDS)
+    raise CommandError(
+        f"{address} has not its new role after {ROLE_SECONDS} s",
+        ExitCode.UNCERTAIN,
+        "the log of that broker says why; `rocketpy ha status` shows the roles",
+    )

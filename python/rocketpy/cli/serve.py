@@ -80,6 +80,25 @@ def settings_of(pairs: Sequence[str]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
+ROLES = ("async-master", "sync-master", "slave")
+"""What `--role` takes: the values of `brokerRole`."""
+
+
+def role_settings(options: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that `--broker-name`, `--role` and `--broker-id` stand for. A slave without an id is the first."""
+    role, broker_id = options.get("role"), options.get("broker_id")
+    if role is not None and role not in ROLES:
+        fail(f"--role must be one of {', '.join(ROLES)}: {role}", ExitCode.USAGE, "as in --role slave --broker-id 1")
+    if role == "slave" and broker_id is None:
+        broker_id = 1
+    found = {
+        "brokerName": options.get("broker_name"),
+        "brokerRole": role and role.upper().replace("-", "_"),
+        "brokerId": broker_id,
+    }
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
 def start(name: str, options: Mapping[str, Any]) -> int:
     """Starts the servers of a command and stops them in order on SIGINT or SIGTERM.
 
@@ -110,7 +129,7 @@ def leave_to_the_pipe(number: int, frame: object) -> None:
 
 def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":
     """Makes the servers of a command; entering the result starts them."""
-    settings = settings_of(options.get("set") or [])
+    settings = role_settings(options) | settings_of(options.get("set") or [])
     from rocketpy._rocketpy import log_to_stderr
     from rocketpy.server import Broker, NameServer, Server
 

@@ -55,10 +55,10 @@ pub use error::BrokerError;
 pub use ha::{BrokerRole, ReplicationConfig};
 pub use process::route::requests;
 pub use rocketpy_remoting::MemoryBudget;
-pub use role_change::RoleOrder;
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };
+pub use role_change::RoleOrder;
 #[cfg(feature = "sim")]
 pub use stepped::{NotDone, Placed, Sent, SteppedBroker};
 #[cfg(feature = "sim")]

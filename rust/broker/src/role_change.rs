@@ -91,7 +91,8 @@ pub(crate) fn adopt_kept(config: &mut BrokerConfig) -> Result<(), BrokerError> {
 /// CHANGE_BROKER_ROLE: makes a slave the master, or a master a slave, if it may. The answer says that it begins.
 pub(crate) fn change_role(call: Call<'_>, reply: Reply) {
     let header = ChangeBrokerRoleHeader::read(&call.request.ext).map_err(Refusal::from);
-    let wanted = header.and_then(|header| Ok((role(header.role)?, header.broker_id, header.force == Some(true))));
+    let wanted =
+        header.and_then(|header| Ok((role(header.role)?, header.broker_id, header.force == Some(true))));
     let shared = call.shared.clone();
     answer_later(call.shared, reply, async move {
         let (role, broker_id, is_forced) = wanted?;
@@ -112,8 +113,11 @@ pub(crate) fn change_role(call: Call<'_>, reply: Reply) {
 
 fn role(text: &str) -> Result<BrokerRole, Refusal> {
     let wanted = "ASYNC_MASTER, SYNC_MASTER or SLAVE";
-    json::from_slice(format!("\"{text}\"").as_bytes())
-        .map_err(|_| Refusal::Value { field: "brokerRole", wanted, value: text.to_owned() })
+    json::from_slice(format!("\"{text}\"").as_bytes()).map_err(|_| Refusal::Value {
+        field: "brokerRole",
+        wanted,
+        value: text.to_owned(),
+    })
 }
 
 fn refused(why: String) -> Refusal {
@@ -132,7 +136,9 @@ async fn promotion(shared: &Shared, role: BrokerRole, is_forced: bool) -> Result
         Ok(Some(address)) => Err(refused(format!(
             "the master at {address} answers: demote it first (`rocketpy ha demote`), or stop it"
         ))),
-        Err(cause) => Err(refused(format!("whether there is a master is not known: {cause}; force it if there is none"))),
+        Err(cause) => Err(refused(format!(
+            "whether there is a master is not known: {cause}; force it if there is none"
+        ))),
     }
 }
 
@@ -152,7 +158,8 @@ pub(crate) async fn living_master(
         let master = brokers.remove(&system::MASTER_ID).filter(|address| Some(address) != own.as_ref());
         let Some(address) = master else { continue };
         // Whatever it answers: it is there.
-        if client.call(&address, Command::bare_request(request::GET_BROKER_HA_STATUS), TIMEOUT).await.is_ok() {
+        if client.call(&address, Command::bare_request(request::GET_BROKER_HA_STATUS), TIMEOUT).await.is_ok()
+        {
             return Ok(Some(address));
         }
     }
@@ -163,7 +170,11 @@ pub(crate) async fn living_master(
 ///
 /// # Errors
 /// None has, or the id is taken. The broker takes messages again.
-async fn demotion(shared: &Arc<Shared>, broker_id: Option<i64>, is_forced: bool) -> Result<RoleOrder, Refusal> {
+async fn demotion(
+    shared: &Arc<Shared>,
+    broker_id: Option<i64>,
+    is_forced: bool,
+) -> Result<RoleOrder, Refusal> {
     let broker_id = match broker_id.map(u64::try_from) {
         Some(Ok(id)) if id != system::MASTER_ID => id,
         Some(_) => {
@@ -173,6 +184,9 @@ async fn demotion(shared: &Arc<Shared>, broker_id: Option<i64>, is_forced: bool)
         None => free_id(&shared.config()).await,
     };
     let order = RoleOrder { role: BrokerRole::Slave, broker_id };
+    if !is_forced && shared.slaves.all().is_empty() {
+        return Err(refused("no slave is connected to it: force it and lose what none has".to_owned()));
+    }
     let before = shared.set_permission(perm::READ);
     let owner = shared.clone();
     let has_all = aside(move || {

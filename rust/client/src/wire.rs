@@ -5,15 +5,16 @@ use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_fl
 use rocketpy_protocol::body::{HeartbeatData, LockBatchRequestBody, OtherSubscription};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
-    CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader, EndTransactionRequestHeader, GetAllSubscriptionGroupRequestHeader,
-    GetConsumeStatsRequestHeader, GetConsumerConnectionListRequestHeader,
-    GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
-    GetMinOffsetRequestHeader, GetRouteInfoRequestHeader, GetTopicConfigRequestHeader,
-    GetTopicStatsInfoRequestHeader, PullMessageRequestHeader, QueryConsumerOffsetRequestHeader,
-    QueryMessageRequestHeader, RecallMessageRequestHeader, ResetOffsetRequestHeader,
-    SearchOffsetRequestHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
-    UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
+    ChangeBrokerRoleHeader, CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader, DeleteTopicRequestHeader, EndTransactionRequestHeader,
+    GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
+    GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
+    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
+    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
+    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
+    RecallMessageRequestHeader, ResetOffsetRequestHeader, SearchOffsetRequestHeader,
+    SendMessageRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
+    UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
@@ -182,6 +183,11 @@ pub(crate) fn cluster_info() -> Command {
 
 pub(crate) fn ha_status() -> Command {
     Command::bare_request(request::GET_BROKER_HA_STATUS)
+}
+
+pub(crate) fn change_role(role: &str, broker_id: Option<i64>, force: bool) -> Command {
+    let header = ChangeBrokerRoleHeader { role, broker_id, force: force.then_some(true) };
+    Command::request(request::CHANGE_BROKER_ROLE, &header)
 }
 
 pub(crate) fn runtime_info() -> Command {

@@ -295,6 +295,18 @@ impl PyAdmin {
         Ok((status.master, end, slaves.collect(), epochs.collect(), status.not_followed))
     }
 
+    fn change_role(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        role: &str,
+        broker_id: Option<i64>,
+        force: bool,
+    ) -> PyResult<()> {
+        let running = self.running.get()?;
+        running.wait(py, running.admin.change_role(address, role, broker_id, force))
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let running = self.running.get()?;
         wait(py, &running.runtime, running.client.close())

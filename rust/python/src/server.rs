@@ -87,9 +87,9 @@ impl PyServer {
         Ok(self.running.get()?.name_servers.clone())
     }
 
-    /// Raises the failure after which the broker stopped itself, such as a failed disk.
+    /// Raises the failure after which the broker stopped itself, such as a failed disk; once.
     fn check(&self) -> PyResult<()> {
-        let failure = self.running.get()?.process.lock().as_ref().and_then(Process::failure);
+        let failure = self.running.get()?.process.lock().as_ref().and_then(Process::take_failure);
         failure.map_or(Ok(()), |failure| Err(raise(failure)))
     }
 

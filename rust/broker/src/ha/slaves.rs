@@ -174,7 +174,10 @@ impl Slaves {
     pub(crate) fn wait_until_one_has(&self, end: impl Fn() -> PhysicalOffset, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         let mut connected = self.connected.lock();
-        while !connected.iter().any(|slave| slave.has_reported.load(Ordering::Acquire) && slave.acknowledged() >= end()) {
+        while !connected
+            .iter()
+            .any(|slave| slave.has_reported.load(Ordering::Acquire) && slave.acknowledged() >= end())
+        {
             if self.changed.wait_until(&mut connected, deadline).timed_out() {
                 return false;
             }

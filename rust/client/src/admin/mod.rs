@@ -88,6 +88,25 @@ impl Admin {
         wire::json(OPERATION, address, &answer.body)
     }
 
+    /// Makes a slave the master (`ASYNC_MASTER`, `SYNC_MASTER`), or a master a `SLAVE`, with an id of its own or the smallest free one. It has
+    /// begun when this returns; [`Self::ha_status`] says the role. With `force` it is not asked whether another master answers, or whether
+    /// a slave has all.
+    ///
+    /// # Errors
+    /// It may not: a master answers, no slave has the whole log, it has that role already. Those of reaching the broker.
+    pub async fn change_role(
+        &self,
+        address: &str,
+        role: &str,
+        broker_id: Option<i64>,
+        force: bool,
+    ) -> Result<(), ClientError> {
+        const OPERATION: &str = "role change";
+        self.client.check()?;
+        let asked = wire::change_role(role, broker_id, force);
+        self.client.api().call_ok(address, OPERATION, asked).await.map(drop)
+    }
+
     /// The masters of a cluster, or of all: at least one.
     ///
     /// # Errors

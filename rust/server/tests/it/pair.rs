@@ -1,5 +1,5 @@
 //! A name server, a master and its slave, as processes of this one.
-#![expect(clippy::disallowed_methods, reason = "a test copies its own files")]
+#![expect(clippy::disallowed_methods, reason = "a test reads and copies its own files")]
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,8 @@ impl Pair {
 
     /// What a broker says of its role, its log and its slaves; `None` while it does not answer.
     pub(crate) fn try_status(&self, broker: &str) -> Option<HaRuntimeInfo> {
-        let answer = self.caller.try_call(broker, Command::bare_request(request::GET_BROKER_HA_STATUS)).ok()?;
+        let answer =
+            self.caller.try_call(broker, Command::bare_request(request::GET_BROKER_HA_STATUS)).ok()?;
         json::from_slice(&answer.body).ok()
     }
 
@@ -91,6 +92,16 @@ impl Pair {
             let end = status.master_commit_log_max_offset;
             status.ha_connection_info.iter().any(|slave| end > 0 && slave.slave_ack_offset == end)
         });
+    }
+
+    /// The bytes of the log of a folder, up to an offset.
+    pub(crate) fn log(&self, name: &str, end: u64) -> Vec<u8> {
+        let entries = std::fs::read_dir(self.path(name).join("commitlog")).unwrap();
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        let mut log: Vec<_> = files.into_iter().flat_map(|file| std::fs::read(file).unwrap()).collect();
+        log.truncate(end as usize);
+        log
     }
 
     /// Leaves the master's log as a power cut may: as it is now, however it goes on. Returns the name of that folder.

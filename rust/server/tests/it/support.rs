@@ -110,6 +110,11 @@ impl Caller {
 }
 
 pub(crate) fn send(topic: &str, body: &str) -> Command {
+    send_with(topic, body, None)
+}
+
+/// A message with properties, as `NAME\u{1}value\u{2}`.
+pub(crate) fn send_with(topic: &str, body: &str, properties: Option<&str>) -> Command {
     let header = SendMessageRequestHeader {
         producer_group: "producers",
         topic,
@@ -119,7 +124,7 @@ pub(crate) fn send(topic: &str, body: &str) -> Command {
         sys_flag: 0,
         born_timestamp: 0,
         flag: 0,
-        properties: None,
+        properties,
         reconsume_times: None,
         unit_mode: None,
         max_reconsume_times: None,

@@ -1,0 +1,51 @@
+"""`rocketpy ha`: a pair whose roles change while it runs."""
+
+import json
+from pathlib import Path
+
+from waiting import wait_until
+
+
+def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
+    names = start("namesrv", "--port", "0").name_server
+
+    def broker(name: str, *flags: str) -> str:
+        flags = ("--name-server", names, "--broker-name", "pair", "--port", "0", *flags)
+        return start("broker", str(tmp_path / name), *flags).ready["broker"]
+
+    def rows() -> list[dict]:
+        return json.loads(command("ha", "status", "--json", name_server=names).stdout)
+
+    def follows(slave_id: int) -> bool:
+        return any(row["broker_id"] == slave_id and row["lag_bytes"] == 0 for row in rows())
+
+    first = broker("a", "--role", "sync-master", "--set", "haListenPort=0")
+    command("topic", "create", "orders", name_server=names)
+    second = broker("b", "--role", "slave", "--broker-id", "3", "--set", "slaveReadEnable=true")
+    wait_until(lambda: follows(3), "the slave follows")
+    command("produce", "orders", stdin="one\n", name_server=names)
+    (row,) = rows()
+    assert (row["master"], row["lag_records"], row["lag_seconds"], row["why"]) == (first, 0, 0, None)
+    assert row["slave_end"] == row["master_end"] > 0
+    assert row["epochs"] == 1
+
+    refused = command("ha", "promote", second, name_server=names, code=None).stderr
+    assert f"the master at {first} answers" in refused
+    command("ha", "promote", "127.0.0.1:1", name_server=names, code=None)
+    assert "is a slave now" in command("ha", "demote", first, name_server=names).stdout
+    assert "is the master now" in command("ha", "promote", second, "--sync", name_server=names).stdout
+    wait_until(lambda: follows(1), "the former master follows")
+    command("produce", "orders", stdin="two\n", name_server=names)
+    (row,) = rows()
+    assert (row["master"], row["epochs"]) == (second, 2)
+    bodies = command("consume", "orders", "--from", "earliest", "--max", "2", name_server=names).stdout
+    assert "one" in bodies and "two" in bodies
+
+
+def test_roles_that_there_are_not_are_named(command, tmp_path: Path):
+    wrong = command("broker", str(tmp_path), "--role", "king", "--name-server", "127.0.0.1:1", code=2)
+    assert "async-master, sync-master, slave" in wrong.stderr
+    master = command(
+        "broker", str(tmp_path), "--role", "sync-master", "--broker-id", "1", "--name-server", "127.0.0.1:1", code=None
+    )
+    assert "brokerRole=SLAVE" in master.stderr
