@@ -628,10 +628,10 @@ class Admin(Closing):
         return status_of(*self._native.ha_status(address))
 
     def promote(self, address: str, *, sync: bool = False, force: bool = False) -> None:
-        """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when the broker has its new role.
+        """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when it is done.
 
-        The broker stops in order and starts again, in its process: its clients connect anew. The role is kept in the store, and wins over the
-        configuration at later starts.
+        The broker stops in order and starts again, in its process: its clients connect anew. The role is kept in the
+        store, and wins over the configuration at later starts.
 
         Args:
             address: `host:port` of the slave.
@@ -644,7 +644,9 @@ class Admin(Closing):
         self._native.change_role(address, "SYNC_MASTER" if sync else "ASYNC_MASTER", None, force)
 
     def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
-        """Makes a master a slave of its name, as `promote` does the reverse. It takes no messages any more, and waits for a slave that has all.
+        """Makes a master a slave of its name, as `promote` does the reverse.
+
+        It takes no messages any more, and waits until a slave has all.
 
         Args:
             address: `host:port` of the master.

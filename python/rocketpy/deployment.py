@@ -1,4 +1,4 @@
-"""A name server and brokers as processes of this machine, with a folder each: the deployments that RocketMQ ships as `conf/2m-2s-sync` and so on."""
+"""A name server and brokers as processes of this machine, with a folder each: the deployments 2m-2s-sync and so on."""
 
 import contextlib
 import json
@@ -130,7 +130,9 @@ class Deployment:
             raise
 
     def stop(self) -> None:
-        """Stops all in order: masters before their slaves, which take what is left, the name server last. What has ended by itself is left so.
+        """Stops all in order: masters before their slaves, which take what is left, the name server last.
+
+        What has ended by itself is left so.
 
         Raises:
             ServerProcessError: One of them did not stop in order. The others are stopped.
@@ -183,7 +185,9 @@ class Deployment:
             raise ServerProcessError(f"{name} ended with code {code}: {self.processes[name].log_tail()}")
         with contextlib.suppress(RocketPyError):  # none of them is registered yet
             there = {
-                (broker.broker_name, number): address for broker in admin.brokers() for number, address in broker.addresses.items()
+                (broker.broker_name, number): address
+                for broker in admin.brokers()
+                for number, address in broker.addresses.items()
             }
             slaves = sum(number != MASTER_ID for _, number in wanted)
             masters = [there[one] for one in wanted if one[1] == MASTER_ID] if wanted <= there.keys() else []
@@ -221,7 +225,9 @@ def _known_ports(folder: Path, topology: str) -> dict[str, int]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DeploymentError(f"{file} cannot be read ({error}); remove it to choose a topology anew") from error
     if found.get("topology") != topology:
-        raise DeploymentError(f"{folder} holds a deployment {found.get('topology')}, not {topology}; name another folder")
+        raise DeploymentError(
+            f"{folder} holds a deployment {found.get('topology')}, not {topology}; name another folder"
+        )
     return ports
 
 

@@ -1,4 +1,4 @@
-"""A `rocketpy server`, `namesrv` or `broker` in its own process, which can be killed and started again on the same store and ports."""
+"""A `rocketpy server`, `namesrv` or `broker` in its own process, to be killed and started again on the same ports."""
 
 import json
 import subprocess
@@ -59,7 +59,16 @@ class ServerProcess:
             ServerProcessError: It ended, or was not ready in time.
         """
         self._ready.unlink(missing_ok=True)
-        command = [sys.executable, "-P", "-m", "rocketpy", self.kind, "--ready-file", str(self._ready), *self._arguments()]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "rocketpy",
+            self.kind,
+            "--ready-file",
+            str(self._ready),
+            *self._arguments(),
+        ]
         began = time.monotonic()
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches this program, which then stops the server in order.
@@ -88,7 +97,7 @@ class ServerProcess:
         return [str(self.store), *where, *(part for setting in self._settings for part in ("--set", setting))]
 
     def ended(self) -> int | None:
-        """The exit code of a process that ended by itself; None while it runs, and when it was stopped or killed from here."""
+        """The exit code of a process that ended by itself; None while it runs, and once it was stopped from here."""
         return None if self._process is None else self._process.poll()
 
     def kill(self) -> None:

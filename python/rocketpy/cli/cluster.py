@@ -58,9 +58,15 @@ def up(
         known = ", ".join(TOPOLOGIES)
         raise CommandError(f"no such topology: {topology}", ExitCode.USAGE, f"choose one of {known}")
     if wrong := [setting for setting in settings or [] if "=" not in setting]:
-        raise CommandError(f"not KEY=VALUE: {wrong[0]}", ExitCode.USAGE, "write it as in --set flushDiskType=SYNC_FLUSH")
+        raise CommandError(
+            f"not KEY=VALUE: {wrong[0]}", ExitCode.USAGE, "write it as in --set flushDiskType=SYNC_FLUSH"
+        )
     stopping = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stopping.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(_number: int, _frame: object) -> None:
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         deployment = Deployment(folder, topology, *(settings or []))
         with output.STDERR.status("starting") as status:
@@ -101,7 +107,9 @@ def show(deployment: Any, *, as_json: bool) -> None:
                 "log": str(process.log),
             }
         )
-    output.show(rows, as_json=as_json, title=f"{deployment.topology}: name server {deployment.name_server}; Ctrl-C stops")
+    output.show(
+        rows, as_json=as_json, title=f"{deployment.topology}: name server {deployment.name_server}; Ctrl-C stops"
+    )
     sys.stdout.flush()
 
 

@@ -32,7 +32,10 @@ def demo(
         bool, typer.Option("--json", help="Print the closing table as JSON and everything else to standard error.")
     ] = False,
     is_cluster: Annotated[
-        bool, typer.Option("--cluster", help="Two masters with a slave each, one of which is lost in the middle; without Spark.")
+        bool,
+        typer.Option(
+            "--cluster", help="Two masters with a slave each, one of which is lost in the middle; without Spark."
+        ),
     ] = False,
 ) -> None:
     """Publish, read, kill, recover and analyse all flights that left New York in 2013; compare every number.
@@ -45,8 +48,8 @@ def demo(
             f"not installed: {', '.join(missing)}", ExitCode.NOT_FOUND, 'pip install "rocketpy-mq[demo]"'
         )
     from rocketpy.demo.departures import Mismatch
-    from rocketpy.demo.flights import DataError
     from rocketpy.demo.failover import run as run_cluster
+    from rocketpy.demo.flights import DataError
     from rocketpy.demo.run import FolderInUseError, run
     from rocketpy.deployment import DeploymentError
     from rocketpy.server_process import ServerProcessError
@@ -57,7 +60,9 @@ def demo(
             prepare_java()  # fail before a minute of work, not after it
         where = sys.stderr if as_json else sys.stdout
         with ended_by_signals():
-            journal = (run_cluster if is_cluster else run)(folder, Console(file=where, width=None if where.isatty() else 110))
+            journal = (run_cluster if is_cluster else run)(
+                folder, Console(file=where, width=None if where.isatty() else 110)
+            )
     except Mismatch as error:
         raise CommandError(str(error), ExitCode.MISMATCH) from error
     except JavaNotFoundError as error:

@@ -16,7 +16,8 @@ MASTER_ID = 0
 def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
     """Show how far the slaves of each master have its log.
 
-    A master without a slave has a line without one. A registered slave that is not connected has a line that says why, if it knows.
+    A master without a slave has a line without one. A registered slave that is not connected has a line that says
+    why, if it knows.
     """
     rows: list[dict[str, Any]] = []
     with Admin(name_servers=name_server, **WAITING) as admin:
@@ -37,7 +38,17 @@ def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
 
 MASTER = ("master", "master_end", "epochs")
 """The columns of a master."""
-SLAVE = ("slave", "broker_id", "slave_end", "lag_bytes", "lag_records", "lag_seconds", "is_near", "bytes_per_second", "why")
+SLAVE = (
+    "slave",
+    "broker_id",
+    "slave_end",
+    "lag_bytes",
+    "lag_records",
+    "lag_seconds",
+    "is_near",
+    "bytes_per_second",
+    "why",
+)
 """The columns of a slave."""
 
 
@@ -57,7 +68,9 @@ def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
     return row | {"slave_end": found.end, "why": found.not_followed or "it is not connected to a master"}
 
 
-Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the broker answers; see `rocketpy ha status`.")]
+Address = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="Where the broker answers; see `rocketpy ha status`.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Do not ask whether another master answers, or a slave has all.")]
 ROLE_SECONDS = 90
 """How long a broker may take to stop and to start in its new role."""
@@ -72,7 +85,8 @@ def promote(
 ) -> None:
     """Make a slave the master of its name. Refused while another master answers.
 
-    The broker stops in order and starts again, in its process. The role is kept in its store, and wins over its configuration.
+    The broker stops in order and starts again, in its process. The role is kept in its store, and wins over its
+    configuration.
     """
     with Admin(name_servers=name_server, **WAITING) as admin:
         admin.promote(address, sync=sync, force=force)
