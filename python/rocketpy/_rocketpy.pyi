@@ -11,7 +11,7 @@ from typing_extensions import disjoint_base
 
 from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, Start, Tags
 from rocketpy.message import MessageQueue, Receipt
-from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
+from rocketpy.store_reports import LogDiff, Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
 __version__: str
 
@@ -467,6 +467,11 @@ def store_retention(
     ],
     list[tuple[str, int, int, int, int]],
 ]: ...
+def store_diff(
+    first: tuple[str, str | None],
+    second: tuple[str, str | None],
+    progress: Callable[[int, int], object] | None,
+) -> LogDiff: ...
 def store_snapshot(
     path: str, target: str, commit_log: str | None, progress: Callable[[int, int], object] | None
 ) -> Snapshot: ...

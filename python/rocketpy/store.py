@@ -9,6 +9,9 @@ from rocketpy import _rocketpy
 from rocketpy.instant import instant_ms
 from rocketpy.names import path_text
 from rocketpy.store_reports import (
+    DiffLog,
+    DiffRecord,
+    LogDiff,
     LogFacts,
     Mark,
     Problem,
@@ -25,6 +28,7 @@ from rocketpy.store_reports import (
 from rocketpy.store_retention import AgedQueue, FolderUsage, KeptFile, Removal, RetentionPlan, retention
 from rocketpy.store_tools import (
     StoreRecords,
+    diff,
     export_messages,
     import_messages,
     records,
@@ -44,8 +48,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgedQueue",
+    "DiffLog",
+    "DiffRecord",
     "FolderUsage",
     "KeptFile",
+    "LogDiff",
     "LogFacts",
     "Mark",
     "Problem",
@@ -66,6 +73,7 @@ __all__ = [
     "TransferReport",
     "VerifyReport",
     "WaitingCounts",
+    "diff",
     "export_messages",
     "import_messages",
     "records",

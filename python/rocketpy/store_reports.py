@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+    from typing import Literal
 
 __all__ = [
+    "DiffLog",
+    "DiffRecord",
+    "LogDiff",
     "LogFacts",
     "Mark",
     "Problem",
@@ -241,6 +245,49 @@ class Snapshot:
     metadata_files: int
     left_out: tuple[str, ...]
     """Parts of the store that are not in it. The index is rebuilt from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRecord:
+    """A record of a log that differs from another one's."""
+
+    physical_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    stored_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLog:
+    """One of two logs that are compared."""
+
+    start: int
+    """First byte that is still there."""
+    end: int
+    """Behind its last record."""
+    own_records: int
+    """Records behind those that both have."""
+    own_bytes: int
+    first_own: DiffRecord | None
+    """The first of them."""
+    damaged_at: int | None
+    """Where damage or a missing file ends what could be compared; `verify` says more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDiff:
+    """Where the logs of two stores part, by physical offsets."""
+
+    relation: Literal["equal", "first_is_beginning", "second_is_beginning", "parted", "apart"]
+    """`parted`: both have records of their own behind the same place. `apart`: they have no place in common."""
+    common_start: int
+    common_end: int
+    """They have the same between these two."""
+    last_common: DiffRecord | None
+    """The last record that both have."""
+    first: DiffLog
+    second: DiffLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
     from rocketpy._rocketpy import ArrowBatch, ImportedMessage
     from rocketpy.config import Instant
-    from rocketpy.store_reports import Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
+    from rocketpy.store_reports import LogDiff, Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
 __all__ = [
     "StoreRecords",
+    "diff",
     "export_messages",
     "import_messages",
     "records",
@@ -133,6 +134,33 @@ def snapshot(
     """
     return _rocketpy.store_snapshot(
         path_text("path", path), path_text("target", target), _optional(commit_log), on_progress
+    )
+
+
+def diff(
+    first: Folder,
+    second: Folder,
+    *,
+    commit_log: Folder | None = None,
+    second_commit_log: Folder | None = None,
+    on_progress: OnProgress | None = None,
+) -> LogDiff:
+    """Finds where the logs of two stores part, such as a master's and a slave's. Takes no lock and changes nothing.
+
+    Args:
+        first: The folder of a store.
+        second: The folder of another one.
+        commit_log: The folder of the first one's log, if it is elsewhere.
+        second_commit_log: The same for the second one.
+        on_progress: Called with bytes done and total bytes.
+
+    Raises:
+        NotAStoreError: A folder is not a store. Damage is in the report, not raised.
+    """
+    return _rocketpy.store_diff(
+        (path_text("first", first), _optional(commit_log)),
+        (path_text("second", second), _optional(second_commit_log)),
+        on_progress,
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -250,6 +251,46 @@ def test_a_log_in_two_folders_is_counted_whole_and_goes_on_where_it_lies(command
     command("store", "verify", str(new), "--commit-log", logs)
     assert not (new / "commitlog").exists()
     assert not (root / "commitlog").exists()
+
+
+def test_logs_are_compared_record_by_record(closed: Path, command, start, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(closed, copy)
+    assert store.diff(closed, copy).relation == "equal"
+    assert "both are the same" in command("store", "diff", str(closed), str(copy)).stdout
+
+    def more(folder: Path, *bodies: str) -> None:
+        server = start("server", str(folder), "--port", "0", "--name-server-port", "0", *SMALL)
+        command("produce", "orders", stdin="\n".join(bodies), name_server=server.name_server)
+        assert server.stop() == 0
+
+    more(copy, "mine", "mine too")
+    found = store.diff(closed, copy)
+    assert (found.relation, found.first.own_records, found.second.own_records) == ("first_is_beginning", 0, 2)
+    assert found.common_end == found.first.end < found.second.end
+    more(closed, "other")
+    found = store.diff(copy, closed)
+    assert (found.relation, found.first.own_records, found.second.own_records) == ("parted", 2, 1)
+    assert found.first.first_own is not None
+    assert found.last_common is not None
+    assert found.first.first_own.physical_offset == found.common_end > found.last_common.physical_offset
+    parted = command("store", "diff", str(copy), str(closed), code=1)
+    assert f"they part at {found.common_end}" in parted.stdout
+    assert "two histories" not in parted.stdout
+    told = json.loads(command("store", "diff", str(copy), str(closed), "--json", code=1).stdout)
+    assert told["second"]["first_own"]["topic"] == "orders"
+
+    first = min((closed / "commitlog").iterdir())
+    first.unlink()  # as retention does
+    later = store.diff(copy, closed)
+    assert (later.relation, later.common_start, later.common_end) == ("parted", 65536, found.common_end)
+    with first.with_name(f"{65536:020}").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff" * 100)
+    damaged = store.diff(copy, closed)
+    assert damaged.second.damaged_at is not None
+    assert "store verify" in command("store", "diff", str(copy), str(closed), code=None).stderr
+    assert "not a store" in command("store", "diff", str(copy), str(tmp_path / "none"), code=None).stderr
 
 
 def test_ctrl_c_ends_a_check(executable, closed: Path):

@@ -135,7 +135,7 @@ def make_app() -> typer.Typer:
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
-            ("snapshot", store_tools.snapshot), ("export", store_tools.export_messages),
+            ("snapshot", store_tools.snapshot), ("diff", store_tools.diff), ("export", store_tools.export_messages),
             ("import", store_tools.import_messages), ("retention", store_retention.retention),
         ),
         ("config", "Configuration keys of the server.", TOOLS): (

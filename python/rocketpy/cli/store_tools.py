@@ -1,4 +1,4 @@
-"""`rocketpy store verify`, `repair`, `snapshot`, `export`, `import`: check, repair and copy store folders."""
+"""`rocketpy store verify`, `repair`, `snapshot`, `diff`, `export`, `import`: check, repair and copy store folders."""
 
 import contextlib
 import json
@@ -113,6 +113,68 @@ def snapshot(
     with bar("copying") as on_progress:
         made = store.snapshot(folder, target, commit_log=commit_log, on_progress=on_progress)
     output.show_one(output.plain(made), as_json=as_json)
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", help="Folder of a store, such as a master's.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Folder of another one, such as its slave's.")],
+    commit_log: Log = None,
+    target_log: TargetLog = None,
+    as_json: Json = False,
+) -> None:
+    """Find where the logs of two stores part. Exit code 1: they do, or have no place in common."""
+    with bar("comparing") as on_progress:
+        found = store.diff(first, second, commit_log=commit_log, second_commit_log=target_log, on_progress=on_progress)
+    if as_json:
+        output.show_one(output.plain(found), as_json=True)
+    else:
+        print(SAYS[found.relation].format(a=first, b=second, at=found.common_end))
+        output.show([log_row(path, log) for path, log in ((first, found.first), (second, found.second))], as_json=False)
+        if found.last_common is not None:
+            print(f"the last that both have: {record_text(found.last_common)}")
+    if found.relation in ("parted", "apart"):
+        raise CommandError(
+            f"the logs part at {found.common_end}"
+            if found.relation == "parted"
+            else "the logs have no place in common",
+            ExitCode.FAILURE,
+            "keep the one that has what counts; the other one begins anew as its slave, with an empty folder",
+        )
+    for path, log in ((first, found.first), (second, found.second)):
+        if log.damaged_at is not None:
+            raise CommandError(
+                f"{path} is damaged, or not whole, at {log.damaged_at}: it was compared up to there",
+                ExitCode.FAILURE,
+                f"look at `rocketpy store verify {path}`",
+            )
+
+
+SAYS = {
+    "equal": "both are the same, up to {at}",
+    "first_is_beginning": "{a} is a beginning of {b}, up to {at}",
+    "second_is_beginning": "{b} is a beginning of {a}, up to {at}",
+    "parted": "they part at {at}",
+    "apart": "they have no place in common",
+}
+"""What the relation of two logs means."""
+
+
+def log_row(path: Path, log: store.DiffLog) -> dict[str, Any]:
+    """The row of one of two logs."""
+    return {
+        "folder": str(path),
+        "start": log.start,
+        "end": log.end,
+        "own_records": log.own_records,
+        "own_bytes": log.own_bytes,
+        "first_own": record_text(log.first_own) if log.first_own else None,
+    }
+
+
+def record_text(record: store.DiffRecord) -> str:
+    """A record in one line."""
+    place = f"{record.topic}-{record.queue_id} {record.queue_offset}"
+    return f"{place} at {record.physical_offset}, stored {record.stored_at.isoformat()}"
 
 
 def export_messages(

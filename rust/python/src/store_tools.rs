@@ -107,6 +107,19 @@ pub(crate) fn store_snapshot(
     report::to_python(py, &made)
 }
 
+#[pyfunction]
+pub(crate) fn store_diff(
+    py: Python<'_>,
+    first: (PathBuf, Option<PathBuf>),
+    second: (PathBuf, Option<PathBuf>),
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let found = watched(py, progress, |watch| {
+        tools::diff(&open(&first.0, first.1)?, &open(&second.0, second.1)?, watch)
+    })?;
+    report::to_python(py, &found)
+}
+
 /// Selected records of a store.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct StoreRecords {

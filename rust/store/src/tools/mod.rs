@@ -5,6 +5,7 @@
 
 mod action;
 mod damage;
+mod diff;
 mod facts;
 mod folder_copy;
 mod index;
@@ -25,6 +26,7 @@ mod walk;
 use std::path::PathBuf;
 
 pub use action::RepairAction;
+pub use diff::{DiffLog, DiffRecord, LogDiff, Relation, diff};
 pub use facts::{LogFacts, MarkFacts, QueueFacts, StoreFacts, TopicFacts, facts};
 pub use repair::{Repair, plan_repair, repair};
 pub use report::{Problem, ProblemKind, VerifyReport};
