@@ -119,15 +119,29 @@ class Deployment:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            for name, process in self.processes.items():
-                begins(name)
-                process.name_server = self.name_server
-                process.start()
+            begins(NAMES)
+            self.processes[NAMES].start()
+            self._save()
+            # A slave that has a log starts beside its master, which may have to take its own end back from it.
+            ready = [
+                part.name for part in self.parts if part.broker_id == MASTER_ID or (self.folder / part.name).exists()
+            ]
+            for name in ready:
+                self._launch(name)
+            for part in self.parts:
+                begins(part.name)
+                if part.name not in ready:
+                    self._launch(part.name)
+                self.processes[part.name].wait_until_ready()
                 self._save()
             self._wait_until_together(is_stopping)
         except BaseException:  # Ctrl-C too: nothing else would end them
             self.kill()
             raise
+
+    def _launch(self, name: str) -> None:
+        self.processes[name].name_server = self.name_server
+        self.processes[name].launch()
 
     def stop(self) -> None:
         """Stops all in order: masters before their slaves, which take what is left, the name server last.

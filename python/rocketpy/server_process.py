@@ -39,7 +39,7 @@ class ServerProcess:
         self.store = store
         self.kind = kind
         self.name_server = self.broker = "127.0.0.1:0"
-        self.started_in_seconds = 0.0
+        self.started_in_seconds = self._launched = 0.0
         self._settings = settings
         self.log = store.with_name(f"{store.name}.log")
         self._ready = store.with_name(f"{store.name}.ready.json")
@@ -53,11 +53,16 @@ class ServerProcess:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts the process, on the same ports as an earlier start.
+        """Starts the process, on the same ports as an earlier start, and waits until it is ready.
 
         Raises:
             ServerProcessError: It ended, or was not ready in time.
         """
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Starts the process; `wait_until_ready` waits for it."""
         self._ready.unlink(missing_ok=True)
         command = [
             sys.executable,
@@ -69,18 +74,27 @@ class ServerProcess:
             str(self._ready),
             *self._arguments(),
         ]
-        began = time.monotonic()
+        self._launched = time.monotonic()
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches this program, which then stops the server in order.
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def wait_until_ready(self) -> None:
+        """Waits until a launched process accepts connections.
+
+        Raises:
+            ServerProcessError: It ended, or was not ready in time.
+        """
+        if self._process is None:
+            raise ServerProcessError("the server does not run")
         while not self._ready.exists():
             if self._process.poll() is not None:
                 raise ServerProcessError(f"the server ended with code {self._process.returncode}: {self.log_tail()}")
-            if time.monotonic() - began > START_SECONDS:
+            if time.monotonic() - self._launched > START_SECONDS:
                 self.kill()
                 raise ServerProcessError(f"the server was not ready within {START_SECONDS:.0f} s: {self.log_tail()}")
             time.sleep(0.005)
-        self.started_in_seconds = time.monotonic() - began
+        self.started_in_seconds = time.monotonic() - self._launched
         addresses = json.loads(self._ready.read_text())
         self.name_server = addresses["name_server"] or self.name_server
         self.broker = addresses["broker"] or self.broker

@@ -204,7 +204,11 @@ class Reader:
                     raise Mismatch(f"no one sent this message: {foreign.pop()[:200]!r}")
                 self.seen.update(bodies)
                 missing.difference_update(bodies)
-                consumer.commit()
+                try:
+                    consumer.commit()
+                except RocketPyError as error:
+                    if not error.retryable:  # else its broker is going away: the next commit has these too
+                        raise
 
 
 def _compare(flights: Flights, bodies: Iterable[bytes]) -> int:
