@@ -15,6 +15,7 @@ from threading import Event, Thread
 import pytest
 
 import rocketpy
+from faulty_network import Fault, FaultyNetwork
 from peers import (
     Java,
     accepts,
@@ -289,6 +290,40 @@ def test_what_a_sync_master_acknowledged_is_at_its_slave_whichever_of_them_is_ki
         with broker(tmp_path / "slave", name_server, **OURS, **flush):
             left = acknowledged - came_at_slave(name_server, topic, acknowledged)
             assert not left, f"seed {seed}, life {life}: {len(left)} of {len(acknowledged)} are not at the slave"
+
+
+def test_what_a_sync_master_acknowledged_is_at_its_slave_however_the_network_breaks(name_server: str, tmp_path: Path):
+    """`FAULTS=500 FAULT_SEED=7 pytest -k however_the_network` goes on for longer."""
+    seed = int(os.environ.get("FAULT_SEED", "1"))
+    random, topic, port = Random(seed), fresh("faults"), free_port()
+    quick = {"haSendHeartbeatInterval": 100, "haHousekeepingInterval": 1000, "slaveTimeout": 500}
+    faults = [fault for fault in Fault if fault is not Fault.NONE]
+    random.shuffle(faults)
+    with (
+        FaultyNetwork(port) as network,
+        broker(tmp_path / "master", name_server, brokerRole="SYNC_MASTER", haListenPort=port, **quick) as master,
+    ):
+        through = {"haMasterAddress": f"127.0.0.1:{network.port}"}
+        with rocketpy.Admin(name_server) as admin:
+            admin.create_topic(topic, queues=2)
+        with broker(tmp_path / "slave", name_server, **OURS, **quick, **through):
+            wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave follows")
+            sending = Sending(name_server, topic, 0)
+            for turn in range(int(os.environ.get("FAULTS", len(faults)))):
+                before = len(sending.acknowledged)
+                sending.wait_for(before + random.randrange(200))
+                network.break_by(faults[turn % len(faults)])
+                Event().wait(random.uniform(0.1, 2.5))  # how long the network is broken
+                network.break_by(Fault.NONE)
+            sending.wait_for(len(sending.acknowledged) + 100)
+            wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave has caught up")
+            network.break_by(Fault.PARTITION)
+            Event().wait(0.5)  # what is sent now comes to no slave
+            master.kill()
+            acknowledged = sending.stop()
+            assert same_bytes(tmp_path / "master" / "store", tmp_path / "slave" / "store") > 0
+            left = acknowledged - came_at_slave(name_server, topic, acknowledged)
+            assert not left, f"seed {seed}: {len(left)} of {len(acknowledged)} are not at the slave"
 
 
 class Sending:
