@@ -72,6 +72,12 @@ pub enum BrokerError {
         /// How far this one's does.
         end: PhysicalOffset,
     },
+    /// The file of the token for slaves is empty.
+    #[error("there is no token in {}", path.display())]
+    NoToken {
+        /// `haTokenFile`.
+        path: PathBuf,
+    },
     /// Role and id contradict each other.
     #[error("brokerRole=SLAVE needs a brokerId above 0, and only a slave has one: {0}")]
     RoleAndId(u64),
@@ -117,6 +123,9 @@ impl BrokerError {
                 "make the slave the master, or stop it and take its folder here; to go on without what it has, set haSyncBackTimeout=0"
                     .to_owned(),
             ),
+            Self::NoToken { .. } => {
+                Some("put some random text into it, the same at the master and its slaves (haTokenFile)".to_owned())
+            }
             Self::RoleAndId(_) => Some("set both brokerRole=SLAVE and brokerId=1, or neither".to_owned()),
             Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
             Self::AdvertisedHost { .. } => {
@@ -134,6 +143,7 @@ impl BrokerError {
             Self::DelayLevels { .. }
             | Self::ConfigFile { .. }
             | Self::SlaveHasMore { .. }
+            | Self::NoToken { .. }
             | Self::RoleAndId(_)
             | Self::Name(_)
             | Self::AdvertisedHost { .. } => false,

@@ -32,6 +32,12 @@ pub struct Greeting {
     pub epochs: Epochs,
     /// Longest body of a frame that it takes, in bytes.
     pub max_body_bytes: u32,
+    /// Drawn by chance: what the other one proves is of this connection.
+    #[serde(default)]
+    pub nonce: String,
+    /// That a master knows the token of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<String>,
     /// Of the last bytes of a slave's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tail: Option<Tail>,
@@ -136,6 +142,8 @@ mod tests {
             end: PhysicalOffset(end),
             epochs: list,
             max_body_bytes: 1 << 20,
+            nonce: "1".to_owned(),
+            proof: None,
             tail: Some(Tail { from: PhysicalOffset(start), crc: 7 }),
             refusal: None,
         }

@@ -1,15 +1,22 @@
 //! What a master does for slaves, and a slave with its master.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use rocketpy_env::{Disk, RealDisk};
 use rocketpy_ha::{FeedConfig, FollowConfig, MAX_APACHE_BODY_BYTES};
 use serde::{Deserialize, Serialize};
+
+use crate::BrokerError;
 
 /// Longest body of a frame that a slave takes: what a master of Apache's may send at most, as its slaves have a buffer of 4 MiB.
 pub(super) const MAX_BODY_BYTES: u32 = 4 << 20;
 /// Longest body of a frame for a slave of RocketPy: fewer calls for the same bytes, and still small beside what a socket holds.
 pub(super) const OWN_BODY_BYTES: u32 = 256 << 10;
+
+/// Longest file of a token that is read.
+const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// Master or slave, and whether sends wait for slaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +28,16 @@ pub enum BrokerRole {
     SyncMaster,
     /// A broker that copies a master's log.
     Slave,
+}
+
+/// What masters and slaves of RocketPy prove to each other that they know.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Token(pub(super) String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
 }
 
 /// What a master does for slaves, and a slave with its master.
@@ -35,6 +52,8 @@ pub struct ReplicationConfig {
     pub master_address: Option<String>,
     /// `haAllowedSlaves`: the addresses that slaves may connect from; empty: from all.
     pub allowed: Vec<IpAddr>,
+    /// `haTokenFile`: a file with the token that both ends have to know; Apache's slaves know none. The start reads it.
+    pub token_file: Option<PathBuf>,
     /// `inSyncReplicas`: how many brokers have a message before a SYNC_MASTER answers, itself among them; default 2.
     pub in_sync_replicas: Option<u32>,
     /// `slaveTimeout`, default 3 s: how long a send waits for slaves.
@@ -63,6 +82,19 @@ impl ReplicationConfig {
     /// The port for slaves of a broker whose configured port is `broker_port`; `None`: none.
     pub(crate) fn listen_port(&self, broker_port: u16) -> Option<u16> {
         self.port.or((self.role == BrokerRole::SyncMaster).then_some(port_above(broker_port)))
+    }
+
+    /// Reads the token.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds nothing.
+    pub(super) fn token(&self) -> Result<Option<Token>, BrokerError> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let bytes = RealDisk.read(path, MAX_TOKEN_BYTES)?;
+        match String::from_utf8_lossy(&bytes).trim() {
+            "" => Err(BrokerError::NoToken { path: path.clone() }),
+            token => Ok(Some(Token(token.to_owned()))),
+        }
     }
 
     pub(super) fn follow(&self) -> FollowConfig {
@@ -94,6 +126,7 @@ impl Default for ReplicationConfig {
             port: None,
             master_address: None,
             allowed: Vec::new(),
+            token_file: None,
             in_sync_replicas: None,
             slave_timeout: Duration::from_secs(3),
             max_behind_bytes: 256 << 20,

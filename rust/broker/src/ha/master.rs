@@ -15,13 +15,14 @@ use rocketpy_ha::{
     LogRange, OtherLife, REPORT_BYTES,
 };
 use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::signature::{is_proof, prove};
 use rocketpy_store::{Store, StoreError};
 use tracing::{debug, error, info, warn};
 
 use super::config::OWN_BODY_BYTES;
 use super::past::{NoBeginning, Past};
 use super::slaves::{Slave, Slaves};
-use super::{ReplicationConfig, is_time_out};
+use super::{MASTER, PROOF_BYTES, ReplicationConfig, SLAVE, is_time_out};
 
 /// Most slaves that are connected at a time; one more is closed at once.
 const MAX_SLAVES: usize = 16;
@@ -71,6 +72,8 @@ enum End {
     Past(#[from] OtherLife),
     #[error("it is not fed: {0}")]
     NoBeginning(#[from] NoBeginning),
+    #[error("it does not prove that it knows the token of haTokenFile")]
+    NoProof,
     #[error("it sends no greeting that can be read: another program, or a newer version")]
     NoGreeting,
     #[error("how far it has come cannot be written: {0}")]
@@ -285,8 +288,9 @@ enum Begun {
 fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -> Result<Begun, End> {
     let mut report = [0; REPORT_BYTES];
     read_whole(feeding, socket, &mut report)?;
+    let token = feeding.past.token();
     if i64::from_be_bytes(report) != GREETING {
-        return Ok(Begun::Reported(report));
+        return if token.is_none() { Ok(Begun::Reported(report)) } else { Err(End::NoProof) };
     }
     let mut head = [0; GREETING_HEAD_BYTES];
     read_whole(feeding, socket, &mut head)?;
@@ -297,13 +301,20 @@ fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -
         feeding.past.check_greeting(&greeting, &feeding.store, Some(slave.peer.ip().to_canonical()));
     let mut answer = feeding.past.greeting(&feeding.store, &feeding.address, feeding.file_bytes)?;
     answer.refusal = checked.as_ref().err().map(ToString::to_string);
-    if checked.is_ok() {
-        feeding.past.greeted(&greeting)?;
-        slave.greeted(greeting.broker_id);
-        slave.feed.lock().takes(OWN_BODY_BYTES.min(greeting.max_body_bytes) as usize);
-    }
+    answer.proof = token.map(|token| prove(token, &[MASTER, &greeting.nonce, &answer.nonce]));
     socket.write_all(&answer.encode())?;
     checked?;
+    if let Some(token) = token {
+        let mut proof = [0; PROOF_BYTES];
+        read_whole(feeding, socket, &mut proof)?;
+        let parts = [SLAVE, &greeting.nonce, &answer.nonce];
+        if !is_proof(token, &parts, &String::from_utf8_lossy(&proof)) {
+            return Err(End::NoProof);
+        }
+    }
+    feeding.past.greeted(&greeting)?;
+    slave.greeted(greeting.broker_id);
+    slave.feed.lock().takes(OWN_BODY_BYTES.min(greeting.max_body_bytes) as usize);
     Ok(Begun::Greeted(greeting.end))
 }
 
@@ -428,7 +439,8 @@ impl<D: Disk> Feeding<D> {
         let is_grave = |end: &End| {
             matches!(
                 end,
-                End::Log(_)
+                End::NoProof
+                    | End::Log(_)
                     | End::Feed(_)
                     | End::Past(_)
                     | End::NoBeginning(_)

@@ -33,6 +33,12 @@ use tracing::warn;
 use crate::shared::{Advertised, Shared};
 use crate::{BrokerConfig, BrokerError};
 
+/// Who proves that it knows the token.
+const MASTER: &str = "master";
+const SLAVE: &str = "slave";
+/// Length of a proof: 20 bytes as Base64.
+const PROOF_BYTES: usize = 28;
+
 /// The threads of one broker that copy the log.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Replication {
@@ -50,7 +56,8 @@ pub(crate) async fn begin_life(shared: &Arc<Shared>) -> Result<(), BrokerError> 
     let is_master = shared.role.is_master();
     let is_wanted = !is_master || config.replication.listen_port(config.listen.port()).is_some();
     let (disk, names) = (*shared.store.disk(), (&*config.broker_name, config.broker_id));
-    let Some(past) = Past::load(disk, &config.store.root, names, is_wanted)?.map(Arc::new) else {
+    let token = config.replication.token()?;
+    let Some(past) = Past::load(disk, &config.store.root, names, token, is_wanted)?.map(Arc::new) else {
         return Ok(());
     };
     if is_master {

@@ -13,6 +13,7 @@ use rocketpy_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::MAX_BODY_BYTES;
+use super::config::Token;
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 
@@ -26,6 +27,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Past<D: Disk> {
     broker_name: String,
     broker_id: u64,
+    token: Option<Token>,
     file: ConfigFile<D>,
     state: Mutex<State>,
 }
@@ -86,6 +88,7 @@ impl<D: Disk> Past<D> {
         disk: D,
         root: &Path,
         (broker_name, broker_id): (&str, u64),
+        token: Option<Token>,
         is_wanted: bool,
     ) -> Result<Option<Self>, BrokerError> {
         let file = ConfigFile::on(disk, root, FILE);
@@ -101,7 +104,8 @@ impl<D: Disk> Past<D> {
                 .collect(),
         };
         let state = State { lives, content, written_at: Instant::now(), is_written: true };
-        Ok(Some(Self { broker_name: broker_name.to_owned(), broker_id, file, state: Mutex::new(state) }))
+        let broker_name = broker_name.to_owned();
+        Ok(Some(Self { broker_name, broker_id, token, file, state: Mutex::new(state) }))
     }
 
     /// Begins a life as a master with the log as the store has it.
@@ -176,6 +180,11 @@ impl<D: Disk> Past<D> {
         state.content.is_untold || state.content.epochs.list().is_empty()
     }
 
+    /// The token that both ends have to know.
+    pub(super) fn token(&self) -> Option<&str> {
+        self.token.as_ref().map(|token| &*token.0)
+    }
+
     /// The epochs of the log.
     pub(crate) fn epochs(&self) -> Epochs {
         self.state.lock().content.epochs.clone()
@@ -217,6 +226,8 @@ impl<D: Disk> Past<D> {
             end,
             epochs: self.epochs(),
             max_body_bytes: MAX_BODY_BYTES,
+            nonce: format!("{:016x}{:016x}", random_u64(), random_u64()),
+            proof: None,
             tail,
             refusal: None,
         })

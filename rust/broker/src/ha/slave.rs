@@ -13,10 +13,12 @@ use rocketpy_ha::{
     Greeting, Parted, Relation, encode_report,
 };
 use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::signature::{is_proof, prove};
 use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, whole_records};
 use tracing::{error, info, warn};
 
 use super::past::Past;
+use super::{MASTER, SLAVE};
 
 /// How long a connection may take to be made. A stop waits for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -91,6 +93,10 @@ enum End {
     Flush(#[from] FlushError),
     #[error("it answers the greeting with nothing that can be read")]
     NoGreeting,
+    #[error("it does not prove that it knows the token of haTokenFile")]
+    NoProof,
+    #[error("it wants a token: set haTokenFile here too")]
+    NoToken,
     #[error("it gives nothing to this slave: {0}")]
     NotFed(String),
     #[error(transparent)]
@@ -236,6 +242,8 @@ impl<D: Disk> Following<D> {
         let (end, is_own) = (self.store.max_physical_offset(), self.state.lock().is_own);
         if is_own {
             self.greet(&mut socket)?;
+        } else if self.past.token().is_some() {
+            return Err(End::NoProof);
         } else {
             self.past.adopt_untold(end)?;
         }
@@ -291,13 +299,24 @@ impl<D: Disk> Following<D> {
         let mut body = vec![0; Greeting::length(head).ok_or(End::NoGreeting)?];
         socket.read_exact(&mut body)?;
         let master = Greeting::decode(&body).ok_or(End::NoGreeting)?;
+        let parts = |who| [who, &*own.nonce, &*master.nonce];
+        match (self.past.token(), &master.proof) {
+            (Some(token), Some(proof)) if is_proof(token, &parts(MASTER), proof) => {}
+            (None, None) => {}
+            (Some(_), _) => return Err(End::NoProof),
+            (None, Some(_)) => return Err(End::NoToken),
+        }
         if let Some(refusal) = master.refusal {
             return Err(End::NotFed(refusal));
         }
         if let Relation::Parted(parted) = own.relation(&master.epochs, master.end) {
             return Err(parted.into());
         }
-        Ok(self.past.adopt(&master.epochs)?)
+        self.past.adopt(&master.epochs)?;
+        if let Some(token) = self.past.token() {
+            socket.write_all(prove(token, &parts(SLAVE)).as_bytes())?;
+        }
+        Ok(())
     }
 
     fn connect(&self, master: &str) -> Result<TcpStream, End> {

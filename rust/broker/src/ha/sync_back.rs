@@ -13,7 +13,7 @@ use rocketpy_ha::Greeting;
 use rocketpy_model::{PhysicalOffset, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::CopyLogHeader;
-use rocketpy_protocol::{Command, Header};
+use rocketpy_protocol::{Command, Header, signature};
 use rocketpy_remoting::{CallError, Client, ClientConfig, Response};
 use rocketpy_store::{ReplicateError, Store, StoreError, whole_records};
 use tokio::time::Instant;
@@ -34,6 +34,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Most bytes of the log in one answer. A message is shorter.
 const MAX_BYTES: usize = 8 << 20;
 
+/// The name under which requests and answers are signed where there is a token.
+const SIGNER: &str = "replication";
+/// The field of an answer that says which request it is of.
+const NONCE: &str = "nonce";
+
 /// Why nothing more comes from a slave.
 #[derive(Debug, thiserror::Error)]
 enum NotCopied {
@@ -43,6 +48,8 @@ enum NotCopied {
     Refused(String),
     #[error("it has no such request: it is Apache's")]
     Apache,
+    #[error("it does not prove that it knows the token of haTokenFile")]
+    NoProof,
     #[error("it gives no whole record in {MAX_BYTES} bytes")]
     TooLong,
     #[error(transparent)]
@@ -116,13 +123,20 @@ async fn take_from(
     let (store, file_bytes) = (&shared.store, shared.config().store.commit_log_file_size);
     let begin = store.max_physical_offset();
     loop {
-        let greeting = past.greeting(store, "", file_bytes)?.to_json();
-        let asked = Command::request(request::COPY_LOG, &CopyLogHeader { greeting: &greeting });
+        let greeting = past.greeting(store, "", file_bytes)?;
+        let mut asked = Command::request(request::COPY_LOG, &CopyLogHeader { greeting: &greeting.to_json() });
+        if let Some(token) = past.token() {
+            signature::add(&mut asked, SIGNER, token);
+        }
         let answer = client.call(address, asked, TIMEOUT).await?;
         match answer.code {
             response::SUCCESS => {}
             response::REQUEST_CODE_NOT_SUPPORTED => return Err(NotCopied::Apache),
             _ => return Err(NotCopied::Refused(answer.remark.unwrap_or_default())),
+        }
+        let is_of_this = answer.ext.get(NONCE) == Some(&*greeting.nonce);
+        if past.token().is_some_and(|token| !is_of_this || !signature::is_signed(&answer, token)) {
+            return Err(NotCopied::NoProof);
         }
         let end = store.max_physical_offset();
         if answer.body.is_empty() {
@@ -170,12 +184,24 @@ pub(crate) fn copy_log(call: Call<'_>) -> Answer {
     let Call { shared, request, .. } = call;
     let CopyLogHeader { greeting } = CopyLogHeader::read(&request.ext)?;
     let refused = |why: String| Refusal::NoCopy { why };
+    let is_proved = |past: &Past<_>| past.token().is_none_or(|token| signature::is_signed(request, token));
     let Some(past) = shared.past().filter(|_| !shared.role.is_master()) else {
         return Err(refused("this broker is no slave".to_owned()));
     };
+    if !is_proved(past) {
+        return Err(refused(
+            "the request does not prove that its sender knows the token of haTokenFile".to_owned(),
+        ));
+    }
     let greeting = Greeting::decode(greeting.as_bytes())
         .ok_or_else(|| refused("the greeting cannot be read".to_owned()))?;
     past.check_greeting(&greeting, &shared.store, None).map_err(|cause| refused(cause.to_string()))?;
     let bytes = shared.store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
-    Ok(Response::success().with_body(bytes))
+    let mut response = Response::success();
+    response.command.body = bytes;
+    if let Some(token) = past.token() {
+        response.command.ext.push(NONCE, &greeting.nonce);
+        signature::add(&mut response.command, SIGNER, token);
+    }
+    Ok(response)
 }

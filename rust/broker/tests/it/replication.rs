@@ -331,6 +331,8 @@ fn empty_greeting() -> Greeting {
         end: PhysicalOffset(0),
         epochs: rocketpy_ha::Epochs::default(),
         max_body_bytes: 4 << 20,
+        nonce: "nonce".to_owned(),
+        proof: None,
         tail: None,
         refusal: None,
     }

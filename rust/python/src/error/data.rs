@@ -31,7 +31,8 @@ impl Raise for ServerError {
                 BrokerError::Name(_)
                 | BrokerError::AdvertisedHost { .. }
                 | BrokerError::DelayLevels { .. }
-                | BrokerError::RoleAndId(_),
+                | BrokerError::RoleAndId(_)
+                | BrokerError::NoToken { .. },
             ) => "ConfigError",
             Self::Broker(BrokerError::Listen(_) | BrokerError::ListenForSlaves { .. })
             | Self::NameServer(_)

@@ -286,6 +286,9 @@ pub const KEYS: &[Key] = keys! {
     Ours {
         /// Addresses that slaves may connect from, with semicolons between them; empty: from every address.
         "haAllowedSlaves" = Ips => [broker.replication.allowed], ours;
+        /// File with a token, the same at a master and its slaves, which they prove to each other that they know. A slave of Apache's
+        /// knows none, and gets nothing then.
+        "haTokenFile" = Maybe(File) => [broker.replication.token_file], ours;
         /// File that gets the process id and the addresses as JSON once everything accepts connections.
         "readyFile" = Maybe(File) => [ready_file], ours;
         /// A second name of `enabledAppendPropCRC`.

@@ -1,5 +1,7 @@
 //! A master that lost the end of its log, and the slave that has it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use rocketpy_server::{Process, Role};
@@ -9,7 +11,40 @@ use crate::support::{TIMEOUT, wait_until};
 
 #[test]
 fn a_master_that_lost_its_end_takes_it_back_from_its_slave_before_it_serves() {
-    let mut pair = Pair::start();
+    take_back(Pair::start());
+}
+
+#[test]
+fn a_pair_with_a_token_gives_the_log_to_nobody_without_it() {
+    let mut pair = Pair::start_with_token(Some("secret"));
+    pair.send(0..10);
+    pair.wait_for_slave();
+    for (token, says) in [(None, "set haTokenFile here too"), (Some("another"), "does not prove")] {
+        pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+        match token {
+            None => pair.token_file = None,
+            Some(token) => pair.set_token(token),
+        }
+        pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+        wait_until("the slave says why it does not follow", || {
+            pair.try_status(&pair.slave()).unwrap().not_followed.is_some_and(|cause| cause.contains(says))
+        });
+        assert_eq!(pair.try_status(&pair.master()).unwrap().in_sync_slave_nums, 0);
+    }
+    let mut of_apache = TcpStream::connect(pair.slave_addr()).unwrap();
+    of_apache.write_all(&0_u64.to_be_bytes()).unwrap();
+    of_apache.set_read_timeout(Some(TIMEOUT)).unwrap();
+    assert_eq!(of_apache.read(&mut [0; 12]).unwrap(), 0, "let go without a byte");
+
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    pair.set_token("secret");
+    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    take_back(pair);
+}
+
+/// Cuts the power of the master, and starts it with the log that is left.
+fn take_back(mut pair: Pair) {
+    let had = pair.caller.read_all(&pair.master(), "orders");
     pair.send(0..10);
     pair.wait_for_slave();
     let cut = pair.cut_power();
@@ -20,11 +55,11 @@ fn a_master_that_lost_its_end_takes_it_back_from_its_slave_before_it_serves() {
 
     pair.master = Some(Process::start(Role::Broker, pair.of_master(cut)).unwrap());
     assert_eq!(pair.end(&pair.master()), end);
-    assert_eq!(pair.caller.read_all(&pair.master(), "orders"), bodies(0..30));
+    assert_eq!(pair.caller.read_all(&pair.master(), "orders"), [had.clone(), bodies(0..30)].concat());
     // The slave follows on, in the next life.
     pair.send(30..40);
     pair.wait_for_slave();
-    assert_eq!(pair.caller.read_all(&pair.master(), "orders"), bodies(0..40));
+    assert_eq!(pair.caller.read_all(&pair.master(), "orders"), [had, bodies(0..40)].concat());
 }
 
 #[test]

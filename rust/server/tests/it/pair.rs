@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::body::{HaRuntimeInfo, KvTable};
 use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{ExchangeHaInfoHeader, Header};
 use rocketpy_protocol::{Command, json};
 use rocketpy_server::{Process, Role, ServerConfig};
 use tempfile::TempDir;
@@ -19,18 +20,36 @@ pub(crate) struct Pair {
     pub(crate) names: Process,
     pub(crate) master: Option<Process>,
     pub(crate) slave: Option<Process>,
+    /// What both know.
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Pair {
     /// With a topic that the slave knows.
     pub(crate) fn start() -> Self {
+        Self::start_with_token(None)
+    }
+
+    /// The same with a token.
+    pub(crate) fn start_with_token(token: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let names = Process::start(Role::NameServer, config(&folder.path().join("names"))).unwrap();
-        let mut pair = Self { caller: Caller::new(), names, master: None, slave: None, folder };
+        let mut pair =
+            Self { caller: Caller::new(), names, master: None, slave: None, token_file: None, folder };
+        if let Some(token) = token {
+            pair.set_token(token);
+        }
         pair.master = Some(Process::start(Role::Broker, pair.of_master("master")).unwrap());
         pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
         pair.caller.create_topic(&pair.master(), "orders");
         pair
+    }
+
+    /// What the next process to be configured knows.
+    pub(crate) fn set_token(&mut self, token: &str) {
+        let path = self.path(token);
+        std::fs::write(&path, format!("{token}\n")).unwrap();
+        self.token_file = Some(path);
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -41,6 +60,7 @@ impl Pair {
         let mut config = config(&self.path(name));
         config.broker.name_servers = self.names.addresses().name_server.clone().into_iter().collect();
         config.broker.broker_name = "pair".to_owned();
+        config.broker.replication.token_file = self.token_file.clone();
         config
     }
 
@@ -59,6 +79,19 @@ impl Pair {
 
     pub(crate) fn master(&self) -> String {
         self.master.as_ref().unwrap().addresses().broker.clone().unwrap()
+    }
+
+    /// The master's port for slaves.
+    pub(crate) fn slave_addr(&self) -> String {
+        let asked = ExchangeHaInfoHeader {
+            master_ha_address: None,
+            master_flush_offset: None,
+            master_address: None,
+            log_start: None,
+        };
+        let asked = Command::request(request::EXCHANGE_BROKER_HA_INFO, &asked);
+        let answer = self.caller.call(&self.master(), asked);
+        ExchangeHaInfoHeader::read(&answer.ext).unwrap().master_ha_address.unwrap().to_owned()
     }
 
     pub(crate) fn slave(&self) -> String {
