@@ -10,7 +10,7 @@ use rocketpy_env::{RealDisk, random_u64};
 use rocketpy_model::{PhysicalOffset, name, system};
 use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_remoting::{Client, ClientConfig, MemoryBudget, Reserved, Server, ServerConfig};
-use rocketpy_store::{Arrival, Store, StoreConfig, StoreError, StoreListener};
+use rocketpy_store::{AT_OPEN, Arrival, Store, StoreConfig, StoreError, StoreListener};
 use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore, watch};
 use tracing::{error, info, warn};
@@ -80,16 +80,22 @@ impl Broker {
         }
         let (runtime, ip) = (Handle::current(), host.ip);
         // Recovery reads files: not on a thread that serves connections.
+        let opening = config.clone();
+        let store = opened(move || open_store(&opening, ip)).await?;
+        // Before the tables are read, which follow from the log.
+        let past = begin_life(&config, &store).await.inspect_err(|_| close(&store))?;
         let opening = move || {
             let _runtime = runtime.enter();
-            open(config, ip)
+            let unique_keys = UniqueKeys::new(ip, std::process::id(), random_u64() as u32);
+            Shared::open(config, store, unique_keys, Handle::current())
         };
-        let shared = match tokio::task::spawn_blocking(opening).await {
-            Ok(opened) => Arc::new(opened?),
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
-        };
+        let shared = Arc::new(opened(opening).await?);
+        // Each of the tables has said by now which messages wait.
+        shared.store.set_waiting_from(AT_OPEN, None);
+        if let Some(past) = past {
+            shared.set_past(past);
+        }
         shared.sample(Instant::now());
-        begin_life(&shared).await.inspect_err(|_| close_store(&shared))?;
         let config = &shared.config();
         let processor = Arc::new(Processor(shared.clone()));
         // Before the first request: one may wait for what only the listener hears of.
@@ -158,7 +164,7 @@ impl Broker {
     /// Waits until a command wants another role of this broker. Whoever started it is to stop it then, and to start it in that role.
     pub async fn role_ordered(&self) -> RoleOrder {
         let mut orders = self.shared.role_orders.subscribe();
-        match orders.wait_for(Option::is_some).await.map(|order| order.clone()) {
+        match orders.wait_for(Option::is_some).await.map(|order| *order) {
             Ok(Some(order)) => order,
             _ => std::future::pending().await,
         }
@@ -312,17 +318,27 @@ fn outward_ip() -> IpAddr {
 }
 
 /// Opens store and tables. Blocks.
-fn open(config: BrokerConfig, ip: IpAddr) -> Result<Shared, BrokerError> {
+/// Does a part of a start that waits for the disk.
+async fn opened<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BrokerError> + Send + 'static,
+) -> Result<T, BrokerError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(opened) => opened,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
+}
+
+fn open_store(config: &BrokerConfig, ip: IpAddr) -> Result<Arc<Store>, BrokerError> {
     let store_host = SocketAddr::new(ip, config.listen.port());
-    warn_of_messages_that_fit_no_file(&config);
+    warn_of_messages_that_fit_no_file(config);
     let store = Store::open(StoreConfig {
         store_host,
         delay_levels: config.delay_levels.clone(),
+        keeps_files_at_open: true,
         ..config.store.clone()
     })?;
     make_config_folder(&RealDisk, &config.store.root)?;
-    let unique_keys = UniqueKeys::new(ip, std::process::id(), random_u64() as u32);
-    Shared::open(config, store, unique_keys, Handle::current())
+    Ok(store)
 }
 
 /// Does not refuse: smaller messages are stored, and each one that is too large is refused by name.
@@ -485,7 +501,11 @@ async fn write_tables(shared: &Shared) {
 /// Store and listener hold each other. The shutdown ends the store's threads and lets go of the listener: then none of these
 /// threads is the last to drop the store.
 fn close_store(shared: &Shared) {
-    if let Err(failure) = shared.store.shutdown() {
+    close(&shared.store);
+}
+
+fn close(store: &Store) {
+    if let Err(failure) = store.shutdown() {
         error!(%failure, "the store did not close in order");
     }
 }

@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const SLAVE_HAS_ALL: Duration = Duration::from_secs(10);
 
 /// What a broker is to become.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleOrder {
     /// Master or slave.
@@ -50,41 +50,52 @@ impl RoleOrder {
     }
 
     /// Puts it into a configuration. A master has a port for slaves, also where a slave's configuration names none.
-    pub fn apply(&self, config: &mut BrokerConfig) {
+    pub(crate) fn apply(self, config: &mut BrokerConfig) {
         (config.replication.role, config.broker_id) = (self.role, self.broker_id);
         if self.role == BrokerRole::AsyncMaster && config.replication.port.is_none() {
             config.replication.port = Some(port_above(config.listen.port()));
         }
     }
 
-    /// Keeps it for the next starts on this store.
+    /// Keeps it for the next starts on this store whose configuration says `instead_of`.
     ///
     /// # Durability
     /// On return it survives a power loss.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&self, store_root: &Path) -> Result<(), BrokerError> {
-        Ok(ConfigFile::new(store_root, FILE).save(self)?)
+    pub fn keep(self, store_root: &Path, instead_of: Self) -> Result<(), BrokerError> {
+        Ok(ConfigFile::new(store_root, FILE).save(&Kept { role: self, instead_of })?)
     }
 }
 
-/// Takes the role that a command chose earlier, which wins over the configuration until both say the same.
+/// What the file holds.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Kept {
+    role: RoleOrder,
+    instead_of: RoleOrder,
+}
+
+/// Takes the role that a command chose earlier, which wins over the configuration of then. Where the configuration says something else by now,
+/// it counts, and the choice is forgotten.
 ///
 /// # Errors
 /// The file cannot be read.
 pub(crate) fn adopt_kept(config: &mut BrokerConfig) -> Result<(), BrokerError> {
     let file = ConfigFile::new(&config.store.root, FILE);
-    let Some(kept) = file.load::<RoleOrder>()? else { return Ok(()) };
-    if kept == RoleOrder::of(config) {
+    let (Some(Kept { role, instead_of }), configured) = (file.load()?, RoleOrder::of(config)) else {
+        return Ok(());
+    };
+    if configured != instead_of || configured == role {
         return Ok(file.remove()?);
     }
     warn!(
-        configured = ?RoleOrder::of(config),
-        kept = ?kept,
-        "`rocketpy ha promote` or `demote` gave this store another role than its configuration: it counts until both say the same"
+        ?configured,
+        ?role,
+        "`rocketpy ha promote` or `demote` gave this store another role than its configuration, which counts until that is changed"
     );
-    kept.apply(config);
+    role.apply(config);
     Ok(())
 }
 

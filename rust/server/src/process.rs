@@ -339,17 +339,17 @@ async fn change_role(
     config.broker.store.begin_at = None; // of an empty store
     former.shutdown().await;
     drop(former);
-    match start_as(order, config).await {
+    match start_as(*order, config).await {
         Ok(broker) => Ok(broker),
         Err(error) => {
             error!(%error, ?order, "the broker cannot start in its new role, and goes back to the former one");
-            start_as(&before, config).await
+            start_as(before, config).await
         }
     }
 }
 
-async fn start_as(order: &RoleOrder, config: &ServerConfig) -> Result<Arc<Broker>, ServerError> {
-    order.keep(&config.broker.store.root)?;
+async fn start_as(order: RoleOrder, config: &ServerConfig) -> Result<Arc<Broker>, ServerError> {
+    order.keep(&config.broker.store.root, RoleOrder::of(&config.broker))?;
     let deadline = Instant::now() + START_AGAIN;
     loop {
         match Broker::start(config.broker.clone()).await {

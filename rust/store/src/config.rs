@@ -41,6 +41,9 @@ pub enum OnFailedFlush {
     Refuse,
 }
 
+/// Who keeps all files at an open, as of [`crate::Store::set_waiting_from`].
+pub const AT_OPEN: &str = "open";
+
 /// The configuration of a store. All fields but the root have defaults.
 #[doc(alias = "MessageStoreConfig")]
 #[derive(Debug, Clone)]
@@ -59,6 +62,9 @@ pub struct StoreConfig {
     /// Where the log of a store without any log file begins: a slave's where its master's copy begins. A multiple of
     /// `commit_log_file_size`; default: 0, or where an earlier start with it began. A store that has a log ignores it.
     pub begin_at: Option<PhysicalOffset>,
+    /// No file goes for its age until the caller knows what waits in it, and says so: [`crate::Store::set_waiting_from`] with [`AT_OPEN`] and
+    /// `None`.
+    pub keeps_files_at_open: bool,
     /// Size of one consume queue file, 6,000,000; rounded up to a multiple of 20; 20 bytes to 1 GiB.
     pub consume_queue_file_size: u64,
     /// When a record is durable.
@@ -139,6 +145,7 @@ impl StoreConfig {
             read_only_commit_log_dirs: Vec::new(),
             commit_log_file_size: 1 << 30,
             begin_at: None,
+            keeps_files_at_open: false,
             consume_queue_file_size: 6_000_000,
             flush: FlushMode::Async,
             flush_interval: Duration::from_millis(500),

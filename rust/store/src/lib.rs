@@ -40,7 +40,7 @@ mod wake;
 pub use append::Gather;
 #[cfg(feature = "mark-page")]
 pub use checkpoint::mark_page;
-pub use config::{FlushMode, OnFailedFlush, StoreConfig};
+pub use config::{AT_OPEN, FlushMode, OnFailedFlush, StoreConfig};
 pub use delay::DelayLevels;
 pub use error::{AppendError, DispatchError, FlushError, FullDisk, ReplicateError, StoreError};
 pub use fetch::{Boundary, Fetch, FetchStatus, QueueBounds, QueueEntry, QueueSummary, ReadLimits};

@@ -24,6 +24,8 @@ pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
 pub(crate) use past::Past;
 use rocketpy_env::RealDisk;
+use rocketpy_model::system;
+use rocketpy_store::Store;
 use slave::{Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
 pub(crate) use sync_back::copy_log;
@@ -51,23 +53,22 @@ pub(crate) struct Replication {
 ///
 /// # Errors
 /// The file cannot be read or written; a slave of Apache's has more than this master.
-pub(crate) async fn begin_life(shared: &Arc<Shared>) -> Result<(), BrokerError> {
-    let config = shared.config().clone();
-    let is_master = shared.role.is_master();
+pub(crate) async fn begin_life(
+    config: &BrokerConfig,
+    store: &Arc<Store>,
+) -> Result<Option<Arc<Past<RealDisk>>>, BrokerError> {
+    let is_master = config.broker_id == system::MASTER_ID;
     let is_wanted = !is_master || config.replication.listen_port(config.listen.port()).is_some();
-    let (disk, names) = (*shared.store.disk(), (&*config.broker_name, config.broker_id));
+    let (disk, names) = (*store.disk(), (&*config.broker_name, config.broker_id));
     let token = config.replication.token()?;
-    let Some(past) = Past::load(disk, &config.store.root, names, token, is_wanted)?.map(Arc::new) else {
-        return Ok(());
-    };
+    let Some(past) = Past::load(disk, &config.store.root, names, token, is_wanted)? else { return Ok(None) };
     if is_master {
-        take_back(shared, &past).await?;
-        past.begin_life(&shared.store)?;
+        take_back(config, store, &past).await?;
+        past.begin_life(store)?;
     } else {
         past.begin_following()?;
     }
-    shared.set_past(past);
-    Ok(())
+    Ok(Some(Arc::new(past)))
 }
 
 impl Replication {

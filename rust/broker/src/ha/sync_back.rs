@@ -23,7 +23,6 @@ use super::begin::brokers_of;
 use super::past::Past;
 use crate::call::{Answer, Call};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 use crate::slave::end_of_log;
 use crate::{BrokerConfig, BrokerError};
 
@@ -31,6 +30,8 @@ use crate::{BrokerConfig, BrokerError};
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before slaves that do not answer are asked again, and before a store that is busy is given bytes again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Pause before it is seen again whether what was taken is dispatched.
+const DISPATCH_PAUSE: Duration = Duration::from_millis(2);
 /// Most bytes of the log in one answer. A message is shorter.
 const MAX_BYTES: usize = 8 << 20;
 
@@ -62,21 +63,24 @@ enum NotCopied {
 ///
 /// # Errors
 /// A slave of Apache's has more than this master. What it took stays when the future is dropped.
-pub(crate) async fn take_back(shared: &Arc<Shared>, past: &Arc<Past<RealDisk>>) -> Result<(), BrokerError> {
-    let config = shared.config().clone();
+pub(super) async fn take_back(
+    config: &BrokerConfig,
+    store: &Arc<Store>,
+    past: &Past<RealDisk>,
+) -> Result<(), BrokerError> {
     let within = config.replication.sync_back_timeout;
-    if shared.store.recovery().clean_exit || within.is_zero() || !past.had_slaves() {
+    if store.recovery().clean_exit || within.is_zero() || !past.had_slaves() {
         return Ok(());
     }
     let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + within);
     let mut asked = BTreeSet::new();
     loop {
-        let mut left = slaves(&client, &config, past).await;
+        let mut left = slaves(&client, config, past).await;
         left.retain(|address| !asked.contains(address));
         for address in left.clone() {
-            match take_from(shared, past, &client, &address).await {
+            match take_from(config, store, past, &client, &address).await {
                 Err(NotCopied::Call(_)) => continue,
-                Err(NotCopied::Apache) => compare(shared, &client, &address).await?,
+                Err(NotCopied::Apache) => compare(store, &client, &address).await?,
                 Err(cause) => warn!(address, %cause, "nothing is taken from this slave"),
                 Ok(0) => {}
                 Ok(bytes) => {
@@ -87,17 +91,22 @@ pub(crate) async fn take_back(shared: &Arc<Shared>, past: &Arc<Past<RealDisk>>) 
             asked.insert(address);
         }
         if left.is_empty() {
-            return Ok(());
+            break;
         }
         if Instant::now() + PAUSE > deadline {
             warn!(
                 slaves = left.into_iter().collect::<Vec<_>>().join(" "),
                 "no answer: if one of them has more of the log than this master, it is not followed any more (haSyncBackTimeout)"
             );
-            return Ok(());
+            break;
         }
         tokio::time::sleep(PAUSE).await;
     }
+    // The tables that are read next follow from the queues.
+    while store.dispatched_offset() < store.max_physical_offset() {
+        tokio::time::sleep(DISPATCH_PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Where slaves of this master may answer.
@@ -115,13 +124,13 @@ async fn slaves(client: &Client, config: &BrokerConfig, past: &Past<RealDisk>) -
 
 /// Copies what a slave has behind the end of the log. Returns how many bytes that were.
 async fn take_from(
-    shared: &Shared,
-    past: &Arc<Past<RealDisk>>,
+    config: &BrokerConfig,
+    store: &Arc<Store>,
+    past: &Past<RealDisk>,
     client: &Client,
     address: &str,
 ) -> Result<u64, NotCopied> {
-    let (store, file_bytes) = (&shared.store, shared.config().store.commit_log_file_size);
-    let begin = store.max_physical_offset();
+    let (begin, file_bytes) = (store.max_physical_offset(), config.store.commit_log_file_size);
     loop {
         let greeting = past.greeting(store, "", file_bytes)?;
         let mut asked = Command::request(request::COPY_LOG, &CopyLogHeader { greeting: &greeting.to_json() });
@@ -165,8 +174,8 @@ async fn append(store: &Arc<Store>, end: PhysicalOffset, bytes: Bytes) -> Result
 }
 
 /// A slave of Apache's gives nothing back: this master must not go on if it has more.
-async fn compare(shared: &Shared, client: &Client, address: &str) -> Result<(), BrokerError> {
-    let end = shared.store.max_physical_offset();
+async fn compare(store: &Store, client: &Client, address: &str) -> Result<(), BrokerError> {
+    let end = store.max_physical_offset();
     match end_of_log(client, address).await {
         Ok(slave_end) if slave_end > end => {
             Err(BrokerError::SlaveHasMore { address: address.to_owned(), slave_end, end })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rocketpy_server::{Process, Role};
 
 use crate::pair::{Pair, bodies};
-use crate::support::{TIMEOUT, wait_until};
+use crate::support::{TIMEOUT, send_with, wait_until};
 
 #[test]
 fn a_master_that_lost_its_end_takes_it_back_from_its_slave_before_it_serves() {
@@ -90,4 +90,19 @@ fn a_master_that_goes_on_without_what_its_slave_has_does_not_feed_it() {
     assert_eq!(pair.end(&address), end);
     slave.stop(TIMEOUT).unwrap();
     assert_eq!(pair.log("slave", end), kept, "nothing was cut, nothing was appended");
+}
+
+#[test]
+fn what_waits_in_the_end_that_a_master_took_back_is_delivered() {
+    let mut pair = Pair::start();
+    pair.wait_for_slave();
+    let cut = pair.cut_power();
+    assert_eq!(
+        pair.caller.call(&pair.master(), send_with("orders", "late", Some("DELAY\u{1}2\u{2}"))).code,
+        0
+    );
+    pair.wait_for_slave();
+    pair.stop_master();
+    pair.master = Some(Process::start(Role::Broker, pair.of_master(cut)).unwrap());
+    wait_until("it is delivered", || pair.caller.read_all(&pair.master(), "orders") == ["late"]);
 }

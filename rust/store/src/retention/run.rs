@@ -18,6 +18,7 @@ use super::config::RetentionConfig;
 use super::life::Life;
 use super::plan::{Aged, FolderSpace, Keep, LogFile, OldPart, Removal, RetentionPlan, Situation, plan};
 use crate::admission::Admission;
+use crate::config::AT_OPEN;
 use crate::derived::Derived;
 use crate::dispatch::Dispatcher;
 use crate::error::StoreError;
@@ -92,6 +93,8 @@ impl<D: Disk> Retention<D> {
         reads: &Arc<Reads<D>>,
     ) -> Self {
         let life = Life::new(log.disk().monotonic(), log.end());
+        let keeps = log.config().keeps_files_at_open.then_some((AT_OPEN, PhysicalOffset::ZERO));
+        let state = State { waiting_from: keeps.into_iter().collect(), ..State::default() };
         Self {
             log: Arc::clone(log),
             admission: Arc::clone(admission),
@@ -100,7 +103,7 @@ impl<D: Disk> Retention<D> {
             derived: Arc::clone(derived),
             reads: Arc::clone(reads),
             config: RwLock::new(log.config().retention.clone()),
-            state: Mutex::default(),
+            state: Mutex::new(state),
             round: Mutex::default(),
             life: Mutex::new(life),
             wake: Wake::default(),

@@ -27,6 +27,9 @@ const STEP: Duration = Duration::from_millis(50);
 /// Metadata that a later message may change. It is copied after the cut, so that every topic in the log is known.
 const NAMES: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 
+/// What a command made of the broker, master or slave. Who starts on a copy is another broker.
+const ROLE: &str = "role.json";
+
 /// A snapshot that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
@@ -73,8 +76,8 @@ pub fn snapshot<D: Disk>(
     let config = target.join("config");
     // Copied before the cut, so that no offset of a group lies ahead of the log.
     let is_name = |name: &str| NAMES.contains(&name);
-    let mut metadata_files =
-        folder.copy_metadata(&reader.root.join("config"), &config, |name| !is_name(name))?;
+    let is_other = |name: &str| !is_name(name) && name != ROLE;
+    let mut metadata_files = folder.copy_metadata(&reader.root.join("config"), &config, is_other)?;
     let (mut log, cut) = wait_for_cut(reader, watch)?;
     check_log_files(reader, &log)?;
     metadata_files += folder.copy_metadata(&reader.root.join("config"), &config, is_name)?;
