@@ -95,6 +95,7 @@ fn a_master_that_goes_on_without_what_its_slave_has_does_not_feed_it() {
 #[test]
 fn what_waits_in_the_end_that_a_master_took_back_is_delivered() {
     let mut pair = Pair::start();
+    pair.send(0..1);
     pair.wait_for_slave();
     let cut = pair.cut_power();
     assert_eq!(
@@ -104,5 +105,5 @@ fn what_waits_in_the_end_that_a_master_took_back_is_delivered() {
     pair.wait_for_slave();
     pair.stop_master();
     pair.master = Some(Process::start(Role::Broker, pair.of_master(cut)).unwrap());
-    wait_until("it is delivered", || pair.caller.read_all(&pair.master(), "orders") == ["late"]);
+    wait_until("it is delivered", || pair.caller.read_all(&pair.master(), "orders") == ["0", "late"]);
 }

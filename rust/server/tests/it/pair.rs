@@ -155,7 +155,10 @@ fn copy_folder(from: &Path, to: &Path) {
         if entry.file_type().unwrap().is_dir() {
             copy_folder(&entry.path(), &target);
         } else {
-            std::fs::copy(entry.path(), &target).unwrap();
+            match std::fs::copy(entry.path(), &target) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {} // renamed meanwhile
+                copied => drop(copied.unwrap()),
+            }
         }
     }
 }
