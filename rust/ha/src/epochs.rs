@@ -34,6 +34,18 @@ impl Epochs {
         &self.0
     }
 
+    /// The list as it goes over the wire.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default() // numbers have a form in JSON
+    }
+
+    /// Reads such a list; `None` when it is none.
+    #[must_use]
+    pub fn from_json(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
     /// Opens an epoch for a log that reaches to `end`. Those from which it has no byte are forgotten.
     pub fn begin(&mut self, id: u64, end: PhysicalOffset) {
         *self = self.within(end);

@@ -19,6 +19,9 @@ use crate::config_file::ConfigFile;
 
 /// Name of the file. Apache has none of it.
 const FILE: &str = "replication.json";
+/// Most slaves whose addresses are kept, and the longest of them.
+const MAX_ADDRESSES: usize = 64;
+const MAX_ADDRESS_BYTES: usize = 300;
 /// Pause between two writes of how far slaves have come.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
@@ -277,8 +280,16 @@ impl<D: Disk> Past<D> {
     /// The file cannot be written.
     pub(super) fn greeted(&self, slave: &Greeting) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        let before = state.content.addresses.insert(slave.broker_id, slave.address.clone());
-        if before.as_ref() == Some(&slave.address) { Ok(()) } else { self.write(&mut state) }
+        let addresses = &mut state.content.addresses;
+        if addresses.get(&slave.broker_id) == Some(&slave.address) || slave.address.len() > MAX_ADDRESS_BYTES
+        {
+            return Ok(());
+        }
+        if addresses.len() >= MAX_ADDRESSES && !addresses.contains_key(&slave.broker_id) {
+            addresses.pop_last(); // no real slave has so great an id
+        }
+        addresses.insert(slave.broker_id, slave.address.clone());
+        self.write(&mut state)
     }
 
     /// Says whether a slave that connects has a beginning of this log, of whose end alone is known.

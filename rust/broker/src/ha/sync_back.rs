@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rocketpy_env::RealDisk;
-use rocketpy_ha::Greeting;
+use rocketpy_env::{EnvError, RealDisk};
+use rocketpy_ha::{Epochs, Greeting};
 use rocketpy_model::{PhysicalOffset, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::CopyLogHeader;
@@ -37,6 +37,8 @@ const MAX_BYTES: usize = 8 << 20;
 
 /// The name under which requests and answers are signed where there is a token.
 const SIGNER: &str = "replication";
+/// The field of an answer that holds the epochs of the slave's log, as JSON.
+const EPOCHS: &str = "epochs";
 /// The field of an answer that says which request it is of.
 const NONCE: &str = "nonce";
 
@@ -51,6 +53,10 @@ enum NotCopied {
     Apache,
     #[error("it does not prove that it knows the token of haTokenFile")]
     NoProof,
+    #[error("it does not say of which epochs its log is")]
+    NoEpochs,
+    #[error("the epochs of its log cannot be kept: {0}")]
+    File(#[from] EnvError),
     #[error("it gives no whole record in {MAX_BYTES} bytes")]
     TooLong,
     #[error(transparent)]
@@ -103,7 +109,7 @@ pub(super) async fn take_back(
         tokio::time::sleep(PAUSE).await;
     }
     // The tables that are read next follow from the queues.
-    while store.dispatched_offset() < store.max_physical_offset() {
+    while store.dispatched_offset() < store.max_physical_offset() && store.poisoned().is_none() {
         tokio::time::sleep(DISPATCH_PAUSE).await;
     }
     Ok(())
@@ -151,6 +157,9 @@ async fn take_from(
         if answer.body.is_empty() {
             return Ok(end - begin);
         }
+        // It may have been a master meanwhile: its bytes are of its epochs.
+        let epochs = answer.ext.get(EPOCHS).and_then(Epochs::from_json).ok_or(NotCopied::NoEpochs)?;
+        past.adopt(&epochs)?;
         append(store, end, answer.body).await?;
         info!(address, end = %store.max_physical_offset(), "taking the end of the log from a slave");
     }
@@ -208,6 +217,7 @@ pub(crate) fn copy_log(call: Call<'_>) -> Answer {
     let bytes = shared.store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
     let mut response = Response::success();
     response.command.body = bytes;
+    response.command.ext.push(EPOCHS, &past.epochs().within(shared.store.max_physical_offset()).to_json());
     if let Some(token) = past.token() {
         response.command.ext.push(NONCE, &greeting.nonce);
         signature::add(&mut response.command, SIGNER, token);

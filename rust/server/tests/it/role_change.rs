@@ -87,3 +87,24 @@ fn a_slave_is_promoted_when_its_master_is_gone_and_a_master_without_a_slave_is_d
     pair.change_role(&second, "SLAVE", true).unwrap();
     pair.wait_for_role(&second, false);
 }
+
+#[test]
+fn a_master_takes_back_also_what_its_slave_wrote_as_master_meanwhile() {
+    let mut pair = Pair::start();
+    pair.send(0..10);
+    pair.wait_for_slave();
+    let cut = pair.cut_power();
+    pair.stop_master();
+    let second = pair.slave();
+    pair.change_role(&second, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&second, true);
+    for body in bodies(10..20) {
+        assert_eq!(pair.caller.send(&second, "orders", &body).code, 0);
+    }
+    pair.change_role(&second, "SLAVE", true).unwrap();
+    pair.wait_for_role(&second, false);
+    pair.master = Some(Process::start(Role::Broker, pair.of_master(cut)).unwrap());
+    assert_eq!(pair.caller.read_all(&pair.master(), "orders"), bodies(0..20));
+    pair.send(20..30);
+    pair.wait_for_slave();
+}
