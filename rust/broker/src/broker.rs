@@ -75,6 +75,7 @@ impl Broker {
         config.memory = Some(memory.clone());
         // Before the store: a failed start leaves no folder behind.
         let address = Reserved::new(config.listen)?;
+        let slave_port = config.replication.reserve_port(config.listen)?;
         if let Some(begin) = where_to_begin(&config).await? {
             config.store.begin_at = Some(begin);
         }
@@ -108,7 +109,8 @@ impl Broker {
         let store_host = SocketAddr::new(ip, local_addr.port());
         shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
         let vip_server = bind_vip(config, local_addr, &memory, &processor);
-        let replication = Replication::start(&shared, local_addr).inspect_err(|_| close_store(&shared))?;
+        let replication =
+            Replication::start(&shared, local_addr, slave_port).inspect_err(|_| close_store(&shared))?;
         let services = start_services(&shared);
         services.start(Arc::new(MasterSearch::new(shared.clone(), replication.clone())));
         let advertised = register(&shared, &services);
@@ -371,8 +373,7 @@ fn bind_vip(
     processor: &Arc<Processor>,
 ) -> Option<Server> {
     // Apache's slaves ask for topics there.
-    let serves_slaves = config.replication.listen_port(config.listen.port()).is_some();
-    if !config.vip_channel && !serves_slaves {
+    if !config.vip_channel && !config.replication.serves_slaves() {
         return None;
     }
     let addr = SocketAddr::new(local_addr.ip(), local_addr.port().checked_sub(2)?);

@@ -20,9 +20,11 @@ use tracing::{info, warn};
 
 use crate::call::{Call, answer_later, aside};
 use crate::config_file::ConfigFile;
-use crate::ha::{brokers_of, port_above};
+use crate::ha::brokers_of;
 use crate::refusal::Refusal;
+use crate::service::Service;
 use crate::shared::{Advertised, Shared};
+use crate::slave::MasterMetadata;
 use crate::{BrokerConfig, BrokerError, BrokerRole};
 
 /// Name of the file in the `config` folder of the store. Apache has none of it.
@@ -52,9 +54,7 @@ impl RoleOrder {
     /// Puts it into a configuration. A master has a port for slaves, also where a slave's configuration names none.
     pub(crate) fn apply(self, config: &mut BrokerConfig) {
         (config.replication.role, config.broker_id) = (self.role, self.broker_id);
-        if self.role == BrokerRole::AsyncMaster && config.replication.port.is_none() {
-            config.replication.port = Some(port_above(config.listen.port()));
-        }
+        config.replication.is_promoted = self.role != BrokerRole::Slave;
     }
 
     /// Keeps it for the next starts on this store whose configuration says `instead_of`.
@@ -135,22 +135,30 @@ fn refused(why: String) -> Refusal {
     Refusal::NoRoleChange { why }
 }
 
+/// Takes over for a last time what the former master has, where that still answers: it may have been demoted a moment ago.
+///
 /// # Errors
 /// The master answers, or nobody knows whether it does.
-async fn promotion(shared: &Shared, role: BrokerRole, is_forced: bool) -> Result<RoleOrder, Refusal> {
+async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> Result<RoleOrder, Refusal> {
     let order = RoleOrder { role, broker_id: system::MASTER_ID };
-    if is_forced {
-        return Ok(order);
+    if !is_forced {
+        match living_master(&shared.config(), shared.advertised()).await {
+            Ok(None) => {}
+            Ok(Some(address)) => {
+                return Err(refused(format!(
+                    "the master at {address} answers: demote it first (`rocketpy ha demote`), or stop it"
+                )));
+            }
+            Err(cause) => {
+                return Err(refused(format!(
+                    "whether there is a master is not known: {cause}; force it if there is none"
+                )));
+            }
+        }
     }
-    match living_master(&shared.config(), shared.advertised()).await {
-        Ok(None) => Ok(order),
-        Ok(Some(address)) => Err(refused(format!(
-            "the master at {address} answers: demote it first (`rocketpy ha demote`), or stop it"
-        ))),
-        Err(cause) => Err(refused(format!(
-            "whether there is a master is not known: {cause}; force it if there is none"
-        ))),
-    }
+    let metadata = MasterMetadata::new(shared.clone());
+    drop(tokio::time::timeout(TIMEOUT, metadata.round()).await);
+    Ok(order)
 }
 
 /// The address of another broker than this one that is registered as master of this one's name, and answers.

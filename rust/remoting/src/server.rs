@@ -176,6 +176,20 @@ impl Reserved {
         };
         Ok(Server::start(listen().map_err(|source| ServerError::Bind { addr, source })?, config, handler))
     }
+
+    /// Listens, for a thread that accepts and blocks.
+    ///
+    /// # Errors
+    /// As [`Self::serve`].
+    pub fn listen(self) -> Result<std::net::TcpListener, ServerError> {
+        let addr = self.addr;
+        let listen = || {
+            let listener = self.socket.listen(BACKLOG)?.into_std()?;
+            listener.set_nonblocking(false)?;
+            Ok(listener)
+        };
+        listen().map_err(|source| ServerError::Bind { addr, source })
+    }
 }
 
 fn bind(addr: SocketAddr) -> io::Result<TcpSocket> {

@@ -335,6 +335,7 @@ async fn change_role(
     config.broker = BrokerConfig { broker_permission: permission, ..(*former.config()).clone() };
     // The start takes the role that is kept, and compares it with the one of the configuration.
     (config.broker.replication.role, config.broker.broker_id) = (configured.role, configured.broker_id);
+    config.broker.replication.is_promoted = false;
     config.broker.listen = former.local_addr();
     config.broker.store.begin_at = None; // of an empty store
     former.shutdown().await;

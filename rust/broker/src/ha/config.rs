@@ -1,12 +1,14 @@
 //! What a master does for slaves, and a slave with its master.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_ha::{FeedConfig, FollowConfig, MAX_APACHE_BODY_BYTES};
+use rocketpy_remoting::{Reserved, ServerError};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::BrokerError;
 
@@ -46,8 +48,11 @@ pub struct ReplicationConfig {
     /// `brokerRole`, default ASYNC_MASTER.
     pub role: BrokerRole,
     /// `haListenPort`: where slaves connect, at the address that clients do; 0 takes a free one. Without it nobody listens for
-    /// slaves, but for a SYNC_MASTER, which takes the port above the broker's.
+    /// slaves, but for a SYNC_MASTER and a slave that was promoted, which take the port above the broker's, or a free one where
+    /// that is taken.
     pub port: Option<u16>,
+    /// Whether a command made this slave the master.
+    pub is_promoted: bool,
     /// `haMasterAddress`: where a slave connects, `host:port`; `None`: as the name servers and the master say.
     pub master_address: Option<String>,
     /// `haAllowedSlaves`: the addresses that slaves may connect from; empty: from all.
@@ -79,9 +84,28 @@ impl ReplicationConfig {
         }
     }
 
-    /// The port for slaves of a broker whose configured port is `broker_port`; `None`: none.
-    pub(crate) fn listen_port(&self, broker_port: u16) -> Option<u16> {
-        self.port.or((self.role == BrokerRole::SyncMaster).then_some(port_above(broker_port)))
+    /// Whether a master of this configuration has a port for slaves.
+    pub(crate) fn serves_slaves(&self) -> bool {
+        self.port.is_some() || self.is_promoted || self.role == BrokerRole::SyncMaster
+    }
+
+    /// Takes the port for slaves, so that a start does not begin its work when it cannot be had. `None`: the broker has none.
+    ///
+    /// # Errors
+    /// The configured address cannot be listened on.
+    pub(crate) fn reserve_port(&self, broker: SocketAddr) -> Result<Option<Reserved>, BrokerError> {
+        if self.role == BrokerRole::Slave || !self.serves_slaves() {
+            return Ok(None);
+        }
+        let addr = SocketAddr::new(broker.ip(), self.port.unwrap_or(port_above(broker.port())));
+        let reserved = Reserved::new(addr).or_else(|error| match self.port {
+            Some(_) => Err(error),
+            None => {
+                warn!(%error, "the port above the broker's is taken, slaves get a free one (haListenPort names another)");
+                Reserved::new(SocketAddr::new(addr.ip(), 0))
+            }
+        });
+        Ok(Some(reserved.map_err(not_listened)?))
     }
 
     /// Reads the token.
@@ -114,8 +138,12 @@ impl ReplicationConfig {
     }
 }
 
+pub(super) fn not_listened(ServerError::Bind { addr, source }: ServerError) -> BrokerError {
+    BrokerError::ListenForSlaves { addr, source }
+}
+
 /// The port for slaves where none is configured, above the broker's; 0 above 0: a free one.
-pub(crate) const fn port_above(broker_port: u16) -> u16 {
+const fn port_above(broker_port: u16) -> u16 {
     if broker_port == 0 { 0 } else { broker_port.wrapping_add(1) }
 }
 
@@ -124,6 +152,7 @@ impl Default for ReplicationConfig {
         Self {
             role: BrokerRole::AsyncMaster,
             port: None,
+            is_promoted: false,
             master_address: None,
             allowed: Vec::new(),
             token_file: None,

@@ -91,12 +91,12 @@ enum End {
 }
 
 impl<D: Disk> Master<D> {
-    /// Listens for slaves.
+    /// Takes slaves.
     ///
     /// # Errors
-    /// The address cannot be listened on, or there are no threads.
+    /// There are no threads.
     pub(crate) fn start(
-        addr: SocketAddr,
+        listener: TcpListener,
         store: Arc<Store<D>>,
         slaves: Arc<Slaves>,
         past: Arc<Past<D>>,
@@ -104,7 +104,6 @@ impl<D: Disk> Master<D> {
         file_bytes: u64,
         config: &ReplicationConfig,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(addr)?;
         let addr = listener.local_addr()?;
         let feeding = Arc::new(Feeding {
             store,

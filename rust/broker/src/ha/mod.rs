@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use begin::FoundMaster;
 pub(crate) use begin::{MasterSearch, brokers_of, where_to_begin};
-use config::MAX_BODY_BYTES;
-pub(crate) use config::port_above;
 pub use config::{BrokerRole, ReplicationConfig};
+use config::{MAX_BODY_BYTES, not_listened};
 use master::Master;
 pub(crate) use past::Past;
 use rocketpy_env::RealDisk;
 use rocketpy_model::system;
+use rocketpy_remoting::Reserved;
 use rocketpy_store::Store;
 use slave::{Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
@@ -58,7 +58,7 @@ pub(crate) async fn begin_life(
     store: &Arc<Store>,
 ) -> Result<Option<Arc<Past<RealDisk>>>, BrokerError> {
     let is_master = config.broker_id == system::MASTER_ID;
-    let is_wanted = !is_master || config.replication.listen_port(config.listen.port()).is_some();
+    let is_wanted = !is_master || config.replication.serves_slaves();
     let (disk, names) = (*store.disk(), (&*config.broker_name, config.broker_id));
     let token = config.replication.token()?;
     let Some(past) = Past::load(disk, &config.store.root, names, token, is_wanted)? else { return Ok(None) };
@@ -76,10 +76,14 @@ impl Replication {
     ///
     /// # Errors
     /// The address for slaves cannot be listened on; what is known of the past cannot be written.
-    pub(crate) fn start(shared: &Arc<Shared>, local_addr: SocketAddr) -> Result<Self, BrokerError> {
+    pub(crate) fn start(
+        shared: &Arc<Shared>,
+        local_addr: SocketAddr,
+        port: Option<Reserved>,
+    ) -> Result<Self, BrokerError> {
         let config = shared.config();
         let replication = &config.replication;
-        let failed = |addr| move |source| BrokerError::ListenForSlaves { addr, source };
+        let failed = |source| BrokerError::ListenForSlaves { addr: local_addr, source };
         let Some(past) = shared.past().cloned() else { return Ok(Self::default()) };
         let (store, file_bytes) = (shared.store.clone(), config.store.commit_log_file_size);
         let address = shared.advertised().map(Advertised::address).unwrap_or_default();
@@ -87,7 +91,7 @@ impl Replication {
             let (flush, flush_timeout) = (config.store.flush, config.sync_flush_timeout);
             let not_followed = shared.not_followed.clone();
             let own = Own { address, file_bytes, flush, flush_timeout, not_followed };
-            let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed(local_addr))?;
+            let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed)?;
             let started = Self { master: None, slave: Some(Arc::new(slave)) };
             if config.name_servers.is_empty() {
                 started.follow_configured(&config);
@@ -97,11 +101,11 @@ impl Replication {
         if replication.role == BrokerRole::SyncMaster && !shared.slaves.are_waited_for() {
             warn!("inSyncReplicas is 1: this SYNC_MASTER waits for no slave, and a lost disk loses messages");
         }
-        let Some(port) = replication.listen_port(config.listen.port()) else { return Ok(Self::default()) };
-        let addr = SocketAddr::new(local_addr.ip(), port);
+        let Some(port) = port else { return Ok(Self::default()) };
         let slaves = shared.slaves.clone();
-        let master = Master::start(addr, store, slaves, past, address, file_bytes, replication);
-        let master = master.map_err(failed(addr))?;
+        let listener = port.listen().map_err(not_listened)?;
+        let master = Master::start(listener, store, slaves, past, address, file_bytes, replication);
+        let master = master.map_err(failed)?;
         shared.set_slave_port(master.local_addr().port());
         Ok(Self { master: Some(Arc::new(master)), slave: None })
     }

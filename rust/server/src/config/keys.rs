@@ -112,7 +112,7 @@ pub const KEYS: &[Key] = keys! {
         /// Whether a slave serves pulls, and a master sends readers that are far behind to it.
         "slaveReadEnable" = Switch => [broker.slave_read];
         /// Port for slaves, at the address that clients connect to; 0 takes a free one. Without it no port is opened for
-        /// slaves, but for a SYNC_MASTER, which takes `listenPort` + 1.
+        /// slaves, but for a SYNC_MASTER and a slave that was promoted, which take `listenPort` + 1, or a free one where that is taken.
         "haListenPort" = Maybe(Port) => [broker.replication.port], apache "`listenPort` + 1";
         /// How many brokers have a message before a SYNC_MASTER answers its send, itself among them. With 1 it waits for no
         /// slave, and warns at the start.

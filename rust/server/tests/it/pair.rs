@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::body::{HaRuntimeInfo, KvTable};
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{ExchangeHaInfoHeader, Header};
 use rocketpy_protocol::{Command, json};
 use rocketpy_server::{Process, Role, ServerConfig};
 use tempfile::TempDir;
 
-use crate::support::{Caller, TIMEOUT, config, wait_until};
+use crate::support::{Caller, TIMEOUT, config, pull, wait_until};
 
 /// A name server, a master and its slave, with a folder.
 pub(crate) struct Pair {
@@ -42,6 +42,10 @@ impl Pair {
         pair.master = Some(Process::start(Role::Broker, pair.of_master("master")).unwrap());
         pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
         pair.caller.create_topic(&pair.master(), "orders");
+        let slave = pair.slave();
+        wait_until("the slave knows the topic", || {
+            pair.caller.call(&slave, pull("orders", 0, 0)).code != response::TOPIC_NOT_EXIST
+        });
         pair
     }
 

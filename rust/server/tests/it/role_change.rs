@@ -1,12 +1,14 @@
 //! A pair whose master becomes the slave, and its slave the master, while both run.
 
+use std::net::TcpListener;
+
 use rocketpy_protocol::Command;
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::ChangeBrokerRoleHeader;
 use rocketpy_server::{Process, Role};
 
 use crate::pair::{Pair, bodies};
-use crate::support::{TIMEOUT, send_with, wait_until};
+use crate::support::{TIMEOUT, pull, send_with, wait_until};
 
 impl Pair {
     fn change_role(&self, broker: &str, role: &str, force: bool) -> Result<(), String> {
@@ -40,11 +42,17 @@ fn a_demoted_master_follows_the_promoted_slave_and_nothing_is_lost() {
     for (body, properties) in [("delayed", "DELAY\u{1}2\u{2}"), ("timed", "TIMER_DELAY_SEC\u{1}4\u{2}")] {
         assert_eq!(pair.caller.call(&first, send_with("orders", body, Some(properties))).code, 0);
     }
+    pair.caller.create_topic(&first, "new"); // the slave asks for topics every 3 s
     pair.change_role(&first, "SLAVE", false).unwrap();
     pair.wait_for_role(&first, false);
     assert_ne!(pair.caller.send(&first, "orders", "x").code, 0, "a slave takes no messages");
     pair.change_role(&second, "SYNC_MASTER", false).unwrap();
     pair.wait_for_role(&second, true);
+    assert_eq!(
+        pair.caller.call(&second, pull("new", 0, 0)).code,
+        response::PULL_NOT_FOUND,
+        "it has the topic"
+    );
     // The former master has the whole log of the new one, and follows it.
     wait_until("the former master follows", || pair.caller.send(&second, "orders", "20").code == 0);
     wait_until("what waited at the former master is delivered by the new one", || {
@@ -76,6 +84,9 @@ fn a_slave_is_promoted_when_its_master_is_gone_and_a_master_without_a_slave_is_d
     pair.wait_for_slave();
     pair.stop_master();
     let second = pair.slave();
+    // The port above its own is another's, in this test or before it.
+    let port: u16 = second.rsplit_once(':').unwrap().1.parse().unwrap();
+    let _taken = TcpListener::bind(("127.0.0.1", port + 1));
     pair.change_role(&second, "ASYNC_MASTER", false).unwrap();
     pair.wait_for_role(&second, true);
     assert_eq!(pair.caller.send(&second, "orders", "20").code, 0);

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rocketpy_protocol::body::TopicRouteData;
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
-    CreateTopicRequestHeader, GetRouteInfoRequestHeader, Header, PullMessageRequestHeader,
-    PullMessageResponseHeader, SendMessageRequestHeader, SendMessageRequestHeaderV2,
+    CreateTopicRequestHeader, GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader,
+    GetRouteInfoRequestHeader, Header, PullMessageRequestHeader, PullMessageResponseHeader,
+    SendMessageRequestHeader, SendMessageRequestHeaderV2,
 };
 use rocketpy_protocol::record::records;
 use rocketpy_protocol::{Command, json};
@@ -89,14 +90,27 @@ impl Caller {
         (answer.code == 0).then(|| json::from_slice(&answer.body).unwrap())
     }
 
-    /// All bodies of queue 0 of a topic.
+    fn max_offset(&self, broker: &str, topic: &str) -> i64 {
+        let header = GetMaxOffsetRequestHeader { topic, queue_id: 0, committed: None };
+        let answer = self.call(broker, Command::request(request::GET_MAX_OFFSET, &header));
+        GetMaxOffsetResponseHeader::read(&answer.ext).unwrap().offset
+    }
+
+    /// All bodies of queue 0 of a topic, also those that dispatch has not reached yet.
     pub(crate) fn read_all(&self, broker: &str, topic: &str) -> Vec<String> {
-        let mut bodies = Vec::new();
+        let (mut bodies, started) = (Vec::new(), Instant::now());
         loop {
             let answer = self.call(broker, pull(topic, bodies.len() as i64, 0));
             if answer.code != 0 {
-                assert!([17, 19].contains(&answer.code), "{answer:?}");
-                return bodies;
+                let codes = [response::TOPIC_NOT_EXIST, response::PULL_NOT_FOUND];
+                assert!(codes.contains(&answer.code), "{answer:?}");
+                if answer.code == response::TOPIC_NOT_EXIST
+                    || bodies.len() as i64 >= self.max_offset(broker, topic)
+                {
+                    return bodies;
+                }
+                assert!(started.elapsed() < PATIENCE, "messages behind {} stay unread", bodies.len());
+                continue;
             }
             for record in records(&answer.body) {
                 bodies.push(String::from_utf8(record.unwrap().body.to_vec()).unwrap());
