@@ -18,7 +18,9 @@ last until all messages came, a second or two after their last call; the timers 
 at a fixed rate from then on. `filter` counts the messages of the backlog. The calls of `latency-5k` and `latency-20k`
 are the ways of messages, from when they were to be sent to when a push consumer has them; the call of `batch` is one of
 32 messages. `readers` are ten of a backlog that is in memory, beside the senders that are counted. `start` has no load:
-from the processes' start to the route of a topic that was made, and from the signal to the broker's end in order.
+from the processes' start to the route of a topic that was made, and from the signal to the broker's end in order. The
+rows `pair-...` send to a SYNC_MASTER, which answers once its slave has the message (`inSyncReplicas` is 2); processor
+time and memory are then those of both brokers.
 `--system-calls` counts them with `perf`, which needs root, and costs both brokers a little.
 """
 
@@ -59,6 +61,7 @@ sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "interop")]
 from peers import (  # noqa: E402 - the tests have Apache's broker already
     Java,
     apache_servers,
+    launch_apache_broker,
     set_up_java,
     tools_for_java,
     write_properties,
@@ -77,6 +80,7 @@ class Row:
     queues: int = 8
     flush: str = "ASYNC_FLUSH"
     per_second: int = 10_000
+    has_slave: bool = False
 
 
 FLUSHED = "SYNC_FLUSH"
@@ -106,6 +110,8 @@ ROWS = {
     "timer": Row("timer"),
     "transaction": Row("transaction", 100_000),
     "send-back": Row("send-back", 50_000),
+    "pair-1": Row("send", 20_000, threads=1, has_slave=True),
+    "pair-64": Row("send", 200_000, has_slave=True),
     "start": Row("start"),
 }
 WARM_UP_PART, WARM_UP_LEAST = 0.2, 200
@@ -150,7 +156,8 @@ Line = dict[str, Any]
 class Broker:
     """A broker that has the topics, and knows nothing else yet."""
 
-    pid: int
+    pids: tuple[int, ...]
+    """Of the broker, and of its slave."""
     name_server: str
 
 
@@ -161,8 +168,27 @@ def make_topics(broker: Broker, row: Row) -> Broker:
     return broker
 
 
+PAIR: dict[str, object] = {"brokerName": "pair", "brokerClusterName": "pairs"}
+MASTER = PAIR | {"brokerRole": "SYNC_MASTER", "haListenPort": 0, "inSyncReplicas": 2}
+SLAVE = PAIR | {"brokerRole": "SLAVE", "brokerId": 1}
+SLAVE_WITHIN_S = 120
+
+
 def settings(row: Row) -> dict[str, object]:
-    return SETTINGS | {"flushDiskType": row.flush}
+    return SETTINGS | {"flushDiskType": row.flush} | (MASTER if row.has_slave else {})
+
+
+def wait_for_slave(name_server: str) -> None:
+    """Until the master knows that its slave has all."""
+    with rocketpy.Admin(name_servers=[name_server]) as admin:
+        until = time.monotonic() + SLAVE_WITHIN_S
+        while time.monotonic() < until:
+            masters = [broker.addresses[0] for broker in admin.brokers() if 0 in broker.addresses]
+            slaves = [slave for master in masters for slave in admin.ha_status(master).slaves]
+            if any(slave.is_near and slave.lag_bytes == 0 for slave in slaves):
+                return
+            time.sleep(0.1)
+    raise RuntimeError(f"no slave had the log within {SLAVE_WITHIN_S} s")
 
 
 @contextmanager
@@ -171,7 +197,15 @@ def ours(program: Path, home: Path, row: Row) -> Iterator[Broker]:
     write_properties(home / "broker.conf", settings(row))
     options = ("--config", str(home / "broker.conf"))
     with launched(program, home / "store", home / "ready.json", *options) as running:
-        yield make_topics(Broker(running.pid, running.name_server), row)
+        if not row.has_slave:
+            yield make_topics(Broker((running.pid,), running.name_server), row)
+            return
+        write_properties(home / "slave.conf", settings(row) | SLAVE)
+        options = ("--config", str(home / "slave.conf"))
+        files = (home / "slave", home / "slave.json")
+        with launched(program, *files, *options, name_server=running.name_server) as slave:
+            wait_for_slave(running.name_server)
+            yield make_topics(Broker((running.pid, slave.pid), running.name_server), row)
 
 
 @contextmanager
@@ -179,7 +213,16 @@ def apache(java: Java, heap: str, home: Path, row: Row) -> Iterator[Broker]:
     memory = (f"-Xms{heap}", f"-Xmx{heap}", f"-XX:MaxDirectMemorySize={heap}")
     in_order = row.kind == "start"  # which takes 18 s
     with apache_servers(java, home, settings(row), TOPICS, in_order, memory) as (address, process):
-        yield make_topics(Broker(process.pid, address), row)
+        if not row.has_slave:
+            yield make_topics(Broker((process.pid,), address), row)
+            return
+        slave, _ = launch_apache_broker(java, home / "slave", address, settings(row) | SLAVE, memory)
+        try:
+            wait_for_slave(address)
+            yield make_topics(Broker((process.pid, slave.pid), address), row)
+        finally:
+            slave.kill()
+            slave.wait()
 
 
 RUNBROKER = (
@@ -201,12 +244,12 @@ def compiled(java: Java, classes: Path) -> Java:
     return replace(java, class_path=f"{classes}:{java.class_path}")
 
 
-def wait_for_rest(pid: int) -> None:
+def wait_for_rest(broker: Broker) -> None:
     """Lets a broker finish what the preparation left: dispatch, flush, timers on their way into the wheel."""
-    until, used = time.monotonic() + REST_WITHIN_S, cpu_seconds(pid)
+    until, used = time.monotonic() + REST_WITHIN_S, sum(map(cpu_seconds, broker.pids))
     while time.monotonic() < until:
         time.sleep(0.5)
-        before, used = used, cpu_seconds(pid)
+        before, used = used, sum(map(cpu_seconds, broker.pids))
         if used - before < 0.5 * REST_CPU_PART:
             return
     raise RuntimeError(f"the broker did not come to rest within {REST_WITHIN_S} s")
@@ -232,7 +275,7 @@ def take_turn(
 
     def look(line: Line) -> None:
         nonlocal anonymous
-        anonymous = max(anonymous, anonymous_memory_bytes(broker.pid))
+        anonymous = max(anonymous, sum(map(anonymous_memory_bytes, broker.pids)))
         show(line)
 
     with log.open("w") as errors:
@@ -240,14 +283,14 @@ def take_turn(
     try:
         next_line(process, show)
         show({"doing": "until the broker is at rest", "done": 0, "of": 1})
-        wait_for_rest(broker.pid)
+        wait_for_rest(broker)
         assert process.stdin is not None
-        with system_calls(broker.pid) if counts_calls else nullcontext([]) as calls:
-            before = usage(broker.pid)
+        with system_calls(*broker.pids) if counts_calls else nullcontext([]) as calls:
+            before = usage(*broker.pids)
             process.stdin.write("\n")
             process.stdin.flush()
             figures = next_line(process, look)
-            after = usage(broker.pid)
+            after = usage(*broker.pids)
     except RuntimeError as error:
         raise RuntimeError(f"{error}: {log.read_text()[-2000:]}") from None
     finally:
@@ -265,7 +308,7 @@ def take_turn(
         "system_s_per_million": system / messages * 1e6,
         "threads_s_per_million": {name: used / messages * 1e6 for name, used in busiest if used > 0},
         "switches_per_message": (after.switches - before.switches) / messages,
-        "peak_memory_mb": peak_memory_bytes(broker.pid) / 1e6,
+        "peak_memory_mb": sum(map(peak_memory_bytes, broker.pids)) / 1e6,
         "anonymous_memory_mb": anonymous / 1e6,
         **({"system_calls_per_message": calls[0] / messages} if calls else {}),
         **figures,
@@ -402,8 +445,8 @@ class Turns:
                 return take_turn(broker, command, home / "load.log", self.options.system_calls, show)
             figures = {
                 "start_s": time.perf_counter() - began,
-                "peak_memory_mb": peak_memory_bytes(broker.pid) / 1e6,
-                "anonymous_memory_mb": anonymous_memory_bytes(broker.pid) / 1e6,
+                "peak_memory_mb": sum(map(peak_memory_bytes, broker.pids)) / 1e6,
+                "anonymous_memory_mb": sum(map(anonymous_memory_bytes, broker.pids)) / 1e6,
             }
             began = time.perf_counter()
         return figures | {"stop_s": time.perf_counter() - began}

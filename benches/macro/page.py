@@ -46,6 +46,8 @@ WORK = {
     "timer": "timers, 10,000 due a second",
     "transaction": "transactions",
     "send-back": "send-backs of failed messages",
+    "pair-1": "sends to a SYNC_MASTER with a slave, one thread, 128 B",
+    "pair-64": "sends to a SYNC_MASTER with a slave, 64 threads, 128 B",
 }
 
 HEAD = """\
@@ -97,7 +99,8 @@ def apache_table(rows: dict[str, Any]) -> Iterator[str]:
         if row not in rows:
             continue
         taken = rows[row]
-        cells = [title, "flushed" if row.endswith("flushed") else "page cache"]
+        acknowledged = "flushed" if row.endswith("flushed") else "in memory of both" if row.startswith("pair") else "page cache"
+        cells = [title, acknowledged]
         for figure in ("messages_per_s", "call_p99_us", "broker_cpu_s_per_million"):
             cells += [number(median(taken[system], figure)) for system in ("RocketPy", "Apache")]
             cells.append(text(taken["ratio"].get(figure), ".2f"))

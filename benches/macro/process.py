@@ -47,7 +47,7 @@ def anonymous_memory_bytes(pid: int) -> int:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used so far."""
+    """What processes have used so far."""
 
     user_s: float
     system_s: float
@@ -57,10 +57,12 @@ class Usage:
     """Context switches of the threads that run."""
 
 
-def usage(pid: int) -> Usage:
+def usage(*pids: int) -> Usage:
+    """Of processes together."""
     threads_s: dict[str, float] = {}
     switches = 0
-    for thread in Path(f"/proc/{pid}/task").iterdir():
+    folders = [Path(f"/proc/{pid}") for pid in pids]
+    for thread in (thread for folder in folders for thread in (folder / "task").iterdir()):
         try:
             name = (thread / "comm").read_text().strip().rstrip("0123456789-_#")
             seconds = sum(user_and_system_seconds(thread))
@@ -69,13 +71,14 @@ def usage(pid: int) -> Usage:
             continue  # it ended
         threads_s[name] = threads_s.get(name, 0) + seconds
         switches += switched
-    return Usage(*user_and_system_seconds(Path(f"/proc/{pid}")), threads_s, switches)
+    user_s, system_s = map(sum, zip(*map(user_and_system_seconds, folders), strict=True))
+    return Usage(user_s, system_s, threads_s, switches)
 
 
 @contextmanager
-def system_calls(pid: int) -> Iterator[list[int]]:
-    """Counts the system calls of a process with ``perf``; the list has their number at the end."""
-    command = ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", str(pid)]
+def system_calls(*pids: int) -> Iterator[list[int]]:
+    """Counts the system calls of processes with ``perf``; the list has their number at the end."""
+    command = ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", ",".join(map(str, pids))]
     counter = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     counted: list[int] = []
     try:
@@ -105,10 +108,16 @@ COMMAND = Path(sys.executable).with_name("rocketpy")
 
 @contextmanager
 def launched(
-    program: Path, store: Path, ready: Path, *options: str, preexec: Callable[[], None] | None = None
+    program: Path,
+    store: Path,
+    ready: Path,
+    *options: str,
+    preexec: Callable[[], None] | None = None,
+    name_server: str | None = None,
 ) -> Iterator[Running]:
-    """Starts ``program server`` on a folder and free ports; stops it at the end."""
-    command = [str(program), "server", str(store), "--port", "0", "--name-server-port", "0"]
+    """Starts ``program server`` on a folder and free ports, or a broker alone of a name server; stops it at the end."""
+    part = ["server", "--name-server-port", "0"] if name_server is None else ["broker", "--name-server", name_server]
+    command = [str(program), part[0], str(store), "--port", "0", *part[1:]]
     started_at = time.perf_counter()
     process = subprocess.Popen(
         [*command, "--ready-file", str(ready), *options],
@@ -119,9 +128,10 @@ def launched(
     try:
         while not ready.exists():
             if process.poll() is not None:
-                raise RuntimeError(f"{program} server ended with {process.returncode}")
+                raise RuntimeError(f"{program} {part[0]} ended with {process.returncode}")
             time.sleep(0.0005)
-        yield Running(process.pid, json.loads(ready.read_text())["name_server"], store, started_at)
+        address = name_server or json.loads(ready.read_text())["name_server"]
+        yield Running(process.pid, address, store, started_at)
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -386,10 +386,15 @@ impl<D: Disk> Following<D> {
             let taken = self.store.max_physical_offset() - follow.end();
             follow.appended(taken as usize); // an error may come after some of the records
             match appended {
+                Ok(_) if std::mem::take(&mut is_told) => {
+                    info!("the log of the master is taken further");
+                    *self.own.not_followed.lock() = None;
+                }
                 Ok(_) => {}
                 Err(error) if error.retryable() && !self.is_stopping() => {
                     if !std::mem::replace(&mut is_told, true) {
                         warn!(%error, "the log of the master is not taken further, trying again");
+                        *self.own.not_followed.lock() = Some(error.to_string());
                     }
                     self.pause(BUSY_PAUSE);
                     self.stay(follow, socket)?;

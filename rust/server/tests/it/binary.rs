@@ -68,11 +68,11 @@ impl Process {
         (self.child.wait().unwrap().code(), self.log.take().unwrap().join().unwrap())
     }
 
-    /// From now on the system refuses to make a file longer than this.
+    /// From now on the system refuses to make a file longer than this; `usize::MAX`: none.
     pub(crate) fn limit_file_size(&self, size_bytes: usize) {
         let pid = self.child.id().to_string();
         let limited =
-            Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={size_bytes}")]).status();
+            Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={size_bytes}:")]).status();
         assert!(limited.unwrap().success());
     }
 
