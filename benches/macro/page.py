@@ -99,7 +99,9 @@ def apache_table(rows: dict[str, Any]) -> Iterator[str]:
         if row not in rows:
             continue
         taken = rows[row]
-        acknowledged = "flushed" if row.endswith("flushed") else "in memory of both" if row.startswith("pair") else "page cache"
+        acknowledged = "in memory of both" if row.startswith("pair") else "page cache"
+        if row.endswith("flushed"):
+            acknowledged = "flushed"
         cells = [title, acknowledged]
         for figure in ("messages_per_s", "call_p99_us", "broker_cpu_s_per_million"):
             cells += [number(median(taken[system], figure)) for system in ("RocketPy", "Apache")]

@@ -454,6 +454,9 @@ def store_properties(pairs: list[tuple[str, str]]) -> bytes: ...
 def store_repair(
     path: str, commit_log: str | None, apply: bool, progress: Callable[[int, int], object] | None
 ) -> Repair: ...
+def store_cut(
+    path: str, at: int, commit_log: str | None, apply: bool, progress: Callable[[int, int], object] | None
+) -> Repair: ...
 def store_retention(
     path: str, config: str | None, settings: list[tuple[str, str]], asked: bool
 ) -> tuple[

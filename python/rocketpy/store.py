@@ -28,6 +28,7 @@ from rocketpy.store_reports import (
 from rocketpy.store_retention import AgedQueue, FolderUsage, KeptFile, Removal, RetentionPlan, retention
 from rocketpy.store_tools import (
     StoreRecords,
+    cut,
     diff,
     export_messages,
     import_messages,
@@ -73,6 +74,7 @@ __all__ = [
     "TransferReport",
     "VerifyReport",
     "WaitingCounts",
+    "cut",
     "diff",
     "export_messages",
     "import_messages",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StoreRecords",
+    "cut",
     "diff",
     "export_messages",
     "import_messages",
@@ -108,6 +109,37 @@ def repair(
         StoreLockedError: A server has the store open (with `apply`). A retry is safe once it is stopped.
     """
     return _rocketpy.store_repair(path_text("path", path), _optional(commit_log), apply, on_progress)
+
+
+def cut(
+    path: Folder,
+    at: int,
+    *,
+    apply: bool = False,
+    commit_log: Folder | None = None,
+    on_progress: OnProgress | None = None,
+) -> Repair:
+    """Ends the log of a store that no server has open, so that the store can be the slave of another log.
+
+    The next start makes consume queues, index and timers anew from the log that is left; it reads all of it.
+
+    Args:
+        path: The folder of the store.
+        at: Where the log is to end, in bytes of the log: a record begins there. `diff` names it (`common_end`).
+        apply: Whether to make the changes. Without it, only the plan is returned.
+        commit_log: The folder of its log, if it is elsewhere.
+        on_progress: Called with bytes done and total bytes.
+
+    Returns:
+        What is to be done, or was done. `kept_in` names the folder that keeps what was cut off.
+
+    Raises:
+        InvalidArgumentError: No record begins there.
+        StoreLockedError: A server has the store open (with `apply`). A retry is safe once it is stopped.
+    """
+    if at < 0:
+        raise InvalidArgumentError(f"at is {at}: a log has no bytes before 0")
+    return _rocketpy.store_cut(path_text("path", path), at, _optional(commit_log), apply, on_progress)
 
 
 def snapshot(

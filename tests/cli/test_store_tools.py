@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pyarrow
 import pytest
 
 from rocketpy import StoreReader, store
@@ -33,6 +34,12 @@ def closed(live, command, tmp_path: Path) -> Path:
 def fill(command, server, messages: int = 600) -> None:
     lines = "".join(f"message {number} {'x' * 100}\n" for number in range(messages))
     command("produce", "orders", "--tag", "paid", "--key", "k", stdin=lines, name_server=server.name_server)
+
+
+def places(folder: Path) -> list[int]:
+    """Where the records of a log lie."""
+    batches = store.records(folder, columns=["physical_offset"])
+    return [at for batch in batches for at in pyarrow.record_batch(batch)["physical_offset"].to_pylist()]
 
 
 def damage(folder: Path, text: bytes) -> tuple[Path, int]:
@@ -95,6 +102,25 @@ def test_a_repair_previews_then_keeps_what_it_takes_and_a_server_serves_the_rest
     assert len(bodies.splitlines()) == 599
     assert "message 300 " not in bodies
     command("store", "repair", str(closed), "--apply", code=7)
+
+
+def test_a_cut_previews_then_keeps_the_end_of_the_log_and_a_server_serves_the_rest(command, start, closed: Path):
+    at, before = store.verify(closed).log_end, places(closed)
+    assert f"the log ends at {at}" in command("store", "cut", str(closed), "--at", str(at)).stdout
+    refused = command("store", "cut", str(closed), "--at", "1", code=2).stderr
+    assert "no record begins at 1" in refused
+    assert "store diff" in refused
+    half = before[300]
+    assert "nothing was changed" in command("store", "cut", str(closed), "--at", str(half)).stdout
+    assert places(closed) == before
+    done = json.loads(command("store", "cut", str(closed), "--at", str(half), "--apply", "--json").stdout)
+    assert (Path(done["kept_in"]) / "commitlog").is_dir()
+    server = start("server", str(closed), "--port", "0", "--name-server-port", "0", *SMALL)
+    bodies = command("consume", "orders", "--group", "g", "--from", "earliest", "--count", "300",
+                     name_server=server.name_server).stdout  # fmt: skip
+    assert len(bodies.splitlines()) == 300
+    assert places(closed) == before[:300]
+    command("store", "cut", str(closed), "--at", str(half), "--apply", code=7)
 
 
 def test_a_snapshot_of_a_running_server_opens_as_a_server_and_leaves_the_store_alone(

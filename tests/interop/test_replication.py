@@ -249,7 +249,9 @@ def ends(store: Path) -> dict[str, int]:
     return {name: end for name, end in files.items() if end}
 
 
-def test_a_former_master_with_messages_of_its_own_is_no_slave_of_the_new_one(name_server: str, tmp_path: Path):
+def test_a_former_master_with_messages_of_its_own_is_a_slave_of_the_new_one_once_they_are_cut_off(
+    name_server: str, tmp_path: Path
+):
     topic, one, other = fresh("former"), tmp_path / "one", tmp_path / "other"
     with broker(one, name_server, haListenPort=0) as master:
         with rocketpy.Admin(name_server) as admin:
@@ -266,6 +268,14 @@ def test_a_former_master_with_messages_of_its_own_is_no_slave_of_the_new_one(nam
         with broker(one, name_server, **OURS):
             wait_until(lambda: master.says("the logs part at"), "the new master refuses the old one")
             assert master.slaves() == ()
+        found = rocketpy.store.diff(one / "store", other / "store")
+        assert found.relation == "parted"
+        assert found.first.own_records == 5
+        cut = rocketpy.store.cut(one / "store", found.common_end, apply=True)
+        assert cut.kept_in is not None
+        with broker(one, name_server, **OURS):
+            wait_until(master.has_slave_at_its_end, "the rest of the old one follows")
+            assert same_bytes(other / "store", one / "store") > found.common_end
         with broker(tmp_path / "new", name_server, **OURS):
             wait_until(master.has_slave_at_its_end, "an empty slave is fed")
 

@@ -135,8 +135,9 @@ def make_app() -> typer.Typer:
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
-            ("snapshot", store_tools.snapshot), ("diff", store_tools.diff), ("export", store_tools.export_messages),
-            ("import", store_tools.import_messages), ("retention", store_retention.retention),
+            ("snapshot", store_tools.snapshot), ("diff", store_tools.diff), ("cut", store_tools.cut),
+            ("export", store_tools.export_messages), ("import", store_tools.import_messages),
+            ("retention", store_retention.retention),
         ),
         ("config", "Configuration keys of the server.", TOOLS): (
             ("show", config.show), ("explain", config.explain), ("diff", config.diff)

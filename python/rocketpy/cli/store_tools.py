@@ -1,4 +1,4 @@
-"""`rocketpy store verify`, `repair`, `snapshot`, `diff`, `export`, `import`: check, repair and copy store folders."""
+"""`rocketpy store verify`, `repair`, `snapshot`, `diff`, `cut`, `export`, `import`: check, mend and copy folders."""
 
 import contextlib
 import json
@@ -81,10 +81,15 @@ def repair(
     """Plan the repair of a damaged store. --apply carries it out and keeps removed bytes in DIR/repair-TIME."""
     with bar("repairing" if apply else "looking") as on_progress:
         done = store.repair(folder, apply=apply, commit_log=commit_log, on_progress=on_progress)
+    show_repair(done, as_json=as_json, empty="there is nothing to repair")
+
+
+def show_repair(done: store.Repair, *, as_json: bool, empty: str) -> None:
+    """Prints what was done, or would be."""
     if as_json:
         output.show_one(output.plain(done), as_json=True)
         return
-    output.show([action_row(action) for action in done.actions], as_json=False, empty="there is nothing to repair")
+    output.show([action_row(action) for action in done.actions], as_json=False, empty=empty)
     if done.kept_in is not None:
         print(f"done; removed bytes are kept in {done.kept_in}")
     elif done.actions:
@@ -138,7 +143,10 @@ def diff(
             if found.relation == "parted"
             else "the logs have no place in common",
             ExitCode.FAILURE,
-            "keep the one that has what counts; the other one begins anew as its slave, with an empty folder",
+            f"keep the one that has what counts; `rocketpy store cut FOLDER --at {found.common_end}` makes the other a "
+            "beginning of it, which can be its slave"
+            if found.relation == "parted"
+            else "keep the one that has what counts; the other begins anew as its slave, with an empty folder",
         )
     for path, log in ((first, found.first), (second, found.second)):
         if log.damaged_at is not None:
@@ -147,6 +155,19 @@ def diff(
                 ExitCode.FAILURE,
                 f"look at `rocketpy store verify {path}`",
             )
+
+
+def cut(
+    folder: Folder,
+    at: Annotated[int, typer.Option(min=0, metavar="OFFSET", help="Where the log is to end, as `store diff` says.")],
+    apply: Annotated[bool, typer.Option("--apply", help="Make the changes. Without it, nothing is changed.")] = False,
+    commit_log: Log = None,
+    as_json: Json = False,
+) -> None:
+    """End the log of a stopped broker where it parts from another log. --apply keeps the rest in DIR/repair-TIME."""
+    with bar("cutting" if apply else "looking") as on_progress:
+        done = store.cut(folder, at, apply=apply, commit_log=commit_log, on_progress=on_progress)
+    show_repair(done, as_json=as_json, empty=f"the log ends at {at}")
 
 
 SAYS = {

@@ -81,8 +81,8 @@ mod extension {
     use crate::store_retention::store_retention;
     #[pymodule_export]
     use crate::store_tools::{
-        StoreRecords, StoreTransfer, store_diff, store_facts, store_properties, store_repair, store_snapshot,
-        store_verify,
+        StoreRecords, StoreTransfer, store_cut, store_diff, store_facts, store_properties, store_repair,
+        store_snapshot, store_verify,
     };
     #[pymodule_export]
     use crate::tags::tag_names;

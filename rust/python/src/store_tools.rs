@@ -96,6 +96,20 @@ pub(crate) fn store_repair(
 }
 
 #[pyfunction]
+pub(crate) fn store_cut(
+    py: Python<'_>,
+    path: PathBuf,
+    at: u64,
+    commit_log: Option<PathBuf>,
+    apply: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyAny>> {
+    let tool = if apply { tools::cut } else { tools::plan_cut };
+    let cut = watched(py, progress, |watch| tool(&open(&path, commit_log)?, PhysicalOffset(at), watch))?;
+    report::to_python(py, &cut)
+}
+
+#[pyfunction]
 pub(crate) fn store_snapshot(
     py: Python<'_>,
     path: PathBuf,

@@ -75,7 +75,7 @@ pub(super) enum NoBeginning {
     #[error(transparent)]
     OtherLife(#[from] OtherLife),
     #[error(
-        "its log is not the same before {end}: `rocketpy store diff` shows where they part. Give it an empty folder"
+        "its log is not the same before {end}: `rocketpy store diff` shows where they part, and `rocketpy store cut` cuts the rest off"
     )]
     OtherBytes { end: PhysicalOffset },
     #[error("the log cannot be read: {0}")]

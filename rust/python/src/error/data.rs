@@ -168,7 +168,10 @@ impl Raise for ToolError {
             Self::Store(error) => return error.facts(),
             Self::Interrupted { cause, .. } => cause.facts().class,
             Self::Refused { .. } | Self::CheckpointBehind { .. } => "StoreError",
-            Self::TargetNotEmpty { .. } | Self::TargetInside { .. } => "InvalidArgumentError",
+            Self::TargetNotEmpty { .. }
+            | Self::TargetInside { .. }
+            | Self::OutsideLog { .. }
+            | Self::NoRecordAt { .. } => "InvalidArgumentError",
             Self::HoleTooShort { .. } | Self::BadTopics { .. } | Self::BadProgress { .. } => {
                 "DamagedDataError"
             }

@@ -1,4 +1,4 @@
-//! The single steps of a repair.
+//! The single steps of a repair, or of a cut.
 
 use std::path::PathBuf;
 
@@ -45,7 +45,7 @@ pub enum RepairAction {
         /// Bytes that are written.
         size_bytes: u64,
     },
-    /// Ends the log: writes zeros over what follows its last sound record.
+    /// Ends the log: writes zeros over what follows its last sound record, or the one before a cut.
     CutTail {
         /// The file or folder.
         path: PathBuf,

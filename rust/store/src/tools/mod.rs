@@ -4,6 +4,7 @@
 //! takes its lock.
 
 mod action;
+mod cut;
 mod damage;
 mod diff;
 mod facts;
@@ -26,6 +27,7 @@ mod walk;
 use std::path::PathBuf;
 
 pub use action::RepairAction;
+pub use cut::{cut, plan_cut};
 pub use diff::{DiffLog, DiffRecord, LogDiff, Relation, diff};
 pub use facts::{LogFacts, MarkFacts, QueueFacts, StoreFacts, TopicFacts, facts};
 pub use repair::{Repair, plan_repair, repair};
@@ -79,6 +81,12 @@ pub enum ToolError {
     /// A damaged part of the log is too short to hold a record in its place.
     #[error("{size_bytes} damaged bytes at {physical_offset} are too few for a record in their place: {}", path.display())]
     HoleTooShort { path: PathBuf, physical_offset: PhysicalOffset, size_bytes: u64 },
+    /// A log cannot be cut where it has nothing.
+    #[error("{at} lies outside of the log, which goes from {start} to {end}")]
+    OutsideLog { at: PhysicalOffset, start: PhysicalOffset, end: PhysicalOffset },
+    /// A log can be cut where a record begins.
+    #[error("no record begins at {at}; the last place before where one does, or damage, is {last}")]
+    NoRecordAt { at: PhysicalOffset, last: PhysicalOffset },
     /// The file is not a topic table of a store.
     #[error("not a table of topics ({reason}): {}", path.display())]
     BadTopics { path: PathBuf, reason: String },
@@ -102,6 +110,8 @@ impl ToolError {
             | Self::TargetNotEmpty { .. }
             | Self::TargetInside { .. }
             | Self::HoleTooShort { .. }
+            | Self::OutsideLog { .. }
+            | Self::NoRecordAt { .. }
             | Self::BadTopics { .. }
             | Self::BadProgress { .. }
             | Self::Stopped => false,
@@ -123,6 +133,8 @@ impl ToolError {
             Self::TargetNotEmpty { .. }
             | Self::TargetInside { .. }
             | Self::CheckpointBehind { .. }
+            | Self::OutsideLog { .. }
+            | Self::NoRecordAt { .. }
             | Self::HoleTooShort { .. } => false,
         }
     }
@@ -141,6 +153,9 @@ impl ToolError {
                 Some("the server writes it every second: try again when the disk is less busy".to_owned())
             }
             Self::HoleTooShort { .. } => Some("restore the file from a copy or from a slave".to_owned()),
+            Self::OutsideLog { .. } | Self::NoRecordAt { .. } => {
+                Some("`rocketpy store diff` says where two logs part".to_owned())
+            }
             Self::BadTopics { .. } | Self::BadProgress { .. } => {
                 Some("restore the file from its .bak".to_owned())
             }

@@ -45,7 +45,12 @@ pub struct Repair {
 pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
     let is_live = reader.disk.lock_holder(&reader.root.join(LOCK))?.is_some();
     let actions = plan(reader, &examine(reader, is_live, watch)?)?;
-    Ok(Repair { path: reader.root.clone(), actions, kept_in: None })
+    Ok(preview(reader, actions))
+}
+
+/// Steps that nobody has done.
+pub(super) fn preview<D: Disk>(reader: &StoreReader<D>, actions: Vec<RepairAction>) -> Repair {
+    Repair { path: reader.root.clone(), actions, kept_in: None }
 }
 
 /// Takes the lock of a store and repairs it so that a server opens it. Every sound record stays at its place.
@@ -58,9 +63,17 @@ pub fn plan_repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result
 /// # Durability
 /// Everything that is overwritten or moved is durable in the side folder before.
 pub fn repair<D: Disk>(reader: &StoreReader<D>, watch: Watch<'_>) -> Result<Repair, ToolError> {
+    carry_out(reader, |reader| plan(reader, &examine(reader, false, watch)?))
+}
+
+/// Takes the lock of a store, and does what is planned then.
+pub(super) fn carry_out<D: Disk>(
+    reader: &StoreReader<D>,
+    plan: impl FnOnce(&StoreReader<D>) -> Result<Vec<RepairAction>, ToolError>,
+) -> Result<Repair, ToolError> {
     let disk = &*reader.disk;
     let locks = (lock_root(disk, &reader.root)?, lock_logs(disk, &reader.log_dirs)?);
-    let actions = plan(reader, &examine(reader, false, watch)?)?;
+    let actions = plan(reader)?;
     let mut kept_in = None;
     if !actions.is_empty() {
         let mut side = SideFolder::make(disk, &reader.root, &actions)?;

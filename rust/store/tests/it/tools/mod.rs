@@ -1,5 +1,6 @@
 //! Tools on folders of real stores: what they say of sound, damaged and live ones.
 
+mod cut;
 mod repair;
 mod select;
 mod snapshot;

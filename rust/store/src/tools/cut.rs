@@ -1,0 +1,102 @@
+//! Cuts the end of a log off, which another log does not have, and keeps a copy of it.
+
+use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
+
+use super::action::RepairAction;
+use super::repair::{Repair, carry_out, preview};
+use super::walk::{Checks, LogWalk, Step};
+use super::{ToolError, Watch, tell};
+use crate::checkpoint::NOWHERE;
+use crate::reader::StoreReader;
+use crate::timer::timer_files;
+
+/// Returns what [`cut`] would do. Takes no lock and changes nothing.
+///
+/// # Errors
+/// As [`cut`], but for a store that is open.
+pub fn plan_cut<D: Disk>(
+    reader: &StoreReader<D>,
+    at: PhysicalOffset,
+    watch: Watch<'_>,
+) -> Result<Repair, ToolError> {
+    Ok(preview(reader, plan(reader, at, watch)?))
+}
+
+/// Ends the log of a store at a place where a record begins, as [`diff`](fn@super::diff) names it: what lies behind is gone for its readers. The
+/// next start makes consume queues, index and timers anew from the log that is left, and takes no offset of a group further than its queue.
+///
+/// When a cut was interrupted, the next call finishes it. A server that starts before that has a longer log, or the whole one.
+///
+/// # Errors
+/// [`ToolError::Store`] when somebody has the store open; [`ToolError::OutsideLog`], [`ToolError::NoRecordAt`]; or a file operation failed.
+///
+/// # Durability
+/// Everything that is cut off is durable in the side folder before.
+pub fn cut<D: Disk>(
+    reader: &StoreReader<D>,
+    at: PhysicalOffset,
+    watch: Watch<'_>,
+) -> Result<Repair, ToolError> {
+    carry_out(reader, |reader| plan(reader, at, watch))
+}
+
+fn plan<D: Disk>(
+    reader: &StoreReader<D>,
+    at: PhysicalOffset,
+    watch: Watch<'_>,
+) -> Result<Vec<RepairAction>, ToolError> {
+    let mut walk = LogWalk::new(reader, NOWHERE, Checks::Layout)?;
+    let (start, end_of_files) = (walk.start(), walk.end_of_files());
+    let end = walk.end_of_data(at.max(start), &mut |done| tell(watch, done.get(), end_of_files.get()))?;
+    if at < start || at > end_of_files {
+        return Err(ToolError::OutsideLog { at, start, end });
+    }
+    check_place(&mut walk, at)?;
+    if at == end {
+        return Ok(Vec::new());
+    }
+    let (root, reason) = (&reader.root, format!("the log is cut at {at}"));
+    // From the last file to the first, and the mark before them: however far a cut came, what is left is a log without a hole.
+    let mut actions = vec![
+        RepairAction::DropCheckpoint { path: root.join("checkpoint"), reason: reason.clone() },
+        RepairAction::RebuildQueues { path: root.join("consumequeue"), reason: reason.clone() },
+        RepairAction::RebuildIndex { path: root.join("index"), reason: reason.clone() },
+    ];
+    let of_timers = |path| RepairAction::RebuildTimers { path, reason: reason.clone() };
+    actions.extend(timer_files(root).into_iter().map(of_timers));
+    actions.retain(|action| action.is_needed(&*reader.disk));
+    let mut parts = Vec::new();
+    let mut from = at;
+    while from < end {
+        let Some(file_end) = walk.file_end(from)? else { break };
+        let (path, file_offset) = walk.place(from)?;
+        let size_bytes = file_end.min(end) - from;
+        let reason = reason.clone();
+        parts.push(RepairAction::CutTail { path, file_offset, physical_offset: from, size_bytes, reason });
+        from = file_end;
+    }
+    actions.extend(parts.into_iter().rev());
+    Ok(actions)
+}
+
+/// # Errors
+/// Neither a record nor a file begins at a place, and the log does not end there.
+fn check_place<D: Disk>(walk: &mut LogWalk<D>, at: PhysicalOffset) -> Result<(), ToolError> {
+    let Some(before) = at.get().checked_sub(1).map(PhysicalOffset).filter(|before| *before >= walk.start())
+    else {
+        return Ok(());
+    };
+    let (_, in_file) = walk.place(before)?;
+    let mut last = before - in_file;
+    walk.go_to(last);
+    walk.stop_at(at);
+    while let Step::Record(_) = walk.step()? {
+        if walk.at() > at {
+            break;
+        }
+        last = walk.at();
+    }
+    walk.stop_at(PhysicalOffset::MAX);
+    if walk.at() == at { Ok(()) } else { Err(ToolError::NoRecordAt { at, last }) }
+}
