@@ -94,6 +94,9 @@ impl Broker {
         // Each of the tables has said by now which messages wait.
         shared.store.set_waiting_from(AT_OPEN, None);
         if let Some(past) = past {
+            if past.is_promoted() {
+                shared.topics.move_version(); // a name server ignores a version that it knows, and takes no topics of a slave
+            }
             shared.set_past(past);
         }
         shared.sample(Instant::now());
@@ -480,7 +483,7 @@ impl StoreListener for Listener {
 }
 
 /// Writes what is still in memory.
-async fn write_tables(shared: &Shared) {
+pub(crate) async fn write_tables(shared: &Shared) {
     let begun = [
         ("consumer offsets", shared.offsets.persist().map_err(Refusal::from)),
         ("topics", shared.topics.persist()),

@@ -113,6 +113,7 @@ impl RoleCell {
         self.get() == Role::Master
     }
 
+    #[cfg(test)]
     pub(crate) fn set(&self, role: Role) {
         self.broker_id.store(role.broker_id(), Ordering::Release);
         self.changed.notify_waiters();

@@ -327,19 +327,6 @@ impl<D: Disk> Shared<D> {
         self.groups.get_or_default(name, &self.config())
     }
 
-    /// Changes the role, and tells every name server. A slave that becomes the master is made ready first
-    /// ([`crate::slave::prepare_promotion`]).
-    #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will change it"))]
-    pub(crate) fn set_role(&self, role: Role) {
-        if role == Role::Master && !self.role.is_master() {
-            self.topics.move_version(); // a name server ignores a version that it knows, and takes no topics of a slave
-        }
-        self.role.set(role);
-        if let Some(registrar) = self.registrar() {
-            registrar.register_again();
-        }
-    }
-
     /// Tells the name servers about changed topics; `None` where the broker has no name server.
     pub(crate) fn announce(&self, change: &TopicChange) -> Option<Announced> {
         self.registrar().map(|registrar| registrar.announce(change))

@@ -19,6 +19,7 @@ use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
 
 use crate::BrokerConfig;
+use crate::broker::write_tables;
 use crate::put::{Delay, NewMessage, Origin, Template, put};
 use crate::registration::Identity;
 use crate::service::Service;
@@ -70,7 +71,7 @@ pub(crate) fn poll_due(service: &impl Service) {
 /// A broker's shared state over a real store. Must be made on a runtime.
 pub(crate) struct TestShared {
     shared: Arc<Shared>,
-    _folder: TempDir,
+    folder: Arc<TempDir>,
 }
 
 impl TestShared {
@@ -86,13 +87,26 @@ impl TestShared {
         };
         let mut config = BrokerConfig { store, ..BrokerConfig::default() };
         change(&mut config);
+        Self::on(Arc::new(folder), config)
+    }
+
+    fn on(folder: Arc<TempDir>, config: BrokerConfig) -> Self {
         let store = Store::open(config.store.clone()).unwrap();
         RealDisk.create_dir_all(&config.store.root.join("config")).unwrap();
-        let keys = UniqueKeys::new(store_host.ip(), std::process::id(), 0);
-        Self {
-            shared: Arc::new(Shared::open(config, store, keys, tokio::runtime::Handle::current()).unwrap()),
-            _folder: folder,
-        }
+        let keys = UniqueKeys::new(config.store.store_host.ip(), std::process::id(), 0);
+        let shared = Shared::open(config, store, keys, tokio::runtime::Handle::current()).unwrap();
+        Self { shared: Arc::new(shared), folder }
+    }
+
+    /// The same folder after a stop and a start, by which a broker changes its role.
+    pub(crate) async fn started_again(self, change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        write_tables(&self).await;
+        let (shared, folder) = (self.shared.clone(), self.folder.clone());
+        drop(self);
+        let mut config = BrokerConfig::clone(&shared.config());
+        change(&mut config);
+        assert!(Arc::into_inner(shared).is_some(), "nobody else has the store open");
+        Self::on(folder, config)
     }
 
     /// The same, where messages this close to the end of the log count as being in memory.

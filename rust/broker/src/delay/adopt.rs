@@ -38,14 +38,6 @@ impl<D: Disk> Delays<D> {
         Ok(is_news)
     }
 
-    /// Goes on where the file says, with the messages that are there now: the broker becomes a master. Blocks.
-    pub(crate) fn start_again(&self, store: &Store<D>) {
-        let mut state = self.state.lock();
-        let file = (*state.progress.file()).clone();
-        self.start(store, &mut state, file);
-        self.arrived.notify_one();
-    }
-
     fn start(&self, store: &Store<D>, state: &mut State<D>, file: DelayOffsetSerializeWrapper) {
         state.progress = Progress::new(file, |level| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1));
         state.due_at_ms = vec![Some(0); LEVELS as usize];

@@ -41,6 +41,8 @@ struct State {
     content: Content,
     written_at: Instant,
     is_written: bool,
+    /// A master's whose folder was a slave's at the start.
+    is_promoted: bool,
 }
 
 /// What the file holds.
@@ -106,7 +108,8 @@ impl<D: Disk> Past<D> {
                 .map(|(name, end)| (name, PhysicalOffset(end)))
                 .collect(),
         };
-        let state = State { lives, content, written_at: Instant::now(), is_written: true };
+        let state =
+            State { lives, content, written_at: Instant::now(), is_written: true, is_promoted: false };
         let broker_name = broker_name.to_owned();
         Ok(Some(Self { broker_name, broker_id, token, file, state: Mutex::new(state) }))
     }
@@ -126,8 +129,14 @@ impl<D: Disk> Past<D> {
             content.epochs.begin(random_u64(), end);
             content.is_untold = false;
         }
-        content.was_slave = false;
+        let is_promoted = std::mem::take(&mut content.was_slave);
+        state.is_promoted = is_promoted;
         self.write(&mut state)
+    }
+
+    /// Whether this life as a master began on the folder of a slave.
+    pub(crate) fn is_promoted(&self) -> bool {
+        self.state.lock().is_promoted
     }
 
     /// Notes that the folder is a slave's: its next life as a master is a new one.

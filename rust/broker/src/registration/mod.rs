@@ -80,13 +80,6 @@ impl Registrar {
         Announced(self.links.iter().map(|link| link.announce(names())).collect())
     }
 
-    /// Tells every name server everything again soon, because the role has changed.
-    pub(crate) fn register_again(&self) {
-        for link in &self.links {
-            link.register_again();
-        }
-    }
-
     /// Waits until every name server has taken the first registration; false when the time is up.
     pub(crate) async fn registered(&self, within: Duration) -> bool {
         let all = async {
@@ -179,9 +172,8 @@ mod tests {
     use rocketpy_remoting::{ClientConfig, Server, ServerConfig};
 
     use super::*;
-    use crate::role::Role;
     use crate::service::Services;
-    use crate::testing::{TestShared, identity, until};
+    use crate::testing::{TestShared, identity};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -203,11 +195,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_role_is_registered_at_once_and_decides_what_clients_may_do() {
+    async fn the_role_is_registered_and_decides_what_clients_may_do() {
         let book = Arc::new(Book::default());
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         let server = Server::bind(config, book.clone()).unwrap();
-        let shared = TestShared::open(|_| {});
+        let shared = TestShared::open(|config| config.broker_id = 3);
         let client = Client::new(ClientConfig::default());
         let address = server.local_addr().to_string();
         let registrar =
@@ -219,14 +211,10 @@ mod tests {
         shared.set_registrar(registrar);
         let registrar = shared.registrar().unwrap();
         assert!(registrar.registered(PATIENCE).await);
-        assert_eq!((book.0.lock().as_slice(), shared.permission()), ([(103, 0)].as_slice(), 6));
-
-        shared.set_role(Role::Slave { id: 3 });
-        until("the second registration has come", || book.0.lock().len() >= 2).await;
-        assert!(services.step(&format!("registration at {address}")).await);
         services.stop_all(PATIENCE).await;
         registrar.unregister().await;
-        assert_eq!(book.0.lock().as_slice(), [(103, 0), (103, 3), (103, 3), (104, 3)]);
+        assert_eq!(book.0.lock().as_slice(), [(103, 3), (104, 3)]);
         assert_eq!(shared.permission(), 4);
+        assert_eq!(TestShared::open(|_| {}).permission(), 6);
     }
 }

@@ -10,7 +10,6 @@
 mod ask;
 mod give_back;
 mod pending;
-mod promotion;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -21,8 +20,6 @@ use std::sync::Arc;
 pub(crate) use ask::end_of_log;
 pub(crate) use give_back::OwnCommits;
 use parking_lot::Mutex;
-#[cfg_attr(not(test), expect(unused_imports, reason = "promotion will use it"))]
-pub(crate) use promotion::prepare_promotion;
 pub(crate) use service::MasterMetadata;
 use tokio::sync::Notify;
 

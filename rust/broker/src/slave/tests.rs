@@ -118,6 +118,12 @@ impl Fixture {
         self.service.round().await;
     }
 
+    /// The slave as the master of its name.
+    async fn promoted(self) -> TestShared {
+        drop(self.service);
+        self.slave.started_again(|config| config.broker_id = system::MASTER_ID).await
+    }
+
     fn reason(&self, part: &str) -> Option<String> {
         self.service.reason(part)
     }
@@ -349,7 +355,7 @@ async fn a_service_asks_while_the_broker_is_a_slave_and_its_master_is_known() {
     assert_eq!(fixture.master.asked(request::GET_ALL_TOPIC_CONFIG), 0);
     slave.master.set(address.as_deref());
     until("the topics are there", || slave.topics.contains("orders") && slave.master.answers()).await;
-    slave.set_role(Role::Master);
+    slave.role.set(Role::Master);
     assert!(services.stop("metadata of the master", PATIENCE).await);
     services.start(Arc::new(MasterMetadata::new(slave.clone())));
     let asked = fixture.master.asked.lock().len();
@@ -393,15 +399,15 @@ async fn delayed_messages_are_delivered_after_a_promotion_from_where_the_master_
     assert_eq!(slave.delays.waiting_from()[0].get(), 2);
     assert!(services.step("delay delivery").await);
     assert_eq!(slave.store.max_physical_offset(), end, "a slave delivers nothing");
-
-    let owner = Arc::clone(slave);
-    tokio::task::spawn_blocking(move || prepare_promotion(&owner)).await.unwrap().unwrap();
-    let version = slave.topics.version();
-    slave.set_role(Role::Master);
-    assert_eq!(slave.topics.version().counter, version.counter + 1, "name servers take its topics now");
-    until("the last one is delivered", || slave.delays.delivered() == 1).await;
     services.stop_all(PATIENCE).await;
-    assert_eq!(slave.store.next_queue_offset("orders", 0).get(), 1);
+    drop(services);
+
+    let master = fixture.promoted().await;
+    let services = Services::default();
+    services.start(Arc::new(crate::delay::DelayDelivery::new(Arc::clone(&master))));
+    until("the last one is delivered", || master.delays.delivered() == 1).await;
+    services.stop_all(PATIENCE).await;
+    assert_eq!(master.store.next_queue_offset("orders", 0).get(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -434,14 +440,16 @@ async fn timer_messages_are_delivered_after_a_promotion_but_for_those_that_the_m
     assert!(services.step("timer delivery").await);
     assert_eq!(slave.timers.waiting(), 0, "a slave has no wheel");
     assert_eq!(slave.store.max_physical_offset(), end, "a slave delivers nothing");
-
-    let owner = Arc::clone(slave);
-    tokio::task::spawn_blocking(move || prepare_promotion(&owner)).await.unwrap().unwrap();
-    slave.set_role(Role::Master);
-    until("the first one is delivered", || slave.timers.delivered() > 0).await;
     services.stop_all(PATIENCE).await;
-    assert_eq!((slave.timers.delivered(), slave.store.next_queue_offset("orders", 0).get()), (1, 1));
-    assert!(slave.store.now_ms() >= now_ms + 2500);
+    drop(services);
+
+    let master = fixture.promoted().await;
+    let services = Services::default();
+    services.start(Arc::new(crate::timer::TimerDelivery::new(Arc::clone(&master))));
+    until("the first one is delivered", || master.timers.delivered() > 0).await;
+    services.stop_all(PATIENCE).await;
+    assert_eq!((master.timers.delivered(), master.store.next_queue_offset("orders", 0).get()), (1, 1));
+    assert!(master.store.now_ms() >= now_ms + 2500);
 }
 
 #[tokio::test]
@@ -465,7 +473,7 @@ async fn a_transaction_that_its_master_left_open_can_be_ended_after_a_promotion(
         .master
         .answer(request::GET_ALL_CONSUMER_OFFSET, &format!(r#"{{"offsetTable":{{"{key}":{{0:1}}}}}}"#));
     fixture.round().await;
-    prepare_promotion(slave).unwrap();
-    let is_open = [0, 1].map(|half| slave.transactions.is_open(rocketpy_model::QueueOffset(half)));
+    let master = fixture.promoted().await;
+    let is_open = [0, 1].map(|half| master.transactions.is_open(rocketpy_model::QueueOffset(half)));
     assert_eq!(is_open, [false, true], "the master was done with the first one");
 }

@@ -2,8 +2,6 @@
 //!
 //! A slave has no wheel: it keeps the log files of what waits, and makes the wheel from the timer topic when it becomes a master.
 
-use std::sync::Arc;
-
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
@@ -12,7 +10,6 @@ use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerMessage, TimerUnit, w
 
 use super::enroll::MAX_LAG_MS;
 use super::{HOLDER, QUEUE_ID, Timers};
-use crate::BrokerError;
 
 /// Most messages of the timer topic that are looked at in one go, to find the first that waits.
 const TURN: usize = 4096;
@@ -48,25 +45,6 @@ impl<D: Disk> Timers<D> {
         state.next = next;
         store.set_waiting_from(HOLDER, from);
         Ok(is_news)
-    }
-
-    /// Makes the wheel from the timer topic, and goes on where the file says: the broker becomes a master. Blocks.
-    ///
-    /// # Errors
-    /// A file cannot be read, or not be written.
-    pub(crate) fn start_again(&self, store: &Store<D>) -> Result<(), BrokerError> {
-        let _no_progress_is_written = self.settling.lock();
-        let mut state = self.state.lock();
-        let opened = Self::open(store)?;
-        let mut again = opened.state.into_inner();
-        self.pending.replace(&again.pending);
-        again.pending = Arc::clone(&self.pending);
-        self.counts.replace(opened.counts);
-        *self.written.lock() = opened.written.into_inner();
-        *self.seen.lock() = again.seen();
-        *state = again;
-        self.arrived.notify_one();
-        Ok(())
     }
 }
 

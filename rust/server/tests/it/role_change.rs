@@ -53,6 +53,11 @@ fn a_demoted_master_follows_the_promoted_slave_and_nothing_is_lost() {
         response::PULL_NOT_FOUND,
         "it has the topic"
     );
+    let names = pair.names.addresses().name_server.clone().unwrap();
+    wait_until("clients find the topic at the new master", || {
+        let brokers = pair.caller.route(&names, "new").map(|route| route.broker_datas).unwrap_or_default();
+        brokers.iter().any(|broker| broker.broker_addrs.get(&0) == Some(&second))
+    });
     // The former master has the whole log of the new one, and follows it.
     wait_until("the former master follows", || pair.caller.send(&second, "orders", "20").code == 0);
     wait_until("what waited at the former master is delivered by the new one", || {

@@ -168,17 +168,17 @@ async fn a_master_sends_readers_that_are_far_behind_to_a_slave_where_slaves_may_
 #[tokio::test]
 async fn a_slave_serves_pulls_only_where_slaves_may_be_read() {
     let shared = with_old_messages(|_| {}).await;
-    shared.set_role(Role::Slave { id: 1 });
+    shared.role.set(Role::Slave { id: 1 });
     assert_eq!(pulled(&shared, 0).await.0, response::SYSTEM_BUSY);
     let shared = with_old_messages(|config| config.slave_read = true).await;
-    shared.set_role(Role::Slave { id: 1 });
+    shared.role.set(Role::Slave { id: 1 });
     assert_eq!(pulled(&shared, 0).await, (FOUND, 1, 1));
 }
 
 #[tokio::test]
 async fn a_slave_sends_readers_back_to_a_master_that_answers_and_moves_nobody() {
     let shared = with_old_messages(|config| config.slave_read = true).await;
-    shared.set_role(Role::Slave { id: 1 });
+    shared.role.set(Role::Slave { id: 1 });
     let pulls = async || {
         let mut all = Vec::new();
         for offset in [0, 7, 8, 99] {
