@@ -15,6 +15,8 @@ pub struct FeedConfig {
     pub silence_limit: Duration,
     /// Most bytes of the log in a frame (`haTransferBatchSize`).
     pub max_body_bytes: usize,
+    /// Most bytes of the log that the slave gets in a second, averaged from frame to frame; `None`: no bound (`maxHaTransferByteInSecond`).
+    pub max_bytes_per_second: Option<u64>,
 }
 
 /// The log of the master as it is now.
@@ -42,6 +44,11 @@ pub enum FeedStep {
     Heartbeat {
         /// The place of the next byte.
         at: PhysicalOffset,
+    },
+    /// Nothing, until it is this late: the slave has had as much as it may get.
+    Pause {
+        /// The time to look again.
+        until: Duration,
     },
     /// Nothing, until the log grows, a report comes, or it is this late.
     Wait {
@@ -111,6 +118,8 @@ pub struct Feed {
     acknowledged: Option<PhysicalOffset>,
     heard_at: Duration,
     sent_at: Duration,
+    /// When the next frame may go.
+    free_at: Duration,
     asked_for_all: bool,
 }
 
@@ -125,6 +134,7 @@ impl Feed {
             acknowledged: None,
             heard_at: now,
             sent_at: now,
+            free_at: now,
             asked_for_all: false,
         }
     }
@@ -202,6 +212,9 @@ impl Feed {
         if next < log.start {
             return Err(FeedEnd::Removed { next, start: log.start });
         }
+        if next < log.end && now < self.free_at {
+            return Ok(FeedStep::Pause { until: self.free_at.min(silence_ends) });
+        }
         if next < log.end {
             return Ok(FeedStep::Send { at: next, max_bytes: self.config.max_body_bytes });
         }
@@ -220,5 +233,9 @@ impl Feed {
         let next = self.next.expect("nothing is sent before the first report");
         self.next = Some(next + body_bytes as u64);
         self.sent_at = now;
+        if let Some(rate) = self.config.max_bytes_per_second {
+            let takes = Duration::from_secs_f64(body_bytes as f64 / rate.max(1) as f64);
+            self.free_at = self.free_at.max(now) + takes;
+        }
     }
 }

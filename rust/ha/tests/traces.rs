@@ -45,6 +45,7 @@ impl Machine for Master {
             ("step", []) => match feed.step(*log, now) {
                 Ok(FeedStep::Send { at, max_bytes }) => format!("send {at} max {max_bytes}\n"),
                 Ok(FeedStep::Heartbeat { at }) => format!("heartbeat {at}\n"),
+                Ok(FeedStep::Pause { until }) => format!("pause until {}\n", until.as_secs_f64()),
                 Ok(FeedStep::Wait { until }) => format!("wait until {}\n", until.as_secs()),
                 Err(end) => format!("close: {end}\n"),
             },
@@ -107,12 +108,13 @@ fn run(commands: &str, machine: &mut Option<Box<dyn Machine>>, now: &mut Duratio
         let arguments: Vec<u64> = words.map(|word| word.parse().expect("a number")).collect();
         match (command, &*arguments) {
             ("at", &[seconds]) => *now = Duration::from_secs(seconds),
-            ("master", &[start, end, file_bytes]) => {
+            ("master", &[start, end, file_bytes, ref rate @ ..]) => {
                 let (start, end) = (PhysicalOffset(start), PhysicalOffset(end));
                 let config = FeedConfig {
                     heartbeat_every: Duration::from_secs(5),
                     silence_limit: Duration::from_secs(20),
                     max_body_bytes: 1000,
+                    max_bytes_per_second: rate.first().copied(),
                 };
                 let feed = Feed::new(config, *now);
                 *machine = Some(Box::new(Master { feed, log: LogRange { start, end, file_bytes } }));

@@ -73,6 +73,10 @@ pub struct ReplicationConfig {
     pub sync_back_timeout: Duration,
     /// `haTransferBatchSize`, default 32 KiB: most bytes of the log in a frame.
     pub frame_bytes: usize,
+    /// `haFlowControlEnable`, default false: whether `max_bytes_per_second` counts.
+    pub is_bounded: bool,
+    /// `maxHaTransferByteInSecond`, default 100 MiB: most bytes of the log that one slave gets in a second.
+    pub max_bytes_per_second: u64,
 }
 
 impl ReplicationConfig {
@@ -134,6 +138,7 @@ impl ReplicationConfig {
             heartbeat_every: self.heartbeat_every,
             silence_limit: self.silence_limit,
             max_body_bytes: self.frame_bytes,
+            max_bytes_per_second: self.is_bounded.then_some(self.max_bytes_per_second),
         }
     }
 }
@@ -163,6 +168,8 @@ impl Default for ReplicationConfig {
             silence_limit: Duration::from_secs(20),
             sync_back_timeout: Duration::from_secs(5),
             frame_bytes: MAX_APACHE_BODY_BYTES,
+            is_bounded: false,
+            max_bytes_per_second: 100 << 20,
         }
     }
 }

@@ -366,6 +366,11 @@ fn send_next<D: Disk>(feeding: &Feeding<D>, slave: &Slave, socket: &TcpStream) -
             drop(feed);
             (at, bytes::Bytes::new())
         }
+        FeedStep::Pause { until } => {
+            let wait = until.saturating_sub(feeding.began.elapsed()).min(LONGEST_WAIT);
+            slave.begun.wait_for(&mut feed, wait);
+            return Ok(());
+        }
         FeedStep::Wait { until } => {
             let wait = until.saturating_sub(feeding.began.elapsed()).min(LONGEST_WAIT);
             match feed.next() {

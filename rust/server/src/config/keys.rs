@@ -134,6 +134,11 @@ pub const KEYS: &[Key] = keys! {
         "haSyncBackTimeout" = millis(0, DAY_MS) => [broker.replication.sync_back_timeout];
         /// Maximum number of bytes of the log in one frame for a slave; RocketPy's get up to 256 KiB, Apache's slaves take less than 4 MiB.
         "haTransferBatchSize" = Whole(1024, 4 * MIB - 12, "bytes") => [broker.replication.frame_bytes];
+        /// Whether a slave gets no more of the log in a second than `maxHaTransferByteInSecond`: one that is far behind leaves disk and
+        /// network to clients then. Sends of a SYNC_MASTER wait for it too.
+        "haFlowControlEnable" = Switch => [broker.replication.is_bounded];
+        /// Maximum number of bytes of the log that each slave gets in a second, where `haFlowControlEnable` is true.
+        "maxHaTransferByteInSecond" = Whole(MIB, 1 << 40, "bytes") => [broker.replication.max_bytes_per_second];
     }
     Topics {
         /// Maximum number of queues of a topic that its first message creates. The sender asks for a number: RocketPy's and
