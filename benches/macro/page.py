@@ -142,6 +142,17 @@ def apache_chart(rows: dict[str, Any]) -> None:
     pyplot.close(chart)
 
 
+def catch_up_lines(taken: dict[str, Any]) -> Iterator[str]:
+    if not taken:
+        return
+    mb_per_s, bare, cpu = (
+        number(median(taken["rounds"], figure)) for figure in ("mb_per_s", "bare_mb_per_s", "cpu_s_per_gb")
+    )
+    yield f"\nAn empty slave takes a log of {taken['gib']:g} GiB, with bodies of {taken['body_bytes']:,} B, at {mb_per_s} MB/s"
+    yield f"with {cpu} CPU-s/GB; a bare copy of the same files over a socket goes at {bare} MB/s"
+    yield "(`python benches/macro/catch_up.py --save`).\n"
+
+
 def others_table(rows: dict[str, Any]) -> Iterator[str]:
     yield "| work | acknowledged | system | messages/s | p99, us | client CPU-s/M | server CPU-s/M | server peak, MB |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -236,6 +247,9 @@ def targets() -> list[Target]:
     def many(row: str, figure: str) -> Callable[[], float | None]:
         return lambda: median(connections.get(row, []), figure)
 
+    def of_bare() -> float | None:
+        return median(load("catch_up").get("rounds", []), "of_bare")
+
     cpu, rate, p99 = "broker_cpu_s_per_million", "messages_per_s", "call_p99_us"
     return [
         Target("P1", "sends, 64 x 128 B: CPU of Apache's", ratio("send", cpu), 0.2),
@@ -275,6 +289,8 @@ def targets() -> list[Target]:
         Target("", "scan to Arrow, GB/s a core", kernel("scan of 1 KiB bodies to Arrow, twelve columns"), 3, True),
         Target("", "cold readers: p99 of sends beside them, of that alone", many("cold", "p99_ratio"), 1.5),
         Target("", "10,000 idle connections: anonymous memory, MB", many("idle", "anonymous_memory_mb"), 100),
+        Target("", "SYNC_MASTER and slave, 64 threads: CPU of Apache's two", ratio("pair-64", cpu), 0.25),
+        Target("", "catch-up of a slave, of a bare copy", of_bare, 0.7, True),
         Target("", "1,000 busy connections: rate of 64", many("busy", "of_64"), 0.8, True),
     ]
 
@@ -290,6 +306,7 @@ def page() -> Iterator[str]:
     yield from apache_table(apache.get("rows", {}))
     yield ""
     yield from memory_lines(apache.get("rows", {}))
+    yield from catch_up_lines(load("catch_up"))
     yield "\n![Processor time and rate beside Apache's](../benches/results/apache.png)\n"
     yield "## Beside Kafka 4.1, Redis 7 streams and NATS JetStream 2.9\n"
     yield "Each system has the load program that its users measure with, so the client's figures compare clients."
