@@ -148,8 +148,8 @@ def catch_up_lines(taken: dict[str, Any]) -> Iterator[str]:
     mb_per_s, bare, cpu = (
         number(median(taken["rounds"], figure)) for figure in ("mb_per_s", "bare_mb_per_s", "cpu_s_per_gb")
     )
-    yield f"\nAn empty slave takes a log of {taken['gib']:g} GiB, with bodies of {taken['body_bytes']:,} B, at {mb_per_s} MB/s"
-    yield f"with {cpu} CPU-s/GB; a bare copy of the same files over a socket goes at {bare} MB/s"
+    yield f"\nAn empty slave takes a log of {taken['gib']:g} GiB, with bodies of {taken['body_bytes']:,} B, at"
+    yield f"{mb_per_s} MB/s with {cpu} CPU-s/GB; a bare copy of the same files over a socket goes at {bare} MB/s"
     yield "(`python benches/macro/catch_up.py --save`).\n"
 
 
