@@ -35,11 +35,12 @@ def test_the_ports_that_help_names_are_those_of_the_table_of_keys():
 def test_every_flag_is_parsed():
     options = serve.parse(
         ["broker", "data", "--name-server", "a:1,b:2", "--host", "::1", "--port", "0", "--config", "broker.conf",
+         "--role", "slave", "--broker-id", "1", "--broker-name", "a",
          "--set", "a=1", "--set", "b=2=3", "--ready-file", "ready"]
     )  # fmt: skip
     assert options == {
         "dir": Path("data"), "name_server": "a:1,b:2", "host": "::1", "port": 0, "config": Path("broker.conf"),
-        "set": ["a=1", "b=2=3"], "ready_file": Path("ready"),
+        "role": "slave", "broker_id": 1, "broker_name": "a", "set": ["a=1", "b=2=3"], "ready_file": Path("ready"),
     }  # fmt: skip
     assert serve.settings_of(options["set"]) == {"a": "1", "b": "2=3"}
 
