@@ -82,6 +82,8 @@ def copied(files: list[Path], size_bytes: int, target: Path) -> float:
                     left = min(file.stat().st_size, size_bytes - int(file.name))
                     while left:
                         count = connection.recv_into(buffer[: min(left, BUFFER_BYTES)])
+                        if count == 0:
+                            raise RuntimeError(f"the sender ended {left} bytes before the end of {file}")
                         copy.write(buffer[:count])
                         left -= count
         took = time.perf_counter() - began
