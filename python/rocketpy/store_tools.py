@@ -121,7 +121,8 @@ def cut(
 ) -> Repair:
     """Ends the log of a store that no server has open, so that the store can be the slave of another log.
 
-    The next start makes consume queues, index and timers anew from the log that is left; it reads all of it.
+    The next start reads all of the log that is left, and makes index and timers anew. Start it as a slave: its delay
+    levels, timers and transactions may be further than its log until it has taken over those of its master.
 
     Args:
         path: The folder of the store.
@@ -135,10 +136,11 @@ def cut(
 
     Raises:
         InvalidArgumentError: No record begins there.
+        StoreError: A file of the log is missing.
         StoreLockedError: A server has the store open (with `apply`). A retry is safe once it is stopped.
     """
-    if at < 0:
-        raise InvalidArgumentError(f"at is {at}: a log has no bytes before 0")
+    if not 0 <= at < 1 << 63:
+        raise InvalidArgumentError(f"at is {at}: a place in a log is 0 to 2**63 - 1")
     return _rocketpy.store_cut(path_text("path", path), at, _optional(commit_log), apply, on_progress)
 
 

@@ -143,8 +143,8 @@ def diff(
             if found.relation == "parted"
             else "the logs have no place in common",
             ExitCode.FAILURE,
-            f"keep the one that has what counts; `rocketpy store cut FOLDER --at {found.common_end}` makes the other a "
-            "beginning of it, which can be its slave"
+            f"keep the one that has what counts; `rocketpy store cut FOLDER --at {found.common_end} --apply` makes the other "
+            "a beginning of it, which can be its slave"
             if found.relation == "parted"
             else "keep the one that has what counts; the other begins anew as its slave, with an empty folder",
         )
@@ -159,7 +159,7 @@ def diff(
 
 def cut(
     folder: Folder,
-    at: Annotated[int, typer.Option(min=0, metavar="OFFSET", help="Where the log is to end, as `store diff` says.")],
+    at: Annotated[int, typer.Option(metavar="OFFSET", help="Where the log is to end, as `store diff` says.")],
     apply: Annotated[bool, typer.Option("--apply", help="Make the changes. Without it, nothing is changed.")] = False,
     commit_log: Log = None,
     as_json: Json = False,

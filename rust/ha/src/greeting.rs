@@ -70,7 +70,7 @@ pub enum Relation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the logs part at {at}: the slave's reaches to {end} with bytes that this master never had, or lost. `rocketpy store diff` shows them; \
-     make that broker the master if it has what counts, else cut them off (`rocketpy store cut FOLDER --at {at}`, which keeps a copy)"
+     make that broker the master if it has what counts, else cut them off (`rocketpy store cut FOLDER --at {at} --apply`, which keeps a copy)"
 )]
 pub struct Parted {
     /// Where they part.

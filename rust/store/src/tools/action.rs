@@ -94,7 +94,7 @@ pub enum RepairAction {
         /// Why, for a person.
         reason: String,
     },
-    /// Puts the checkpoint aside; the next start reads the whole log.
+    /// Puts the checkpoint aside, if there is one, and marks the store as not closed; the next start reads the whole log.
     DropCheckpoint {
         /// The file or folder.
         path: PathBuf,

@@ -85,7 +85,7 @@ pub enum ToolError {
     #[error("{at} lies outside of the log, which goes from {start} to {end}")]
     OutsideLog { at: PhysicalOffset, start: PhysicalOffset, end: PhysicalOffset },
     /// A log can be cut where a record begins.
-    #[error("no record begins at {at}; the last place before where one does, or damage, is {last}")]
+    #[error("no record begins at {at}; the last record boundary before it is {last}")]
     NoRecordAt { at: PhysicalOffset, last: PhysicalOffset },
     /// The file is not a topic table of a store.
     #[error("not a table of topics ({reason}): {}", path.display())]

@@ -297,7 +297,9 @@ fn apply<D: Disk>(
         | RepairAction::RebuildTimers { path, .. } => side.take(path)?,
         RepairAction::DropCheckpoint { path, .. } => {
             mark_open(disk, &reader.root)?; // else what follows counts as closed, and its end as known
-            side.take(path)?;
+            if action.is_needed(disk) {
+                side.take(path)?;
+            }
         }
     }
     Ok(())

@@ -3,6 +3,8 @@
 mod append;
 mod copy_on_write;
 mod crash;
+#[cfg(feature = "sim")]
+mod cut_sim;
 mod disk_full;
 mod faulty;
 mod flush;

@@ -7,7 +7,7 @@ use rocketpy_store::reader::StoreReader;
 use rocketpy_store::tools::{self, RepairAction, ToolError};
 use rocketpy_store::{Store, StoreConfig, StoreError};
 
-use super::{Placed, assert_sound, closed, fill, go_on, log_file, records};
+use super::{Placed, assert_sound, closed, fill, go_on, records};
 use crate::support::{ALL, contents, killed_copy, views};
 
 /// Cuts a copy of a store at a place, and checks that it has what lies before, that the rest is kept, and that it goes on.
@@ -33,6 +33,7 @@ fn cut_copy(clean: &StoreConfig, before: &Placed, at: u64) {
 
     let store = Store::open(config).unwrap();
     assert_eq!(store.max_physical_offset().get(), at);
+    assert!(!store.recovery().clean_exit);
     for (place, (size, topic, queue_id, queue_offset, body)) in before {
         let end = store.next_queue_offset(topic, *queue_id).get();
         if *place >= at {
@@ -84,50 +85,18 @@ fn a_log_is_cut_only_where_a_record_begins_and_nobody_has_it_open() {
     };
     assert_eq!(last, places[7]);
     assert!(matches!(cut(end + 1), Err(ToolError::NoRecordAt { .. })), "behind the end are zeros");
-    assert!(matches!(cut(u64::MAX), Err(ToolError::OutsideLog { .. })));
+    match cut(u64::MAX) {
+        Err(ToolError::OutsideLog { at, start, end: end_of_files }) => {
+            assert_eq!(
+                (at.get(), start.get(), end_of_files.get()),
+                (u64::MAX, 0, config.commit_log_file_size)
+            );
+        }
+        other => panic!("{other:?}"),
+    }
     assert_eq!(contents(dir.path()), untouched);
 
     let store = Store::open(config).unwrap();
     assert!(matches!(cut(places[7]), Err(ToolError::Store(StoreError::Locked { .. }))));
     store.shutdown().unwrap();
-}
-
-#[test]
-fn a_cut_that_was_interrupted_is_finished_by_the_next_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = closed(dir.path(), 900);
-    let before = records(dir.path());
-    let at = *before.keys().nth(1).unwrap();
-    let reader = StoreReader::open(dir.path()).unwrap();
-    let planned = tools::plan_cut(&reader, PhysicalOffset(at), &mut go_on).unwrap().actions;
-    let tails = planned.iter().filter(|action| matches!(action, RepairAction::CutTail { .. })).count();
-    assert!(tails > 2, "{tails} files");
-    for done in 0..planned.len() {
-        let copy = tempfile::tempdir().unwrap();
-        let config = StoreConfig { root: copy.path().to_owned(), ..config.clone() };
-        killed_copy(dir.path(), copy.path());
-        // What the first steps leave.
-        for action in &planned[..done] {
-            match action {
-                RepairAction::CutTail { path, physical_offset, size_bytes, .. } => {
-                    let (file, from) = log_file(&config, physical_offset.get());
-                    assert_eq!(file.file_name(), path.file_name());
-                    crate::support::overwrite(&file, from, &vec![0; *size_bytes as usize]);
-                }
-                RepairAction::DropCheckpoint { path, .. }
-                | RepairAction::RebuildQueues { path, .. }
-                | RepairAction::RebuildIndex { path, .. } => {
-                    let path = copy.path().join(path.file_name().unwrap());
-                    RealDisk.rename(&path, &path.with_extension("aside")).unwrap();
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        let reader = StoreReader::open(copy.path()).unwrap();
-        tools::cut(&reader, PhysicalOffset(at), &mut go_on).unwrap();
-        let store = Store::open(config).unwrap();
-        assert_eq!(store.max_physical_offset().get(), at, "after {done} steps");
-        store.shutdown().unwrap();
-        assert_sound(copy.path());
-    }
 }
