@@ -6,6 +6,9 @@ use rocketpy_model::PhysicalOffset;
 
 use crate::frame::{FROM_THE_FIRST_FILE, REPORT_BYTES};
 
+/// A frame is not bounded to less than this.
+const LEAST_FRAME_BYTES: usize = 4096;
+
 /// The times of a master, and how long its frames are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedConfig {
@@ -212,17 +215,26 @@ impl Feed {
         if next < log.start {
             return Err(FeedEnd::Removed { next, start: log.start });
         }
-        if next < log.end && now < self.free_at {
-            return Ok(FeedStep::Pause { until: self.free_at.min(silence_ends) });
-        }
-        if next < log.end {
-            return Ok(FeedStep::Send { at: next, max_bytes: self.config.max_body_bytes });
+        if next < log.end && now >= self.free_at {
+            return Ok(FeedStep::Send { at: next, max_bytes: self.frame_bytes() });
         }
         let heartbeat_at = self.sent_at + self.config.heartbeat_every;
         if now >= heartbeat_at {
             return Ok(FeedStep::Heartbeat { at: next });
         }
-        Ok(FeedStep::Wait { until: heartbeat_at.min(silence_ends) })
+        let until = heartbeat_at.min(silence_ends);
+        if next < log.end {
+            return Ok(FeedStep::Pause { until: until.min(self.free_at) });
+        }
+        Ok(FeedStep::Wait { until })
+    }
+
+    /// Most bytes of the log in a frame: where the rate is bounded, no more than a tenth of a second's.
+    fn frame_bytes(&self) -> usize {
+        let max = self.config.max_body_bytes;
+        self.config
+            .max_bytes_per_second
+            .map_or(max, |rate| max.min(((rate / 10) as usize).max(LEAST_FRAME_BYTES)))
     }
 
     /// Notes that a frame with `body_bytes` bytes of the log is being sent.
