@@ -19,7 +19,7 @@ use crate::blocking::blocking;
 use crate::call::{aside, on_disk};
 use crate::config_file::make_config_folder;
 use crate::delay::{self, DelayDelivery};
-use crate::ha::{BrokerRole, MasterSearch, Replication, begin_life, where_to_begin};
+use crate::ha::{BrokerRole, MasterSearch, Past, Replication, begin_life, where_to_begin};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -94,8 +94,9 @@ impl Broker {
         // Each of the tables has said by now which messages wait.
         shared.store.set_waiting_from(AT_OPEN, None);
         if let Some(past) = past {
-            if past.is_promoted() {
+            if shared.role.is_master() && past.was_slave() {
                 shared.topics.move_version(); // a name server ignores a version that it knows, and takes no topics of a slave
+                begin_as_master(&shared, &past).await;
             }
             shared.set_past(past);
         }
@@ -390,6 +391,15 @@ fn bind_vip(
 }
 
 /// Starts the background work that needs no name server.
+/// A slave's folder is a master's from now on. Where that cannot be written, the next start begins as a promoted slave's again.
+async fn begin_as_master(shared: &Shared, past: &Past<RealDisk>) {
+    let written = async { on_disk(shared.topics.persist()?).await }.await.map_err(|cause| cause.to_string());
+    let noted = written.and_then(|()| past.end_following().map_err(|cause| cause.to_string()));
+    if let Err(cause) = noted {
+        warn!(cause, "it cannot be written that this folder is a master's by now");
+    }
+}
+
 fn start_services(shared: &Arc<Shared>) -> Services {
     let services = Services::default();
     services.start(Arc::new(HeldRequestWatch::new(shared.clone())));
@@ -402,7 +412,9 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(TimerDelivery::new(shared.clone())));
     services.start(Arc::new(TimerProgress::new(shared.clone())));
     services.start(Arc::new(TransactionCheck::new(shared.clone())));
-    services.start(Arc::new(MasterMetadata::new(shared.clone())));
+    let metadata = Arc::new(MasterMetadata::new(shared.clone()));
+    shared.set_master_metadata(&metadata);
+    services.start(metadata);
     services
 }
 

@@ -22,9 +22,7 @@ use crate::call::{Call, answer_later, aside};
 use crate::config_file::ConfigFile;
 use crate::ha::brokers_of;
 use crate::refusal::Refusal;
-use crate::service::Service;
 use crate::shared::{Advertised, Shared};
-use crate::slave::MasterMetadata;
 use crate::{BrokerConfig, BrokerError, BrokerRole};
 
 /// Name of the file in the `config` folder of the store. Apache has none of it.
@@ -156,8 +154,15 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
             }
         }
     }
-    let metadata = MasterMetadata::new(shared.clone());
-    drop(tokio::time::timeout(TIMEOUT, metadata.round()).await);
+    let has_all = match shared.master_metadata() {
+        Some(metadata) => metadata.finish(TIMEOUT).await,
+        None => false,
+    };
+    if !has_all {
+        warn!(
+            "the former master does not answer, or not with everything: what it changed in its last seconds of topics, groups, offsets and progress is not here"
+        );
+    }
     Ok(order)
 }
 

@@ -1,7 +1,7 @@
 //! What the requests and services of one broker share.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
@@ -28,7 +28,7 @@ use crate::refusal::Refusal;
 use crate::registration::{Announced, Registrar};
 use crate::role::{OfMaster, Role, RoleCell};
 use crate::role_change::RoleOrder;
-use crate::slave::{MasterAddress, OwnCommits};
+use crate::slave::{MasterAddress, MasterMetadata, OwnCommits};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
 use crate::table::group::{FoundGroup, GroupTable};
@@ -112,6 +112,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     /// Why a slave does not follow its master, though it reaches it.
     pub(crate) not_followed: Arc<Mutex<Option<String>>>,
     registrar: OnceLock<Registrar>,
+    /// The service that asks the master.
+    master_metadata: OnceLock<Weak<MasterMetadata>>,
 }
 
 /// How clients reach this broker; known once it listens.
@@ -209,6 +211,7 @@ impl<D: Disk> Shared<D> {
             own_commits: OwnCommits::default(),
             not_followed: Arc::default(),
             registrar: OnceLock::new(),
+            master_metadata: OnceLock::new(),
             config: ArcSwap::from_pointee(config),
             setting_config: Mutex::default(),
         };
@@ -291,6 +294,16 @@ impl<D: Disk> Shared<D> {
     pub(crate) fn set_registrar(&self, registrar: Registrar) {
         let set = self.registrar.set(registrar);
         assert!(set.is_ok(), "the registrar is set once");
+    }
+
+    pub(crate) fn set_master_metadata(&self, service: &Arc<MasterMetadata>) {
+        let set = self.master_metadata.set(Arc::downgrade(service));
+        assert!(set.is_ok(), "the service is set once");
+    }
+
+    /// The service that asks the master; `None` while the broker starts or stops.
+    pub(crate) fn master_metadata(&self) -> Option<Arc<MasterMetadata>> {
+        self.master_metadata.get()?.upgrade()
     }
 
     pub(crate) fn registrar(&self) -> Option<&Registrar> {

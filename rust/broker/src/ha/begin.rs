@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::Replication;
+use super::config::port_above;
 use crate::service::{Pace, Service, Work};
 use crate::shared::Shared;
 use crate::{BrokerConfig, BrokerError};
@@ -101,16 +102,16 @@ async fn ask_master(client: &Client, config: &BrokerConfig, address: String) -> 
         (None, None) if told.is_some() => {
             return Err(format!("{address} has no port for slaves (haListenPort)"));
         }
-        (None, None) => port_above(&address).ok_or_else(|| format!("{address} is no host:port"))?,
+        (None, None) => address_above(&address).ok_or_else(|| format!("{address} is no host:port"))?,
     };
     let log_start = told.and_then(|told| told.log_start).and_then(PhysicalOffset::from_wire);
     Ok(FoundMaster { address, slave_address, log_start })
 }
 
-/// Apache's port for slaves, unless it is configured: the one above the broker's.
-fn port_above(address: &str) -> Option<String> {
+/// Where a master has its port for slaves that tells none.
+fn address_above(address: &str) -> Option<String> {
     let (host, port) = address.rsplit_once(':')?;
-    Some(format!("{host}:{}", port.parse::<u16>().ok()?.checked_add(1)?))
+    Some(format!("{host}:{}", port_above(port.parse().ok()?)?))
 }
 
 /// Where the log of a slave begins that has none: at the start of its master's, or where Apache's masters begin. `None` for every other

@@ -1,6 +1,6 @@
 //! What a master does for slaves, and a slave with its master.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,23 +93,27 @@ impl ReplicationConfig {
         self.port.is_some() || self.is_promoted || self.role == BrokerRole::SyncMaster
     }
 
-    /// Takes the port for slaves, so that a start does not begin its work when it cannot be had. `None`: the broker has none.
+    /// Listens on the port for slaves, so that a start does not begin its work when it cannot be had. Who connects waits until slaves are
+    /// served. `None`: the broker has none.
     ///
     /// # Errors
     /// The configured address cannot be listened on.
-    pub(crate) fn reserve_port(&self, broker: SocketAddr) -> Result<Option<Reserved>, BrokerError> {
+    pub(crate) fn reserve_port(&self, broker: SocketAddr) -> Result<Option<TcpListener>, BrokerError> {
         if self.role == BrokerRole::Slave || !self.serves_slaves() {
             return Ok(None);
         }
-        let addr = SocketAddr::new(broker.ip(), self.port.unwrap_or(port_above(broker.port())));
-        let reserved = Reserved::new(addr).or_else(|error| match self.port {
+        let above = if broker.port() == 0 { 0 } else { port_above(broker.port()).unwrap_or(0) };
+        let addr = SocketAddr::new(broker.ip(), self.port.unwrap_or(above));
+        let listen = |addr| Reserved::new(addr)?.listen();
+        let listener = listen(addr).or_else(|error| match self.port {
             Some(_) => Err(error),
             None => {
                 warn!(%error, "the port above the broker's is taken, slaves get a free one (haListenPort names another)");
-                Reserved::new(SocketAddr::new(addr.ip(), 0))
+                listen(SocketAddr::new(addr.ip(), 0))
             }
         });
-        Ok(Some(reserved.map_err(not_listened)?))
+        let taken = |ServerError::Bind { addr, source }| BrokerError::ListenForSlaves { addr, source };
+        Ok(Some(listener.map_err(taken)?))
     }
 
     /// Reads the token.
@@ -143,13 +147,9 @@ impl ReplicationConfig {
     }
 }
 
-pub(super) fn not_listened(ServerError::Bind { addr, source }: ServerError) -> BrokerError {
-    BrokerError::ListenForSlaves { addr, source }
-}
-
-/// The port for slaves where none is configured, above the broker's; 0 above 0: a free one.
-const fn port_above(broker_port: u16) -> u16 {
-    if broker_port == 0 { 0 } else { broker_port.wrapping_add(1) }
+/// The port for slaves of a broker whose configuration names none, as Apache's brokers have it.
+pub(super) const fn port_above(broker_port: u16) -> Option<u16> {
+    broker_port.checked_add(1)
 }
 
 impl Default for ReplicationConfig {

@@ -12,19 +12,18 @@ mod slaves;
 mod sync_back;
 
 use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use begin::FoundMaster;
 pub(crate) use begin::{MasterSearch, brokers_of, where_to_begin};
+use config::MAX_BODY_BYTES;
 pub use config::{BrokerRole, ReplicationConfig};
-use config::{MAX_BODY_BYTES, not_listened};
 use master::Master;
 pub(crate) use past::Past;
 use rocketpy_env::RealDisk;
 use rocketpy_model::system;
-use rocketpy_remoting::Reserved;
 use rocketpy_store::Store;
 use slave::{Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
@@ -75,11 +74,11 @@ impl Replication {
     /// Listens for slaves, or follows a master, as the configuration says.
     ///
     /// # Errors
-    /// The address for slaves cannot be listened on; what is known of the past cannot be written.
+    /// There are no threads; what is known of the past cannot be written.
     pub(crate) fn start(
         shared: &Arc<Shared>,
         local_addr: SocketAddr,
-        port: Option<Reserved>,
+        listener: Option<TcpListener>,
     ) -> Result<Self, BrokerError> {
         let config = shared.config();
         let replication = &config.replication;
@@ -101,9 +100,8 @@ impl Replication {
         if replication.role == BrokerRole::SyncMaster && !shared.slaves.are_waited_for() {
             warn!("inSyncReplicas is 1: this SYNC_MASTER waits for no slave, and a lost disk loses messages");
         }
-        let Some(port) = port else { return Ok(Self::default()) };
+        let Some(listener) = listener else { return Ok(Self::default()) };
         let slaves = shared.slaves.clone();
-        let listener = port.listen().map_err(not_listened)?;
         let master = Master::start(listener, store, slaves, past, address, file_bytes, replication);
         let master = master.map_err(failed)?;
         shared.set_slave_port(master.local_addr().port());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, EnvError, random_u64};
-use rocketpy_ha::{Epochs, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail};
+use rocketpy_ha::{Epochs, FeedEnd, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
@@ -41,8 +41,6 @@ struct State {
     content: Content,
     written_at: Instant,
     is_written: bool,
-    /// A master's whose folder was a slave's at the start.
-    is_promoted: bool,
 }
 
 /// What the file holds.
@@ -77,9 +75,11 @@ pub(super) enum NoBeginning {
     #[error(transparent)]
     OtherLife(#[from] OtherLife),
     #[error(
-        "its log is not the same before {end}: `rocketpy store diff` shows where they part, and `rocketpy store cut` cuts the rest off"
+        "its log is not the same before {end}: `rocketpy store diff` shows where they part, and `rocketpy store cut --apply` cuts the rest off"
     )]
     OtherBytes { end: PhysicalOffset },
+    #[error(transparent)]
+    Removed(#[from] FeedEnd),
     #[error("the log cannot be read: {0}")]
     Log(#[from] StoreError),
 }
@@ -108,8 +108,7 @@ impl<D: Disk> Past<D> {
                 .map(|(name, end)| (name, PhysicalOffset(end)))
                 .collect(),
         };
-        let state =
-            State { lives, content, written_at: Instant::now(), is_written: true, is_promoted: false };
+        let state = State { lives, content, written_at: Instant::now(), is_written: true };
         let broker_name = broker_name.to_owned();
         Ok(Some(Self { broker_name, broker_id, token, file, state: Mutex::new(state) }))
     }
@@ -129,14 +128,25 @@ impl<D: Disk> Past<D> {
             content.epochs.begin(random_u64(), end);
             content.is_untold = false;
         }
-        let is_promoted = std::mem::take(&mut content.was_slave);
-        state.is_promoted = is_promoted;
         self.write(&mut state)
     }
 
-    /// Whether this life as a master began on the folder of a slave.
-    pub(crate) fn is_promoted(&self) -> bool {
-        self.state.lock().is_promoted
+    /// Whether the folder is a slave's, or was one before this start.
+    pub(crate) fn was_slave(&self) -> bool {
+        self.state.lock().content.was_slave
+    }
+
+    /// Notes that the folder is a master's: all that its first start as one has to do is done.
+    ///
+    /// # Durability
+    /// On return that is in the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn end_following(&self) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        state.content.was_slave = false;
+        self.write(&mut state)
     }
 
     /// Notes that the folder is a slave's: its next life as a master is a new one.
@@ -261,7 +271,10 @@ impl<D: Disk> Past<D> {
                 own: self.broker_name.clone(),
             });
         }
-        let end = store.max_physical_offset();
+        let (start, end) = (store.min_physical_offset(), store.max_physical_offset());
+        if other.start < other.end && other.end < start {
+            return Err(FeedEnd::Removed { next: other.end, start }.into());
+        }
         match (other.relation(&self.epochs(), end), address) {
             (Relation::Beginning, _) => {}
             (Relation::Parted(parted), _) => return Err(parted.into()),
@@ -272,7 +285,7 @@ impl<D: Disk> Past<D> {
         }
         match other.tail {
             Some(Tail { from, crc })
-                if store.min_physical_offset() <= from
+                if start <= from
                     && other.end <= end
                     && other.end.saturating_sub(from) <= TAIL_BYTES
                     && crc_of(store, from, other.end)?.is_some_and(|own| own != crc) =>

@@ -40,6 +40,11 @@ impl Pending {
         }
     }
 
+    /// Whether progress waits for the log.
+    pub(super) fn waits(&self) -> bool {
+        self.next.is_some()
+    }
+
     /// Takes the newest progress whose end the log has reached.
     pub(super) fn take_reached(&mut self, end: PhysicalOffset) -> Option<Progress> {
         if let Some(newest) = self.newest.take_if(|newest| newest.end <= end) {

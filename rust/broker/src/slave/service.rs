@@ -18,6 +18,9 @@ use crate::shared::Shared;
 use crate::table::offset_adopt::MasterOffsets;
 use crate::table::topic::Adopted;
 
+/// Between two looks whether the own log has reached the end that the master's had.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
 /// Asks the master for topics, groups, offsets and progress.
 #[doc(alias = "SlaveSynchronize")]
 pub(crate) struct MasterMetadata {
@@ -25,6 +28,8 @@ pub(crate) struct MasterMetadata {
     client: Client,
     pace: Pace,
     pending: Mutex<Pending>,
+    /// One round at a time.
+    rounds: tokio::sync::Mutex<()>,
     /// What is not taken over at the moment, by its name: the log says the same once.
     reasons: Mutex<BTreeMap<&'static str, String>>,
     #[cfg(test)]
@@ -39,6 +44,7 @@ impl MasterMetadata {
             client: Client::new(ClientConfig::default()),
             pace,
             pending: Mutex::default(),
+            rounds: tokio::sync::Mutex::default(),
             reasons: Mutex::default(),
             #[cfg(test)]
             warnings: std::sync::atomic::AtomicUsize::default(),
@@ -61,6 +67,7 @@ impl Service for MasterMetadata {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
+            let _alone = self.rounds.lock().await;
             let address = self.shared.master.get().filter(|_| !self.shared.role.is_master());
             let Some(address) = address else { return };
             let asked = self.ask(&address).await;
@@ -74,6 +81,26 @@ impl Service for MasterMetadata {
 }
 
 impl MasterMetadata {
+    /// A last round before this broker becomes the master, and what it brings is taken over. Returns false where that is not done in time.
+    pub(crate) async fn finish(&self, within: Duration) -> bool {
+        let finishing = async {
+            let _alone = self.rounds.lock().await;
+            let Some(address) = self.shared.master.get() else { return false };
+            if self.ask(&address).await.is_err() {
+                return false;
+            }
+            let mut looks = tokio::time::interval(LOOK_EVERY);
+            while self.pending.lock().waits() {
+                looks.tick().await;
+                if let Some(applied) = self.apply_reached().await {
+                    self.note("progress", &address, applied);
+                }
+            }
+            self.reasons.lock().is_empty()
+        };
+        tokio::time::timeout(within, finishing).await.unwrap_or(false)
+    }
+
     /// Asks for everything.
     ///
     /// # Errors

@@ -68,6 +68,11 @@ impl Slave {
         (at, body.len())
     }
 
+    /// Whether the master sends it anything.
+    fn is_fed(&mut self) -> bool {
+        self.socket.write_all(&0_u64.to_be_bytes()).is_ok() && self.socket.read_exact(&mut [0; 12]).is_ok()
+    }
+
     fn read_to(&mut self, end: usize) {
         while self.log.len() < end {
             self.frame();
@@ -195,6 +200,8 @@ async fn a_connection_that_ends_counts_no_more_and_takes_no_place() {
     for _ in 0..40 {
         drop(Slave::connect(&fixture)); // more than may be connected at a time
     }
+    // One that connects behind them is fed once all of them are accepted, and there is room.
+    wait_until("a slave is fed", async || Slave::connect(&fixture).is_fed()).await;
     wait_until("there is room", async || status(&fixture).await.ha_connection_info.is_empty()).await;
     let slave = synced(&fixture).await;
     drop(slave);
@@ -405,6 +412,11 @@ async fn a_greeting_of_another_log_is_answered_with_what_is_wrong() {
     assert!(parted.contains("the logs part at 10:"), "{parted}");
     let longer = strange(&|other| (other.end, other.tail) = (end + 1, None));
     assert!(longer.contains(&format!("the logs part at {end}:")), "{longer}");
+
+    let later = start(|config| config.store.begin_at = Some(PhysicalOffset(1 << 16))).await;
+    fill(&later, 1, "x").await;
+    let refusal = Slave::connect(&later).greet(&own).refusal.unwrap_or_default();
+    assert!(refusal.contains(&format!("it needs the log from {end} on, which begins at 65536")), "{refusal}");
 
     let mut talker = Slave::connect(&fixture);
     talker.socket.write_all(&GREETING.to_be_bytes()).unwrap();
