@@ -90,11 +90,17 @@ pub enum Bug {
     HalvesForgotten,
     /// The progress of transactions is written before their ends are durable.
     EndsAheadOfLog,
+    /// A SYNC_MASTER answers before a slave has the message.
+    AckBeforeSlave,
+    /// A slave under SYNC_FLUSH reports what it has appended and not flushed.
+    ReportBeforeFlush,
+    /// A master takes nothing back from its slaves after a sudden end.
+    NothingTakenBack,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 42] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -134,6 +140,9 @@ impl Bug {
         Self::SlotNotRebuilt,
         Self::HalvesForgotten,
         Self::EndsAheadOfLog,
+        Self::AckBeforeSlave,
+        Self::ReportBeforeFlush,
+        Self::NothingTakenBack,
     ];
 
     /// What it is, in words.
@@ -178,6 +187,9 @@ impl Bug {
             Self::SlotNotRebuilt => "wheel slot not made again",
             Self::HalvesForgotten => "open transactions forgotten at a start",
             Self::EndsAheadOfLog => "progress of transactions ahead of the log",
+            Self::AckBeforeSlave => "acknowledge before the slave",
+            Self::ReportBeforeFlush => "slave reports before its flush",
+            Self::NothingTakenBack => "nothing taken back from a slave",
         }
     }
 }

@@ -108,16 +108,19 @@ struct SoakTurn {
     seeds: u64,
     kills: u64,
     power_cuts: u64,
+    /// Of each of the two, with a slave.
+    pairs: u64,
     /// With `maxUnflushedBytes` filled.
     full_power_cuts: u64,
 }
 
-const SOAK_TURN: SoakTurn = SoakTurn { seeds: 20_000, kills: 80, power_cuts: 40, full_power_cuts: 1 };
+const SOAK_TURN: SoakTurn =
+    SoakTurn { seeds: 20_000, kills: 80, power_cuts: 40, pairs: 40, full_power_cuts: 1 };
 
 /// Runs all harnesses in turn until one fails or a signal interrupts them.
 fn soak(turns: u64) -> bool {
     listen_for_interrupt();
-    let SoakTurn { seeds, kills, power_cuts, full_power_cuts } = SOAK_TURN;
+    let SoakTurn { seeds, kills, power_cuts, pairs, full_power_cuts } = SOAK_TURN;
     let can_cut = Mounted::can_be_cut();
     if let Err(reason) = &can_cut {
         say!("no power cuts: root, loop devices and mkfs.ext4 are needed: {reason}");
@@ -127,8 +130,10 @@ fn soak(turns: u64) -> bool {
         let sim = Sim { soak: Some(Some(seeds)), jobs: 2, ..Sim::default() };
         let is_sound = sim.run()
             && real_command::Real::of(kills).run(real::Harness::Kill)
+            && real_command::Real::of_pair(pairs).run(real::Harness::Kill)
             && (can_cut.is_err()
                 || real_command::Real::of(power_cuts).run(real::Harness::Power)
+                    && real_command::Real::of_pair(pairs).run(real::Harness::Power)
                     && real_command::Real::of_bound(full_power_cuts).run(real::Harness::Power));
         if !is_sound {
             return false;

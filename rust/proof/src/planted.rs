@@ -282,6 +282,21 @@ pub const PROOFS: &[Proof] = &[
         layer: SIMULATED,
         findings: &[(Rule::C8, "because it was rolled back before")],
     },
+    Proof {
+        bug: Bug::AckBeforeSlave,
+        layer: POWER_CUT,
+        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
+    },
+    Proof {
+        bug: Bug::ReportBeforeFlush,
+        layer: POWER_CUT,
+        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
+    },
+    Proof {
+        bug: Bug::NothingTakenBack,
+        layer: POWER_CUT,
+        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
+    },
     Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
     Proof {
         bug: Bug::HalvesForgotten,
@@ -300,6 +315,14 @@ fn options_for(bug: Bug, options: &Options) -> Options {
         Bug::DelayAheadOfLog | Bug::TimerAheadOfLog => {
             Options { flush: Some(Flush::Async), retention: Some(false), cycles_a_store: 4, ..options }
         }
+        Bug::AckBeforeSlave | Bug::ReportBeforeFlush | Bug::NothingTakenBack => Options {
+            pair: true,
+            flush: Some(Flush::Async),
+            own_flush: Some(false),
+            retention: Some(false),
+            cycles_a_store: 8,
+            ..options
+        },
         Bug::MarkBeforeCommit | Bug::HalvesForgotten => {
             Options { retention: Some(false), cycles_a_store: 8, ..options }
         }

@@ -32,6 +32,9 @@ pub(crate) struct Real {
     /// Fills the default of maxUnflushedBytes with messages of 1 MiB while the disk hangs, then cuts the power; a store for each cut.
     #[arg(long, conflicts_with_all = ["sync", "own_flush", "retention"])]
     bound: bool,
+    /// Gives the server a slave, whose process ends too.
+    #[arg(long, conflicts_with = "bound")]
+    pair: bool,
     /// Lives on one store before a new one is made.
     #[arg(long, default_value_t = CYCLES_A_STORE)]
     cycles_a_store: u64,
@@ -66,6 +69,11 @@ impl Real {
         Self { cycles, cycles_a_store: CYCLES_A_STORE, ..Self::default() }
     }
 
+    /// Lives of a master with a slave, with a random seed.
+    pub(crate) fn of_pair(cycles: u64) -> Self {
+        Self { pair: true, ..Self::of(cycles) }
+    }
+
     /// Power cuts with `maxUnflushedBytes` filled, with a random seed.
     pub(crate) fn of_bound(cycles: u64) -> Self {
         Self { bound: true, ..Self::of(cycles) }
@@ -86,6 +94,7 @@ impl Real {
             own_flush: self.own_flush,
             retention: self.retention,
             bound: self.bound,
+            pair: self.pair,
             server: self.server.clone().unwrap_or_else(server_beside),
             history: self.history.clone(),
             #[cfg(feature = "planted-bugs")]
@@ -144,6 +153,12 @@ fn ends(totals: &Totals) -> String {
         "ended at a random time {}, in the start {}, in order {}, by a power cut {}",
         totals.killed_by_time, totals.killed_in_start, totals.stopped, totals.power_cuts
     );
+    if totals.slaves_killed + totals.ended_both > 0 {
+        text += &format!(
+            "; slaves killed under load {}, ended together with their master {}",
+            totals.slaves_killed, totals.ended_both
+        );
+    }
     if totals.most_lost_bytes > 0 {
         let (bytes, age) = (totals.most_lost_bytes, totals.oldest_lost.as_millis());
         text += &format!(

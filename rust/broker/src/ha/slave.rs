@@ -7,6 +7,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
     FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES,
@@ -22,7 +23,8 @@ use super::{MASTER, SLAVE};
 
 /// How long a connection may take to be made. A stop waits for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause before the next try to reach the master. Each further one that brings nothing doubles it, up to [`LONGEST_PAUSE`].
+/// Pause before the next try to reach the master. Each answer that gives nothing doubles it, up to [`LONGEST_PAUSE`]; a master that is not
+/// there may be back at any moment.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 /// Longest wait for the answer to a greeting. A stop ends it.
@@ -206,8 +208,11 @@ impl<D: Disk> Following<D> {
             if !matches!(end, End::Socket(_)) {
                 *self.own.not_followed.lock() = Some(end.to_string());
             }
+            if has_heard || matches!(end, End::Socket(_)) {
+                pause = RETRY_PAUSE;
+            }
             if has_heard {
-                (told, pause) = (String::new(), RETRY_PAUSE); // the same cause is news
+                told = String::new(); // the same cause is news
             }
             let reason = end.kind();
             if std::mem::replace(&mut told, reason.clone()) != reason {
@@ -345,6 +350,7 @@ impl<D: Disk> Following<D> {
     /// How far the master may count on this slave.
     fn told(&self) -> PhysicalOffset {
         match self.own.flush {
+            FlushMode::Sync if planted::has(Bug::ReportBeforeFlush) => self.store.max_physical_offset(),
             FlushMode::Sync => self.store.flushed_offset(),
             FlushMode::Async => self.store.max_physical_offset(),
         }
@@ -352,7 +358,7 @@ impl<D: Disk> Following<D> {
 
     /// Under SYNC_FLUSH, makes durable what is appended: a report says that it is.
     fn make_durable(&self) -> Result<(), End> {
-        if self.own.flush == FlushMode::Async {
+        if self.own.flush == FlushMode::Async || planted::has(Bug::ReportBeforeFlush) {
             return Ok(());
         }
         let (end, began) = (self.store.max_physical_offset(), Instant::now());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{EnvError, RealDisk};
 use rocketpy_ha::{Epochs, Greeting};
 use rocketpy_model::{PhysicalOffset, system};
@@ -75,7 +76,11 @@ pub(super) async fn take_back(
     past: &Past<RealDisk>,
 ) -> Result<(), BrokerError> {
     let within = config.replication.sync_back_timeout;
-    if store.recovery().clean_exit || within.is_zero() || !past.had_slaves() {
+    if store.recovery().clean_exit
+        || within.is_zero()
+        || !past.had_slaves()
+        || planted::has(Bug::NothingTakenBack)
+    {
         return Ok(());
     }
     let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + within);

@@ -330,7 +330,8 @@ fn condition(
     facts: &PropertyFacts<'_>,
     end: PhysicalOffset,
 ) -> AckCondition {
-    let waits_for_slaves = shared.slaves.are_waited_for() && !facts.answer_before_flush;
+    let waits_for_slaves =
+        shared.slaves.are_waited_for() && !facts.answer_before_flush && !planted::has(Bug::AckBeforeSlave);
     AckCondition {
         flushed: waits_for_flush(shared, topic, facts).then_some(end),
         replicated: waits_for_slaves.then_some(end),

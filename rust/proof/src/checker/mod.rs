@@ -57,6 +57,8 @@ pub enum Rule {
     R4,
     /// After a recovery consume queues equal a rebuild from the log.
     R6,
+    /// A slave follows its master after whatever ended either, and has the same log.
+    R8,
     /// Metadata that was acknowledged is there after a start, and what was deleted is not: it was durable before the answer.
     R9,
     /// A store opens again, and none of its threads panics.

@@ -18,11 +18,12 @@ use tokio::task::JoinSet;
 use super::journal::Journal;
 use super::load::{GROUPS, LASTING, Load, ask};
 use super::mount::Mounted;
+use super::pair::{Slave, SlaveEnd};
 use super::plan::{Drawn, Ending, How, Lives};
-use super::server::{Death, Launch, Server, Started};
-use super::shape::Shape;
+use super::server::{Death, Launch, Part, Server, Started};
+use super::shape::{Pair, Shape};
 use super::survey::Survey;
-use super::{Harness, Options, Totals, is_interrupted, later, question, sql};
+use super::{Flush, Harness, Options, Totals, is_interrupted, later, question, sql};
 use crate::checker::{Rule, Violation};
 use crate::history::{Contract, CrashKind, Event, Group};
 
@@ -43,8 +44,10 @@ pub(super) struct Life<'a> {
     shape: Shape,
     lives: Lives,
     load: Load,
-    /// Of the broker and of the name server. They stay the same over all lives, so that clients find the server again.
-    ports: [u16; 2],
+    /// Of the broker, of the name server, of the slave, and of the broker for the slave. They stay the same over all lives, so that clients find
+    /// the server again.
+    ports: [u16; 4],
+    slave: Option<Slave>,
     /// A client that outlives the server, and its consumer.
     lasting: Option<(Client, JoinSet<()>)>,
     /// Before the folder: it is unmounted first.
@@ -65,7 +68,7 @@ impl<'a> Life<'a> {
         totals: &'a mut Totals,
     ) -> Result<Self, String> {
         let mut rng = Rng::with_seed(seed);
-        let shape = if options.bound { Shape::of_bound() } else { Shape::draw(&mut rng, options) };
+        let mut shape = if options.bound { Shape::of_bound() } else { Shape::draw(&mut rng, options) };
         let lives = Lives::new(&mut rng, options);
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let disk = match options.harness {
@@ -79,6 +82,12 @@ impl<'a> Life<'a> {
         let harness = format!("{:?}", options.harness).to_lowercase();
         journal.push(Event::Begin { harness, seed, contract: contract(&shape) });
         totals.stores += 1;
+        let ports = free_ports()?;
+        let slave = || Slave::new(options.harness, &shape, ports[2], options.planted.clone());
+        let slave = shape.pair.is_some().then(slave).transpose()?;
+        if slave.is_some() {
+            shape.settings.push(format!("haListenPort={}", ports[3]));
+        }
         let load = Load::new(journal, &shape);
         Ok(Self {
             options,
@@ -87,7 +96,8 @@ impl<'a> Life<'a> {
             shape,
             lives,
             load,
-            ports: free_ports()?,
+            ports,
+            slave,
             lasting: None,
             disk,
             folder,
@@ -136,12 +146,17 @@ impl<'a> Life<'a> {
     /// One life of the server.
     fn cycle(&mut self, drawn: Drawn, is_last: bool) -> Result<(), String> {
         let ending = drawn.ending;
+        let [broker, name_server, ..] = self.ports;
+        // Before its master: that takes back from it what it has lost.
+        if self.slave.as_ref().is_some_and(Slave::has_a_log) {
+            self.start_slave();
+        }
         let (store, ready) = (self.store(), self.folder.path().join("ready"));
         let launch = Launch {
             binary: &self.options.server,
             store: &store,
             ready: &ready,
-            ports: self.ports,
+            part: Part::Server { broker, name_server },
             settings: &self.shape.settings,
             kill_at: ending.kill_at,
             hang_after: ending.hang_after,
@@ -159,6 +174,25 @@ impl<'a> Life<'a> {
                 self.wrong(Rule::Alive, text);
                 Ok(())
             }
+        }
+    }
+
+    fn start_slave(&mut self) {
+        let name_server = format!("{}:{}", Ipv4Addr::LOCALHOST, self.ports[1]);
+        let started = self.slave.as_mut().map(|slave| slave.start(&self.options.server, &name_server));
+        if let Some(Err(text)) = started {
+            self.wrong(Rule::Alive, text);
+        }
+    }
+
+    /// Checks that the slave follows.
+    fn check_slave(&mut self, master: &mut Server, has_all: bool) {
+        if self.is_broken() {
+            return;
+        }
+        let Some(slave) = &mut self.slave else { return };
+        if let Err(text) = self.runtime.block_on(slave.follows(master, has_all)) {
+            self.wrong(Rule::R8, text);
         }
     }
 
@@ -187,6 +221,8 @@ impl<'a> Life<'a> {
         self.note_log_start();
         self.check_log_start();
         self.note_lost();
+        self.start_slave();
+        self.check_slave(&mut server, false);
         if drawn.looks_at_files {
             self.check_files("after its start", false);
         }
@@ -203,7 +239,13 @@ impl<'a> Life<'a> {
             self.lasting = Some((client, tasks));
         }
         let is_enough = || ending.hang_after.is_some() && self.load.has_filled();
-        server.wait_for_end_or(ending.load, is_enough);
+        let until_slave = if let SlaveEnd::Killed(after) = drawn.slave { after } else { Duration::ZERO };
+        server.wait_for_end(until_slave);
+        if let (Some(slave), SlaveEnd::Killed(_)) = (&mut self.slave, drawn.slave) {
+            slave.kill();
+            self.totals.slaves_killed += 1;
+        }
+        server.wait_for_end_or(ending.load.saturating_sub(until_slave), is_enough);
         if is_last {
             return self.finish(server, tasks, &client, drawn);
         }
@@ -211,9 +253,9 @@ impl<'a> Life<'a> {
             self.load.end();
             self.runtime.block_on(tasks.join_all());
             self.runtime.block_on(self.load.make_topic(&client));
-            self.end(server, ending, JoinSet::new(), &client)
+            self.end(server, &drawn, JoinSet::new(), &client)
         } else {
-            self.end(server, ending, tasks, &client)
+            self.end(server, &drawn, tasks, &client)
         }
     }
 
@@ -221,17 +263,27 @@ impl<'a> Life<'a> {
     fn end(
         &mut self,
         mut server: Server,
-        ending: &Ending,
+        drawn: &Drawn,
         tasks: JoinSet<()>,
         client: &Client,
     ) -> Result<(), String> {
-        let ended_itself = server.has_ended();
+        let (ending, ended_itself) = (&drawn.ending, server.has_ended());
+        let slave = self.slave.as_mut().filter(|_| drawn.slave == SlaveEnd::WithMaster);
+        self.totals.ended_both += u64::from(slave.is_some());
         let death = match ending.how {
-            How::Kill => server.kill(),
-            How::Stop => server.stop(),
+            How::Kill | How::Stop => {
+                slave.into_iter().for_each(Slave::kill);
+                if ending.how == How::Kill { server.kill() } else { server.stop() }
+            }
             How::Power if ended_itself => server.kill(), // which is a failure, and reported below
             How::Power => {
-                self.note_flushed();
+                if let Some(slave) = slave {
+                    slave.freeze()?;
+                    slave.cut()?;
+                    slave.kill();
+                    slave.restore()?;
+                }
+                self.note_flushed(drawn.slave);
                 // Without it, a flush that runs during the cut may report success (Linux 6.18, ext4), and an answer would leave
                 // a machine without power.
                 server.freeze()?;
@@ -268,10 +320,14 @@ impl<'a> Life<'a> {
     }
 
     /// Checks that what was acknowledged long enough ago is durable under either flush policy, and that no more is not durable
-    /// than `maxUnflushedBytes` says, beside what the start found.
-    fn note_flushed(&self) {
+    /// than `maxUnflushedBytes` says, beside what the start found. What was acknowledged because a slave has it is durable while that goes on,
+    /// or has flushed it.
+    fn note_flushed(&self, slave: SlaveEnd) {
         let now = Instant::now();
-        let is_old = |(at, _): &&(Instant, u64)| now.duration_since(*at) >= self.shape.durable_after;
+        let survives = |pair: Pair| slave != SlaveEnd::WithMaster || pair.slave_flush == Flush::Sync;
+        let has_slave = self.shape.pair.is_some_and(|pair| pair.is_waited_for && survives(pair));
+        let durable_after = if has_slave { Duration::ZERO } else { self.shape.durable_after };
+        let is_old = |(at, _): &&(Instant, u64)| now.duration_since(*at) >= durable_after;
         let acknowledged = self.load.acknowledged.lock();
         let by_time = acknowledged.iter().filter(is_old).map(|(_, start)| start + 1).max();
         let last = acknowledged.iter().map(|(_, start)| *start).max();
@@ -403,7 +459,7 @@ impl<'a> Life<'a> {
     /// Nothing fails any more: everything arrives, and the server stops in order.
     fn finish(
         &mut self,
-        server: Server,
+        mut server: Server,
         tasks: JoinSet<()>,
         client: &Client,
         mut drawn: Drawn,
@@ -433,7 +489,12 @@ impl<'a> Life<'a> {
             self.wrong(Rule::C15, format!("the server does not answer: {error}"));
         }
         self.runtime.block_on(client.close());
+        self.check_slave(&mut server, true);
         self.died(&server.stop(), &drawn.ending, "when it was stopped");
+        let store = self.store();
+        if let Some(Err(text)) = self.slave.as_mut().map(|slave| slave.finish(&store)) {
+            self.wrong(Rule::R8, text);
+        }
         self.note_log_start();
         self.check_retained(log_end);
         self.check_files("after its stop", true);
@@ -442,16 +503,15 @@ impl<'a> Life<'a> {
     }
 }
 
-/// Two ports that nobody listens on, below those that the system gives to connections.
-fn free_ports() -> Result<[u16; 2], String> {
+/// Four ports that nobody listens on, below those that the system gives to connections.
+fn free_ports() -> Result<[u16; 4], String> {
     let draw = |_| PORTS.start + (rocketpy_env::random_u64() % u64::from(PORTS.end - PORTS.start)) as u16;
     let listeners =
         (0..PORT_TRIES).map(draw).filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
-    let listeners: Vec<TcpListener> = listeners.take(2).collect(); // held until both are known
-    match listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect::<Vec<_>>()[..] {
-        [broker, name_server] => Ok([broker.port(), name_server.port()]),
-        _ => Err(format!("no free ports among {PORTS:?}")),
-    }
+    let listeners: Vec<TcpListener> = listeners.take(4).collect(); // held until all are known
+    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+    let ports: Vec<u16> = addresses.map(|address| address.port()).collect();
+    ports.try_into().map_err(|_| format!("no free ports among {PORTS:?}"))
 }
 
 fn contract(shape: &Shape) -> Contract {

@@ -12,6 +12,7 @@ mod load;
 mod message;
 mod mount;
 mod orderly;
+mod pair;
 mod plan;
 mod pull;
 mod question;
@@ -86,6 +87,8 @@ pub struct Options {
     pub retention: Option<bool>,
     /// Fills the default of `maxUnflushedBytes` with large messages while the disk hangs, and then cuts the power.
     pub bound: bool,
+    /// Whether the server has a slave, which waits for it, and which ends too.
+    pub pair: bool,
     /// `rocketpy-proof-server`.
     pub server: PathBuf,
     /// Gets the history of the last store, as JSON lines.
@@ -113,6 +116,10 @@ pub struct Totals {
     pub stopped: u64,
     /// Lives that ended with the power.
     pub power_cuts: u64,
+    /// Slaves that were killed under load.
+    pub slaves_killed: u64,
+    /// Slaves that ended at the same moment as their master.
+    pub ended_both: u64,
     /// Messages that were sent.
     pub messages: u64,
     /// Of them, those that were acknowledged.

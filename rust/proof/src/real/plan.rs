@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use rocketpy_env::failpoint::Point;
 
+use super::pair::SlaveEnd;
 use super::{Harness, Options};
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(super) struct Lives {
     harness: Harness,
     /// See [`Options::bound`].
     is_bound: bool,
+    has_slave: bool,
     /// The points at which the lives with an even number end, in turn.
     points: [Point; Point::ALL.len()],
     drawn: usize,
@@ -39,6 +41,8 @@ pub(super) struct Drawn {
     /// Draws what is read after its start. How many numbers that takes depends on the store, so nothing else draws from it.
     pub survey: Rng,
     pub load: Rng,
+    /// How its slave ends, if it has one.
+    pub slave: SlaveEnd,
 }
 
 impl Lives {
@@ -46,7 +50,14 @@ impl Lives {
         let mut rng = rng.fork();
         let mut points = Point::ALL;
         rng.shuffle(&mut points);
-        Self { rng, harness: options.harness, is_bound: options.bound, points, drawn: 0 }
+        Self {
+            rng,
+            harness: options.harness,
+            is_bound: options.bound,
+            has_slave: options.pair,
+            points,
+            drawn: 0,
+        }
     }
 
     /// The next life.
@@ -64,7 +75,9 @@ impl Lives {
                 ..ending
             };
         }
-        Drawn { ending, looks_at_files: rng.u8(0..4) == 0, survey: rng.fork(), load: rng.fork() }
+        let (looks_at_files, survey, load) = (rng.u8(0..4) == 0, rng.fork(), rng.fork());
+        let slave = if self.has_slave { SlaveEnd::draw(&mut rng, ending.load) } else { SlaveEnd::Lives };
+        Drawn { ending, looks_at_files, survey, load, slave }
     }
 
     /// The last life, which nothing ends.
@@ -72,7 +85,8 @@ impl Lives {
         let load = Duration::from_millis(200);
         let ending =
             Ending { kill_at: None, hang_after: None, in_start: None, load, is_quiet: false, how: How::Stop };
-        Drawn { ending, looks_at_files: true, survey: self.rng.fork(), load: self.rng.fork() }
+        let (survey, load) = (self.rng.fork(), self.rng.fork());
+        Drawn { ending, looks_at_files: true, survey, load, slave: SlaveEnd::Lives }
     }
 }
 
@@ -126,6 +140,16 @@ impl Ending {
             ending.in_start = Some(Duration::from_millis(rng.u64(0..60)));
         }
         ending
+    }
+}
+
+impl SlaveEnd {
+    fn draw(rng: &mut Rng, load: Duration) -> Self {
+        match rng.u8(0..4) {
+            0 => Self::Killed(load.mul_f64(rng.f64())),
+            1 => Self::WithMaster,
+            _ => Self::Lives,
+        }
     }
 }
 

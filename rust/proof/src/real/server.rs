@@ -26,9 +26,8 @@ pub(super) struct Launch<'a> {
     pub store: &'a Path,
     /// The ready file.
     pub ready: &'a Path,
+    pub part: Part<'a>,
     pub settings: &'a [String],
-    /// Where broker and name server listen.
-    pub ports: [u16; 2],
     /// The point at which it ends itself.
     pub kill_at: Option<(Point, u64)>,
     /// Its disk hangs with the first flush after this many appends.
@@ -37,6 +36,15 @@ pub(super) struct Launch<'a> {
     pub planted: Option<&'a str>,
     /// It is killed after this time if it is not ready before.
     pub kill_after: Option<Duration>,
+}
+
+/// What a process is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part<'a> {
+    /// A broker and its name server, and where they listen.
+    Server { broker: u16, name_server: u16 },
+    /// A broker alone.
+    Broker { port: u16, name_server: &'a str },
 }
 
 /// A running server; killed when it is dropped.
@@ -72,8 +80,17 @@ pub(super) enum Started {
 impl Launch<'_> {
     fn command(&self) -> Command {
         let mut command = Command::new(self.binary);
-        let [broker, name_server] = self.ports.map(|port| port.to_string());
-        command.arg("server").arg(self.store).args(["--port", &broker, "--name-server-port", &name_server]);
+        match self.part {
+            Part::Server { broker, name_server } => {
+                let (broker, name_server) = (broker.to_string(), name_server.to_string());
+                command.arg("server").arg(self.store);
+                command.args(["--port", &broker, "--name-server-port", &name_server]);
+            }
+            Part::Broker { port, name_server } => {
+                let port = port.to_string();
+                command.arg("broker").arg(self.store).args(["--port", &port, "--name-server", name_server]);
+            }
+        }
         for setting in self.settings {
             command.arg("--set").arg(setting);
         }
@@ -194,6 +211,12 @@ impl Server {
         Ok(())
     }
 
+    /// Kills it, if it still runs, and waits for its end.
+    pub(super) fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Kills it, if it still runs.
     pub(super) fn kill(mut self) -> Death {
         let _ = self.child.kill();
@@ -211,7 +234,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }

@@ -10,6 +10,9 @@ use super::mount::{Kind, Mounted};
 use super::{Flush, Harness, Options, question};
 use crate::history::Acknowledged;
 
+/// The name that master and slave have in common.
+const PAIR: &str = "pair";
+
 /// Attributes of a topic, as a topic specification takes them.
 pub(super) type Attributes = BTreeMap<String, Option<String>>;
 
@@ -160,6 +163,29 @@ pub(super) struct Shape {
     pub max_unflushed_bytes: u64,
     /// `KEY=VALUE` of the server.
     pub settings: Vec<String>,
+    /// How it is replicated, if it has a slave.
+    pub pair: Option<Pair>,
+}
+
+/// A master and its slave.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pair {
+    /// Whether sends are acknowledged once the slave has them.
+    pub is_waited_for: bool,
+    /// When the slave says that it has something.
+    pub slave_flush: Flush,
+}
+
+impl Pair {
+    fn draw(rng: &mut Rng) -> Self {
+        let slave_flush = if rng.bool() { Flush::Sync } else { Flush::Async };
+        Self { is_waited_for: rng.u8(0..4) != 0, slave_flush }
+    }
+
+    fn settings(self) -> Vec<(&'static str, String)> {
+        let role = if self.is_waited_for { "SYNC_MASTER" } else { "ASYNC_MASTER" };
+        vec![("brokerRole", role.to_owned()), ("brokerName", PAIR.to_owned())]
+    }
 }
 
 impl Shape {
@@ -174,7 +200,12 @@ impl Shape {
             _ => &[64 << 10, 128 << 10, 256 << 10],
         };
         let log_file = *rng.choice(log_files).unwrap_or(&65_536);
-        let retention = if has_retention { Retention::draw(rng, log_file) } else { Retention::Never };
+        // A master keeps nothing for a slave that is away: with small files it would have to begin anew now and then.
+        let retention = match has_retention {
+            true if options.pair => Retention::Young,
+            true => Retention::draw(rng, log_file),
+            false => Retention::Never,
+        };
         let flushes = Flushes::draw(rng, options.harness);
         // More queues than a checkpoint flushes one by one: it flushes their file system.
         let (topics, queues) = match rng.u8(0..6) {
@@ -199,6 +230,9 @@ impl Shape {
         settings.extend(flushes.settings());
         settings.extend(retention.settings(rng));
         settings.extend(question::SETTINGS.map(|(key, value)| (key, value.to_owned())));
+        let pair = options.pair.then(|| Pair::draw(rng));
+        settings.extend(pair.into_iter().flat_map(Pair::settings));
+        let body_max = *rng.choice(&[100, 1000, 6000]).unwrap_or(&100);
         Self {
             flush,
             kind: if is_xfs && Mounted::has_xfs() { Kind::Xfs } else { Kind::Ext4 },
@@ -207,13 +241,28 @@ impl Shape {
             body_min: 8,
             has_consumers: true,
             has_later: matches!(retention, Retention::Never | Retention::Young),
-            body_max: *rng.choice(&[100, 1000, 6000]).unwrap_or(&100),
+            body_max,
             log_file,
             retention,
             durable_after: flushes.durable_after(),
             max_unflushed_bytes: flushes.max_unflushed_bytes,
             settings: settings.into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            pair,
         }
+    }
+
+    /// `KEY=VALUE` of its slave.
+    pub(super) fn slave_settings(&self) -> Vec<String> {
+        let of_master = ["flushDiskType=", "brokerRole="];
+        let own =
+            self.settings.iter().filter(|setting| !of_master.iter().any(|key| setting.starts_with(key)));
+        let flush = self.pair.map_or(self.flush, |pair| pair.slave_flush);
+        let of_slave = [
+            "brokerRole=SLAVE".to_owned(),
+            "brokerId=1".to_owned(),
+            format!("flushDiskType={}", flush.name()),
+        ];
+        own.cloned().chain(of_slave).collect()
     }
 
     /// A store with the default of `maxUnflushedBytes` and bodies of 1 MiB, which nothing but these bytes flushes.
@@ -240,6 +289,7 @@ impl Shape {
             durable_after: Duration::from_millis(day_ms),
             max_unflushed_bytes: 256 << 20,
             settings: settings.into_iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            pair: None,
         }
     }
 

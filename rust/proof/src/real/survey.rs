@@ -1,12 +1,16 @@
 //! What must hold right after a start: everything is there and is found, and groups continue where they may.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
 use rocketpy_client::{Admin, Client, ClientError, RangeReader, TopicSpec};
-use rocketpy_protocol::Command;
+use rocketpy_model::TopicConfig;
+use rocketpy_protocol::body::TopicConfigSerializeWrapper;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::QueryMessageRequestHeader;
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::{RecordView, records};
+use rocketpy_protocol::{Command, json};
 use rocketpy_remoting as remoting;
 
 use super::later;
@@ -142,15 +146,32 @@ impl Survey<'_> {
                 self.load.journal.lock().wrong(Rule::R9, text);
             }
         }
+        let of_broker = self.topics_of_broker().await?;
         let metadata = self.load.metadata.lock();
         let mut journal = self.load.journal.lock();
         for lost in metadata.there.iter().filter(|name| !topics.contains(name)) {
             journal.wrong(Rule::R9, format!("topic {lost} was made, and is gone"));
         }
-        for back in metadata.gone.iter().filter(|name| topics.contains(name)) {
+        for back in metadata.gone.iter().filter(|name| of_broker.contains_key(*name)) {
             journal.wrong(Rule::R9, format!("topic {back} was deleted, and is there"));
         }
         Ok(())
+    }
+
+    /// The topics of the broker. A name server may also know those that a slave of it has not removed yet.
+    async fn topics_of_broker(&self) -> Result<BTreeMap<String, TopicConfig>, ClientError> {
+        let caller = remoting::Client::new(remoting::ClientConfig::default());
+        let asked = Command::bare_request(request::GET_ALL_TOPIC_CONFIG);
+        let bad = |reason: String| self.bad_answer("topic list", reason);
+        let answer = caller.call(self.broker, asked, LOOK_UP_WITHIN).await;
+        let answer = answer.map_err(|error| bad(error.to_string()))?;
+        let table = json::from_slice::<TopicConfigSerializeWrapper>(&answer.body);
+        Ok(table.map_err(|error| bad(error.to_string()))?.topic_config_table)
+    }
+
+    fn bad_answer(&self, operation: &'static str, reason: String) -> ClientError {
+        let address = self.broker.to_owned();
+        ClientError::BadAnswer { operation, address, reason, may_have_been_applied: false }
     }
 
     async fn look_up(&self, present: &Present) -> Result<(), ClientError> {
@@ -193,12 +214,7 @@ impl Survey<'_> {
         let caller = remoting::Client::new(remoting::ClientConfig::default());
         let command = Command::request(request::QUERY_MESSAGE, &header);
         let answer = caller.call(self.broker, command, LOOK_UP_WITHIN).await;
-        let lost = |reason: String| ClientError::BadAnswer {
-            operation: "message query",
-            address: self.broker.to_owned(),
-            reason,
-            may_have_been_applied: false,
-        };
+        let lost = |reason: String| self.bad_answer("message query", reason);
         let answer = answer.map_err(|error| lost(error.to_string()))?;
         match answer.code {
             response::SUCCESS => {

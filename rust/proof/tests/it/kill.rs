@@ -33,3 +33,11 @@ fn retention_removes_what_it_must_and_no_more_wherever_the_server_ends() {
     assert!(outcome.totals.removed_files > 0, "{:?}", outcome.totals);
     assert_eq!(outcome.totals.lost_as_allowed, 0);
 }
+
+#[test]
+fn a_pair_loses_nothing_whichever_of_the_two_is_killed() {
+    let outcome = prove(&Options { pair: true, ..options(Harness::Kill, 10, 10, Flush::Async) });
+    let totals = outcome.totals;
+    assert!(totals.acknowledged > 200 && totals.lost_as_allowed == 0, "{totals:?}");
+    assert!(totals.slaves_killed > 0 && totals.ended_both > 0, "{totals:?}");
+}

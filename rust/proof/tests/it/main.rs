@@ -27,6 +27,7 @@ fn options(harness: Harness, cycles: u64, cycles_a_store: u64, flush: Flush) -> 
         own_flush: Some(false),
         retention: Some(false),
         bound: false,
+        pair: false,
         server: env!("CARGO_BIN_EXE_rocketpy-proof-server").into(),
         history: None,
         planted: None,

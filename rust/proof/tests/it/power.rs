@@ -65,3 +65,17 @@ fn a_power_cut_takes_no_more_than_the_default_of_the_bytes_that_are_not_flushed(
     assert!(outcome.totals.acknowledged > 600, "messages of 1 MiB: {:?}", outcome.totals);
     assert!(outcome.totals.most_lost_bytes > 200 << 20, "the bound was reached: {:?}", outcome.totals);
 }
+
+#[test]
+fn what_a_pair_acknowledged_survives_power_cuts_of_its_master_and_of_both() {
+    if !can_cut() {
+        return;
+    }
+    for flush in [Flush::Async, Flush::Sync] {
+        let outcome = prove(&Options { pair: true, ..options(Harness::Power, 6, 6, flush) });
+        let totals = outcome.totals;
+        assert_eq!(totals.power_cuts, 6);
+        assert!(totals.acknowledged > 100 && totals.ended_both > 0, "{totals:?}");
+        assert!(flush == Flush::Async || totals.lost_as_allowed == 0, "{totals:?}");
+    }
+}

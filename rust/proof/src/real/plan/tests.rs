@@ -12,6 +12,7 @@ fn options(harness: Harness) -> Options {
         own_flush: None,
         retention: None,
         bound: false,
+        pair: false,
         server: "server".into(),
         history: None,
         planted: None,
