@@ -143,8 +143,8 @@ def diff(
             if found.relation == "parted"
             else "the logs have no place in common",
             ExitCode.FAILURE,
-            f"keep the one that has what counts; `rocketpy store cut FOLDER --at {found.common_end} --apply` makes the other "
-            "a beginning of it, which can be its slave"
+            f"keep the one that has what counts; `rocketpy store cut FOLDER --at {found.common_end} --apply` makes the "
+            "other a beginning of it, which can be its slave"
             if found.relation == "parted"
             else "keep the one that has what counts; the other begins anew as its slave, with an empty folder",
         )
