@@ -288,11 +288,6 @@ pub const PROOFS: &[Proof] = &[
         findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
     },
     Proof {
-        bug: Bug::ReportBeforeFlush,
-        layer: POWER_CUT,
-        findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
-    },
-    Proof {
         bug: Bug::NothingTakenBack,
         layer: POWER_CUT,
         findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
@@ -315,7 +310,7 @@ fn options_for(bug: Bug, options: &Options) -> Options {
         Bug::DelayAheadOfLog | Bug::TimerAheadOfLog => {
             Options { flush: Some(Flush::Async), retention: Some(false), cycles_a_store: 4, ..options }
         }
-        Bug::AckBeforeSlave | Bug::ReportBeforeFlush | Bug::NothingTakenBack => Options {
+        Bug::AckBeforeSlave | Bug::NothingTakenBack => Options {
             pair: true,
             flush: Some(Flush::Async),
             own_flush: Some(false),

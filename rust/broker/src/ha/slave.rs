@@ -7,7 +7,6 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
     FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES,
@@ -350,7 +349,6 @@ impl<D: Disk> Following<D> {
     /// How far the master may count on this slave.
     fn told(&self) -> PhysicalOffset {
         match self.own.flush {
-            FlushMode::Sync if planted::has(Bug::ReportBeforeFlush) => self.store.max_physical_offset(),
             FlushMode::Sync => self.store.flushed_offset(),
             FlushMode::Async => self.store.max_physical_offset(),
         }
@@ -358,7 +356,7 @@ impl<D: Disk> Following<D> {
 
     /// Under SYNC_FLUSH, makes durable what is appended: a report says that it is.
     fn make_durable(&self) -> Result<(), End> {
-        if self.own.flush == FlushMode::Async || planted::has(Bug::ReportBeforeFlush) {
+        if self.own.flush == FlushMode::Async {
             return Ok(());
         }
         let (end, began) = (self.store.max_physical_offset(), Instant::now());
