@@ -46,8 +46,8 @@ from rich.table import Table
 
 import rocketpy
 from process import (
-    BINARY,
     anonymous_memory_bytes,
+    built_server,
     cpu_seconds,
     launched,
     peak_memory_bytes,
@@ -138,6 +138,7 @@ FIGURES = {
     "broker_cpu_s_per_million": ("broker CPU-s/M", ",.2f"),
     "user_s_per_million": ("of it user", ",.2f"),
     "system_s_per_million": ("of it system", ",.2f"),
+    "slave_cpu_s_per_million": ("of it the slave's", ",.2f"),
     "switches_per_message": ("context switches a message", ".3f"),
     "system_calls_per_message": ("system calls a message", ".3f"),
     "peak_memory_mb": ("broker peak, MB", ",.0f"),
@@ -286,11 +287,11 @@ def take_turn(
         wait_for_rest(broker)
         assert process.stdin is not None
         with system_calls(*broker.pids) if counts_calls else nullcontext([]) as calls:
-            before = usage(*broker.pids)
+            before, slave_before = usage(*broker.pids), sum(map(cpu_seconds, broker.pids[1:]))
             process.stdin.write("\n")
             process.stdin.flush()
             figures = next_line(process, look)
-            after = usage(*broker.pids)
+            after, slave_after = usage(*broker.pids), sum(map(cpu_seconds, broker.pids[1:]))
     except RuntimeError as error:
         raise RuntimeError(f"{error}: {log.read_text()[-2000:]}") from None
     finally:
@@ -310,6 +311,7 @@ def take_turn(
         "switches_per_message": (after.switches - before.switches) / messages,
         "peak_memory_mb": sum(map(peak_memory_bytes, broker.pids)) / 1e6,
         "anonymous_memory_mb": anonymous / 1e6,
+        **({"slave_cpu_s_per_million": (slave_after - slave_before) / messages * 1e6} if broker.pids[1:] else {}),
         **({"system_calls_per_message": calls[0] / messages} if calls else {}),
         **figures,
     }
@@ -398,7 +400,7 @@ class Turns:
     """Takes the turns of both brokers, and shows how far they are."""
 
     def __init__(self, options: argparse.Namespace, java: Java, folder: Path, progress: Progress) -> None:
-        program = (options.server or ROOT / BINARY).absolute()
+        program = built_server(options.server)
         self.options, self.folder, self.progress = options, folder, progress
         self.load = compiled(replace(java, tuning=("-XX:+UseParallelGC",)), folder / "classes")
         self.brokers: dict[str, Callable[[Path, Row], AbstractContextManager[Broker]]] = {
@@ -467,8 +469,6 @@ def main() -> int:
     # Both stop the brokers too; a shell lets what it starts in the background ignore SIGINT.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    if options.server is None:
-        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], cwd=ROOT, check=True)
     console = Console(width=None if sys.stdout.isatty() else 160)
     with console.status("bringing Apache's jars"):
         java = set_up_java()

@@ -14,7 +14,6 @@ import os
 import shutil
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,9 +23,8 @@ from pathlib import Path
 from rich.console import Console
 
 import rocketpy
-from process import BINARY, Running, cpu_seconds, launched
+from process import ROOT, Running, built_server, cpu_seconds, launched
 
-ROOT = Path(__file__).resolve().parents[2]
 BUFFER_BYTES = 1 << 20
 PAIR = ("--set", "brokerName=pair", "--set", "brokerClusterName=pairs", "--set", "diskMaxUsedSpaceRatio=95")
 SLAVE = (*PAIR, "--set", "brokerRole=SLAVE", "--set", "brokerId=1")
@@ -106,9 +104,7 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help="writes benches/results/catch_up.json")
     parser.add_argument("--server", type=Path, help="`rocketpy-server`; default: builds the release")
     options = parser.parse_args()
-    if options.server is None:
-        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], cwd=ROOT, check=True)
-    program = (options.server or ROOT / BINARY).absolute()
+    program = built_server(options.server)
     console = Console(width=None if sys.stdout.isatty() else 160)
     (ROOT / "target").mkdir(exist_ok=True)
     with (

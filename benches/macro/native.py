@@ -13,16 +13,24 @@ Figures = dict[str, float]
 Load = Callable[[Running], Figures]
 
 
-def native(connections: int, window: int, count: int) -> Load:
-    """`rocketpy bench send`."""
+def native(connections: int, window: int, count: int, rate: float | None = None) -> Load:
+    """`rocketpy bench send`, at a rate of messages a second or as fast as it goes."""
 
     def run(running: Running) -> Figures:
-        sizes = {"connections": connections, "window": window, "messages": count, "size": BODY_BYTES, "queues": QUEUES}
+        sizes: dict[str, float] = {
+            "connections": connections,
+            "window": window,
+            "messages": count,
+            "size": BODY_BYTES,
+            "queues": QUEUES,
+        }
+        if rate is not None:
+            sizes["rate"] = rate
         options = [text for name, number in sizes.items() for text in (f"--{name}", str(number))]
         send = [COMMAND, "bench", "send", "--json", "--name-server", running.name_server, "--topic", TOPIC, *options]
         figures = json.loads(output_of(send))
-        p99 = {"call_p99_us": figures["latency_p99_us"]} if window == 1 else {}
-        return {"messages": figures["messages"], "seconds": figures["seconds"], **p99}
+        latencies = {f"call_{name}_us": figures[f"latency_{name}_us"] for name in ("p50", "p99") if window == 1}
+        return {"messages": figures["messages"], "seconds": figures["seconds"], **latencies}
 
     return run
 

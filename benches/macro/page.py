@@ -153,6 +153,14 @@ def catch_up_lines(taken: dict[str, Any]) -> Iterator[str]:
     yield "(`python benches/macro/catch_up.py --save`).\n"
 
 
+def lag_lines(taken: dict[str, Any]) -> Iterator[str]:
+    if not taken:
+        return
+    rate, p50, p99 = (number(median(taken["rounds"], figure)) for figure in ("messages_per_s", "p50_ms", "p99_ms"))
+    yield f"At {rate} messages/s, half of what master and slave can do, a slave has a message, and its sender the"
+    yield f"answer, {p50} ms after it was to be sent, {p99} ms at p99 (`python benches/macro/lag.py --save`).\n"
+
+
 def others_table(rows: dict[str, Any]) -> Iterator[str]:
     yield "| work | acknowledged | system | messages/s | p99, us | client CPU-s/M | server CPU-s/M | server peak, MB |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -247,8 +255,8 @@ def targets() -> list[Target]:
     def many(row: str, figure: str) -> Callable[[], float | None]:
         return lambda: median(connections.get(row, []), figure)
 
-    def of_bare() -> float | None:
-        return median(load("catch_up").get("rounds", []), "of_bare")
+    def of_rounds(file: str, figure: str) -> Callable[[], float | None]:
+        return lambda: median(load(file).get("rounds", []), figure)
 
     cpu, rate, p99 = "broker_cpu_s_per_million", "messages_per_s", "call_p99_us"
     return [
@@ -290,7 +298,9 @@ def targets() -> list[Target]:
         Target("", "cold readers: p99 of sends beside them, of that alone", many("cold", "p99_ratio"), 1.5),
         Target("", "10,000 idle connections: anonymous memory, MB", many("idle", "anonymous_memory_mb"), 100),
         Target("", "SYNC_MASTER and slave, 64 threads: CPU of Apache's two", ratio("pair-64", cpu), 0.25),
-        Target("", "catch-up of a slave, of a bare copy", of_bare, 0.7, True),
+        Target("", "of it the slave's", ratio("pair-64", "slave_cpu_s_per_million"), 0.25),
+        Target("", "catch-up of a slave, of a bare copy", of_rounds("catch_up", "of_bare"), 0.7, True),
+        Target("", "lag of a slave at half load, p99, ms", of_rounds("lag", "p99_ms"), 5),
         Target("", "1,000 busy connections: rate of 64", many("busy", "of_64"), 0.8, True),
     ]
 
@@ -307,6 +317,7 @@ def page() -> Iterator[str]:
     yield ""
     yield from memory_lines(apache.get("rows", {}))
     yield from catch_up_lines(load("catch_up"))
+    yield from lag_lines(load("lag"))
     yield "\n![Processor time and rate beside Apache's](../benches/results/apache.png)\n"
     yield "## Beside Kafka 4.1, Redis 7 streams and NATS JetStream 2.9\n"
     yield "Each system has the load program that its users measure with, so the client's figures compare clients."

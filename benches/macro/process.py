@@ -102,8 +102,16 @@ class Running:
     started_at: float
 
 
+ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path("target/release/rocketpy-server")
 COMMAND = Path(sys.executable).with_name("rocketpy")
+
+
+def built_server(given: Path | None) -> Path:
+    """The server that was named, or else the release, which this builds."""
+    if given is None:
+        subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], cwd=ROOT, check=True)
+    return (given or ROOT / BINARY).absolute()
 
 
 @contextmanager
