@@ -53,6 +53,8 @@ pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, SettingError}
 pub use config_file::make_config_folder;
 pub use error::BrokerError;
 pub use ha::{BrokerRole, ReplicationConfig};
+#[cfg(feature = "sim")]
+pub use ha::{Refused, SteppedLink, SteppedReplica};
 pub use process::route::requests;
 pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{

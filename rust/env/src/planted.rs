@@ -94,11 +94,15 @@ pub enum Bug {
     AckBeforeSlave,
     /// A master takes nothing back from its slaves after a sudden end.
     NothingTakenBack,
+    /// A master opens no epoch of its log after a sudden end, nor after it was a slave.
+    NoEpochBegun,
+    /// The epoch that a master opens is not written before it serves.
+    EpochNotWritten,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 43] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -140,6 +144,8 @@ impl Bug {
         Self::EndsAheadOfLog,
         Self::AckBeforeSlave,
         Self::NothingTakenBack,
+        Self::NoEpochBegun,
+        Self::EpochNotWritten,
     ];
 
     /// What it is, in words.
@@ -186,6 +192,8 @@ impl Bug {
             Self::EndsAheadOfLog => "progress of transactions ahead of the log",
             Self::AckBeforeSlave => "acknowledge before the slave",
             Self::NothingTakenBack => "nothing taken back from a slave",
+            Self::NoEpochBegun => "no epoch begun",
+            Self::EpochNotWritten => "epoch not written",
         }
     }
 }

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_proof::history;
 use rocketpy_proof::real::{self, Mounted, is_interrupted, listen_for_interrupt};
-use rocketpy_proof::sim::{Outcome, Plan, Totals, enumerate, run, run_seeds};
+use rocketpy_proof::sim::{Outcome, PairTotals, Plan, Totals, enumerate, run, run_pairs, run_seeds};
 
 /// Proves what an acknowledgement of RocketPy promises.
 #[derive(Debug, Parser)]
@@ -59,6 +59,9 @@ struct Sim {
     /// Runs the seeds from a random one on: N of them, or endlessly.
     #[arg(long, value_name = "N", num_args = 0..=1)]
     soak: Option<Option<u64>>,
+    /// A master and its slave, each on a disk of its own.
+    #[arg(long, conflicts_with_all = ["enumerate", "history"])]
+    pair: bool,
     /// Runs a short script again and again, and ends it after each of its operations in turn.
     #[arg(long)]
     enumerate: bool,
@@ -74,6 +77,12 @@ fn seed_range(text: &str) -> Result<Range<u64>, String> {
     let parts = text.split_once("..").ok_or("expected two numbers with .. between them")?;
     let number = |text: &str| text.parse::<u64>().map_err(|error| format!("{error}: {text}"));
     Ok(number(parts.0)?..number(parts.1)?)
+}
+
+/// So many seeds from a random one on, or all.
+fn some_seeds(count: Option<u64>) -> Range<u64> {
+    let start = rocketpy_env::random_u64() >> 16;
+    start..start.saturating_add(count.unwrap_or(u64::MAX))
 }
 
 /// Prints a line; standard output may be closed.
@@ -128,7 +137,9 @@ fn soak(turns: u64) -> bool {
     for turn in (1..=turns).take_while(|_| !is_interrupted()) {
         say!("turn {turn}");
         let sim = Sim { soak: Some(Some(seeds)), jobs: 2, ..Sim::default() };
+        let pairs_of_disks = Sim { pair: true, soak: Some(Some(seeds)), jobs: 2, ..Sim::default() };
         let is_sound = sim.run()
+            && pairs_of_disks.run()
             && real_command::Real::of(kills).run(real::Harness::Kill)
             && real_command::Real::of_pair(pairs).run(real::Harness::Kill)
             && (can_cut.is_err()
@@ -151,17 +162,41 @@ impl Sim {
     }
 
     fn run_all(&self) -> bool {
+        if self.pair {
+            return self.pairs();
+        }
         let is_sound = match (self.seed, &self.seeds, self.soak) {
             (Some(seed), _, _) => Plan::all_of(seed).all(|plan| self.one(plan)),
             (_, Some(seeds), _) => self.many(seeds.clone()),
-            (_, _, Some(count)) => {
-                let start = rocketpy_env::random_u64() >> 16;
-                self.many(start..start.saturating_add(count.unwrap_or(u64::MAX)))
-            }
+            (_, _, Some(count)) => self.many(some_seeds(count)),
             _ if self.enumerate => true,
             _ => self.many(0..10_000),
         };
         is_sound & (!self.enumerate || self.enumerate())
+    }
+
+    fn pairs(&self) -> bool {
+        let seeds = match (self.seed, &self.seeds, self.soak) {
+            (Some(seed), ..) => seed..seed + 1,
+            (_, Some(seeds), _) => seeds.clone(),
+            (_, _, Some(count)) => some_seeds(count),
+            _ => 0..10_000,
+        };
+        say!("seeds {}..{}", seeds.start, seeds.end);
+        let (mut totals, started, mut printed_at) = (PairTotals::default(), Instant::now(), Instant::now());
+        run_pairs(seeds, self.jobs, |outcome| {
+            totals.add(&outcome);
+            if !outcome.violations.is_empty() {
+                say!("seed {} FAILS: {:#?}", outcome.seed, outcome.violations);
+            }
+            if printed_at.elapsed().as_secs() >= 10 {
+                printed_at = Instant::now();
+                say!("{totals:?}");
+            }
+            totals.failed < MAX_FAILURES && !is_interrupted()
+        });
+        say!("{totals:?}, {:.0} a second", totals.runs as f64 / started.elapsed().as_secs_f64());
+        totals.failed == 0
     }
 
     fn one(&self, plan: Plan) -> bool {

@@ -7,13 +7,15 @@ pub use rocketpy_store::planted::Bug;
 
 use crate::checker::{Rule, Violation};
 use crate::real::{self, Flush, Harness, Options};
-use crate::sim::{Outcome, Plan, enumerate, run_seeds};
+use crate::sim::{Outcome, PairOutcome, Plan, enumerate, run_pair, run_seeds};
 
 /// A harness that finds bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// [`crate::sim`].
     SimulatedDisk,
+    /// Two of them, with a master and a slave.
+    SimulatedPair,
     /// [`crate::real`].
     Real(Harness),
     /// `tests/schedule`.
@@ -24,6 +26,7 @@ impl fmt::Display for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SimulatedDisk => "simulated disk",
+            Self::SimulatedPair => "simulated pair",
             Self::Real(Harness::Kill) => "kill",
             Self::Real(Harness::Power) => "power cut",
             Self::Schedules => "thread schedules",
@@ -54,6 +57,7 @@ impl Proof {
 }
 
 const SIMULATED: Layer = Layer::SimulatedDisk;
+const PAIR: Layer = Layer::SimulatedPair;
 const KILL: Layer = Layer::Real(Harness::Kill);
 const POWER_CUT: Layer = Layer::Real(Harness::Power);
 
@@ -292,6 +296,22 @@ pub const PROOFS: &[Proof] = &[
         layer: POWER_CUT,
         findings: &[(Rule::C1, "was acknowledged and is lost, after a power cut")],
     },
+    Proof {
+        bug: Bug::NoEpochBegun,
+        layer: PAIR,
+        findings: &[
+            (Rule::R8, "is no beginning of its master's"),
+            (Rule::R8, "the slave's log cannot be cut at"), // it parts elsewhere than its master says
+        ],
+    },
+    Proof {
+        bug: Bug::EpochNotWritten,
+        layer: PAIR,
+        findings: &[
+            (Rule::R8, "is no beginning of its master's"),
+            (Rule::R8, "a slave with a beginning of the log is refused"),
+        ],
+    },
     Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
     Proof {
         bug: Bug::HalvesForgotten,
@@ -377,6 +397,18 @@ pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
     let caught = Bug::ALL.into_iter().filter(is_simulated).map(|bug| {
         planted::set(Some(bug));
         (bug, ordinary(seeds))
+    });
+    let caught = caught.collect();
+    planted::set(None);
+    caught
+}
+
+/// Runs pairs with each bug in turn that they must find. Returns what was said first, and the seed.
+pub fn all_of_pairs(seeds: u64) -> Vec<(Bug, Option<PairOutcome>)> {
+    let is_pairs = |bug: &Bug| proof_by(*bug, PAIR).is_some();
+    let caught = Bug::ALL.into_iter().filter(is_pairs).map(|bug| {
+        planted::set(Some(bug));
+        (bug, (0..seeds).map(run_pair).find(|outcome| !outcome.violations.is_empty()))
     });
     let caught = caught.collect();
     planted::set(None);

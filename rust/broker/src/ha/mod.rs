@@ -9,6 +9,8 @@ mod master;
 mod past;
 mod slave;
 mod slaves;
+#[cfg(feature = "sim")]
+mod stepped;
 mod sync_back;
 
 use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
@@ -27,6 +29,8 @@ use rocketpy_model::system;
 use rocketpy_store::Store;
 use slave::{Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
+#[cfg(feature = "sim")]
+pub use stepped::{Refused, SteppedLink, SteppedReplica};
 pub(crate) use sync_back::copy_log;
 use sync_back::take_back;
 use tracing::warn;

@@ -10,6 +10,7 @@ mod group;
 mod journal;
 mod log_files;
 pub(crate) mod message;
+mod pair;
 mod plan;
 mod reader;
 mod removal;
@@ -21,10 +22,12 @@ mod verify;
 mod verify_index;
 mod waiting;
 
+use std::iter;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use enumerate::enumerate;
+pub use pair::{PairOutcome, PairTotals, run_pair};
 use parking_lot::Mutex;
 pub use plan::{Boot, Damage, Plan, Retention};
 pub use run::{Outcome, run};
@@ -69,6 +72,20 @@ impl Totals {
 
 /// Runs every seed of a range on `jobs` threads. `note` gets every run, in no order, and returns whether to continue.
 pub fn run_seeds(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bool + Send) {
+    run_each(seeds, jobs, |seed| Plan::all_of(seed).map(run), note);
+}
+
+/// The same with pairs of a master and a slave.
+pub fn run_pairs(seeds: Range<u64>, jobs: usize, note: impl FnMut(PairOutcome) -> bool + Send) {
+    run_each(seeds, jobs, |seed| iter::once(run_pair(seed)), note);
+}
+
+fn run_each<T: Send, Runs: Iterator<Item = T>>(
+    seeds: Range<u64>,
+    jobs: usize,
+    run: impl Fn(u64) -> Runs + Sync,
+    note: impl FnMut(T) -> bool + Send,
+) {
     let next = AtomicU64::new(seeds.start);
     let end = AtomicU64::new(seeds.end);
     let note = Mutex::new(note);
@@ -80,7 +97,7 @@ pub fn run_seeds(seeds: Range<u64>, jobs: usize, note: impl FnMut(Outcome) -> bo
                     if seed >= end.load(Ordering::Relaxed) {
                         return;
                     }
-                    for outcome in Plan::all_of(seed).map(run) {
+                    for outcome in run(seed) {
                         if !(note.lock())(outcome) {
                             end.store(0, Ordering::Relaxed);
                         }

@@ -3,8 +3,8 @@
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_proof::checker::{Rule, Violation};
-use rocketpy_proof::planted::{Bug, Layer, PROOFS, Proof, all, proof_by};
-use rocketpy_proof::sim::run;
+use rocketpy_proof::planted::{Bug, Layer, PROOFS, Proof, all, all_of_pairs, proof_by};
+use rocketpy_proof::sim::{PairOutcome, run, run_pair};
 
 /// Seeds for each; nearly all are caught within a few.
 const SEEDS: u64 = 3000;
@@ -40,6 +40,22 @@ fn every_planted_bug_is_caught_as_what_it_is() {
         let without = run(catch.plan).violations;
         if !without.is_empty() {
             wrong.push(format!("the same run fails without {title}: {without:?}"));
+        }
+    }
+    for (bug, caught) in all_of_pairs(SEEDS) {
+        let title = bug.title();
+        let Some(PairOutcome { seed, violations, .. }) = caught else {
+            wrong.push(format!("{title} is not caught"));
+            continue;
+        };
+        eprintln!("{title:<28} pair       seed {seed:>5}  {}", violations[0]);
+        let proof = proof_by(bug, Layer::SimulatedPair).expect("only such bugs are tried");
+        if !proof.is_shown_by(&violations[0]) {
+            wrong.push(format!("{title} is caught as something else: {}", violations[0]));
+        }
+        let without = run_pair(seed).violations;
+        if !without.is_empty() {
+            wrong.push(format!("the same pair fails without {title}: {without:?}"));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -4,10 +4,12 @@
 
 use std::num::NonZero;
 
-use rocketpy_proof::sim::{Outcome, Plan, Totals, enumerate, run, run_seeds};
+use rocketpy_proof::sim::{Outcome, PairTotals, Plan, Totals, enumerate, run, run_pairs, run_seeds};
 
 /// Random seeds of a test run.
 const SEEDS: u64 = 4000;
+/// Random seeds of pairs.
+const PAIR_SEEDS: u64 = 1000;
 
 fn assert_sound(outcome: &Outcome) {
     let (seed, boots) = (outcome.plan.seed, &outcome.plan.boots);
@@ -65,4 +67,26 @@ fn a_seed_gives_the_same_history_every_time() {
         }
     }
     assert!(run(Plan::of(1)).events != run(Plan::of(2)).events);
+}
+
+#[test]
+fn no_seed_of_a_pair_breaks_what_an_acknowledgement_promises_or_feeds_a_slave_with_other_bytes() {
+    let (mut totals, mut failed) = (PairTotals::default(), None);
+    let jobs = std::thread::available_parallelism().map_or(1, NonZero::get);
+    run_pairs(0..PAIR_SEEDS, jobs, |outcome| {
+        totals.add(&outcome);
+        if !outcome.violations.is_empty() {
+            failed.get_or_insert(outcome);
+        }
+        failed.is_none()
+    });
+    assert!(
+        failed.is_none(),
+        "cargo run -p rocketpy-proof -- sim --pair --seed {}: {failed:#?}",
+        failed.as_ref().unwrap().seed
+    );
+    eprintln!("{totals:?}");
+    let PairTotals { acknowledged, lost_as_allowed, ends, promotions, parted, taken_back, .. } = totals;
+    assert!(acknowledged > 5 * PAIR_SEEDS && lost_as_allowed < acknowledged / 4, "{totals:?}");
+    assert!(ends.min(promotions).min(parted).min(taken_back) > PAIR_SEEDS / 10, "{totals:?}");
 }
