@@ -636,10 +636,12 @@ class Admin(Closing):
         Args:
             address: `host:port` of the slave.
             sync: Whether its sends wait for slaves (SYNC_MASTER).
-            force: Do not ask whether a master of its name answers. Two masters write two histories.
+            force: Do not ask whether a master of its name answers, or another slave has more of the log. Two masters
+                write two histories.
 
         Raises:
-            RefusedError: A master answers, or no name server says whether there is one; the broker is a master already.
+            RefusedError: A master answers, another slave has more of the log, or no name server says who there is; the
+                broker is a master already.
         """
         self._native.change_role(address, "SYNC_MASTER" if sync else "ASYNC_MASTER", None, force)
 

@@ -1,11 +1,13 @@
 """`rocketpy ha`: status, promote, demote."""
 
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RocketPyError, SlaveInfo
+from rocketpy import Admin, RefusedError, RocketPyError, SlaveInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
@@ -27,7 +29,7 @@ def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
             if (address := broker.addresses.get(MASTER_ID)) is not None:
                 found = admin.ha_status(address)
                 master |= {"master": address, "master_end": found.end, "epochs": len(found.epochs)}
-                slaves = [connected(slave) for slave in found.slaves]
+                slaves = [connected(slave, broker.addresses) for slave in found.slaves]
             known = {MASTER_ID, *(slave["broker_id"] for slave in slaves)}
             if None not in known:  # one of Apache's says not who it is
                 others = [(number, slave) for number, slave in sorted(broker.addresses.items()) if number not in known]
@@ -52,10 +54,11 @@ SLAVE = (
 """The columns of a slave."""
 
 
-def connected(slave: SlaveInfo) -> dict[str, Any]:
-    """The columns of a slave that its master knows."""
+def connected(slave: SlaveInfo, addresses: dict[int, str]) -> dict[str, Any]:
+    """The columns of a slave that its master knows: where it answers, or else where it connects from."""
     told = {name: getattr(slave, name) for name in SLAVE if hasattr(slave, name)}
-    return dict.fromkeys(SLAVE) | told | {"slave": slave.address, "slave_end": slave.end}
+    address = slave.address if slave.broker_id is None else addresses.get(slave.broker_id, slave.address)
+    return dict.fromkeys(SLAVE) | told | {"slave": address, "slave_end": slave.end}
 
 
 def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
@@ -71,7 +74,7 @@ def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
 Address = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="Where the broker answers; see `rocketpy ha status`.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Do not ask whether another master answers, or a slave has all.")]
+Force = Annotated[bool, typer.Option("--force", help="Do not ask whether another master answers, or a slave has more.")]
 ROLE_SECONDS = 90
 """How long a broker may take to stop and to start in its new role."""
 PACE_SECONDS = 0.2
@@ -89,7 +92,8 @@ def promote(
     configuration.
     """
     with Admin(name_servers=name_server, **WAITING) as admin:
-        admin.promote(address, sync=sync, force=force)
+        with refused():
+            admin.promote(address, sync=sync, force=force)
         wait_for_role(admin, address, is_master=True)
     print(f"{address} is the master now")
 
@@ -104,9 +108,20 @@ def demote(
 ) -> None:
     """Make a master a slave of its name, once a slave has its whole log. It takes no messages any more."""
     with Admin(name_servers=name_server, **WAITING) as admin:
-        admin.demote(address, broker_id=broker_id, force=force)
+        with refused():
+            admin.demote(address, broker_id=broker_id, force=force)
         wait_for_role(admin, address, is_master=False)
     print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
+
+
+@contextmanager
+def refused() -> Generator[None]:
+    """Says where to look when a broker does not change its role."""
+    try:
+        yield
+    except RefusedError as error:
+        hint = "`rocketpy ha status` shows who is what; demote or stop a master before another one is promoted"
+        raise CommandError(str(error), ExitCode.REFUSED, hint) from error
 
 
 def wait_for_role(admin: Admin, address: str, *, is_master: bool) -> None:

@@ -124,7 +124,10 @@ def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="Folder of a store, such as a master's.")],
     second: Annotated[Path, typer.Argument(metavar="B", help="Folder of another one, such as its slave's.")],
     commit_log: Log = None,
-    target_log: TargetLog = None,
+    target_log: Annotated[
+        Path | None,
+        typer.Option("--target-commit-log", metavar="DIR", help="As --commit-log, of B. --commit-log is that of A."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find where the logs of two stores part. Exit code 1: they do, or have no place in common."""

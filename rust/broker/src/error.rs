@@ -126,7 +126,9 @@ impl BrokerError {
             Self::NoToken { .. } => {
                 Some("put some random text into it, the same at the master and its slaves (haTokenFile)".to_owned())
             }
-            Self::RoleAndId(_) => Some("set both brokerRole=SLAVE and brokerId=1, or neither".to_owned()),
+            Self::RoleAndId(_) => Some(
+                "for a slave set brokerRole=SLAVE and a brokerId from 1 on (--role slave --broker-id 1), for a master leave out the id".to_owned(),
+            ),
             Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
             Self::AdvertisedHost { .. } => {
                 Some("set brokerIP1 to an address or name that clients can reach".to_owned())

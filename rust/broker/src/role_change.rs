@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_model::{perm, system};
+use rocketpy_model::{PhysicalOffset, perm, system};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{ChangeBrokerRoleHeader, Header};
 use rocketpy_protocol::{Command, json};
@@ -23,6 +23,7 @@ use crate::config_file::ConfigFile;
 use crate::ha::brokers_of;
 use crate::refusal::Refusal;
 use crate::shared::{Advertised, Shared};
+use crate::slave::end_of_log;
 use crate::{BrokerConfig, BrokerError, BrokerRole};
 
 /// Name of the file in the `config` folder of the store. Apache has none of it.
@@ -158,6 +159,12 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
         Some(metadata) => metadata.finish(TIMEOUT).await,
         None => false,
     };
+    if !is_forced && let Some((address, end)) = further_slave(shared).await {
+        return Err(refused(format!(
+            "the slave at {address} has the log up to {end}, this one up to {}: promote that one, or force it and lose what it has",
+            shared.store.max_physical_offset()
+        )));
+    }
     if !has_all {
         warn!(
             "the former master does not answer, or not with everything: what it changed in its last seconds of topics, groups, offsets and progress is not here"
@@ -188,6 +195,27 @@ pub(crate) async fn living_master(
         }
     }
     heard
+}
+
+/// Another slave of this name that answers, and whose log reaches further than this one's; where it answers, and its end.
+async fn further_slave(shared: &Shared) -> Option<(String, PhysicalOffset)> {
+    let (client, config) = (Client::new(ClientConfig::default()), shared.config());
+    let own = shared.advertised().map(Advertised::address);
+    for name_server in &config.name_servers {
+        for address in
+            brokers_of(&client, &config, name_server, TIMEOUT).await.unwrap_or_default().into_values()
+        {
+            if Some(&address) == own.as_ref() {
+                continue;
+            }
+            if let Ok(end) = end_of_log(&client, &address).await
+                && end > shared.store.max_physical_offset()
+            {
+                return Some((address, end));
+            }
+        }
+    }
+    None
 }
 
 /// Takes no messages any more, and waits until a slave has all.

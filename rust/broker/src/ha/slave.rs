@@ -202,6 +202,7 @@ impl<D: Disk> Following<D> {
             let end = match self.follow(&master, &mut has_heard) {
                 Ok(never) => match never {},
                 Err(End::Stop) => return,
+                Err(_) if self.is_stopping() => return, // which ends the connection
                 Err(end) => end,
             };
             if !matches!(end, End::Socket(_)) {

@@ -12,7 +12,7 @@ pub(super) const ALIVE: Duration = Duration::from_secs(60);
 /// Refuses the name of a broker that is there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "broker {name} with id {id} is registered from {live} and alive, refused is: {addr}; give one of the two another brokerName"
+    "broker {name} with id {id} is registered from {live} and alive, refused is: {addr}; give one of the two another brokerId or another brokerName"
 )]
 pub(crate) struct NameTaken {
     pub(crate) name: String,

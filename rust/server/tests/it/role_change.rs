@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 
+use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::ChangeBrokerRoleHeader;
@@ -123,4 +124,27 @@ fn a_master_takes_back_also_what_its_slave_wrote_as_master_meanwhile() {
     assert_eq!(pair.caller.read_all(&pair.master(), "orders"), bodies(0..20));
     pair.send(20..30);
     pair.wait_for_slave();
+}
+
+#[test]
+fn a_slave_is_not_promoted_while_another_one_has_more_of_the_log() {
+    let mut pair = Pair::start();
+    pair.send(0..10);
+    pair.wait_for_slave();
+    let behind = pair.slave.take().unwrap();
+    behind.stop(TIMEOUT).unwrap();
+    let mut of_second = pair.of("second");
+    (of_second.broker.broker_id, of_second.broker.replication.role) = (2, BrokerRole::Slave);
+    pair.send(10..20);
+    let second = Process::start(Role::Broker, of_second).unwrap();
+    let ahead = second.addresses().broker.clone().unwrap();
+    pair.wait_for_slave();
+    pair.stop_master();
+    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    let refused = pair.change_role(&pair.slave(), "ASYNC_MASTER", false).unwrap_err();
+    assert!(refused.contains(&format!("the slave at {ahead} has the log up to")), "{refused}");
+    pair.change_role(&ahead, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&ahead, true);
+    assert_eq!(pair.caller.read_all(&ahead, "orders"), bodies(0..20));
+    second.stop(TIMEOUT).unwrap();
 }
