@@ -19,7 +19,7 @@ use crate::blocking::blocking;
 use crate::call::{aside, on_disk};
 use crate::config_file::make_config_folder;
 use crate::delay::{self, DelayDelivery};
-use crate::ha::{BrokerRole, MasterSearch, Past, Replication, begin_life, where_to_begin};
+use crate::ha::{BrokerRole, MasterSearch, Past, Replication, SlaveProgress, begin_life, where_to_begin};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
@@ -179,8 +179,8 @@ impl Broker {
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service,
     /// or when the round panics, which the log says.
     ///
-    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `metadata of the master`, `offset persistence`, `sampling`,
-    /// `timer delivery`, `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.
+    /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `metadata of the master`, `offset persistence`, `progress of
+    /// slaves`, `sampling`, `timer delivery`, `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
     }
@@ -323,7 +323,6 @@ fn outward_ip() -> IpAddr {
     }
 }
 
-/// Opens store and tables. Blocks.
 /// Does a part of a start that waits for the disk.
 async fn opened<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BrokerError> + Send + 'static,
@@ -390,7 +389,6 @@ fn bind_vip(
     }
 }
 
-/// Starts the background work that needs no name server.
 /// A slave's folder is a master's from now on. Where that cannot be written, the next start begins as a promoted slave's again.
 async fn begin_as_master(shared: &Shared, past: &Past<RealDisk>) {
     let written = async { on_disk(shared.topics.persist()?).await }.await.map_err(|cause| cause.to_string());
@@ -400,6 +398,7 @@ async fn begin_as_master(shared: &Shared, past: &Past<RealDisk>) {
     }
 }
 
+/// Starts the background work that needs no name server.
 fn start_services(shared: &Arc<Shared>) -> Services {
     let services = Services::default();
     services.start(Arc::new(HeldRequestWatch::new(shared.clone())));
@@ -412,6 +411,9 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(TimerDelivery::new(shared.clone())));
     services.start(Arc::new(TimerProgress::new(shared.clone())));
     services.start(Arc::new(TransactionCheck::new(shared.clone())));
+    if let Some(past) = shared.past() {
+        services.start(Arc::new(SlaveProgress::new(past.clone())));
+    }
     let metadata = Arc::new(MasterMetadata::new(shared.clone()));
     shared.set_master_metadata(&metadata);
     services.start(metadata);

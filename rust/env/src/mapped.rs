@@ -4,8 +4,6 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-#[cfg(target_os = "linux")]
-use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,10 +21,9 @@ use crate::guard::Guard;
 use crate::sys;
 
 const PAGE: u64 = 4096;
-/// A flush of this many bytes takes its pages out of the page table first. A smaller one has a page or two; after a larger one
-/// readers would have to fault their pages in again.
+/// A flush of this many bytes or more takes its pages out of the page table first. A smaller one has a page or two.
 #[cfg(target_os = "linux")]
-const SMALL_FLUSH: RangeInclusive<u64> = PAGE..=1 << 20;
+const LEAST_UNMAPPED_FLUSH: u64 = PAGE;
 
 /// A real [`Region`]: a shared map of a whole file.
 #[derive(Debug)]
@@ -68,10 +65,10 @@ impl MappedRegion {
         Ok(Self { map: Arc::new(map), path: path.to_path_buf() })
     }
 
-    /// The part of a range that lies in the map, from the start of a page: its start and length. `None` when there is none.
+    /// The pages of a range that lie in the map: their start and length. `None` when there are none.
     fn pages(&self, range: &Range<u64>) -> Option<(usize, usize)> {
         let start = range.start / PAGE * PAGE;
-        let end = range.end.min(self.map.raw.len() as u64);
+        let end = range.end.next_multiple_of(PAGE).min(self.map.raw.len() as u64);
         (start < end).then(|| (start as usize, (end - start) as usize))
     }
 
@@ -248,7 +245,7 @@ impl Region for MappedRegion {
     fn flush(&self, range: Range<u64>) -> Result<(), EnvError> {
         assert!(range.start <= range.end && range.end <= self.len(), "flush of {range:?} passes the file");
         #[cfg(target_os = "linux")]
-        if SMALL_FLUSH.contains(&(range.end - range.start)) {
+        if range.end - range.start >= LEAST_UNMAPPED_FLUSH {
             self.unmap_pages(&range);
         }
         self.map
@@ -265,26 +262,28 @@ impl Region for MappedRegion {
     }
 
     fn fault_in(&self, range: Range<u64>) {
+        self.advise(Advice::WillNeed, &range);
         #[cfg(target_os = "linux")]
-        let advice = Advice::PopulateWrite;
-        #[cfg(not(target_os = "linux"))]
-        let advice = Advice::WillNeed;
-        // Linux before 5.14 does not know the advice: there appends take their faults one by one.
-        self.advise(advice, &range);
+        {
+            // A fault would read ahead as far as the device is set to, and do nothing else until that is done: 20 ms for 8 MiB. It would
+            // make large folios too, which are written whole.
+            self.advise(Advice::Random, &range);
+            // Linux before 5.14 does not know the advice: there appends take their faults one by one.
+            self.advise(Advice::PopulateWrite, &range);
+            self.advise(Advice::Normal, &range);
+        }
     }
 
     #[cfg(target_os = "linux")]
     #[allow(clippy::disallowed_methods, reason = "this crate is the door")]
     fn fault_in_written(&self, range: Range<u64>) -> Result<(), EnvError> {
-        self.advise(Advice::Random, &range); // no reading ahead: that makes large folios, which are written whole
         self.fault_in(range.clone());
-        self.advise(Advice::Normal, &range);
         self.unmap_pages(&range);
         if let Ok(file) = File::open(&self.path) {
             sys::write_out(&file, range.clone())
                 .map_err(|source| EnvError::from_flush("flush ahead in", &self.path, source))?;
         }
-        self.fault_in(range);
+        self.advise(Advice::PopulateWrite, &range);
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ const FIRST_WINDOW_BYTES: u64 = 256 << 10;
 #[cfg(feature = "sim")]
 const STEPPED_AHEAD_BYTES: u64 = 8 << 10;
 /// Bytes that are faulted in at a time. Between two steps a wanted file is made first.
-const STEP_BYTES: u64 = 1 << 20;
+const STEP_BYTES: u64 = 256 << 10;
 /// After this time without a call the window is small again.
 const REST: Duration = Duration::from_secs(1);
 /// A failure that lasts is logged again after this time.
@@ -221,6 +221,7 @@ impl<D: Disk> Allocator<D> {
             let next = target.min(at + STEP_BYTES);
             self.fault_in(at, next);
             self.make_wanted_file();
+            std::thread::yield_now(); // appends may wait for this processor
             at = next;
         }
         ahead.faulted_to = at;

@@ -59,8 +59,6 @@ struct Feeding<D: Disk> {
     sockets: Mutex<Vec<(SocketAddr, TcpStream)>>,
     /// Why the last connection from an address ended.
     causes: Mutex<HashMap<IpAddr, String>>,
-    /// Why the file of slaves cannot be written.
-    unwritten: Mutex<Option<String>>,
 }
 
 /// Why a slave is let go.
@@ -118,7 +116,6 @@ impl<D: Disk> Master<D> {
             threads: Mutex::default(),
             sockets: Mutex::default(),
             causes: Mutex::default(),
-            unwritten: Mutex::default(),
         });
         let owner = feeding.clone();
         let listening =
@@ -270,8 +267,7 @@ fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream)
             slave.begun.notify_all();
         }
         feeding.slaves.acknowledge(slave, end);
-        let written = feeding.past.acknowledged(address, end).map_err(|error| error.to_string());
-        feeding.tell_written(written);
+        feeding.past.acknowledged(address, end);
     }
 }
 
@@ -420,17 +416,6 @@ impl<D: Disk> Feeding<D> {
             self.past.check(address, end)?;
         }
         Ok(self.past.connected(address, end)?)
-    }
-
-    /// Says once why the file of slaves cannot be written.
-    fn tell_written(&self, written: Result<(), String>) {
-        let mut failed = self.unwritten.lock();
-        if let Err(cause) = &written
-            && failed.as_ref() != Some(cause)
-        {
-            warn!(cause, "how far slaves have come is not written, trying again");
-        }
-        *failed = written.err();
     }
 
     /// Says why a slave was let go, the graver cause of its two threads; the same cause again only to those who look closely.

@@ -7,6 +7,7 @@ mod begin;
 mod config;
 mod master;
 mod past;
+mod progress;
 mod slave;
 mod slaves;
 #[cfg(feature = "sim")]
@@ -24,6 +25,7 @@ use config::MAX_BODY_BYTES;
 pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
 pub(crate) use past::Past;
+pub(crate) use progress::SlaveProgress;
 use rocketpy_env::RealDisk;
 use rocketpy_model::system;
 use rocketpy_store::Store;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rocketpy_env::planted::{self, Bug};
@@ -23,8 +22,6 @@ const FILE: &str = "replication.json";
 /// Most slaves whose addresses are kept, and the longest of them.
 const MAX_ADDRESSES: usize = 64;
 const MAX_ADDRESS_BYTES: usize = 300;
-/// Pause between two writes of how far slaves have come.
-const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// The past of a log, in memory and in its file.
 #[derive(Debug)]
@@ -32,7 +29,9 @@ pub(crate) struct Past<D: Disk> {
     broker_name: String,
     broker_id: u64,
     token: Option<Token>,
-    file: ConfigFile<D>,
+    /// Held over a write, and taken before the state: writes come in the order of what they hold.
+    file: Mutex<ConfigFile<D>>,
+    /// Never held over a write: reports of slaves, for which sends wait, take it.
     state: Mutex<State>,
 }
 
@@ -40,12 +39,11 @@ pub(crate) struct Past<D: Disk> {
 struct State {
     lives: Lives,
     content: Content,
-    written_at: Instant,
     is_written: bool,
 }
 
 /// What the file holds.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Content {
     /// Which lives wrote the log.
@@ -109,9 +107,9 @@ impl<D: Disk> Past<D> {
                 .map(|(name, end)| (name, PhysicalOffset(end)))
                 .collect(),
         };
-        let state = State { lives, content, written_at: Instant::now(), is_written: true };
+        let state = State { lives, content, is_written: true };
         let broker_name = broker_name.to_owned();
-        Ok(Some(Self { broker_name, broker_id, token, file, state: Mutex::new(state) }))
+        Ok(Some(Self { broker_name, broker_id, token, file: Mutex::new(file), state: Mutex::new(state) }))
     }
 
     /// Begins a life as a master with the log as the store has it.
@@ -133,7 +131,9 @@ impl<D: Disk> Past<D> {
         if planted::has(Bug::EpochNotWritten) {
             return Ok(());
         }
-        self.write(&mut state)
+        state.is_written = false;
+        drop(state);
+        self.settle()
     }
 
     /// Whether the folder is a slave's, or was one before this start.
@@ -149,9 +149,7 @@ impl<D: Disk> Past<D> {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn end_following(&self) -> Result<(), EnvError> {
-        let mut state = self.state.lock();
-        state.content.was_slave = false;
-        self.write(&mut state)
+        self.note_was_slave(false)
     }
 
     /// Notes that the folder is a slave's: its next life as a master is a new one.
@@ -162,8 +160,16 @@ impl<D: Disk> Past<D> {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn begin_following(&self) -> Result<(), EnvError> {
+        self.note_was_slave(true)
+    }
+
+    fn note_was_slave(&self, was_slave: bool) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        if std::mem::replace(&mut state.content.was_slave, true) { Ok(()) } else { self.write(&mut state) }
+        if std::mem::replace(&mut state.content.was_slave, was_slave) != was_slave {
+            state.is_written = false;
+        }
+        drop(state);
+        self.settle()
     }
 
     /// A slave takes over the epochs of its master, before it takes bytes of them.
@@ -175,12 +181,13 @@ impl<D: Disk> Past<D> {
     /// The file cannot be written: nothing may be taken.
     pub(super) fn adopt(&self, epochs: &Epochs) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        if state.content.epochs == *epochs {
-            return Ok(());
+        if state.content.epochs != *epochs {
+            state.content.epochs = epochs.clone();
+            state.content.is_untold = false;
+            state.is_written = false;
         }
-        state.content.epochs = epochs.clone();
-        state.content.is_untold = false;
-        self.write(&mut state)
+        drop(state);
+        self.settle()
     }
 
     /// A slave is about to take bytes of a master that tells no epochs.
@@ -193,12 +200,13 @@ impl<D: Disk> Past<D> {
     pub(super) fn adopt_untold(&self, end: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.lock();
         let content = &mut state.content;
-        if content.is_untold || content.epochs.list().is_empty() {
-            return Ok(());
+        if !content.is_untold && !content.epochs.list().is_empty() {
+            content.epochs.begin(random_u64(), end);
+            content.is_untold = true;
+            state.is_written = false;
         }
-        content.epochs.begin(random_u64(), end);
-        content.is_untold = true;
-        self.write(&mut state)
+        drop(state);
+        self.settle()
     }
 
     /// Whether the last bytes of the log are not known to be of a master that tells its epochs.
@@ -316,7 +324,9 @@ impl<D: Disk> Past<D> {
             addresses.pop_last(); // no real slave has so great an id
         }
         addresses.insert(slave.broker_id, slave.address.clone());
-        self.write(&mut state)
+        state.is_written = false;
+        drop(state);
+        self.settle()
     }
 
     /// Says whether a slave that connects has a beginning of this log, of whose end alone is known.
@@ -336,40 +346,40 @@ impl<D: Disk> Past<D> {
     /// The file cannot be written: the slave must not be fed.
     pub(super) fn connected(&self, slave: IpAddr, reported: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        if state.lives.connected(&slave.to_string(), reported) { self.write(&mut state) } else { Ok(()) }
+        if state.lives.connected(&slave.to_string(), reported) {
+            state.is_written = false;
+        }
+        drop(state);
+        self.settle()
     }
 
-    /// A slave has the log up to `end`. Written at most once a second.
-    ///
-    /// # Errors
-    /// The file cannot be written, which is tried again a second later. What it does not say makes checks stricter.
-    pub(super) fn acknowledged(&self, slave: IpAddr, end: PhysicalOffset) -> Result<(), EnvError> {
+    /// A slave has the log up to `end`. [`Self::settle`] writes it; what the file does not say makes checks stricter.
+    pub(super) fn acknowledged(&self, slave: IpAddr, end: PhysicalOffset) {
         let mut state = self.state.lock();
         state.lives.acknowledged(&slave.to_string(), end);
         state.is_written = false;
-        if state.written_at.elapsed() < WRITE_EVERY {
-            return Ok(());
-        }
-        state.written_at = Instant::now();
-        self.write(&mut state)
     }
 
-    /// Writes what is not in the file.
+    /// Writes what is not in the file. Blocks.
+    ///
+    /// # Durability
+    /// On return all that was said before is in the file.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn settle(&self) -> Result<(), EnvError> {
+        let file = self.file.lock();
         let mut state = self.state.lock();
-        if state.is_written { Ok(()) } else { self.write(&mut state) }
-    }
-
-    fn write(&self, state: &mut State) -> Result<(), EnvError> {
+        if state.is_written {
+            return Ok(());
+        }
         let Lives { starts, slaves } = &state.lives;
-        state.content.lives = starts.iter().map(|start| start.get()).collect();
-        state.content.slaves = slaves.iter().map(|(name, end)| (name.clone(), end.get())).collect();
-        self.file.save(&state.content)?;
-        (state.is_written, state.written_at) = (true, Instant::now());
-        Ok(())
+        let lives = starts.iter().map(|start| start.get()).collect();
+        let slaves = slaves.iter().map(|(name, end)| (name.clone(), end.get())).collect();
+        let content = Content { lives, slaves, ..state.content.clone() };
+        state.is_written = true; // unless more is said while it is written
+        drop(state);
+        file.save(&content).inspect_err(|_| self.state.lock().is_written = false)
     }
 }
 
