@@ -50,7 +50,7 @@ NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server
 
 BROKER_NAME = Flag("--broker-name", str, "NAME", "Name that a master and its slaves share. Default: broker-a.")
 ROLE = Flag("--role", str, "ROLE", "async-master, sync-master or slave. Default: async-master.")
-BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of its name, from 1 on.")
+BROKER_ID = Flag("--broker-id", int, "N", "Id of a slave among the brokers of its name, from 1 on. Default: 1.")
 
 COMMANDS = {
     "server": Command(

@@ -23,6 +23,7 @@ use crate::ha::{BrokerRole, MasterSearch, Past, Replication, SlaveProgress, begi
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
+use crate::role_change::Succession;
 use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
 use crate::slave::MasterMetadata;
@@ -64,7 +65,9 @@ impl Broker {
     /// # Errors
     /// The store cannot be opened, a configuration file cannot be read, the address cannot be listened on.
     pub async fn start(mut config: BrokerConfig) -> Result<Self, BrokerError> {
+        let configured = RoleOrder::of(&config);
         role_change::adopt_kept(&mut config)?;
+        role_change::give_way(&mut config, configured).await?;
         name::check_cluster(&config.cluster_name)?;
         name::check_broker(&config.broker_name)?;
         if (config.replication.role == BrokerRole::Slave) != (config.broker_id != system::MASTER_ID) {
@@ -95,7 +98,7 @@ impl Broker {
         shared.store.set_waiting_from(AT_OPEN, None);
         if let Some(past) = past {
             if shared.role.is_master() && past.was_slave() {
-                shared.topics.move_version(); // a name server ignores a version that it knows, and takes no topics of a slave
+                shared.topics.begin_as_master();
                 begin_as_master(&shared, &past).await;
             }
             shared.set_past(past);
@@ -413,6 +416,7 @@ fn start_services(shared: &Arc<Shared>) -> Services {
     services.start(Arc::new(TransactionCheck::new(shared.clone())));
     if let Some(past) = shared.past() {
         services.start(Arc::new(SlaveProgress::new(past.clone())));
+        services.start(Arc::new(Succession::new(shared.clone(), past.clone())));
     }
     let metadata = Arc::new(MasterMetadata::new(shared.clone()));
     shared.set_master_metadata(&metadata);

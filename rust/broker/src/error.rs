@@ -8,6 +8,7 @@ use rocketpy_env::EnvError;
 use rocketpy_model::{NameError, PhysicalOffset};
 use rocketpy_remoting::ServerError;
 use rocketpy_store::StoreError;
+use rocketpy_store::tools::ToolError;
 
 /// Why a broker could not start. Nothing that was acknowledged is lost by any of them.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub enum BrokerError {
     /// A file operation outside the store's own failed.
     #[error(transparent)]
     Env(#[from] EnvError),
+    /// The end of the log cannot be cut off.
+    #[error(transparent)]
+    Cut(#[from] ToolError),
     /// A JSON file of the store's `config` folder cannot be decoded, and there is no good backup.
     #[error("the configuration file cannot be decoded ({reason}): {}", path.display())]
     ConfigFile {
@@ -98,7 +102,8 @@ impl BrokerError {
     /// The way out, for a person.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Store(error) => error.hint(),
+            Self::Store(error) | Self::Cut(ToolError::Store(error)) => error.hint(),
+            Self::Cut(_) => None,
             Self::Env(error) => error.hint().map(str::to_owned),
             Self::ConfigFile { path, .. } => {
                 Some(format!("restore {} from a copy, or move it away to start without it", path.display()))
@@ -140,6 +145,7 @@ impl BrokerError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Store(error) => error.retryable(),
+            Self::Cut(error) => error.retryable(),
             Self::Env(error) => error.retryable(),
             Self::Listen(_) | Self::ListenForSlaves { .. } | Self::NoMaster { .. } => true,
             Self::DelayLevels { .. }

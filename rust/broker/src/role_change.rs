@@ -10,18 +10,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rocketpy_env::{RealDisk, random_u64};
+use rocketpy_ha::{Epoch, Epochs};
 use rocketpy_model::{PhysicalOffset, perm, system};
-use rocketpy_protocol::code::request;
+use rocketpy_protocol::body::{EpochInfo, HaRuntimeInfo};
+use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{ChangeBrokerRoleHeader, Header};
-use rocketpy_protocol::{Command, json};
+use rocketpy_protocol::{Command, json, signature};
 use rocketpy_remoting::{Client, ClientConfig, Reply, Response};
+use rocketpy_store::StoreConfig;
+use rocketpy_store::reader::StoreReader;
+use rocketpy_store::tools::{self, ToolError};
 use serde::{Deserialize, Serialize};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::call::{Call, answer_later, aside};
 use crate::config_file::ConfigFile;
-use crate::ha::brokers_of;
+use crate::ha::{NONCE, Past, Token, brokers_of};
 use crate::refusal::Refusal;
+use crate::service::{Pace, Service, Work};
 use crate::shared::{Advertised, Shared};
 use crate::slave::end_of_log;
 use crate::{BrokerConfig, BrokerError, BrokerRole};
@@ -30,6 +37,8 @@ use crate::{BrokerConfig, BrokerError, BrokerRole};
 const FILE: &str = "role.json";
 /// Longest wait for an answer of another broker.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause between two looks for a slave that was promoted.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How long a master that takes no messages any more waits until a slave has its whole log.
 const SLAVE_HAS_ALL: Duration = Duration::from_secs(10);
 
@@ -41,13 +50,16 @@ pub struct RoleOrder {
     pub role: BrokerRole,
     /// 0 for a master.
     pub broker_id: u64,
+    /// Its log is cut here before it starts: what follows was acknowledged to nobody, and its master does not have it.
+    #[serde(skip)]
+    pub cut_at: Option<PhysicalOffset>,
 }
 
 impl RoleOrder {
     /// What a configuration says.
     #[must_use]
     pub fn of(config: &BrokerConfig) -> Self {
-        Self { role: config.replication.role, broker_id: config.broker_id }
+        Self { role: config.replication.role, broker_id: config.broker_id, cut_at: None }
     }
 
     /// Puts it into a configuration. A master has a port for slaves, also where a slave's configuration names none.
@@ -68,6 +80,131 @@ impl RoleOrder {
     }
 }
 
+/// Cuts the end of the log of a stopped broker off.
+///
+/// # Durability
+/// What is cut off is in a folder `repair-...` of the store before.
+///
+/// # Errors
+/// The log cannot be read or written, or somebody has the store open.
+pub async fn cut_log(config: StoreConfig, at: PhysicalOffset) -> Result<(), BrokerError> {
+    let cut = aside(move || {
+        let mut dirs = vec![config.commit_log_dir()];
+        dirs.extend(config.more_commit_log_dirs);
+        dirs.extend(config.read_only_commit_log_dirs);
+        let reader = StoreReader::open_in(&config.root, dirs).map_err(ToolError::from)?;
+        tools::cut(&reader, at, &mut |_| true)
+    })
+    .await?;
+    let kept_in = cut.kept_in.unwrap_or_default();
+    warn!(%at, kept_in = %kept_in.display(), "the end of the log, which nobody was promised, is cut off; a copy of it is kept");
+    Ok(())
+}
+
+/// Whether a slave of this master was promoted and goes on from its log: then where it answers, and the order that makes this broker its slave.
+/// It is the one that name servers know: of two, not each gives way to the other.
+async fn succession(
+    client: &Client,
+    config: &BrokerConfig,
+    own: Option<&Advertised>,
+    past: &Past<RealDisk>,
+) -> Option<(String, RoleOrder)> {
+    let token = config.replication.token().ok()?;
+    let master = living_master(client, config, own).await.ok().flatten()?;
+    let found = epochs_of(client, &master, token.as_ref()).await?;
+    if !past.gives_way_to(&found) {
+        return None;
+    }
+    let broker_id = free_id(client, config).await;
+    Some((master, RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None }))
+}
+
+/// The epochs of the log of a broker that proves to know the token, if there is one.
+async fn epochs_of(client: &Client, address: &str, token: Option<&Token>) -> Option<Epochs> {
+    let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
+    let nonce = format!("{:032x}", u128::from(random_u64()) << 64 | u128::from(random_u64()));
+    asked.ext.push(NONCE, &nonce);
+    let answer = client.call(address, asked, TIMEOUT).await.ok()?;
+    let is_proved =
+        |token: &Token| answer.ext.get(NONCE) == Some(&*nonce) && signature::is_signed(&answer, &token.0);
+    if answer.code != response::SUCCESS || !token.is_none_or(is_proved) {
+        return None;
+    }
+    let info: HaRuntimeInfo = json::from_slice(&answer.body).ok()?;
+    let epoch = |EpochInfo { id, start, after_loss }| {
+        let id = u64::from_str_radix(&id, 16).ok()?;
+        Some(Epoch { id, start: PhysicalOffset::from_wire(start)?, after_loss })
+    };
+    info.epochs.into_iter().map(epoch).collect::<Option<_>>().map(Epochs::of)
+}
+
+/// A master whose slave was promoted becomes the slave of that one, before it serves anybody.
+///
+/// # Errors
+/// The order cannot be kept, or a file cannot be read.
+pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -> Result<(), BrokerError> {
+    if config.replication.role == BrokerRole::Slave || config.name_servers.is_empty() {
+        return Ok(());
+    }
+    let names = (&*config.broker_name, config.broker_id);
+    let Some(past) = Past::look(RealDisk, &config.store.root, names)? else { return Ok(()) };
+    let client = Client::new(ClientConfig::default());
+    let Some((master, order)) = succession(&client, config, None, &past).await else { return Ok(()) };
+    warn!(
+        master,
+        id = order.broker_id,
+        "a slave of this broker was promoted and goes on from its log: this broker starts as its slave"
+    );
+    order.keep(&config.store.root, configured)?;
+    order.apply(config);
+    Ok(())
+}
+
+/// Looks whether a slave of a running master was promoted, as it may be while the master is cut off from the others or stands still.
+pub(crate) struct Succession {
+    shared: Arc<Shared>,
+    past: Arc<Past<RealDisk>>,
+    client: Client,
+    pace: Pace,
+}
+
+impl Succession {
+    pub(crate) fn new(shared: Arc<Shared>, past: Arc<Past<RealDisk>>) -> Self {
+        let client = Client::new(ClientConfig::default());
+        Self { shared, past, client, pace: Pace::new(LOOK_EVERY, LOOK_EVERY) }
+    }
+}
+
+impl Service for Succession {
+    fn name(&self) -> &str {
+        "succession"
+    }
+
+    fn due(&self) -> Work<'_> {
+        Box::pin(async {
+            self.shared.role.wait_for_master().await;
+            self.pace.due().await;
+        })
+    }
+
+    fn round(&self) -> Work<'_> {
+        Box::pin(async {
+            let shared = &self.shared;
+            let (config, own) = (shared.config(), shared.advertised());
+            let found = succession(&self.client, &config, own, &self.past).await;
+            let Some((master, order)) = found else { return };
+            error!(
+                master,
+                "a slave of this broker was promoted and goes on from its log: this broker takes no messages any more and becomes its slave"
+            );
+            shared.set_permission(perm::READ);
+            if shared.role_orders.receiver_count() > 0 {
+                shared.role_orders.send_replace(Some(order));
+            }
+        })
+    }
+}
+
 /// What the file holds.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -82,10 +219,8 @@ struct Kept {
 /// # Errors
 /// The file cannot be read.
 pub(crate) fn adopt_kept(config: &mut BrokerConfig) -> Result<(), BrokerError> {
-    let file = ConfigFile::new(&config.store.root, FILE);
-    let (Some(Kept { role, instead_of }), configured) = (file.load()?, RoleOrder::of(config)) else {
-        return Ok(());
-    };
+    let (file, configured) = (ConfigFile::new(&config.store.root, FILE), RoleOrder::of(config));
+    let Some(Kept { role, instead_of }) = file.load()? else { return Ok(()) };
     if configured != instead_of || configured == role {
         return Ok(file.remove()?);
     }
@@ -139,9 +274,10 @@ fn refused(why: String) -> Refusal {
 /// # Errors
 /// The master answers, or nobody knows whether it does.
 async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> Result<RoleOrder, Refusal> {
-    let order = RoleOrder { role, broker_id: system::MASTER_ID };
+    let order = RoleOrder { role, broker_id: system::MASTER_ID, cut_at: None };
+    let client = Client::new(ClientConfig::default());
     if !is_forced {
-        match living_master(&shared.config(), shared.advertised()).await {
+        match living_master(&client, &shared.config(), shared.advertised()).await {
             Ok(None) => {}
             Ok(Some(address)) => {
                 return Err(refused(format!(
@@ -159,7 +295,7 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
         Some(metadata) => metadata.finish(TIMEOUT).await,
         None => false,
     };
-    if !is_forced && let Some((address, end)) = further_slave(shared).await {
+    if !is_forced && let Some((address, end)) = further_slave(&client, shared).await {
         return Err(refused(format!(
             "the slave at {address} has the log up to {end}, this one up to {}: promote that one, or force it and lose what it has",
             shared.store.max_physical_offset()
@@ -178,13 +314,14 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
 /// # Errors
 /// No name server answers.
 pub(crate) async fn living_master(
+    client: &Client,
     config: &BrokerConfig,
     own: Option<&Advertised>,
 ) -> Result<Option<String>, String> {
-    let (client, own) = (Client::new(ClientConfig::default()), own.map(Advertised::address));
+    let own = own.map(Advertised::address);
     let mut heard = Err("no name server answers (namesrvAddr)".to_owned());
     for name_server in &config.name_servers {
-        let Ok(mut brokers) = brokers_of(&client, config, name_server, TIMEOUT).await else { continue };
+        let Ok(mut brokers) = brokers_of(client, config, name_server, TIMEOUT).await else { continue };
         heard = Ok(None);
         let master = brokers.remove(&system::MASTER_ID).filter(|address| Some(address) != own.as_ref());
         let Some(address) = master else { continue };
@@ -198,17 +335,17 @@ pub(crate) async fn living_master(
 }
 
 /// Another slave of this name that answers, and whose log reaches further than this one's; where it answers, and its end.
-async fn further_slave(shared: &Shared) -> Option<(String, PhysicalOffset)> {
-    let (client, config) = (Client::new(ClientConfig::default()), shared.config());
+async fn further_slave(client: &Client, shared: &Shared) -> Option<(String, PhysicalOffset)> {
+    let config = shared.config();
     let own = shared.advertised().map(Advertised::address);
     for name_server in &config.name_servers {
         for address in
-            brokers_of(&client, &config, name_server, TIMEOUT).await.unwrap_or_default().into_values()
+            brokers_of(client, &config, name_server, TIMEOUT).await.unwrap_or_default().into_values()
         {
             if Some(&address) == own.as_ref() {
                 continue;
             }
-            if let Ok(end) = end_of_log(&client, &address).await
+            if let Ok(end) = end_of_log(client, &address).await
                 && end > shared.store.max_physical_offset()
             {
                 return Some((address, end));
@@ -233,9 +370,9 @@ async fn demotion(
             let (field, wanted) = ("brokerId", "1 or more");
             return Err(Refusal::Value { field, wanted, value: broker_id.unwrap_or_default().to_string() });
         }
-        None => free_id(&shared.config()).await,
+        None => free_id(&Client::new(ClientConfig::default()), &shared.config()).await,
     };
-    let order = RoleOrder { role: BrokerRole::Slave, broker_id };
+    let order = RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None };
     if !is_forced && shared.slaves.all().is_empty() {
         return Err(refused("no slave is connected to it: force it and lose what none has".to_owned()));
     }
@@ -256,11 +393,10 @@ async fn demotion(
 }
 
 /// The smallest id from 1 on that no broker of this name is registered with.
-async fn free_id(config: &BrokerConfig) -> u64 {
-    let client = Client::new(ClientConfig::default());
+async fn free_id(client: &Client, config: &BrokerConfig) -> u64 {
     let mut taken = Vec::new();
     for name_server in &config.name_servers {
-        taken.extend(brokers_of(&client, config, name_server, TIMEOUT).await.unwrap_or_default().into_keys());
+        taken.extend(brokers_of(client, config, name_server, TIMEOUT).await.unwrap_or_default().into_keys());
     }
     (1..).find(|id| !taken.contains(id)).unwrap_or(1)
 }

@@ -98,11 +98,13 @@ pub enum Bug {
     NoEpochBegun,
     /// The epoch that a master opens is not written before it serves.
     EpochNotWritten,
+    /// A slave cuts off what its master does not have, whatever was acknowledged of it.
+    AcknowledgedCut,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -146,6 +148,7 @@ impl Bug {
         Self::NothingTakenBack,
         Self::NoEpochBegun,
         Self::EpochNotWritten,
+        Self::AcknowledgedCut,
     ];
 
     /// What it is, in words.
@@ -194,6 +197,7 @@ impl Bug {
             Self::NothingTakenBack => "nothing taken back from a slave",
             Self::NoEpochBegun => "no epoch begun",
             Self::EpochNotWritten => "epoch not written",
+            Self::AcknowledgedCut => "acknowledged bytes cut",
         }
     }
 }

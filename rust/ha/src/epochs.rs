@@ -13,6 +13,9 @@ pub struct Epoch {
     pub id: u64,
     /// Where the log ended when it began, in bytes.
     pub start: PhysicalOffset,
+    /// Its writer may have lost bytes that it had told a master of, and may have begun too early therefore.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_loss: bool,
 }
 
 /// The epochs of a log, in order.
@@ -40,16 +43,22 @@ impl Epochs {
         serde_json::to_string(self).unwrap_or_default() // numbers have a form in JSON
     }
 
+    /// A list that is not in memory as one, oldest first.
+    #[must_use]
+    pub const fn of(list: Vec<Epoch>) -> Self {
+        Self(list)
+    }
+
     /// Reads such a list; `None` when it is none.
     #[must_use]
     pub fn from_json(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// Opens an epoch for a log that reaches to `end`. Those from which it has no byte are forgotten.
-    pub fn begin(&mut self, id: u64, end: PhysicalOffset) {
-        *self = self.within(end);
-        self.0.push(Epoch { id, start: end });
+    /// Opens an epoch. Those of which a log that reaches to its start has no byte are forgotten.
+    pub fn begin(&mut self, epoch: Epoch) {
+        *self = self.within(epoch.start);
+        self.0.push(epoch);
         if self.0.len() > MAX_EPOCHS {
             self.0.remove(0);
         }
@@ -59,6 +68,25 @@ impl Epochs {
     #[must_use]
     pub fn within(&self, end: PhysicalOffset) -> Self {
         Self(self.0.iter().filter(|epoch| epoch.start < end).copied().collect())
+    }
+
+    /// Where another log goes on with an epoch that this one does not have, behind one that both have; `None` when it does not.
+    #[must_use]
+    pub fn continued_at(&self, other: &Self) -> Option<PhysicalOffset> {
+        let common = other.0.iter().rposition(|epoch| self.0.contains(epoch))?;
+        other.0.get(common + 1).map(|next| next.start)
+    }
+
+    /// Whether this log has no epoch behind the place where another one goes on from it.
+    #[must_use]
+    pub fn end_with_one_of(&self, other: &Self) -> bool {
+        self.0.last().is_some_and(|last| other.0.contains(last))
+    }
+
+    /// Whether the epoch that begins at a place is of a writer that may have lost bytes.
+    #[must_use]
+    pub fn are_after_loss_at(&self, start: PhysicalOffset) -> bool {
+        self.0.iter().any(|epoch| epoch.start == start && epoch.after_loss)
     }
 
     /// How far a log that reaches to `end` is the same as another one; `None` when no epoch of theirs is common.
@@ -86,8 +114,12 @@ impl Epochs {
 mod tests {
     use super::*;
 
+    fn epoch(id: u64, start: u64) -> Epoch {
+        Epoch { id, start: PhysicalOffset(start), after_loss: false }
+    }
+
     fn epochs(list: &[(u64, u64)]) -> Epochs {
-        Epochs(list.iter().map(|&(id, start)| Epoch { id, start: PhysicalOffset(start) }).collect())
+        Epochs(list.iter().map(|&(id, start)| epoch(id, start)).collect())
     }
 
     /// How far two logs are the same, which is so whichever of them is asked.
@@ -114,6 +146,19 @@ mod tests {
     }
 
     #[test]
+    fn a_log_is_continued_by_who_has_an_epoch_of_it_and_a_later_one() {
+        let own = epochs(&[(7, 0), (8, 200)]);
+        let at = |other: &[(u64, u64)]| own.continued_at(&epochs(other)).map(PhysicalOffset::get);
+        assert_eq!(at(&[(7, 0), (8, 200), (9, 300)]), Some(300));
+        assert_eq!(at(&[(8, 200), (9, 300), (10, 400)]), Some(300), "it forgot the oldest");
+        assert_eq!(at(&[(7, 0), (9, 150)]), Some(150), "both went on");
+        assert_eq!(at(&[(7, 0), (8, 200)]), None, "a slave of it, or itself");
+        assert_eq!((at(&[(7, 0)]), at(&[(9, 0)]), at(&[])), (None, None, None));
+        assert!(own.end_with_one_of(&epochs(&[(7, 0), (8, 200), (9, 300)])));
+        assert!(!own.end_with_one_of(&epochs(&[(7, 0), (9, 150)])));
+    }
+
+    #[test]
     fn logs_without_a_common_epoch_have_nothing_in_common() {
         assert_eq!(common(&[(7, 0)], 100, &[(8, 0)], 100), None);
         assert_eq!(common(&[], 100, &[(8, 0)], 100), None);
@@ -123,11 +168,11 @@ mod tests {
     #[test]
     fn an_epoch_without_a_byte_goes_when_the_next_one_begins() {
         let mut slave = epochs(&[(7, 0), (8, 200)]);
-        slave.begin(9, PhysicalOffset(200));
+        slave.begin(epoch(9, 200));
         assert_eq!(slave, epochs(&[(7, 0), (9, 200)]));
         assert_eq!(slave.within(PhysicalOffset(200)), epochs(&[(7, 0)]));
         for id in 10..10 + MAX_EPOCHS as u64 {
-            slave.begin(id, PhysicalOffset(id * 100));
+            slave.begin(epoch(id, id * 100));
         }
         assert_eq!(slave.list().len(), MAX_EPOCHS);
     }

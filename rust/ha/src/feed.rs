@@ -71,7 +71,8 @@ pub enum FeedEnd {
     },
     /// The slave has what the master never had, or no longer has: two histories.
     #[error(
-        "its log reaches to {reported}, that of this master to {end}: it is the slave of another log, or this master lost its end"
+        "its log reaches to {reported}, that of this master to {end}: it is the slave of another log, or no slave at all, or this master lost \
+         its end"
     )]
     Ahead {
         /// How far the slave's log reaches.

@@ -32,6 +32,9 @@ pub struct Greeting {
     pub epochs: Epochs,
     /// Longest body of a frame that it takes, in bytes.
     pub max_body_bytes: u32,
+    /// Length of the files of its log, in bytes; both logs have the same. 0: it does not say.
+    #[serde(default)]
+    pub file_bytes: u64,
     /// Drawn by chance: what the other one proves is of this connection.
     #[serde(default)]
     pub nonce: String,
@@ -130,10 +133,13 @@ impl Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epochs::Epoch;
 
     fn greeting(start: u64, end: u64, epochs: &[(u64, u64)]) -> Greeting {
         let mut list = Epochs::default();
-        epochs.iter().for_each(|&(id, at)| list.begin(id, PhysicalOffset(at)));
+        epochs
+            .iter()
+            .for_each(|&(id, at)| list.begin(Epoch { id, start: PhysicalOffset(at), after_loss: false }));
         Greeting {
             broker_name: "broker-a".to_owned(),
             broker_id: 1,
@@ -142,6 +148,7 @@ mod tests {
             end: PhysicalOffset(end),
             epochs: list,
             max_body_bytes: 1 << 20,
+            file_bytes: 1 << 30,
             nonce: "1".to_owned(),
             proof: None,
             tail: Some(Tail { from: PhysicalOffset(start), crc: 7 }),

@@ -12,6 +12,7 @@ mod follow;
 mod frame;
 mod greeting;
 mod lives;
+mod witnesses;
 
 pub use epochs::{Epoch, Epochs};
 pub use feed::{Feed, FeedConfig, FeedEnd, FeedStep, LogRange};
@@ -23,3 +24,4 @@ pub use greeting::{
     GREETING, GREETING_HEAD_BYTES, Greeting, MAX_GREETING_BYTES, Parted, Relation, TAIL_BYTES, Tail,
 };
 pub use lives::{Lives, OtherLife};
+pub use witnesses::Witnesses;

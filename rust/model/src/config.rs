@@ -32,6 +32,12 @@ impl DataVersion {
     pub const fn next(self, now_ms: i64) -> Self {
         Self { counter: self.counter + 1, state_version: self.state_version, changed_at_ms: now_ms }
     }
+
+    /// The version of a slave that became the master at `now_ms`. A name server takes it from now on, whatever the former master says.
+    #[must_use]
+    pub const fn of_next_master(self, now_ms: i64) -> Self {
+        Self { state_version: self.state_version + 1, ..self.next(now_ms) }
+    }
 }
 
 impl Ord for DataVersion {

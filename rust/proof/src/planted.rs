@@ -310,7 +310,13 @@ pub const PROOFS: &[Proof] = &[
         findings: &[
             (Rule::R8, "is no beginning of its master's"),
             (Rule::R8, "a slave with a beginning of the log is refused"),
+            (Rule::R8, "the slave's log cannot be cut at"),
         ],
+    },
+    Proof {
+        bug: Bug::AcknowledgedCut,
+        layer: PAIR,
+        findings: &[(Rule::R8, "the slave would cut off bytes")],
     },
     Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
     Proof {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_broker::{Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder};
+use rocketpy_broker::{Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder, cut_log};
 use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerError};
 use serde::Serialize;
@@ -349,17 +349,30 @@ async fn change_role(
     }
 }
 
-async fn start_as(order: RoleOrder, config: &ServerConfig) -> Result<Arc<Broker>, ServerError> {
+async fn start_as(order: RoleOrder, config: &mut ServerConfig) -> Result<Arc<Broker>, ServerError> {
+    if let Some(at) = order.cut_at
+        && let Err(error) = again(|| cut_log(config.broker.store.clone(), at)).await
+    {
+        error!(%error, %at, "the end of the log, which nobody was promised, cannot be cut off: the master is not followed");
+        config.broker.replication.keeps_tail = true;
+    }
     order.keep(&config.broker.store.root, RoleOrder::of(&config.broker))?;
+    Ok(Arc::new(again(|| Broker::start(config.broker.clone())).await?))
+}
+
+/// Does something with the store of a stopped broker. Whoever still reads from that one holds the store for a moment.
+async fn again<T, F>(work: impl Fn() -> F) -> Result<T, BrokerError>
+where
+    F: Future<Output = Result<T, BrokerError>>,
+{
     let deadline = Instant::now() + START_AGAIN;
     loop {
-        match Broker::start(config.broker.clone()).await {
-            // Whoever still reads from the former one holds the store for a moment.
+        match work().await {
             Err(error) if error.retryable() && Instant::now() < deadline => {
                 debug!(%error, "not started again yet");
                 tokio::time::sleep(START_PAUSE).await;
             }
-            started => return Ok(Arc::new(started?)),
+            done => return done,
         }
     }
 }

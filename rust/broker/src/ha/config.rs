@@ -34,7 +34,7 @@ pub enum BrokerRole {
 
 /// What masters and slaves of RocketPy prove to each other that they know.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Token(pub(super) String);
+pub(crate) struct Token(pub(crate) String);
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,6 +53,8 @@ pub struct ReplicationConfig {
     pub port: Option<u16>,
     /// Whether a command made this slave the master.
     pub is_promoted: bool,
+    /// A slave keeps what its master does not have: a cut of that failed in this process.
+    pub keeps_tail: bool,
     /// `haMasterAddress`: where a slave connects, `host:port`; `None`: as the name servers and the master say.
     pub master_address: Option<String>,
     /// `haAllowedSlaves`: the addresses that slaves may connect from; empty: from all.
@@ -120,7 +122,7 @@ impl ReplicationConfig {
     ///
     /// # Errors
     /// The file cannot be read, or holds nothing.
-    pub(super) fn token(&self) -> Result<Option<Token>, BrokerError> {
+    pub(crate) fn token(&self) -> Result<Option<Token>, BrokerError> {
         let Some(path) = &self.token_file else { return Ok(None) };
         let bytes = RealDisk.read(path, MAX_TOKEN_BYTES)?;
         match String::from_utf8_lossy(&bytes).trim() {
@@ -158,6 +160,7 @@ impl Default for ReplicationConfig {
             role: BrokerRole::AsyncMaster,
             port: None,
             is_promoted: false,
+            keeps_tail: false,
             master_address: None,
             allowed: Vec::new(),
             token_file: None,

@@ -179,7 +179,7 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
     if !feeding.allowed.is_empty() && !feeding.allowed.contains(&peer.ip().to_canonical()) {
         return refused(format!("{} is not one of haAllowedSlaves", peer.ip()));
     }
-    if feeding.slaves.all().len() >= MAX_SLAVES {
+    if !feeding.make_room() {
         return refused(format!("{MAX_SLAVES} slaves are connected"));
     }
     socket.set_nodelay(true)?;
@@ -255,7 +255,7 @@ fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream)
         let address = slave.peer.ip().to_canonical();
         if is_first {
             let is_checked = checked_end == Some(end) || feed.asked_for_all();
-            let admitted = feeding.admit_report(address, end, is_checked);
+            let admitted = feeding.admit_report(slave, end, is_checked);
             if let Err(refused) = admitted {
                 let _ = socket.shutdown(Shutdown::Both); // while the other thread waits for the feed: nothing is sent
                 return refused;
@@ -410,12 +410,27 @@ fn write_frame(mut socket: &TcpStream, at: PhysicalOffset, body: &[u8]) -> io::R
 }
 
 impl<D: Disk> Feeding<D> {
+    /// Whether one more connection may be taken. The oldest one that has not shown that it is a slave's makes room.
+    fn make_room(&self) -> bool {
+        let connected = self.slaves.all();
+        if connected.len() < MAX_SLAVES {
+            return true;
+        }
+        let Some(unknown) = connected.iter().find(|slave| !slave.has_reported()) else { return false };
+        self.slaves.remove(unknown);
+        let sockets = self.sockets.lock();
+        let of_it = sockets.iter().filter(|(peer, _)| *peer == unknown.peer);
+        of_it.for_each(|(_, socket)| drop(socket.shutdown(Shutdown::Both)));
+        true
+    }
+
     /// Says whether a slave that reports for the first time may be fed.
-    fn admit_report(&self, address: IpAddr, end: PhysicalOffset, is_checked: bool) -> Result<(), End> {
+    fn admit_report(&self, slave: &Slave, end: PhysicalOffset, is_checked: bool) -> Result<(), End> {
+        let address = slave.peer.ip().to_canonical();
         if !is_checked {
             self.past.check(address, end)?;
         }
-        Ok(self.past.connected(address, end)?)
+        Ok(self.past.connected(address, &slave.identity().to_string(), end)?)
     }
 
     /// Says why a slave was let go, the graver cause of its two threads; the same cause again only to those who look closely.

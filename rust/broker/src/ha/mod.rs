@@ -22,6 +22,7 @@ use std::time::Duration;
 use begin::FoundMaster;
 pub(crate) use begin::{MasterSearch, brokers_of, where_to_begin};
 use config::MAX_BODY_BYTES;
+pub(crate) use config::Token;
 pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
 pub(crate) use past::Past;
@@ -29,16 +30,16 @@ pub(crate) use progress::SlaveProgress;
 use rocketpy_env::RealDisk;
 use rocketpy_model::system;
 use rocketpy_store::Store;
-use slave::{Own, Slaving};
+use slave::{Cutting, Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
 #[cfg(feature = "sim")]
 pub use stepped::{Refused, SteppedLink, SteppedReplica};
-pub(crate) use sync_back::copy_log;
 use sync_back::take_back;
+pub(crate) use sync_back::{NONCE, copy_log};
 use tracing::warn;
 
 use crate::shared::{Advertised, Shared};
-use crate::{BrokerConfig, BrokerError};
+use crate::{BrokerConfig, BrokerError, RoleOrder};
 
 /// Who proves that it knows the token.
 const MASTER: &str = "master";
@@ -69,9 +70,9 @@ pub(crate) async fn begin_life(
     let Some(past) = Past::load(disk, &config.store.root, names, token, is_wanted)? else { return Ok(None) };
     if is_master {
         take_back(config, store, &past).await?;
-        past.begin_life(store)?;
+        past.begin_life(store, config.replication.slaves_waited_for())?;
     } else {
-        past.begin_following()?;
+        past.begin_following(store)?;
     }
     Ok(Some(Arc::new(past)))
 }
@@ -95,7 +96,9 @@ impl Replication {
         if !shared.role.is_master() {
             let (flush, flush_timeout) = (config.store.flush, config.sync_flush_timeout);
             let not_followed = shared.not_followed.clone();
-            let own = Own { address, file_bytes, flush, flush_timeout, not_followed };
+            let cutting = (!replication.keeps_tail)
+                .then(|| Cutting { orders: shared.role_orders.clone(), order: RoleOrder::of(&config) });
+            let own = Own { address, file_bytes, flush, flush_timeout, not_followed, cutting };
             let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed)?;
             let started = Self { master: None, slave: Some(Arc::new(slave)) };
             if config.name_servers.is_empty() {

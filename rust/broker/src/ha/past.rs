@@ -7,13 +7,17 @@ use std::path::Path;
 use parking_lot::Mutex;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, random_u64};
-use rocketpy_ha::{Epochs, FeedEnd, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail};
+use rocketpy_ha::{
+    Epoch, Epochs, FeedEnd, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail, Witnesses,
+};
 use rocketpy_model::PhysicalOffset;
-use rocketpy_store::{Store, StoreError};
+use rocketpy_protocol::{Command, signature};
+use rocketpy_store::{FlushMode, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::MAX_BODY_BYTES;
 use super::config::Token;
+use super::sync_back::{NONCE, SIGNER};
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 
@@ -58,6 +62,10 @@ struct Content {
     addresses: BTreeMap<u64, String>,
     /// The folder was a slave's since: what others have behind its end is not this log.
     was_slave: bool,
+    /// A slave ended suddenly, and may have lost what it had told its master of.
+    may_have_lost: bool,
+    /// Which slaves have what was acknowledged since it waits for slaves.
+    witnesses: Option<Witnesses>,
 }
 
 /// Why a broker gives another one nothing of its log.
@@ -99,7 +107,26 @@ impl<D: Disk> Past<D> {
         if !is_wanted && file.is_missing() {
             return Ok(None);
         }
-        let mut content: Content = file.load()?.unwrap_or_default();
+        let content = file.load()?.unwrap_or_default();
+        Ok(Some(Self::of(file, content, (broker_name, broker_id), token)))
+    }
+
+    /// What the file says, without a change to anything; `None` when there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn look(disk: D, root: &Path, names: (&str, u64)) -> Result<Option<Self>, BrokerError> {
+        let file = ConfigFile::on(disk, root, FILE);
+        let content: Option<Content> = file.look()?;
+        Ok(content.map(|content| Self::of(file, content, names, None)))
+    }
+
+    fn of(
+        file: ConfigFile<D>,
+        mut content: Content,
+        (broker_name, broker_id): (&str, u64),
+        token: Option<Token>,
+    ) -> Self {
         let lives = Lives {
             starts: std::mem::take(&mut content.lives).into_iter().map(PhysicalOffset).collect(),
             slaves: std::mem::take(&mut content.slaves)
@@ -109,25 +136,27 @@ impl<D: Disk> Past<D> {
         };
         let state = State { lives, content, is_written: true };
         let broker_name = broker_name.to_owned();
-        Ok(Some(Self { broker_name, broker_id, token, file: Mutex::new(file), state: Mutex::new(state) }))
+        Self { broker_name, broker_id, token, file: Mutex::new(file), state: Mutex::new(state) }
     }
 
-    /// Begins a life as a master with the log as the store has it.
+    /// Begins a life as a master with the log as the store has it. Its sends wait for `needed` slaves.
     ///
     /// # Durability
     /// On return the life is in the file.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn begin_life(&self, store: &Store<D>) -> Result<(), EnvError> {
+    pub(super) fn begin_life(&self, store: &Store<D>, needed: usize) -> Result<(), EnvError> {
         let (mut state, end) = (self.state.lock(), store.max_physical_offset());
         let State { lives, content, .. } = &mut *state;
         let is_new = !store.recovery().clean_exit || content.was_slave;
         let begins = lives.begin(end, is_new) && !planted::has(Bug::NoEpochBegun);
+        let after_loss = std::mem::take(&mut content.may_have_lost) || may_have_lost(store);
         if begins || content.epochs.list().is_empty() {
-            content.epochs.begin(random_u64(), end);
+            content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss });
             content.is_untold = false;
         }
+        content.witnesses = Witnesses::begin(content.witnesses.take(), end, needed);
         if planted::has(Bug::EpochNotWritten) {
             return Ok(());
         }
@@ -149,7 +178,11 @@ impl<D: Disk> Past<D> {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn end_following(&self) -> Result<(), EnvError> {
-        self.note_was_slave(false)
+        let mut state = self.state.lock();
+        state.content.was_slave = false;
+        state.is_written = false;
+        drop(state);
+        self.settle()
     }
 
     /// Notes that the folder is a slave's: its next life as a master is a new one.
@@ -159,17 +192,38 @@ impl<D: Disk> Past<D> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn begin_following(&self) -> Result<(), EnvError> {
-        self.note_was_slave(true)
-    }
-
-    fn note_was_slave(&self, was_slave: bool) -> Result<(), EnvError> {
+    pub(super) fn begin_following(&self, store: &Store<D>) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        if std::mem::replace(&mut state.content.was_slave, was_slave) != was_slave {
-            state.is_written = false;
-        }
+        state.content.was_slave = true;
+        state.content.may_have_lost |= may_have_lost(store);
+        state.is_written = false;
         drop(state);
         self.settle()
+    }
+
+    /// A slave has again all that its master had when it connected.
+    pub(super) fn regained(&self) {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.content.may_have_lost) {
+            state.is_written = false;
+        }
+    }
+
+    /// Whether nothing of the own log behind `at` was acknowledged, where it parts from a master's with these epochs.
+    pub(super) fn is_unpromised_behind(&self, at: PhysicalOffset, master: &Epochs) -> bool {
+        let state = self.state.lock();
+        let vouch = |witnesses: &Witnesses| witnesses.vouch_for(at);
+        let is_unpromised = state.content.witnesses.as_ref().is_some_and(vouch)
+            && state.lives.slaves.values().all(|had| *had <= at)
+            && !master.are_after_loss_at(at);
+        is_unpromised || planted::has(Bug::AcknowledgedCut)
+    }
+
+    /// Whether a master with these epochs goes on from this log, and this one has not gone on as well, or with nothing that was acknowledged.
+    pub(crate) fn gives_way_to(&self, other: &Epochs) -> bool {
+        let own = self.epochs();
+        let goes_on = |at| own.end_with_one_of(other) || self.is_unpromised_behind(at, other);
+        own.continued_at(other).is_some_and(goes_on)
     }
 
     /// A slave takes over the epochs of its master, before it takes bytes of them.
@@ -184,6 +238,7 @@ impl<D: Disk> Past<D> {
         if state.content.epochs != *epochs {
             state.content.epochs = epochs.clone();
             state.content.is_untold = false;
+            state.content.witnesses = None;
             state.is_written = false;
         }
         drop(state);
@@ -201,7 +256,7 @@ impl<D: Disk> Past<D> {
         let mut state = self.state.lock();
         let content = &mut state.content;
         if !content.is_untold && !content.epochs.list().is_empty() {
-            content.epochs.begin(random_u64(), end);
+            content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss: false });
             content.is_untold = true;
             state.is_written = false;
         }
@@ -218,6 +273,14 @@ impl<D: Disk> Past<D> {
     /// The token that both ends have to know.
     pub(super) fn token(&self) -> Option<&str> {
         self.token.as_ref().map(|token| &*token.0)
+    }
+
+    /// Proves by the answer to a request that this broker knows the token, if there is one.
+    pub(crate) fn sign(&self, answer: &mut Command, nonce: &str) {
+        if let Some(token) = self.token() {
+            answer.ext.push(NONCE, nonce);
+            signature::add(answer, SIGNER, token);
+        }
     }
 
     /// The epochs of the log.
@@ -261,6 +324,7 @@ impl<D: Disk> Past<D> {
             end,
             epochs: self.epochs(),
             max_body_bytes: MAX_BODY_BYTES,
+            file_bytes,
             nonce: format!("{:016x}{:016x}", random_u64(), random_u64()),
             proof: None,
             tail,
@@ -337,16 +401,22 @@ impl<D: Disk> Past<D> {
         self.state.lock().lives.check(&slave.to_string(), reported)
     }
 
-    /// A slave that passed the check is about to be fed.
+    /// A slave that passed the check is about to be fed. `name` tells it from others.
     ///
     /// # Durability
     /// On return it is in the file that it got bytes of this life.
     ///
     /// # Errors
     /// The file cannot be written: the slave must not be fed.
-    pub(super) fn connected(&self, slave: IpAddr, reported: PhysicalOffset) -> Result<(), EnvError> {
+    pub(super) fn connected(
+        &self,
+        slave: IpAddr,
+        name: &str,
+        reported: PhysicalOffset,
+    ) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        if state.lives.connected(&slave.to_string(), reported) {
+        let is_new = state.content.witnesses.as_mut().is_some_and(|witnesses| witnesses.add(name));
+        if state.lives.connected(&slave.to_string(), reported) || is_new {
             state.is_written = false;
         }
         drop(state);
@@ -381,6 +451,11 @@ impl<D: Disk> Past<D> {
         drop(state);
         file.save(&content).inspect_err(|_| self.state.lock().is_written = false)
     }
+}
+
+/// Whether a store may have less than it had before its last process ended.
+fn may_have_lost<D: Disk>(store: &Store<D>) -> bool {
+    !store.recovery().clean_exit && store.config().flush == FlushMode::Async
 }
 
 /// The CRC-32 of a part of the log; `None` when some of it is not there.

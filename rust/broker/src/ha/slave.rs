@@ -9,16 +9,18 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
-    FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES,
+    Epochs, FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES,
     Greeting, Parted, Relation, encode_report,
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::signature::{is_proof, prove};
 use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, whole_records};
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::past::Past;
 use super::{MASTER, SLAVE};
+use crate::RoleOrder;
 
 /// How long a connection may take to be made. A stop waits for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +68,16 @@ pub(super) struct Own {
     pub(super) flush_timeout: Duration,
     /// Says why the master is not followed, though it is reached.
     pub(super) not_followed: Arc<Mutex<Option<String>>>,
+    /// How the end of its log is cut off that was promised to nobody; `None`: it is not.
+    pub(super) cutting: Option<Cutting>,
+}
+
+/// Has the process stop the broker, cut its log and start it again.
+#[derive(Debug)]
+pub(super) struct Cutting {
+    pub(super) orders: watch::Sender<Option<RoleOrder>>,
+    /// The role of the broker, which it keeps.
+    pub(super) order: RoleOrder,
 }
 
 #[derive(Debug, Default)]
@@ -86,10 +98,19 @@ enum End {
     Follow(#[from] FollowEnd),
     #[error("the connection broke: {0}")]
     Socket(#[from] io::Error),
-    #[error("it ended the connection; it may be another log's master: its own log says why")]
+    #[error(
+        "it ended the connection before it sent anything: it is another log's master, which its own log says, or haMasterAddress is not its port \
+         for slaves (haListenPort)"
+    )]
+    Refused,
+    #[error("it ended the connection")]
     Closed,
+    #[error(
+        "the files of its log have {master} bytes, those of this slave {own}: give this slave mappedFileSizeCommitLog={master} and an empty folder"
+    )]
+    FileBytes { master: u64, own: u64 },
     #[error("what it sent is not taken: {0}")]
-    Refused(#[from] ReplicateError),
+    NotTaken(#[from] ReplicateError),
     #[error("what it sent is not durable: {0}")]
     Flush(#[from] FlushError),
     #[error("it answers the greeting with nothing that can be read")]
@@ -102,6 +123,10 @@ enum End {
     NotFed(String),
     #[error(transparent)]
     Parted(#[from] Parted),
+    #[error(
+        "what this slave has behind {at} was acknowledged to nobody, and its master does not have it: it is cut off, after a copy"
+    )]
+    Cuts { at: PhysicalOffset },
     #[error("the own log cannot be read: {0}")]
     Log(#[from] StoreError),
     #[error("the epochs of its log cannot be kept: {0}")]
@@ -205,10 +230,10 @@ impl<D: Disk> Following<D> {
                 Err(_) if self.is_stopping() => return, // which ends the connection
                 Err(end) => end,
             };
-            if !matches!(end, End::Socket(_)) {
+            if !matches!(end, End::Socket(_) | End::Closed) {
                 *self.own.not_followed.lock() = Some(end.to_string());
             }
-            if has_heard || matches!(end, End::Socket(_)) {
+            if has_heard || matches!(end, End::Socket(_) | End::Closed) {
                 pause = RETRY_PAUSE;
             }
             if has_heard {
@@ -217,7 +242,7 @@ impl<D: Disk> Following<D> {
             let reason = end.kind();
             if std::mem::replace(&mut told, reason.clone()) != reason {
                 match end {
-                    End::Socket(_) | End::Closed => {
+                    End::Socket(_) | End::Closed | End::Refused => {
                         warn!(master, cause = %end, "no connection to the master, trying again");
                     }
                     _ => error!(master, cause = %end, "the log of the master is not followed, trying again"),
@@ -245,8 +270,9 @@ impl<D: Disk> Following<D> {
         let mut socket = self.connect(master)?;
         self.make_durable()?; // the first report is of what is
         let (end, is_own) = (self.store.max_physical_offset(), self.state.lock().is_own);
+        let mut regains_at = None;
         if is_own {
-            self.greet(&mut socket)?;
+            regains_at = Some(self.greet(&mut socket)?);
         } else if self.past.token().is_some() {
             return Err(End::NoProof);
         } else {
@@ -277,9 +303,12 @@ impl<D: Disk> Following<D> {
                         .clamp(Duration::from_millis(1), LONGEST_WAIT);
                     socket.set_read_timeout(Some(wait))?;
                     match socket.read(&mut buffer) {
-                        Ok(0) => return Err(End::Closed),
+                        Ok(0) => return Err(if *has_heard { End::Closed } else { End::Refused }),
                         Ok(count) => {
                             self.take(&mut follow, &buffer[..count], &socket)?;
+                            if regains_at.take_if(|end| *end <= self.told()).is_some() {
+                                self.past.regained();
+                            }
                             if !std::mem::replace(has_heard, true) {
                                 *self.own.not_followed.lock() = None;
                                 info!(master, end = %follow.end(), "the log of the master is followed");
@@ -293,8 +322,8 @@ impl<D: Disk> Following<D> {
         }
     }
 
-    /// Finds out whether the own log is a beginning of the master's, and takes over its epochs.
-    fn greet(&self, socket: &mut TcpStream) -> Result<(), End> {
+    /// Finds out whether the own log is a beginning of the master's, and takes over its epochs. Returns where the master's log ends.
+    fn greet(&self, socket: &mut TcpStream) -> Result<PhysicalOffset, End> {
         let own = self.past.greeting(&self.store, &self.own.address, self.own.file_bytes)?;
         socket.set_read_timeout(Some(GREETING_TIMEOUT))?;
         socket.write_all(&GREETING.to_be_bytes())?;
@@ -311,17 +340,34 @@ impl<D: Disk> Following<D> {
             (Some(_), _) => return Err(End::NoProof),
             (None, Some(_)) => return Err(End::NoToken),
         }
-        if let Some(refusal) = master.refusal {
-            return Err(End::NotFed(refusal));
+        if master.file_bytes != 0 && master.file_bytes != own.file_bytes {
+            return Err(End::FileBytes { master: master.file_bytes, own: own.file_bytes });
         }
         if let Relation::Parted(parted) = own.relation(&master.epochs, master.end) {
-            return Err(parted.into());
+            return Err(self.parted(parted, &master.epochs));
+        }
+        if let Some(refusal) = master.refusal {
+            return Err(End::NotFed(refusal));
         }
         self.past.adopt(&master.epochs)?;
         if let Some(token) = self.past.token() {
             socket.write_all(prove(token, &parts(SLAVE)).as_bytes())?;
         }
-        Ok(())
+        Ok(master.end)
+    }
+
+    /// Has the end of the own log cut off, if nobody was promised anything of it.
+    fn parted(&self, parted: Parted, master: &Epochs) -> End {
+        let Parted { at, .. } = parted;
+        match &self.own.cutting {
+            Some(Cutting { orders, order })
+                if orders.receiver_count() > 0 && self.past.is_unpromised_behind(at, master) =>
+            {
+                orders.send_replace(Some(RoleOrder { cut_at: Some(at), ..*order }));
+                End::Cuts { at }
+            }
+            _ => parted.into(),
+        }
     }
 
     fn connect(&self, master: &str) -> Result<TcpStream, End> {

@@ -1,6 +1,7 @@
 //! The slaves that are connected to a master, and how far their logs reach.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,11 +34,20 @@ pub(crate) struct Slave {
 
 /// What tells slaves apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Identity {
+pub(super) enum Identity {
     /// Of one that says who it is.
     BrokerId(u64),
     /// Of Apache's.
     Address(IpAddr),
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BrokerId(id) => write!(f, "{id}"),
+            Self::Address(address) => write!(f, "{address}"),
+        }
+    }
 }
 
 impl Slave {
@@ -65,13 +75,18 @@ impl Slave {
         self.broker_id.get().copied()
     }
 
-    fn identity(&self) -> Identity {
+    pub(super) fn identity(&self) -> Identity {
         self.broker_id().map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), Identity::BrokerId)
     }
 
     /// How far its log reaches.
     pub(crate) fn acknowledged(&self) -> PhysicalOffset {
         self.acknowledged.load(Ordering::Acquire)
+    }
+
+    /// Whether it has shown that it is a slave of this log.
+    pub(super) fn has_reported(&self) -> bool {
+        self.has_reported.load(Ordering::Acquire)
     }
 
     /// Where the next bytes for it begin.
@@ -133,8 +148,7 @@ impl Slaves {
 
     /// Whether a slave is close enough to the end of the log to be waited for.
     pub(crate) fn is_near(&self, slave: &Slave, end: PhysicalOffset) -> bool {
-        slave.has_reported.load(Ordering::Acquire)
-            && end.saturating_sub(slave.acknowledged()) < self.max_behind_bytes
+        slave.has_reported() && end.saturating_sub(slave.acknowledged()) < self.max_behind_bytes
     }
 
     /// Says whether it makes sense to wait until slaves have the log up to `end`.
@@ -174,10 +188,7 @@ impl Slaves {
     pub(crate) fn wait_until_one_has(&self, end: impl Fn() -> PhysicalOffset, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         let mut connected = self.connected.lock();
-        while !connected
-            .iter()
-            .any(|slave| slave.has_reported.load(Ordering::Acquire) && slave.acknowledged() >= end())
-        {
+        while !connected.iter().any(|slave| slave.has_reported() && slave.acknowledged() >= end()) {
             if self.changed.wait_until(&mut connected, deadline).timed_out() {
                 return false;
             }

@@ -39,6 +39,8 @@ pub struct SteppedLink {
     to_master: VecDeque<u8>,
     /// The slave was found to have a beginning of the log that ends here.
     checked_end: PhysicalOffset,
+    /// Where the master's log ended then.
+    regains_at: PhysicalOffset,
 }
 
 /// Why a slave is not fed, or a connection ended.
@@ -70,7 +72,7 @@ impl<D: Disk> SteppedReplica<D> {
     /// # Errors
     /// A file cannot be written.
     pub fn begin_as_master(&self) -> Result<(), EnvError> {
-        self.past.begin_life(&self.store)?;
+        self.past.begin_life(&self.store, 1)?;
         if self.past.was_slave() { self.past.end_following() } else { Ok(()) }
     }
 
@@ -79,7 +81,7 @@ impl<D: Disk> SteppedReplica<D> {
     /// # Errors
     /// A file cannot be written.
     pub fn begin_as_slave(&self) -> Result<(), EnvError> {
-        self.past.begin_following()
+        self.past.begin_following(&self.store)
     }
 
     /// After a sudden end, takes what a slave has behind the end of this log.
@@ -100,6 +102,11 @@ impl<D: Disk> SteppedReplica<D> {
             let whole = whole_records(&bytes);
             self.store.append_replicated(greeting.end, &bytes[..whole]).map_err(refused)?;
         }
+    }
+
+    /// Whether a slave that has other bytes than this master from a place on may cut them off, because nobody was promised anything of them.
+    pub fn is_unpromised_behind(&self, at: PhysicalOffset, slave: &Self) -> bool {
+        slave.past.is_unpromised_behind(at, &self.past.epochs())
     }
 
     fn greeting(&self) -> Result<rocketpy_ha::Greeting, Refused> {
@@ -141,6 +148,7 @@ impl<D: Disk> SteppedReplica<D> {
             to_slave: VecDeque::new(),
             to_master: VecDeque::new(),
             checked_end: of_slave.end,
+            regains_at: of_master.end,
         })
     }
 
@@ -198,6 +206,9 @@ impl SteppedLink {
             FlushMode::Sync => slave.store.flushed_offset(),
             FlushMode::Async => slave.store.max_physical_offset(),
         };
+        if told >= self.regains_at {
+            slave.past.regained();
+        }
         match self.follow.step(told, NOW).map_err(refused)? {
             FollowStep::AskForAll => {
                 self.to_master.extend(FROM_THE_FIRST_FILE.to_be_bytes());
@@ -225,7 +236,7 @@ impl SteppedLink {
             if end != self.checked_end && !self.feed.asked_for_all() {
                 master.past.check(PEER, end).map_err(refused)?;
             }
-            master.past.connected(PEER, end).map_err(refused)?;
+            master.past.connected(PEER, "1", end).map_err(refused)?;
         }
         Ok(())
     }

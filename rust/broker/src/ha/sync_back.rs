@@ -37,11 +37,11 @@ const DISPATCH_PAUSE: Duration = Duration::from_millis(2);
 const MAX_BYTES: usize = 8 << 20;
 
 /// The name under which requests and answers are signed where there is a token.
-const SIGNER: &str = "replication";
+pub(super) const SIGNER: &str = "replication";
 /// The field of an answer that holds the epochs of the slave's log, as JSON.
 const EPOCHS: &str = "epochs";
 /// The field of an answer that says which request it is of.
-const NONCE: &str = "nonce";
+pub(crate) const NONCE: &str = "nonce";
 
 /// Why nothing more comes from a slave.
 #[derive(Debug, thiserror::Error)]
@@ -223,9 +223,6 @@ pub(crate) fn copy_log(call: Call<'_>) -> Answer {
     let mut response = Response::success();
     response.command.body = bytes;
     response.command.ext.push(EPOCHS, &past.epochs().within(shared.store.max_physical_offset()).to_json());
-    if let Some(token) = past.token() {
-        response.command.ext.push(NONCE, &greeting.nonce);
-        signature::add(&mut response.command, SIGNER, token);
-    }
+    past.sign(&mut response.command, &greeting.nonce);
     Ok(response)
 }

@@ -161,7 +161,7 @@ request_table! {
     GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.shared));
     GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.shared));
     GET_ALL_MESSAGE_REQUEST_MODE => answers(|_| Ok(success_json(&MessageRequestModes::default())));
-    GET_BROKER_HA_STATUS => surveys(|call| state::ha_status(call.shared));
+    GET_BROKER_HA_STATUS => surveys(state::ha_status);
     CHANGE_BROKER_ROLE => Route::Replies(change_role);
     COPY_LOG => looks_up(copy_log);
     EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.shared));

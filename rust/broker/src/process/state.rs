@@ -22,7 +22,7 @@ use tracing::info;
 use super::runtime_info;
 use crate::call::{Answer, Call, answer_later, on_disk, response as respond, success_json, success_with};
 use crate::figures::Figures;
-use crate::ha::Slave;
+use crate::ha::{NONCE, Slave};
 use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::shared::{Advertised, Shared};
@@ -118,8 +118,9 @@ fn lag(shared: &Shared, has: PhysicalOffset, end: PhysicalOffset) -> Option<(i64
     Some((count as i64, (shared.store.now_ms() - first_ms).max(0)))
 }
 
-/// GET_BROKER_HA_STATUS.
-pub(super) fn ha_status(shared: &Shared) -> Answer {
+/// GET_BROKER_HA_STATUS. Where there is a token, an answer to a request that asks for it proves that this broker knows it.
+pub(super) fn ha_status(call: Call<'_>) -> Answer {
+    let shared = call.shared;
     let end = shared.store.max_physical_offset();
     let slaves = shared.slaves.all();
     let info = |slave: &Arc<Slave>| {
@@ -136,8 +137,12 @@ pub(super) fn ha_status(shared: &Shared) -> Answer {
             lag_ms: lag.map(|lag| lag.1),
         }
     };
-    let epoch = |epoch: &Epoch| EpochInfo { id: format!("{:016x}", epoch.id), start: epoch.start.to_wire() };
-    Ok(success_json(&HaRuntimeInfo {
+    let epoch = |&Epoch { id, start, after_loss }: &Epoch| EpochInfo {
+        id: format!("{id:016x}"),
+        start: start.to_wire(),
+        after_loss,
+    };
+    let mut answer = success_json(&HaRuntimeInfo {
         master: shared.role.get() == Role::Master,
         master_commit_log_max_offset: end.to_wire(),
         in_sync_slave_nums: slaves.iter().filter(|slave| shared.slaves.is_near(slave, end)).count() as i32,
@@ -147,7 +152,11 @@ pub(super) fn ha_status(shared: &Shared) -> Answer {
             .map(|past| past.epochs().list().iter().map(epoch).collect())
             .unwrap_or_default(),
         not_followed: shared.not_followed.lock().clone(),
-    }))
+    });
+    if let (Some(nonce), Some(past)) = (call.request.ext.get(NONCE), shared.past()) {
+        past.sign(&mut answer.command, nonce);
+    }
+    Ok(answer)
 }
 
 /// EXCHANGE_BROKER_HA_INFO: where slaves connect, and where the log begins. What the asker says of itself is not used.

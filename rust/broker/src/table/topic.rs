@@ -178,8 +178,8 @@ impl TopicTable {
     }
 
     /// Notes that this broker is the master now: name servers take its table again, which they ignored while it was a slave's.
-    pub(crate) fn move_version(&self) {
-        self.table.move_version();
+    pub(crate) fn begin_as_master(&self) {
+        self.table.begin_as_master();
     }
 
     /// Removes the topic; `None` when there is none.

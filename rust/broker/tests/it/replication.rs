@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rocketpy_broker::{BrokerConfig, BrokerRole, FlushMode};
-use rocketpy_ha::{FROM_THE_FIRST_FILE, GREETING, Greeting, Tail};
+use rocketpy_ha::{Epoch, FROM_THE_FIRST_FILE, GREETING, Greeting, Tail};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::body::HaRuntimeInfo;
 use rocketpy_protocol::code::{request, response};
@@ -210,6 +210,21 @@ async fn a_connection_that_ends_counts_no_more_and_takes_no_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_that_say_nothing_make_room_for_a_slave() {
+    let fixture = start(|config| config.replication.silence_limit = Duration::from_secs(3600)).await;
+    fill(&fixture, 1, "x").await;
+    let slave = synced(&fixture).await;
+    let silent: Vec<_> = (0..40).map(|_| Slave::connect(&fixture)).collect(); // more than may be connected at a time
+    let mut second = Slave::connect_from("127.0.0.2", &fixture).await;
+    assert!(second.is_fed());
+    let connected = || async { status(&fixture).await.ha_connection_info };
+    wait_until("some are let go", async || connected().await.len() <= 16).await;
+    let of_first = slave.socket.local_addr().unwrap().to_string();
+    assert!(connected().await.iter().any(|known| known.addr == of_first), "the one that reports stays");
+    drop(silent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slave_that_does_not_report_in_time_is_told_to_the_sender() {
     let fixture = start(|config| config.replication.slave_timeout = Duration::from_millis(50)).await;
     fill(&fixture, 1, "x").await;
@@ -338,6 +353,7 @@ fn empty_greeting() -> Greeting {
         end: PhysicalOffset(0),
         epochs: rocketpy_ha::Epochs::default(),
         max_body_bytes: 4 << 20,
+        file_bytes: 0,
         nonce: "nonce".to_owned(),
         proof: None,
         tail: None,
@@ -392,6 +408,7 @@ async fn a_greeting_of_another_log_is_answered_with_what_is_wrong() {
     let own = Greeting { end, tail: Some(Tail { from: PhysicalOffset(10), crc }), ..empty_greeting() };
     let master = Slave::connect(&fixture).greet(&own);
     assert_eq!(master.refusal, None);
+    let epoch = |start| Epoch { id: 7, start: PhysicalOffset(start), after_loss: false };
     let strange = |change: &dyn Fn(&mut Greeting)| {
         let mut greeting = Greeting { epochs: master.epochs.clone(), ..own.clone() };
         change(&mut greeting);
@@ -405,10 +422,10 @@ async fn a_greeting_of_another_log_is_answered_with_what_is_wrong() {
     assert!(strange(&|other| other.tail.as_mut().unwrap().crc ^= 1).contains("not the same before"));
     let unknown = strange(&|other| {
         other.epochs = rocketpy_ha::Epochs::default();
-        other.epochs.begin(7, PhysicalOffset(0));
+        other.epochs.begin(epoch(0));
     });
     assert!(unknown.contains("the slave of another log"), "{unknown}");
-    let parted = strange(&|other| other.epochs.begin(7, PhysicalOffset(10)));
+    let parted = strange(&|other| other.epochs.begin(epoch(10)));
     assert!(parted.contains("the logs part at 10:"), "{parted}");
     let longer = strange(&|other| (other.end, other.tail) = (end + 1, None));
     assert!(longer.contains(&format!("the logs part at {end}:")), "{longer}");

@@ -51,6 +51,8 @@ pub struct PairTotals {
     pub promotions: u64,
     /// How often a slave was refused because it had other bytes.
     pub parted: u64,
+    /// Of them, those that cut them off by themselves, because nobody was promised anything of them.
+    pub unpromised: u64,
     /// How often a master took something back.
     pub taken_back: u64,
 }
@@ -66,6 +68,7 @@ impl PairTotals {
         self.ends += of.ends;
         self.promotions += of.promotions;
         self.parted += of.parted;
+        self.unpromised += of.unpromised;
         self.taken_back += of.taken_back;
     }
 }
@@ -98,6 +101,8 @@ struct Pair {
     /// Sends without an answer.
     waiting: Vec<Message>,
     acknowledged: Vec<Message>,
+    /// All that ever were, also those that may be lost.
+    promised: Vec<Message>,
     /// The node whose process ends at an operation.
     stops: Option<usize>,
     outcome: PairOutcome,
@@ -114,8 +119,9 @@ pub fn run_pair(seed: u64) -> PairOutcome {
     };
     let nodes = [node(0, &mut rng), node(1, &mut rng)];
     let outcome = PairOutcome { seed, ..PairOutcome::default() };
-    let (waiting, acknowledged) = (Vec::new(), Vec::new());
-    let mut pair = Pair { rng, nodes, master: 0, link: None, waiting, acknowledged, stops: None, outcome };
+    let (waiting, acknowledged, promised) = (Vec::new(), Vec::new(), Vec::new());
+    let mut pair =
+        Pair { rng, nodes, master: 0, link: None, waiting, acknowledged, promised, stops: None, outcome };
     pair.start_master(false);
     pair.start_slave();
     for _ in 0..pair.rng.u32(50..400) {
@@ -325,6 +331,7 @@ impl Pair {
         let (answered, waiting): (Vec<_>, _) = waiting.into_iter().partition(|message| message.end <= done);
         self.waiting = waiting;
         self.outcome.totals.acknowledged += answered.len() as u64;
+        self.promised.extend(answered.iter().cloned());
         self.acknowledged.extend(answered.into_iter().map(|message| Message { at_slave: true, ..message }));
     }
 
@@ -433,7 +440,9 @@ impl Pair {
             Some((Ok(link), true)) => self.link = Some(link),
             Some((Err(cause), is_beginning)) if !is_beginning || self.has_a_blank_of_its_own(&cause) => {
                 self.outcome.totals.parted += 1;
-                self.mend_slave(&cause);
+                let unpromised = self.is_unpromised_behind(&cause);
+                self.outcome.totals.unpromised += u64::from(unpromised);
+                self.mend_slave(&cause, unpromised);
             }
             Some((Ok(_), false)) => {
                 self.wrong(Rule::R8, "a slave is fed whose log is no beginning of its master's")
@@ -451,10 +460,28 @@ impl Pair {
         matches!(check_record(own, CheckMode::Layout), Ok(RecordCheck::Blank { .. }))
     }
 
-    /// What a person does with a slave that has other bytes: cuts them off where its master says, or begins anew.
-    fn mend_slave(&mut self, cause: &str) {
+    /// Whether the slave itself cuts off what its master does not have. It must not have anything there that was acknowledged.
+    fn is_unpromised_behind(&mut self, cause: &str) -> bool {
+        let [master, slave] = [self.master, self.slave()].map(|node| self.nodes[node].replica.as_ref());
+        let (Some(at), Some(master), Some(slave)) = (parted_at(cause).map(PhysicalOffset), master, slave)
+        else {
+            return false;
+        };
+        let is_unpromised = master.is_unpromised_behind(at, slave);
+        let has = |known: &&Message| {
+            known.end > at && bytes_of(slave.store(), known.start, known.end) == known.bytes
+        };
+        if let Some(Message { start, end, .. }) = self.promised.iter().find(has).filter(|_| is_unpromised) {
+            let text = format!("the slave would cut off bytes {start} to {end}, which were acknowledged");
+            self.wrong(Rule::R8, text);
+        }
+        is_unpromised
+    }
+
+    /// What the slave does with bytes that its master does not have, or a person: cuts them off where its master says, or begins anew.
+    fn mend_slave(&mut self, cause: &str, is_unpromised: bool) {
         let node = self.slave();
-        let at = parted_at(cause).filter(|_| self.rng.bool());
+        let at = parted_at(cause).filter(|_| is_unpromised || self.rng.bool());
         self.end(node, CrashKind::Stop);
         match at {
             Some(at) => {

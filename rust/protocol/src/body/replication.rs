@@ -33,6 +33,9 @@ pub struct EpochInfo {
     pub id: String,
     /// Where the log ended when it began, in bytes.
     pub start: i64,
+    /// Its writer may have lost bytes that it had told a master of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_loss: bool,
 }
 
 /// A slave that is connected.

@@ -26,6 +26,7 @@ impl Raise for ServerError {
             Self::Config(_) | Self::Host { .. } | Self::NoNameServer => "ConfigError",
             Self::Broker(BrokerError::Store(error)) => error.facts().class,
             Self::Broker(BrokerError::Env(error)) | Self::ReadyFile(error) => error.facts().class,
+            Self::Broker(BrokerError::Cut(error)) => error.facts().class,
             Self::Broker(BrokerError::ConfigFile { .. }) => "DamagedDataError",
             Self::Broker(
                 BrokerError::Name(_)

@@ -88,8 +88,8 @@ impl ConfigError {
                 let hints: Vec<_> = errors.iter().filter_map(Self::hint).collect();
                 (!hints.is_empty()).then(|| hints.join("; "))
             }
-            Self::Value { .. }
-            | Self::NotThereYet { .. }
+            Self::Value { key, .. } => Some(format!("`rocketpy config explain {key}` tells what it takes")),
+            Self::NotThereYet { .. }
             | Self::ReadAtStart { .. }
             | Self::Meaningless { .. }
             | Self::Text(_) => None,

@@ -93,6 +93,24 @@ fn a_master_that_goes_on_without_what_its_slave_has_does_not_feed_it() {
 }
 
 #[test]
+fn a_slave_whose_files_have_another_length_is_told_so_and_takes_nothing() {
+    let pair = Pair::start();
+    pair.send(0..10);
+    let mut of_second = pair.of_slave();
+    of_second.broker.broker_id = 2;
+    of_second.broker.store.root = pair.path("second");
+    of_second.broker.store.commit_log_file_size *= 2;
+    let second = Process::start(Role::Broker, of_second).unwrap();
+    let address = second.addresses().broker.clone().unwrap();
+    wait_until("the slave says why it does not follow", || {
+        let why = pair.try_status(&address).unwrap().not_followed;
+        why.is_some_and(|why| why.contains("mappedFileSizeCommitLog=1048576"))
+    });
+    assert_eq!(pair.try_status(&address).unwrap().master_commit_log_max_offset, 0);
+    second.stop(TIMEOUT).unwrap();
+}
+
+#[test]
 fn what_waits_in_the_end_that_a_master_took_back_is_delivered() {
     let mut pair = Pair::start();
     pair.send(0..1);

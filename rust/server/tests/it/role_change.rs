@@ -1,12 +1,15 @@
 //! A pair whose master becomes the slave, and its slave the master, while both run.
+#![expect(clippy::disallowed_methods, reason = "a test reads its own files")]
 
 use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
 
 use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::ChangeBrokerRoleHeader;
-use rocketpy_server::{Process, Role};
+use rocketpy_server::{Process, Role, ServerConfig};
 
 use crate::pair::{Pair, bodies};
 use crate::support::{TIMEOUT, pull, send_with, wait_until};
@@ -147,4 +150,148 @@ fn a_slave_is_not_promoted_while_another_one_has_more_of_the_log() {
     pair.wait_for_role(&ahead, true);
     assert_eq!(pair.caller.read_all(&ahead, "orders"), bodies(0..20));
     second.stop(TIMEOUT).unwrap();
+}
+
+impl Pair {
+    /// A pair whose master answers a send once its slave has it.
+    fn start_in_sync() -> Self {
+        let mut pair = Self::start();
+        pair.stop_master();
+        pair.master = Some(Process::start(Role::Broker, pair.of_sync_master("master")).unwrap());
+        wait_until("the slave follows again", || {
+            pair.caller.send(&pair.master(), "orders", "first").code == response::SUCCESS
+        });
+        pair
+    }
+
+    fn of_sync_master(&self, name: &str) -> ServerConfig {
+        let mut config = self.of_master(name);
+        config.broker.replication.role = BrokerRole::SyncMaster;
+        config
+    }
+
+    /// The bodies that a broker has, without those that tried whether it takes messages.
+    fn read_numbers(&self, broker: &str) -> Vec<String> {
+        let mut read = self.caller.read_all(broker, "orders");
+        read.retain(|body| body != "first");
+        read
+    }
+
+    /// Waits until the broker of a folder has the log of the one that was the slave at first, byte for byte.
+    fn wait_for_log(&self, name: &str) {
+        let (of_slave, of_master) = (&self.master(), &self.slave());
+        wait_until("the slave has its master's log", || {
+            let end = |broker| self.try_status(broker).map(|status| status.master_commit_log_max_offset);
+            let Some(end) = end(of_slave).filter(|found| Some(*found) == end(of_master)) else {
+                return false;
+            };
+            self.log(name, end as u64) == self.log("slave", end as u64)
+        });
+    }
+}
+
+/// What all files of a folder hold.
+fn bytes_in(folder: &Path) -> Vec<u8> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { bytes_in(&path) } else { std::fs::read(path).unwrap() })
+        .collect()
+}
+
+#[test]
+fn a_former_master_that_starts_as_one_becomes_the_slave_and_loses_only_what_nobody_was_promised() {
+    let mut pair = Pair::start_in_sync();
+    pair.send(0..20);
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    for body in ["alone", "alone too"] {
+        assert_eq!(
+            pair.caller.send(&pair.master(), "orders", body).code,
+            response::SLAVE_NOT_AVAILABLE,
+            "not acknowledged"
+        );
+    }
+    pair.stop_master();
+    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    let second = pair.slave();
+    pair.change_role(&second, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&second, true);
+    for body in bodies(20..30) {
+        assert_eq!(pair.caller.send(&second, "orders", &body).code, 0);
+    }
+
+    pair.master = Some(Process::start(Role::Broker, pair.of_sync_master("master")).unwrap());
+    let first = pair.master();
+    pair.wait_for_role(&first, false);
+    pair.wait_for_log("master");
+    assert_eq!(pair.read_numbers(&second), bodies(0..30));
+    let entries = std::fs::read_dir(pair.path("master")).unwrap().map(|entry| entry.unwrap().path());
+    let kept_in = entries.into_iter().find(|path| path.to_string_lossy().contains("/repair-")).unwrap();
+    let copy = bytes_in(&kept_in);
+    assert!(copy.windows(9).any(|bytes| bytes == b"alone too"), "there is a copy of what was cut off");
+
+    // It is a slave by now, whatever its configuration says, and is promoted again.
+    pair.stop_master();
+    pair.master = Some(Process::start(Role::Broker, pair.of_sync_master("master")).unwrap());
+    assert!(!pair.try_status(&pair.master()).unwrap().master);
+}
+
+#[test]
+fn a_running_master_whose_slave_was_promoted_becomes_the_slave() {
+    let pair = Pair::start_in_sync();
+    let (first, second) = (pair.master(), pair.slave());
+    pair.send(0..20);
+    pair.change_role(&second, "ASYNC_MASTER", true).unwrap();
+    pair.wait_for_role(&second, true);
+    assert_ne!(pair.caller.send(&first, "orders", "to nobody").code, 0, "no slave has it");
+    for body in bodies(20..30) {
+        assert_eq!(pair.caller.send(&second, "orders", &body).code, 0);
+    }
+    pair.wait_for_role(&first, false);
+    pair.wait_for_log("master");
+    assert_eq!(pair.read_numbers(&second), bodies(0..30));
+}
+
+#[test]
+fn a_master_that_began_anew_while_its_promoted_slave_was_away_gives_way_once_that_is_back() {
+    let mut pair = Pair::start_in_sync();
+    pair.send(0..20);
+    let cut = pair.cut_power();
+    pair.stop_master();
+    let second = pair.slave();
+    pair.change_role(&second, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&second, true);
+    for body in bodies(20..30) {
+        assert_eq!(pair.caller.send(&second, "orders", &body).code, 0);
+    }
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+
+    let mut of_first = pair.of_sync_master(cut);
+    of_first.broker.replication.sync_back_timeout = Duration::from_millis(1);
+    pair.master = Some(Process::start(Role::Broker, of_first).unwrap());
+    let first = pair.master();
+    assert!(pair.try_status(&first).unwrap().master, "it knows of no other");
+    assert_eq!(pair.caller.send(&first, "orders", "alone").code, response::SLAVE_NOT_AVAILABLE);
+    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    pair.wait_for_role(&first, false);
+    pair.wait_for_log(cut);
+    assert_eq!(pair.read_numbers(&pair.slave()), bodies(0..30));
+}
+
+#[test]
+fn what_a_former_master_acknowledged_alone_is_not_cut_off() {
+    let pair = Pair::start();
+    let (first, second) = (pair.master(), pair.slave());
+    pair.send(0..20);
+    pair.wait_for_slave();
+    pair.change_role(&second, "ASYNC_MASTER", true).unwrap();
+    pair.wait_for_role(&second, true);
+    pair.send(20..21); // by an ASYNC_MASTER, which does not know yet
+    let end = pair.end(&first);
+    assert_eq!(pair.caller.send(&second, "orders", "another").code, 0);
+    pair.wait_for_role(&first, false);
+    wait_until("it says where the logs part", || {
+        let why = pair.try_status(&first).and_then(|status| status.not_followed);
+        why.is_some_and(|why| why.contains("the logs part at"))
+    });
+    assert_eq!(pair.end(&first), end);
 }

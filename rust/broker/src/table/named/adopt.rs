@@ -49,6 +49,11 @@ impl<V: Named> NamedTable<V> {
     pub(crate) fn move_version(&self) {
         self.view(|version, _| *version = version.next(now_ms()));
     }
+
+    /// The table is another master's from now on.
+    pub(crate) fn begin_as_master(&self) {
+        self.view(|version, _| *version = version.of_next_master(now_ms()));
+    }
 }
 
 #[cfg(test)]
