@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,12 +43,14 @@ def run_command(
 class Server:
     """A `rocketpy server` (or `namesrv`, or `broker`) process."""
 
-    def __init__(self, folder: Path, *arguments: str, stderr: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, stderr: Path | None = None, prefix: Sequence[str] = ()
+    ) -> None:
         self.ready_file = folder / f"ready-{uuid.uuid4().hex}.json"
         self.log = folder / f"{self.ready_file.stem}.log"
         with self.log.open("ab") as log, (stderr or self.log).open("ab") as errors:
             self.process = subprocess.Popen(
-                [*COMMAND, *arguments, "--ready-file", str(self.ready_file)], stdout=log, stderr=errors
+                [*prefix, *COMMAND, *arguments, "--ready-file", str(self.ready_file)], stdout=log, stderr=errors
             )
         self.ready = self._wait()
 

@@ -17,6 +17,7 @@ import pytest
 import rocketpy
 from faulty_network import Fault, FaultyNetwork
 from peers import (
+    Cpp,
     Java,
     accepts,
     apache_servers,
@@ -180,7 +181,7 @@ def test_a_slave_of_apache_has_what_a_sync_master_acknowledged(
 
 
 def test_a_slave_has_the_whole_log_of_its_master_and_serves_its_groups_when_that_is_gone(
-    name_server: str, tmp_path: Path
+    name_server: str, tmp_path: Path, java: Java, cpp: Cpp
 ):
     topic, group, home = fresh("pair"), fresh("readers"), tmp_path / "slave"
     with broker(tmp_path / "master", name_server, haListenPort=0) as master:
@@ -208,6 +209,9 @@ def test_a_slave_has_the_whole_log_of_its_master_and_serves_its_groups_when_that
                     assert batch, f"{len(seen)} of {len(bodies)} messages"
                     seen += [one.body for one in batch]
             assert sorted(seen) == sorted(bodies), "none is skipped, and none comes again"
+            for client in (java, cpp):
+                lines = client.drive(tmp_path, "push", name_server, topic, str(len(bodies)), fresh("at-the-slave"))
+                assert sorted(one["body"].encode() for one in lines) == sorted(bodies)
             with (
                 rocketpy.Producer(fresh("sender"), name_servers=[name_server], retries=0) as producer,
                 pytest.raises(rocketpy.RocketPyError),

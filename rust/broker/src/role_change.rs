@@ -119,7 +119,7 @@ async fn succession(
     Some((master, RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None }))
 }
 
-/// The epochs of the log of a broker that proves to know the token, if there is one.
+/// The epochs of the log of a master that proves to know the token, if there is one.
 async fn epochs_of(client: &Client, address: &str, token: Option<&Token>) -> Option<Epochs> {
     let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
     let nonce = format!("{:032x}", u128::from(random_u64()) << 64 | u128::from(random_u64()));
@@ -130,7 +130,7 @@ async fn epochs_of(client: &Client, address: &str, token: Option<&Token>) -> Opt
     if answer.code != response::SUCCESS || !token.is_none_or(is_proved) {
         return None;
     }
-    let info: HaRuntimeInfo = json::from_slice(&answer.body).ok()?;
+    let info = json::from_slice::<HaRuntimeInfo>(&answer.body).ok().filter(|info| info.master)?;
     let epoch = |EpochInfo { id, start, after_loss }| {
         let id = u64::from_str_radix(&id, 16).ok()?;
         Some(Epoch { id, start: PhysicalOffset::from_wire(start)?, after_loss })

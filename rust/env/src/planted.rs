@@ -100,11 +100,13 @@ pub enum Bug {
     EpochNotWritten,
     /// A slave cuts off what its master does not have, whatever was acknowledged of it.
     AcknowledgedCut,
+    /// A slave under SYNC_FLUSH reports what it has not flushed.
+    ReportBeforeFlush,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -149,6 +151,7 @@ impl Bug {
         Self::NoEpochBegun,
         Self::EpochNotWritten,
         Self::AcknowledgedCut,
+        Self::ReportBeforeFlush,
     ];
 
     /// What it is, in words.
@@ -198,6 +201,7 @@ impl Bug {
             Self::NoEpochBegun => "no epoch begun",
             Self::EpochNotWritten => "epoch not written",
             Self::AcknowledgedCut => "acknowledged bytes cut",
+            Self::ReportBeforeFlush => "report before the slave's flush",
         }
     }
 }

@@ -318,6 +318,14 @@ pub const PROOFS: &[Proof] = &[
         layer: PAIR,
         findings: &[(Rule::R8, "the slave would cut off bytes")],
     },
+    Proof {
+        bug: Bug::ReportBeforeFlush,
+        layer: PAIR,
+        findings: &[
+            (Rule::C1, "were acknowledged and are lost"),
+            (Rule::R8, "the slave would cut off bytes"), // its master has them still
+        ],
+    },
     Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
     Proof {
         bug: Bug::HalvesForgotten,

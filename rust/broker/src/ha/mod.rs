@@ -27,9 +27,10 @@ pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
 pub(crate) use past::Past;
 pub(crate) use progress::SlaveProgress;
-use rocketpy_env::RealDisk;
-use rocketpy_model::system;
-use rocketpy_store::Store;
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_env::{Disk, RealDisk};
+use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_store::{FlushMode, Store};
 use slave::{Cutting, Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
 #[cfg(feature = "sim")]
@@ -145,6 +146,14 @@ impl Replication {
         if let Some(slave) = &self.slave {
             slave.stop();
         }
+    }
+}
+
+/// How far a master may count on a slave.
+fn told<D: Disk>(store: &Store<D>, flush: FlushMode) -> PhysicalOffset {
+    match flush {
+        FlushMode::Sync if !planted::has(Bug::ReportBeforeFlush) => store.flushed_offset(),
+        FlushMode::Sync | FlushMode::Async => store.max_physical_offset(),
     }
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use super::past::Past;
-use super::{MASTER, SLAVE};
+use super::{MASTER, SLAVE, told};
 use crate::RoleOrder;
 
 /// How long a connection may take to be made. A stop waits for it.
@@ -395,10 +395,7 @@ impl<D: Disk> Following<D> {
 
     /// How far the master may count on this slave.
     fn told(&self) -> PhysicalOffset {
-        match self.own.flush {
-            FlushMode::Sync => self.store.flushed_offset(),
-            FlushMode::Async => self.store.max_physical_offset(),
-        }
+        told(&self.store, self.own.flush)
     }
 
     /// Under SYNC_FLUSH, makes durable what is appended: a report says that it is.

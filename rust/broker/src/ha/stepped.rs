@@ -14,6 +14,7 @@ use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{FlushMode, Store, whole_records};
 
 use super::past::Past;
+use super::told;
 use crate::BrokerError;
 
 /// The only slave comes from here.
@@ -202,10 +203,7 @@ impl SteppedLink {
     /// # Errors
     /// It ends the connection.
     pub fn report<D: Disk>(&mut self, slave: &SteppedReplica<D>) -> Result<(), Refused> {
-        let told = match slave.flush {
-            FlushMode::Sync => slave.store.flushed_offset(),
-            FlushMode::Async => slave.store.max_physical_offset(),
-        };
+        let told = told(&slave.store, slave.flush);
         if told >= self.regains_at {
             slave.past.regained();
         }

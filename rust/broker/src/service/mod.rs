@@ -100,21 +100,33 @@ impl Services {
         !*stopped.borrow() && turn.round(&*service).await
     }
 
-    /// Stops one service; false when no such service runs. On return its task has ended.
+    /// Stops all services, side by side. On return their tasks have ended.
     ///
     /// A round under way may end within the time given; then it is dropped. One that [`Self::step`] began goes on after that time.
-    #[cfg_attr(not(test), expect(dead_code, reason = "promotion and demotion will stop single services"))]
-    pub(crate) async fn stop(&self, name: &str, within: Duration) -> bool {
-        let found = self.running.lock().remove(name);
-        let Some(running) = found else { return false };
-        end(BTreeMap::from([(name.to_owned(), running)]), within).await;
-        true
-    }
-
-    /// Stops all services, side by side; as [`Self::stop`].
     pub(crate) async fn stop_all(&self, within: Duration) {
         let all = std::mem::take(&mut *self.running.lock());
-        end(all, within).await;
+        let deadline = tokio::time::Instant::now() + within;
+        for running in all.values() {
+            running.stop.send_replace(true);
+        }
+        for (service, mut running) in all {
+            let ended = match tokio::time::timeout_at(deadline, &mut running.task).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    warn!(service, "a round was not done in time, and is dropped");
+                    running.task.abort();
+                    running.task.await
+                }
+            };
+            match ended {
+                // Not in a round.
+                Err(failure) if failure.is_panic() => error!(service, %failure, "service panicked"),
+                _ => debug!(service, "service stopped"),
+            }
+            if tokio::time::timeout_at(deadline, running.turn.lock()).await.is_err() {
+                warn!(service, "a round that was asked for is not done in time, and goes on");
+            }
+        }
     }
 
     /// Ends all services without waiting for them.
@@ -206,31 +218,6 @@ async fn remind(service: &dyn Service, mut stopped: watch::Receiver<bool>) {
         let is_over = stopped.wait_for(|is_stopped| *is_stopped);
         if tokio::time::timeout(LONGEST_PAUSE, is_over).await.is_ok() {
             return;
-        }
-    }
-}
-
-async fn end(all: BTreeMap<String, Running>, within: Duration) {
-    let deadline = tokio::time::Instant::now() + within;
-    for running in all.values() {
-        running.stop.send_replace(true);
-    }
-    for (service, mut running) in all {
-        let ended = match tokio::time::timeout_at(deadline, &mut running.task).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                warn!(service, "a round was not done in time, and is dropped");
-                running.task.abort();
-                running.task.await
-            }
-        };
-        match ended {
-            // Not in a round.
-            Err(failure) if failure.is_panic() => error!(service, %failure, "service panicked"),
-            _ => debug!(service, "service stopped"),
-        }
-        if tokio::time::timeout_at(deadline, running.turn.lock()).await.is_err() {
-            warn!(service, "a round that was asked for is not done in time, and goes on");
         }
     }
 }
@@ -364,11 +351,11 @@ mod tests {
         services.start(bell.clone());
         bell.rung.notify_one();
         bell.reaches((1, 1)).await;
-        assert!(services.stop("bell", PATIENCE).await);
+        services.stop_all(PATIENCE).await;
         bell.rung.notify_one();
         tokio::task::yield_now().await;
         assert_eq!(bell.counts(), (1, 1), "it is stopped");
-        assert!(!services.stop("bell", PATIENCE).await && !services.step("bell").await);
+        assert!(!services.step("bell").await);
 
         services.start(bell.clone());
         bell.reaches((2, 2)).await;
@@ -398,7 +385,7 @@ mod tests {
         bell.reaches((1, 0)).await;
         assert!(!services.step("bell").await);
         assert_eq!(bell.counts(), (1, 0));
-        assert!(services.stop("bell", PATIENCE).await);
+        services.stop_all(PATIENCE).await;
     }
 
     #[tokio::test]
@@ -436,7 +423,7 @@ mod tests {
         services.start(bell.clone());
         bell.rung.notify_one();
         bell.reaches((2, 1)).await;
-        assert!(services.stop("bell", Duration::from_millis(5)).await);
+        services.stop_all(Duration::from_millis(5)).await;
         assert_eq!(bell.counts(), (2, 1), "the round was dropped");
         assert_eq!(Arc::strong_count(&bell), 1, "and nothing holds the service any more");
     }
@@ -458,13 +445,14 @@ mod tests {
             tokio::task::yield_now().await;
         }
         let stopping = services.clone();
-        let stop = tokio::spawn(async move { stopping.stop("bell", PATIENCE).await });
+        let stop = tokio::spawn(async move { stopping.stop_all(PATIENCE).await });
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
         assert!(!stop.is_finished(), "the step is under way");
         bell.gate.as_ref().unwrap().notify_one();
-        assert!(stop.await.unwrap() && under_way.await.unwrap());
+        stop.await.unwrap();
+        assert!(under_way.await.unwrap());
         assert!(!late.await.unwrap(), "it came too late");
         assert_eq!(bell.counts(), (1, 1));
     }

@@ -356,7 +356,7 @@ async fn a_service_asks_while_the_broker_is_a_slave_and_its_master_is_known() {
     slave.master.set(address.as_deref());
     until("the topics are there", || slave.topics.contains("orders") && slave.master.answers()).await;
     slave.role.set(Role::Master);
-    assert!(services.stop("metadata of the master", PATIENCE).await);
+    services.stop_all(PATIENCE).await;
     services.start(Arc::new(MasterMetadata::new(slave.clone())));
     let asked = fixture.master.asked.lock().len();
     assert!(services.step("metadata of the master").await);
