@@ -22,6 +22,7 @@ from peers import (
     accepts,
     apache_servers,
     launch_apache_broker,
+    mqadmin,
     server_command,
     set_up_apache_4_9,
     set_up_java,
@@ -202,6 +203,9 @@ def test_a_slave_has_the_whole_log_of_its_master_and_serves_its_groups_when_that
             wait_until(master.has_slave_at_its_end, "the slave has caught up")
             wait_until(has_in(home / "store", "consumerOffset.json", group), "the slave has the group's offsets")
             same_bytes(master.store, home / "store")
+            told = mqadmin(java, tmp_path / "tools", name_server, "haStatus", "-b", f"127.0.0.1:{master.port}")
+            assert "#InSyncSlaveNum\t1\n" in told
+            assert " OK " in told.rstrip().splitlines()[-1], "the line of the slave"
             master.kill()
             with rocketpy.Consumer(group, topic, name_servers=[name_server]) as consumer:
                 while len(seen) < len(bodies):
