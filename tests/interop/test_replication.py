@@ -68,6 +68,12 @@ class Broker:
     def has_slave_at_its_end(self) -> bool:
         return any(slave.is_near and slave.lag_bytes == 0 for slave in self.slaves())
 
+    def is_master(self) -> bool:
+        """Whether it answers, and is a master."""
+        with contextlib.suppress(rocketpy.RocketPyError), rocketpy.Admin(self.name_server) as admin:
+            return admin.ha_status(f"127.0.0.1:{self.port}").is_master
+        return False
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
@@ -310,6 +316,48 @@ def test_what_a_sync_master_acknowledged_is_at_its_slave_whichever_of_them_is_ki
             assert not left, f"seed {seed}, life {life}: {len(left)} of {len(acknowledged)} are not at the slave"
 
 
+def test_nothing_is_lost_or_skipped_while_masters_are_killed_and_slaves_promoted_in_turns(
+    name_server: str, tmp_path: Path
+):
+    """`PROMOTIONS=200 PROMOTION_SEED=7 pytest -k promoted_in_turns` goes on for longer.
+
+    Both keep the configuration that they began with: the former master finds out by itself that it is a slave now.
+    """
+    seed = int(os.environ.get("PROMOTION_SEED", "1"))
+    random, topic, group = Random(seed), fresh("turns"), fresh("turns")
+    flush = {"flushDiskType": random.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
+    settings = [{"brokerRole": "SYNC_MASTER", "haListenPort": 0, **flush}, {**OURS, **flush}]
+    with contextlib.ExitStack() as left:
+
+        def start(node: int) -> tuple[contextlib.ExitStack, Broker]:
+            ends = left.enter_context(contextlib.ExitStack())
+            return ends, ends.enter_context(broker(tmp_path / str(node), name_server, **settings[node]))
+
+        nodes = [start(0), start(1)]
+        with rocketpy.Admin(name_server) as admin:
+            admin.create_topic(topic, queues=2)
+            wait_until(nodes[0][1].has_slave_at_its_end, f"seed {seed}: the slave follows")
+            wait_until(has_in(nodes[1][1].store, "topics.json", topic), "the slave has the topic")
+            sending, reading = Sending(name_server, topic, 0), Reading(name_server, topic, group)
+            left.callback(sending.stop)
+            left.callback(reading.stop)
+            for turn in range(int(os.environ.get("PROMOTIONS", "5"))):
+                sending.wait_for(len(sending.acknowledged) + random.randrange(300))
+                former, (_, master) = turn % 2, nodes[(turn + 1) % 2]
+                nodes[former][1].kill()
+                nodes[former][0].close()
+                admin.promote(f"127.0.0.1:{master.port}", sync=True)
+                wait_until(master.is_master, f"seed {seed}, {turn}: the slave is promoted")
+                nodes[former] = start(former)
+                wait_until(master.has_slave_at_its_end, f"seed {seed}, {turn}: the former master follows")
+            sending.wait_for(len(sending.acknowledged) + 100)
+            acknowledged = sending.stop()
+            wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave has caught up")
+            wait_until(lambda: acknowledged <= reading.came, f"seed {seed}: the group has read all")
+            reading.stop()
+        assert same_bytes(nodes[0][1].store, nodes[1][1].store) == same_bytes(nodes[1][1].store, nodes[0][1].store) > 0
+
+
 def test_what_a_sync_master_acknowledged_is_at_its_slave_however_the_network_breaks(name_server: str, tmp_path: Path):
     """`FAULTS=500 FAULT_SEED=7 pytest -k however_the_network` goes on for longer."""
     seed = int(os.environ.get("FAULT_SEED", "1"))
@@ -372,6 +420,29 @@ class Sending:
         for thread in self._threads:
             thread.join()
         return self.acknowledged
+
+
+class Reading:
+    """Reads with a group that commits, until it is stopped, and notes what came."""
+
+    def __init__(self, name_server: str, topic: str, group: str) -> None:
+        self.came: set[bytes] = set()
+        self._stopped = Event()
+        self._thread = Thread(target=self._read, args=(name_server, topic, group))
+        self._thread.start()
+
+    def _read(self, name_server: str, topic: str, group: str) -> None:
+        with rocketpy.Consumer(
+            group, topic, name_servers=[name_server], start=rocketpy.Start.EARLIEST, allow_missing_topic=True
+        ) as consumer:
+            while not self._stopped.is_set():
+                with contextlib.suppress(rocketpy.RocketPyError):
+                    self.came |= {message.body for message in consumer.poll(max_messages=200, timeout=1)}
+                    consumer.commit()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
 
 
 def came_at_slave(name_server: str, topic: str, wanted: set[bytes]) -> set[bytes]:

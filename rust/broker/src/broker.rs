@@ -254,6 +254,9 @@ impl Broker {
         let (shared, replication) = (self.shared.clone(), self.replication.clone());
         aside(move || {
             replication.stop(SLAVES_END);
+            if let Some(Err(error)) = shared.past().map(|past| past.settle()) {
+                warn!(%error, "what is known of the past of the log is not written");
+            }
             close_store(&shared);
         })
         .await;

@@ -270,6 +270,22 @@ impl Api {
         default_queues: u32,
     ) -> Result<Arc<TopicRoute>, ClientError> {
         let _one_at_a_time = self.shared.routes.fetching().await;
+        self.fetch_unless_learned(seen, default_queues).await
+    }
+
+    /// As [`Self::refresh_publish_route`], but does nothing while another caller fetches a route: of many sends that fail at once one asks.
+    pub(crate) async fn refresh_failed_route(&self, seen: &Arc<TopicRoute>, default_queues: u32) {
+        let Some(_one_at_a_time) = self.shared.routes.try_fetching() else { return };
+        if let Err(error) = self.fetch_unless_learned(seen, default_queues).await {
+            debug!(topic = %seen.topic, %error, "route refresh after a failed send failed");
+        }
+    }
+
+    async fn fetch_unless_learned(
+        &self,
+        seen: &Arc<TopicRoute>,
+        default_queues: u32,
+    ) -> Result<Arc<TopicRoute>, ClientError> {
         if let Some(current) = self.shared.routes.get(&seen.topic)
             && !Arc::ptr_eq(&current, seen)
         {

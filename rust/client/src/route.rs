@@ -187,6 +187,11 @@ impl Routes {
         self.fetching.lock().await
     }
 
+    /// As [`Self::fetching`], unless another caller fetches a route at this moment.
+    pub(crate) fn try_fetching(&self) -> Option<MutexGuard<'_, ()>> {
+        self.fetching.try_lock().ok()
+    }
+
     /// Begins a refresh round: forgets unused routes and returns the topics to refresh.
     pub(crate) fn begin_round(&self) -> Vec<Arc<str>> {
         let mut table = self.table.write();

@@ -437,7 +437,7 @@ impl<D: Disk> Past<D> {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn settle(&self) -> Result<(), EnvError> {
+    pub(crate) fn settle(&self) -> Result<(), EnvError> {
         let file = self.file.lock();
         let mut state = self.state.lock();
         if state.is_written {

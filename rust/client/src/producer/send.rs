@@ -125,6 +125,9 @@ impl Sender {
                 false => retry::after_failure(&error, bound),
             };
             if next == Next::GiveUp || attempts.made > self.config.retries || attempts.left().is_zero() {
+                if error.retryable() {
+                    self.refresh_aside(route);
+                }
                 return Err(attempts.give_up(&outgoing.topic, error, true));
             }
             if self.client.api().sends_again() {
@@ -135,6 +138,14 @@ impl Sender {
             }
             self.prepare_next(&route, &queue, next, &attempts).await;
         }
+    }
+
+    /// Fetches the route again, without a wait: the next send finds a master that has changed.
+    fn refresh_aside(&self, route: Arc<TopicRoute>) {
+        let (client, default_queues) = (self.client.clone(), self.config.default_topic_queues);
+        self.client
+            .runtime()
+            .spawn(async move { client.api().refresh_failed_route(&route, default_queues).await });
     }
 
     /// Fetches the route again; pauses when the next attempt goes to the same broker.

@@ -82,6 +82,22 @@ async fn a_busy_broker_makes_the_send_go_to_another_with_the_same_unique_key() {
 }
 
 #[tokio::test]
+async fn a_send_without_retries_that_fails_makes_the_next_one_find_the_new_master() {
+    let (names, former, next) = (Peer::start(), Peer::start(), Peer::start());
+    names.route("t", &[("b", &former, 2)]);
+    let config = ProducerConfig { retries: 0, ..ProducerConfig::default() };
+    let producer = Producer::new(&client(&[&names]), "ingest", config).await.unwrap();
+    producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap();
+    former.stop().await;
+    names.route("t", &[("b", &next, 2)]);
+    let asked = names.seen(request::GET_ROUTEINFO_BY_TOPIC).len();
+    producer.send(&Message::new("t", "x"), SendOptions::default()).await.unwrap_err();
+    names.wait_for(request::GET_ROUTEINFO_BY_TOPIC, asked + 1).await;
+    while producer.send(&Message::new("t", "x"), SendOptions::default()).await.is_err() {} // the answer is on its way
+    assert_eq!(next.seen(request::SEND_MESSAGE_V2).len(), 1);
+}
+
+#[tokio::test]
 async fn retries_end_and_the_error_names_what_was_tried() {
     let (names, a, b) = two_brokers();
     for peer in [&a, &b] {
