@@ -43,9 +43,7 @@ def run_command(
 class Server:
     """A `rocketpy server` (or `namesrv`, or `broker`) process."""
 
-    def __init__(
-        self, folder: Path, *arguments: str, stderr: Path | None = None, prefix: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, folder: Path, *arguments: str, stderr: Path | None = None, prefix: Sequence[str] = ()) -> None:
         self.ready_file = folder / f"ready-{uuid.uuid4().hex}.json"
         self.log = folder / f"{self.ready_file.stem}.log"
         with self.log.open("ab") as log, (stderr or self.log).open("ab") as errors:
