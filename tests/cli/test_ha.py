@@ -19,7 +19,7 @@ def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
     def follows(slave_id: int) -> bool:
         return any(row["broker_id"] == slave_id and row["lag_bytes"] == 0 for row in rows())
 
-    first = broker("a", "--role", "sync-master", "--set", "haListenPort=0")
+    first = broker("a", "--role", "SYNC_MASTER", "--set", "haListenPort=0")
     command("topic", "create", "orders", name_server=names)
     second = broker("b", "--role", "slave", "--broker-id", "3", "--set", "slaveReadEnable=true")
     wait_until(lambda: follows(3), "the slave follows")

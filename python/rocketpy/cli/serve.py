@@ -86,9 +86,10 @@ ROLES = ("async-master", "sync-master", "slave")
 
 def role_settings(options: Mapping[str, Any]) -> dict[str, str]:
     """The settings that `--broker-name`, `--role` and `--broker-id` stand for. A slave without an id is the first."""
-    role, broker_id = options.get("role"), options.get("broker_id")
+    given, broker_id = options.get("role"), options.get("broker_id")
+    role = given and given.lower().replace("_", "-")  # also as `brokerRole` has it
     if role is not None and role not in ROLES:
-        fail(f"--role must be one of {', '.join(ROLES)}: {role}", ExitCode.USAGE, "as in --role slave --broker-id 1")
+        fail(f"--role must be one of {', '.join(ROLES)}: {given}", ExitCode.USAGE, "as in --role slave --broker-id 1")
     if role == "slave" and broker_id is None:
         broker_id = 1
     found = {
