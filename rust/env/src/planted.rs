@@ -102,11 +102,13 @@ pub enum Bug {
     AcknowledgedCut,
     /// A slave under SYNC_FLUSH reports what it has not flushed.
     ReportBeforeFlush,
+    /// A slave takes over the offsets and the progress of its master before it has the messages.
+    MetadataAheadOfLog,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -152,6 +154,7 @@ impl Bug {
         Self::EpochNotWritten,
         Self::AcknowledgedCut,
         Self::ReportBeforeFlush,
+        Self::MetadataAheadOfLog,
     ];
 
     /// What it is, in words.
@@ -202,6 +205,7 @@ impl Bug {
             Self::EpochNotWritten => "epoch not written",
             Self::AcknowledgedCut => "acknowledged bytes cut",
             Self::ReportBeforeFlush => "report before the slave's flush",
+            Self::MetadataAheadOfLog => "metadata ahead of the log",
         }
     }
 }

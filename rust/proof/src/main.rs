@@ -79,7 +79,7 @@ fn seed_range(text: &str) -> Result<Range<u64>, String> {
     Ok(number(parts.0)?..number(parts.1)?)
 }
 
-/// So many seeds from a random one on, or all.
+/// `count` seeds from a random one on; all, without a count.
 fn some_seeds(count: Option<u64>) -> Range<u64> {
     let start = rocketpy_env::random_u64() >> 16;
     start..start.saturating_add(count.unwrap_or(u64::MAX))

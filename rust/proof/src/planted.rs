@@ -326,6 +326,11 @@ pub const PROOFS: &[Proof] = &[
             (Rule::R8, "the slave would cut off bytes"), // its master has them still
         ],
     },
+    Proof {
+        bug: Bug::MetadataAheadOfLog,
+        layer: KILL,
+        findings: &[(Rule::C12, "of the slave, where that ends at")],
+    },
     Proof { bug: Bug::LocksForgotten, layer: KILL, findings: &[(Rule::C6, "while member")] },
     Proof {
         bug: Bug::HalvesForgotten,
@@ -352,6 +357,9 @@ fn options_for(bug: Bug, options: &Options) -> Options {
             cycles_a_store: 8,
             ..options
         },
+        Bug::MetadataAheadOfLog => {
+            Options { pair: true, retention: Some(false), cycles_a_store: 6, ..options }
+        }
         Bug::MarkBeforeCommit | Bug::HalvesForgotten => {
             Options { retention: Some(false), cycles_a_store: 8, ..options }
         }

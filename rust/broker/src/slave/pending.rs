@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::body::DelayOffsetSerializeWrapper;
 use rocketpy_protocol::disk::TimerCheckpoint;
@@ -47,6 +48,7 @@ impl Pending {
 
     /// Takes the newest progress whose end the log has reached.
     pub(super) fn take_reached(&mut self, end: PhysicalOffset) -> Option<Progress> {
+        let end = if planted::has(Bug::MetadataAheadOfLog) { PhysicalOffset(u64::MAX) } else { end };
         if let Some(newest) = self.newest.take_if(|newest| newest.end <= end) {
             self.next = None;
             return Some(newest);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{DataVersion, name};
 use rocketpy_protocol::body::ConsumerOffsetSerializeWrapper;
 
@@ -63,7 +64,10 @@ impl MasterOffsets {
                 for (&queue_id, &offset) in &**queues {
                     let place = Place { group, topic, queue_id };
                     let guard = find(&self.guards, place).copied().unwrap_or(NO_GUARD);
-                    let offset = offset.min(max_offset(topic, queue_id));
+                    let offset = match planted::has(Bug::MetadataAheadOfLog) {
+                        true => offset,
+                        false => offset.min(max_offset(topic, queue_id)),
+                    };
                     let known = find(&merged, place).copied();
                     if known.is_some_and(|known| (known.offset, known.guard) == (offset, guard)) {
                         continue;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rocketpy_protocol::body::{HaConnectionInfo, HaRuntimeInfo};
+use rocketpy_protocol::body::{ConsumerOffsetSerializeWrapper, HaConnectionInfo, HaRuntimeInfo};
 use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::{GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader, Header};
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting as remoting;
 use rocketpy_store::reader::StoreReader;
@@ -18,6 +19,8 @@ use super::shape::Shape;
 
 /// How long a slave may take until it follows a master that serves: it waits between two tries, and reads what it lacks.
 const FOLLOWS_WITHIN: Duration = Duration::from_secs(40);
+/// A slave answers within this time, however slow its disk is.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(25);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a slave ends in a life of its master.
@@ -96,6 +99,40 @@ impl Slave {
     /// Whether it was started before.
     pub(super) fn has_a_log(&self) -> bool {
         self.server.is_some()
+    }
+
+    /// A group that continues behind the end of a queue here, in words; `None` also where it does not run.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(super) async fn group_ahead(&mut self) -> Result<Option<String>, String> {
+        let Some(server) = self.server.as_mut() else { return Ok(None) };
+        if server.has_ended() {
+            return Ok(None);
+        }
+        let broker = &server.broker;
+        let caller = remoting::Client::new(remoting::ClientConfig::default());
+        let ask = async |question| {
+            let answer = caller.call(broker, question, ANSWERS_WITHIN).await;
+            answer.map_err(|error| format!("the slave does not answer: {error}"))
+        };
+        let offsets = ask(Command::bare_request(request::GET_ALL_CONSUMER_OFFSET)).await?;
+        let offsets = json::from_slice::<ConsumerOffsetSerializeWrapper>(&offsets.body);
+        let offsets = offsets.map_err(|error| format!("the slave's offsets: {error}"))?.offset_table;
+        for (key, queues) in &offsets {
+            let (topic, group) = key.split_once('@').unwrap_or((key, ""));
+            for (&queue_id, &offset) in queues {
+                let header = GetMaxOffsetRequestHeader { topic, queue_id, committed: None };
+                let end = ask(Command::request(request::GET_MAX_OFFSET, &header)).await?;
+                let end = GetMaxOffsetResponseHeader::read(&end.ext).map_or(0, |header| header.offset);
+                if offset > end {
+                    return Ok(Some(format!(
+                        "{group} continues at {offset} of {topic}/{queue_id} of the slave, where that ends at {end}"
+                    )));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Kills it, if it runs. It stays one that was started.

@@ -12,6 +12,7 @@ use crate::history::Acknowledged;
 
 /// The name that master and slave have in common.
 const PAIR: &str = "pair";
+const SLOW_BYTES_PER_SECOND: u64 = 16 << 10;
 
 /// Attributes of a topic, as a topic specification takes them.
 pub(super) type Attributes = BTreeMap<String, Option<String>>;
@@ -174,17 +175,25 @@ pub(super) struct Pair {
     pub is_waited_for: bool,
     /// When the slave says that it has something.
     pub slave_flush: Flush,
+    /// Whether its slave gets less of the log than is appended: it is behind until the end, and what nobody waits for.
+    pub is_slow: bool,
 }
 
 impl Pair {
     fn draw(rng: &mut Rng) -> Self {
         let slave_flush = if rng.bool() { Flush::Sync } else { Flush::Async };
-        Self { is_waited_for: rng.u8(0..4) != 0, slave_flush }
+        let is_waited_for = rng.u8(0..4) != 0;
+        Self { is_waited_for, slave_flush, is_slow: !is_waited_for && rng.bool() }
     }
 
     fn settings(self) -> Vec<(&'static str, String)> {
         let role = if self.is_waited_for { "SYNC_MASTER" } else { "ASYNC_MASTER" };
-        vec![("brokerRole", role.to_owned()), ("brokerName", PAIR.to_owned())]
+        let mut settings = vec![("brokerRole", role.to_owned()), ("brokerName", PAIR.to_owned())];
+        if self.is_slow {
+            settings.push(("haFlowControlEnable", "true".to_owned()));
+            settings.push(("maxHaTransferByteInSecond", SLOW_BYTES_PER_SECOND.to_string()));
+        }
+        settings
     }
 }
 

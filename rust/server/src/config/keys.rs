@@ -138,7 +138,7 @@ pub const KEYS: &[Key] = keys! {
         /// network to clients then. Sends of a SYNC_MASTER wait for it too.
         "haFlowControlEnable" = Switch => [broker.replication.is_bounded];
         /// Maximum number of bytes of the log that each slave gets in a second, where `haFlowControlEnable` is true.
-        "maxHaTransferByteInSecond" = Whole(MIB, 1 << 40, "bytes") => [broker.replication.max_bytes_per_second];
+        "maxHaTransferByteInSecond" = Whole(4096, 1 << 40, "bytes") => [broker.replication.max_bytes_per_second];
     }
     Topics {
         /// Maximum number of queues of a topic that its first message creates. The sender asks for a number: RocketPy's and
