@@ -74,7 +74,6 @@ def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
 Address = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="Where the broker answers; see `rocketpy ha status`.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Do not ask whether another master answers, or a slave has more.")]
 ROLE_SECONDS = 90
 """How long a broker may take to stop and to start in its new role."""
 PACE_SECONDS = 0.2
@@ -83,7 +82,9 @@ PACE_SECONDS = 0.2
 def promote(
     address: Address,
     sync: Annotated[bool, typer.Option("--sync", help="Its sends wait for slaves (SYNC_MASTER).")] = False,
-    force: Force = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not ask whether another master answers, or a slave has more.")
+    ] = False,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Make a slave the master of its name. Refused while another master answers.
@@ -92,7 +93,7 @@ def promote(
     configuration.
     """
     with Admin(name_servers=name_server, **WAITING) as admin:
-        with refused():
+        with refused("demote or stop a master before another one is promoted"):
             admin.promote(address, sync=sync, force=force)
         wait_for_role(admin, address, is_master=True)
     print(f"{address} is the master now")
@@ -103,24 +104,26 @@ def demote(
     broker_id: Annotated[
         int | None, typer.Option("--broker-id", min=1, help="Its id as a slave. Default: the smallest free one.")
     ] = None,
-    force: Force = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not wait until a slave has the whole log: what none has is lost.")
+    ] = False,
     name_server: NameServer = LOCAL,
 ) -> None:
     """Make a master a slave of its name, once a slave has its whole log. It takes no messages any more."""
     with Admin(name_servers=name_server, **WAITING) as admin:
-        with refused():
+        with refused("a slave has to follow it and have its whole log"):
             admin.demote(address, broker_id=broker_id, force=force)
         wait_for_role(admin, address, is_master=False)
     print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
 
 
 @contextmanager
-def refused() -> Generator[None]:
+def refused(way_out: str) -> Generator[None]:
     """Says where to look when a broker does not change its role."""
     try:
         yield
     except RefusedError as error:
-        hint = "`rocketpy ha status` shows who is what; demote or stop a master before another one is promoted"
+        hint = f"`rocketpy ha status` shows who is what; {way_out}"
         raise CommandError(str(error), ExitCode.REFUSED, hint) from error
 
 

@@ -23,6 +23,7 @@ use crate::ha::{BrokerRole, MasterSearch, Past, Replication, SlaveProgress, begi
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
+use crate::role::OwnLog;
 use crate::role_change::Succession;
 use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
 use crate::shared::{Advertised, Shared};
@@ -88,10 +89,14 @@ impl Broker {
         let store = opened(move || open_store(&opening, ip)).await?;
         // Before the tables are read, which follow from the log.
         let past = begin_life(&config, &store).await.inspect_err(|_| close(&store))?;
+        // The log of who becomes a master may end before that of the one before it did, though it was stopped in order.
+        let is_promoted =
+            config.broker_id == system::MASTER_ID && past.as_ref().is_some_and(|past| past.was_slave());
+        let is_in_doubt = !store.recovery().clean_exit || is_promoted;
         let opening = move || {
             let _runtime = runtime.enter();
             let unique_keys = UniqueKeys::new(ip, std::process::id(), random_u64() as u32);
-            Shared::open(config, store, unique_keys, Handle::current())
+            Shared::open(config, store, unique_keys, Handle::current(), is_in_doubt)
         };
         let shared = Arc::new(opened(opening).await?);
         // Each of the tables has said by now which messages wait.
@@ -118,6 +123,7 @@ impl Broker {
         let vip_server = bind_vip(config, local_addr, &memory, &processor);
         let replication =
             Replication::start(&shared, local_addr, slave_port).inspect_err(|_| close_store(&shared))?;
+        let _ = shared.replication.set(replication.clone()); // it is set once
         let services = start_services(&shared);
         services.start(Arc::new(MasterSearch::new(shared.clone(), replication.clone())));
         let advertised = register(&shared, &services);
@@ -159,10 +165,11 @@ impl Broker {
         }
     }
 
-    /// Says where the master of this broker is, `host:port`, from which it takes topics, groups, offsets and progress while it is a slave;
-    /// `None`: that is not known.
+    /// Says where the master is, `host:port`, of whose log this broker's is a beginning, and from which it takes topics, groups, offsets and
+    /// progress while it is a slave; `None`: that is not known.
     pub fn set_master_address(&self, address: Option<&str>) {
         self.shared.master.set(address);
+        self.shared.role.set_log(if address.is_some() { OwnLog::Followed } else { OwnLog::Unchecked });
     }
 
     /// The configuration as it is now.
@@ -183,7 +190,8 @@ impl Broker {
     /// or when the round panics, which the log says.
     ///
     /// The services are `client expiry`, `delay delivery`, `held requests`, `held sends`, `metadata of the master`, `offset persistence`, `progress of
-    /// slaves`, `sampling`, `timer delivery`, `timer progress`, `transaction check`, and `registration at ADDRESS` for each name server.
+    /// slaves`, `sampling`, `search for the master`, `succession`, `timer delivery`, `timer progress`, `transaction check`, and `registration at
+    /// ADDRESS` for each name server.
     pub async fn step(&self, service: &str) -> bool {
         self.services.step(service).await
     }

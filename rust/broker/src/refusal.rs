@@ -120,6 +120,10 @@ pub(crate) enum Refusal {
     // Permissions and state of the broker.
     #[error("broker {broker} is a slave (broker id {id}) and {refused}")]
     Slave { broker: String, id: u64, refused: OfMaster },
+    #[error(
+        "the log of this slave of {broker} (broker id {id}) is not its master's: it serves no group until it is. `rocketpy ha status` says why"
+    )]
+    Parted { broker: String, id: u64 },
     #[error("the role of this broker is not changed: {why}")]
     NoRoleChange { why: String },
     #[error("nothing of the log is given: {why}")]
@@ -277,7 +281,8 @@ impl Refusal {
             | Self::TooManyReplies { .. }
             | Self::PendingRecalls { .. }
             | Self::RecallsOfSecond { .. }
-            | Self::TooManyWaitForTopics { .. } => response::SYSTEM_BUSY,
+            | Self::TooManyWaitForTopics { .. }
+            | Self::Parted { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Slave { refused, .. } => refused.code(),
             Self::Commit(error) => code_of_commit(error),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rocketpy_model::{perm, system};
 use rocketpy_protocol::code::response;
@@ -93,16 +93,30 @@ impl fmt::Display for OfMaster {
     }
 }
 
+/// Whether a slave's log is a beginning of its master's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum OwnLog {
+    /// No master has said so since the start of the process.
+    Unchecked,
+    /// It was when the slave last connected.
+    Followed,
+    /// It is not: what the slave has may not be what was acknowledged.
+    Parted,
+}
+
 /// The role of a running broker.
 #[derive(Debug)]
 pub(crate) struct RoleCell {
     broker_id: AtomicU64,
     changed: Notify,
+    log: AtomicU8,
 }
 
 impl RoleCell {
     pub(crate) fn new(role: Role) -> Self {
-        Self { broker_id: AtomicU64::new(role.broker_id()), changed: Notify::new() }
+        let log = AtomicU8::new(OwnLog::Unchecked as u8);
+        Self { broker_id: AtomicU64::new(role.broker_id()), changed: Notify::new(), log }
     }
 
     pub(crate) fn get(&self) -> Role {
@@ -111,6 +125,24 @@ impl RoleCell {
 
     pub(crate) fn is_master(&self) -> bool {
         self.get() == Role::Master
+    }
+
+    pub(crate) fn log(&self) -> OwnLog {
+        match self.log.load(Ordering::Acquire) {
+            log if log == OwnLog::Followed as u8 => OwnLog::Followed,
+            log if log == OwnLog::Parted as u8 => OwnLog::Parted,
+            _ => OwnLog::Unchecked,
+        }
+    }
+
+    /// Whether this is a slave whose log is another one than its master's: nobody is to read it, or to count on what groups did here.
+    pub(crate) fn has_parted(&self) -> bool {
+        self.log() == OwnLog::Parted && !self.is_master()
+    }
+
+    pub(crate) fn set_log(&self, log: OwnLog) {
+        self.log.store(log as u8, Ordering::Release);
+        self.changed.notify_waiters();
     }
 
     #[cfg(test)]
@@ -130,6 +162,11 @@ impl RoleCell {
     /// Waits until the broker is a slave; as [`Self::wait_for_master`].
     pub(crate) async fn wait_for_slave(&self) {
         self.wait_for(|role| role != Role::Master).await;
+    }
+
+    /// Waits until the broker is a slave that follows its master; as [`Self::wait_for_master`].
+    pub(crate) async fn wait_until_followed(&self) {
+        self.wait_for(|role| role != Role::Master && self.log() == OwnLog::Followed).await;
     }
 
     async fn wait_for(&self, is_it: impl Fn(Role) -> bool) {

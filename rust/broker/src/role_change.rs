@@ -6,6 +6,8 @@
 //! # Source
 //! docs/decisions/role-change-by-restart.md.
 
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +18,8 @@ use rocketpy_model::{PhysicalOffset, perm, system};
 use rocketpy_protocol::body::{EpochInfo, HaRuntimeInfo};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{ChangeBrokerRoleHeader, Header};
-use rocketpy_protocol::{Command, json, signature};
-use rocketpy_remoting::{Client, ClientConfig, Reply, Response};
+use rocketpy_protocol::{Command, json};
+use rocketpy_remoting::{CallError, Client, ClientConfig, Reply, Response};
 use rocketpy_store::StoreConfig;
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::tools::{self, ToolError};
@@ -26,7 +28,7 @@ use tracing::{error, info, warn};
 
 use crate::call::{Call, answer_later, aside};
 use crate::config_file::ConfigFile;
-use crate::ha::{NONCE, Past, Token, brokers_of};
+use crate::ha::{NONCE, PROOF, Past, Replication, STATUS, brokers_of};
 use crate::refusal::Refusal;
 use crate::service::{Pace, Service, Work};
 use crate::shared::{Advertised, Shared};
@@ -102,40 +104,41 @@ pub async fn cut_log(config: StoreConfig, at: PhysicalOffset) -> Result<(), Brok
 }
 
 /// Whether a slave of this master was promoted and goes on from its log: then where it answers, and the order that makes this broker its slave.
-/// It is the one that name servers know: of two, not each gives way to the other.
+/// No name server knows this broker as the master then: of two masters, not each gives way to the other.
 async fn succession(
     client: &Client,
     config: &BrokerConfig,
     own: Option<&Advertised>,
     past: &Past<RealDisk>,
 ) -> Option<(String, RoleOrder)> {
-    let token = config.replication.token().ok()?;
-    let master = living_master(client, config, own).await.ok().flatten()?;
-    let found = epochs_of(client, &master, token.as_ref()).await?;
-    if !past.gives_way_to(&found) {
+    let masters = masters(client, config).await.ok()?;
+    if own.is_some_and(|own| masters.contains(&own.address())) {
         return None;
     }
-    let broker_id = free_id(client, config).await;
-    Some((master, RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None }))
+    for master in masters {
+        let Some(epochs) = epochs_of(client, &master, past).await else { continue };
+        if past.gives_way_to(&epochs) {
+            let mut slaves = past.addresses();
+            slaves.retain(|_, address| *address != master); // it was promoted
+            let broker_id = free_id(client, config, slaves.into_keys().collect()).await;
+            return Some((master, RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None }));
+        }
+    }
+    None
 }
 
 /// The epochs of the log of a master that proves to know the token, if there is one.
-async fn epochs_of(client: &Client, address: &str, token: Option<&Token>) -> Option<Epochs> {
+async fn epochs_of(client: &Client, address: &str, past: &Past<RealDisk>) -> Option<Epochs> {
     let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
     let nonce = format!("{:032x}", u128::from(random_u64()) << 64 | u128::from(random_u64()));
     asked.ext.push(NONCE, &nonce);
     let answer = client.call(address, asked, TIMEOUT).await.ok()?;
-    let is_proved =
-        |token: &Token| answer.ext.get(NONCE) == Some(&*nonce) && signature::is_signed(&answer, &token.0);
-    if answer.code != response::SUCCESS || !token.is_none_or(is_proved) {
+    let is_proved = past.is_proved(&[STATUS, nonce.as_bytes(), &answer.body], answer.ext.get(PROOF));
+    if answer.code != response::SUCCESS || !is_proved {
         return None;
     }
-    let info = json::from_slice::<HaRuntimeInfo>(&answer.body).ok().filter(|info| info.master)?;
-    let epoch = |EpochInfo { id, start, after_loss }| {
-        let id = u64::from_str_radix(&id, 16).ok()?;
-        Some(Epoch { id, start: PhysicalOffset::from_wire(start)?, after_loss })
-    };
-    info.epochs.into_iter().map(epoch).collect::<Option<_>>().map(Epochs::of)
+    json::from_slice::<HaRuntimeInfo>(&answer.body).ok().filter(|info| info.master)?;
+    log_of(&answer).map(|(_, epochs)| epochs)
 }
 
 /// A master whose slave was promoted becomes the slave of that one, before it serves anybody.
@@ -147,7 +150,8 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
         return Ok(());
     }
     let names = (&*config.broker_name, config.broker_id);
-    let Some(past) = Past::look(RealDisk, &config.store.root, names)? else { return Ok(()) };
+    let token = config.replication.token()?;
+    let Some(past) = Past::look(RealDisk, &config.store.root, names, token)? else { return Ok(()) };
     let client = Client::new(ClientConfig::default());
     let Some((master, order)) = succession(&client, config, None, &past).await else { return Ok(()) };
     warn!(
@@ -241,15 +245,18 @@ pub(crate) fn change_role(call: Call<'_>, reply: Reply) {
     let shared = call.shared.clone();
     answer_later(call.shared, reply, async move {
         let (role, broker_id, is_forced) = wanted?;
+        let Ok(_alone) = shared.role_change.try_lock() else {
+            return Err(refused("another change of its role is under way".to_owned()));
+        };
+        if shared.role_orders.receiver_count() == 0 {
+            return Err(refused("the program that runs it does not do that".to_owned()));
+        }
         let order = match (shared.role.is_master(), role) {
             (false, BrokerRole::Slave) => return Err(refused("it is a slave already".to_owned())),
             (true, BrokerRole::Slave) => demotion(&shared, broker_id, is_forced).await?,
             (true, _) => return Err(refused("it is a master already".to_owned())),
             (false, role) => promotion(&shared, role, is_forced).await?,
         };
-        if shared.role_orders.receiver_count() == 0 {
-            return Err(refused("the program that runs it does not do that".to_owned()));
-        }
         info!(?order, "a command changes the role of this broker");
         shared.role_orders.send_replace(Some(order));
         Ok(Response::success())
@@ -277,6 +284,18 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
     let order = RoleOrder { role, broker_id: system::MASTER_ID, cut_at: None };
     let client = Client::new(ClientConfig::default());
     if !is_forced {
+        if shared.role.has_parted() {
+            let why = shared.not_followed.lock().clone();
+            let why = why.unwrap_or_else(|| "the logs part".to_owned());
+            return Err(refused(format!(
+                "its log is not that of the last master it reached, which may have acknowledged what is not here: {why}; force it if no other has more"
+            )));
+        }
+        if shared.replication.get().is_some_and(Replication::has_left_master) {
+            return Err(refused(
+                "another slave was being promoted less than 30 s ago: look at `rocketpy ha status`, try again then, or force it".to_owned(),
+            ));
+        }
         match living_master(&client, &shared.config(), shared.advertised()).await {
             Ok(None) => {}
             Ok(Some(address)) => {
@@ -295,11 +314,12 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
         Some(metadata) => metadata.finish(TIMEOUT).await,
         None => false,
     };
-    if !is_forced && let Some((address, end)) = further_slave(&client, shared).await {
-        return Err(refused(format!(
-            "the slave at {address} has the log up to {end}, this one up to {}: promote that one, or force it and lose what it has",
-            shared.store.max_physical_offset()
-        )));
+    // The first look is before anything changes, the second one once no other slave gets more of the former master.
+    for code in [request::GET_BROKER_HA_STATUS, request::LEAVE_MASTER] {
+        let standing = check_other_slaves(&client, shared, code).await;
+        if !is_forced {
+            standing?;
+        }
     }
     if !has_all {
         warn!(
@@ -318,41 +338,114 @@ pub(crate) async fn living_master(
     config: &BrokerConfig,
     own: Option<&Advertised>,
 ) -> Result<Option<String>, String> {
-    let own = own.map(Advertised::address);
-    let mut heard = Err("no name server answers (namesrvAddr)".to_owned());
-    for name_server in &config.name_servers {
-        let Ok(mut brokers) = brokers_of(client, config, name_server, TIMEOUT).await else { continue };
-        heard = Ok(None);
-        let master = brokers.remove(&system::MASTER_ID).filter(|address| Some(address) != own.as_ref());
-        let Some(address) = master else { continue };
+    let mut masters = masters(client, config).await?;
+    if let Some(own) = own {
+        masters.remove(&own.address());
+    }
+    for address in masters {
         // Whatever it answers: it is there.
         if client.call(&address, Command::bare_request(request::GET_BROKER_HA_STATUS), TIMEOUT).await.is_ok()
         {
             return Ok(Some(address));
         }
     }
-    heard
+    Ok(None)
 }
 
-/// Another slave of this name that answers, and whose log reaches further than this one's; where it answers, and its end.
-async fn further_slave(client: &Client, shared: &Shared) -> Option<(String, PhysicalOffset)> {
-    let config = shared.config();
-    let own = shared.advertised().map(Advertised::address);
+/// Where the masters of this broker's name answer, as the name servers know them, which may not be the same.
+///
+/// # Errors
+/// No name server answers.
+async fn masters(client: &Client, config: &BrokerConfig) -> Result<BTreeSet<String>, String> {
+    let mut heard: Option<BTreeSet<_>> = None;
     for name_server in &config.name_servers {
-        for address in
-            brokers_of(client, &config, name_server, TIMEOUT).await.unwrap_or_default().into_values()
-        {
-            if Some(&address) == own.as_ref() {
-                continue;
-            }
-            if let Ok(end) = end_of_log(client, &address).await
-                && end > shared.store.max_physical_offset()
-            {
-                return Some((address, end));
-            }
+        if let Ok(mut brokers) = brokers_of(client, config, name_server, TIMEOUT).await {
+            heard.get_or_insert_default().extend(brokers.remove(&system::MASTER_ID));
         }
     }
-    None
+    heard.ok_or_else(|| "no name server answers (namesrvAddr)".to_owned())
+}
+
+/// Asks all other slaves of this name for their logs, by GET_BROKER_HA_STATUS or LEAVE_MASTER.
+///
+/// # Errors
+/// One has more, or may: it does not answer and may only stand still. All are asked nevertheless.
+async fn check_other_slaves(client: &Client, shared: &Shared, code: i32) -> Result<(), Refusal> {
+    let config = shared.config();
+    let own = shared.advertised().map(Advertised::address);
+    let mut slaves = BTreeSet::new();
+    for name_server in &config.name_servers {
+        let mut brokers = brokers_of(client, &config, name_server, TIMEOUT).await.unwrap_or_default();
+        brokers.remove(&system::MASTER_ID);
+        slaves.extend(brokers.into_values().filter(|address| Some(address) != own.as_ref()));
+    }
+    let mut standing = Ok(());
+    for address in slaves {
+        let found = match client.call(&address, Command::bare_request(code), TIMEOUT).await {
+            Ok(answer) if answer.code == response::SUCCESS => {
+                let (end, epochs) = log_of(&answer).unwrap_or_default();
+                compare(shared, &address, end, &epochs)
+            }
+            // One of Apache's.
+            Ok(answer) if answer.code == response::REQUEST_CODE_NOT_SUPPORTED => {
+                let end = tokio::time::timeout(TIMEOUT, end_of_log(client, &address)).await;
+                compare(
+                    shared,
+                    &address,
+                    end.ok().and_then(Result::ok).unwrap_or_default(),
+                    &Epochs::default(),
+                )
+            }
+            Ok(answer) => {
+                Err(refused(format!("the slave at {address}: {}", answer.remark.unwrap_or_default())))
+            }
+            Err(CallError::Connect { kind: ErrorKind::ConnectionRefused, .. }) => Ok(()), // it does not run
+            Err(error) => Err(refused(format!(
+                "the slave at {address} does not answer ({error}). If it only stands still, or is cut off together with the former master, both go on to \
+                 acknowledge messages: end it, or force it if it is gone"
+            ))),
+        };
+        standing = standing.and(found);
+    }
+    standing
+}
+
+/// The end of a log and its epochs, as a broker tells them.
+fn log_of(answer: &Command) -> Option<(PhysicalOffset, Epochs)> {
+    let info = json::from_slice::<HaRuntimeInfo>(&answer.body).ok()?;
+    let epoch = |EpochInfo { id, start, after_loss }| {
+        let id = u64::from_str_radix(&id, 16).ok()?;
+        Some(Epoch { id, start: PhysicalOffset::from_wire(start)?, after_loss })
+    };
+    let epochs = info.epochs.into_iter().map(epoch).collect::<Option<_>>().map(Epochs::of)?;
+    Some((PhysicalOffset::from_wire(info.master_commit_log_max_offset)?, epochs))
+}
+
+/// Whether this slave may be promoted beside another one with such a log.
+///
+/// # Errors
+/// The other one has more of the log, or a later life of it.
+fn compare(shared: &Shared, address: &str, end: PhysicalOffset, epochs: &Epochs) -> Result<(), Refusal> {
+    let (own_end, own) = (shared.store.max_physical_offset(), shared.past().map(|past| past.epochs()));
+    let own = own.unwrap_or_default();
+    let at = own.common_end(own_end, epochs, end).unwrap_or(own_end.min(end));
+    if end <= at {
+        return Ok(());
+    }
+    // A later life is of a master that was chosen since: what the other one has instead was given up then.
+    match (own.continued_at(epochs).is_some(), epochs.continued_at(&own).is_some()) {
+        (false, true) => Ok(()),
+        _ if own_end <= at => Err(refused(format!(
+            "the slave at {address} has the log up to {end}, this one up to {own_end}: promote that one, or force it and lose what it has"
+        ))),
+        (true, false) => Err(refused(format!(
+            "the slave at {address} has a later life of the log, from {at} on, where this one has bytes of its own: promote that one"
+        ))),
+        _ => Err(refused(format!(
+            "the log of the slave at {address} and this one part at {at}, and nothing tells which counts: compare them (`rocketpy store diff`), and force \
+             the one that does"
+        ))),
+    }
 }
 
 /// Takes no messages any more, and waits until a slave has all.
@@ -370,7 +463,11 @@ async fn demotion(
             let (field, wanted) = ("brokerId", "1 or more");
             return Err(Refusal::Value { field, wanted, value: broker_id.unwrap_or_default().to_string() });
         }
-        None => free_id(&Client::new(ClientConfig::default()), &shared.config()).await,
+        None => {
+            let client = Client::new(ClientConfig::default());
+            let slaves = shared.past().map(|past| past.addresses()).unwrap_or_default();
+            free_id(&client, &shared.config(), slaves.into_keys().collect()).await
+        }
     };
     let order = RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None };
     if !is_forced && shared.slaves.all().is_empty() {
@@ -392,9 +489,8 @@ async fn demotion(
     )))
 }
 
-/// The smallest id from 1 on that no broker of this name is registered with.
-async fn free_id(client: &Client, config: &BrokerConfig) -> u64 {
-    let mut taken = Vec::new();
+/// The smallest id from 1 on that no broker of this name is registered with. Those of slaves that are away now are taken too.
+async fn free_id(client: &Client, config: &BrokerConfig, mut taken: Vec<u64>) -> u64 {
     for name_server in &config.name_servers {
         taken.extend(brokers_of(client, config, name_server, TIMEOUT).await.unwrap_or_default().into_keys());
     }

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::delay::Delays;
 use crate::disk_read::DiskReads;
 use crate::expression::ExpressionKind;
-use crate::ha::{Past, Slaves};
+use crate::ha::{Past, Replication, Slaves};
 use crate::held_request::{HeldLimits, HeldRequests};
 use crate::held_send::HeldSends;
 use crate::minute::MinuteRates;
@@ -105,8 +105,12 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     advertised: OnceLock<Advertised>,
     slave_port: OnceLock<u16>,
     past: OnceLock<Arc<Past<D>>>,
+    /// The threads that copy the log, once they run.
+    pub(crate) replication: OnceLock<Replication>,
     /// What a command wants this broker to become.
     pub(crate) role_orders: watch::Sender<Option<RoleOrder>>,
+    /// Held by a command that is about to change the role: one at a time.
+    pub(crate) role_change: tokio::sync::Mutex<()>,
     /// What consumers committed at a slave.
     pub(crate) own_commits: OwnCommits,
     /// Why a slave does not follow its master, though it reaches it.
@@ -142,12 +146,14 @@ impl Advertised {
 }
 
 impl<D: Disk> Shared<D> {
-    /// Loads the tables of an open store. Called on a runtime, they are written on its threads, else by whoever changes something.
+    /// Loads the tables of an open store. Called on a runtime, they are written on its threads, else by whoever changes something. Whether
+    /// members of groups may have seen a longer log than this one decides how they go on (`is_in_doubt`).
     pub(crate) fn open(
         config: BrokerConfig,
         store: Arc<Store<D>>,
         unique_keys: UniqueKeys,
         runtime: Handle,
+        is_in_doubt: bool,
     ) -> Result<Self, BrokerError> {
         let disk = store.disk().clone();
         let missing = MissingTables::replace(&disk, &config.store.root);
@@ -157,7 +163,7 @@ impl<D: Disk> Shared<D> {
         let max_offset = |topic: &str, queue_id| {
             i64::try_from(store.queue_bounds(topic, queue_id).max.get()).unwrap_or(i64::MAX)
         };
-        offsets.clamp(max_offset, !store.recovery().clean_exit)?;
+        offsets.clamp(max_offset, is_in_doubt)?;
         missing.warn(&store, &topics);
         let queue_locks =
             QueueLocks::open(disk, &config.store.root, Instant::now(), Handle::try_current().ok())?;
@@ -207,7 +213,9 @@ impl<D: Disk> Shared<D> {
             advertised: OnceLock::new(),
             slave_port: OnceLock::new(),
             past: OnceLock::new(),
+            replication: OnceLock::new(),
             role_orders: watch::Sender::default(),
+            role_change: tokio::sync::Mutex::default(),
             own_commits: OwnCommits::default(),
             not_followed: Arc::default(),
             registrar: OnceLock::new(),
@@ -313,6 +321,17 @@ impl<D: Disk> Shared<D> {
     /// What clients may do here: as configured, and no more than the role allows.
     pub(crate) fn permission(&self) -> i32 {
         self.config().broker_permission & self.role.get().permission()
+    }
+
+    /// Whether groups may go on here.
+    ///
+    /// # Errors
+    /// It is a slave with another log than its master's.
+    pub(crate) fn check_log(&self) -> Result<(), Refusal> {
+        if !self.role.has_parted() {
+            return Ok(());
+        }
+        Err(Refusal::Parted { broker: self.config().broker_name.clone(), id: self.role.get().broker_id() })
     }
 
     /// Whether this broker does what only a master does.

@@ -65,7 +65,13 @@ impl<D: Disk> SteppedBroker<D> {
         let unique_keys = UniqueKeys::new(config.listen.ip(), 0, 0); // the same in each run
         let runtime =
             Builder::new_current_thread().build().expect("a runtime without drivers needs no resource");
-        let shared = Arc::new(Shared::open(config, store.clone(), unique_keys, runtime.handle().clone())?);
+        let shared = Arc::new(Shared::open(
+            config,
+            store.clone(),
+            unique_keys,
+            runtime.handle().clone(),
+            !store.recovery().clean_exit,
+        )?);
         Ok(Self { shared, runtime })
     }
 

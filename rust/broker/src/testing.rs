@@ -94,7 +94,8 @@ impl TestShared {
         let store = Store::open(config.store.clone()).unwrap();
         RealDisk.create_dir_all(&config.store.root.join("config")).unwrap();
         let keys = UniqueKeys::new(config.store.store_host.ip(), std::process::id(), 0);
-        let shared = Shared::open(config, store, keys, tokio::runtime::Handle::current()).unwrap();
+        let (runtime, is_in_doubt) = (tokio::runtime::Handle::current(), !store.recovery().clean_exit);
+        let shared = Shared::open(config, store, keys, runtime, is_in_doubt).unwrap();
         Self { shared: Arc::new(shared), folder }
     }
 

@@ -8,6 +8,7 @@ const MAX_EPOCHS: usize = 256;
 
 /// One life of a master: nobody else wrote the bytes from its start to the next epoch's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Epoch {
     /// Drawn by chance.
     pub id: u64,
@@ -55,10 +56,12 @@ impl Epochs {
         serde_json::from_str(text).ok()
     }
 
-    /// Opens an epoch. Those of which a log that reaches to its start has no byte are forgotten.
+    /// Opens an epoch. Those of which a log that reaches to its start has no byte are forgotten, but not that their writer may have lost some.
     pub fn begin(&mut self, epoch: Epoch) {
+        let after_loss =
+            epoch.after_loss || self.0.iter().any(|old| old.start >= epoch.start && old.after_loss);
         *self = self.within(epoch.start);
-        self.0.push(epoch);
+        self.0.push(Epoch { after_loss, ..epoch });
         if self.0.len() > MAX_EPOCHS {
             self.0.remove(0);
         }
@@ -70,11 +73,13 @@ impl Epochs {
         Self(self.0.iter().filter(|epoch| epoch.start < end).copied().collect())
     }
 
-    /// Where another log goes on with an epoch that this one does not have, behind one that both have; `None` when it does not.
+    /// Where another log and this one part, which goes on with an epoch that this one does not have; `None` when it does not.
     #[must_use]
     pub fn continued_at(&self, other: &Self) -> Option<PhysicalOffset> {
         let common = other.0.iter().rposition(|epoch| self.0.contains(epoch))?;
-        other.0.get(common + 1).map(|next| next.start)
+        let next = other.0.get(common + 1)?.start;
+        let own_next = self.0.iter().skip_while(|epoch| **epoch != other.0[common]).nth(1);
+        Some(own_next.map_or(next, |own| own.start.min(next)))
     }
 
     /// Whether this log has no epoch behind the place where another one goes on from it.
@@ -152,6 +157,7 @@ mod tests {
         assert_eq!(at(&[(7, 0), (8, 200), (9, 300)]), Some(300));
         assert_eq!(at(&[(8, 200), (9, 300), (10, 400)]), Some(300), "it forgot the oldest");
         assert_eq!(at(&[(7, 0), (9, 150)]), Some(150), "both went on");
+        assert_eq!(at(&[(7, 0), (9, 250)]), Some(200), "and this one did so first");
         assert_eq!(at(&[(7, 0), (8, 200)]), None, "a slave of it, or itself");
         assert_eq!((at(&[(7, 0)]), at(&[(9, 0)]), at(&[])), (None, None, None));
         assert!(own.end_with_one_of(&epochs(&[(7, 0), (8, 200), (9, 300)])));
@@ -171,7 +177,15 @@ mod tests {
         slave.begin(epoch(9, 200));
         assert_eq!(slave, epochs(&[(7, 0), (9, 200)]));
         assert_eq!(slave.within(PhysicalOffset(200)), epochs(&[(7, 0)]));
-        for id in 10..10 + MAX_EPOCHS as u64 {
+        slave.begin(Epoch { after_loss: true, ..epoch(10, 200) });
+        slave.begin(epoch(11, 200));
+        assert!(
+            slave.are_after_loss_at(PhysicalOffset(200)),
+            "it begins no later than the one that may have lost bytes"
+        );
+        slave.begin(epoch(12, 250));
+        assert!(!slave.are_after_loss_at(PhysicalOffset(250)));
+        for id in 20..20 + MAX_EPOCHS as u64 {
             slave.begin(epoch(id, id * 100));
         }
         assert_eq!(slave.list().len(), MAX_EPOCHS);

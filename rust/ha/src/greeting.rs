@@ -47,6 +47,9 @@ pub struct Greeting {
     /// Why a master feeds this slave nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// Whether that is because the slave's log is not known to be a beginning of the master's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_other_log: bool,
 }
 
 /// A checksum of the bytes before the end of a log.
@@ -153,6 +156,7 @@ mod tests {
             proof: None,
             tail: Some(Tail { from: PhysicalOffset(start), crc: 7 }),
             refusal: None,
+            is_other_log: false,
         }
     }
 

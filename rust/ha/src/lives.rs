@@ -80,9 +80,13 @@ impl Lives {
         is_new
     }
 
-    /// A slave has the log up to `end`.
-    pub fn acknowledged(&mut self, slave: &str, end: PhysicalOffset) {
-        self.note(slave, end);
+    /// A slave has the log up to `end`. Returns whether that is news.
+    pub fn acknowledged(&mut self, slave: &str, end: PhysicalOffset) -> bool {
+        let is_news = !self.slaves.get(slave).is_some_and(|had| *had >= end);
+        if is_news {
+            self.note(slave, end);
+        }
+        is_news
     }
 
     fn had(&self, slave: &str) -> PhysicalOffset {

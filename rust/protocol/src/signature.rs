@@ -46,22 +46,22 @@ pub fn add(command: &mut Command, access_key: &str, secret: &str) {
 
 /// Proves that the same secret is known to who has heard `parts`: HMAC-SHA1 of them, each behind its length, as Base64. Not Apache's.
 #[must_use]
-pub fn prove(secret: &str, parts: &[&str]) -> String {
+pub fn prove(secret: &str, parts: &[&[u8]]) -> String {
     STANDARD.encode(parts_mac(secret, parts).finalize().into_bytes())
 }
 
 /// Says whether a text is the proof that the parts and the secret give.
 #[must_use]
-pub fn is_proof(secret: &str, parts: &[&str], proof: &str) -> bool {
+pub fn is_proof(secret: &str, parts: &[&[u8]], proof: &str) -> bool {
     let stated = STANDARD.decode(proof).ok();
     stated.is_some_and(|stated| parts_mac(secret, parts).verify_slice(&stated).is_ok())
 }
 
-fn parts_mac(secret: &str, parts: &[&str]) -> Hmac<Sha1> {
+fn parts_mac(secret: &str, parts: &[&[u8]]) -> Hmac<Sha1> {
     let mut mac = Hmac::<Sha1>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
     for part in parts {
         mac.update(&(part.len() as u64).to_be_bytes());
-        mac.update(part.as_bytes());
+        mac.update(part);
     }
     mac
 }
@@ -91,11 +91,13 @@ mod tests {
 
     #[test]
     fn a_proof_holds_for_its_secret_and_parts_alone() {
-        let proof = prove("secret", &["a", "bc"]);
-        assert!(is_proof("secret", &["a", "bc"], &proof));
-        for (secret, parts) in [("other", ["a", "bc"]), ("secret", ["ab", "c"]), ("secret", ["bc", "a"])] {
+        let proof = prove("secret", &[b"a", b"bc"]);
+        assert!(is_proof("secret", &[b"a", b"bc"], &proof));
+        let others: [(&str, [&[u8]; 2]); 3] =
+            [("other", [b"a", b"bc"]), ("secret", [b"ab", b"c"]), ("secret", [b"bc", b"a"])];
+        for (secret, parts) in others {
             assert!(!is_proof(secret, &parts, &proof));
         }
-        assert!(!is_proof("secret", &["a", "bc"], "no Base64!"));
+        assert!(!is_proof("secret", &[b"a", b"bc"], "no Base64!"));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
@@ -197,12 +198,15 @@ pub(crate) struct MasterSearch {
     replication: Replication,
     client: Client,
     pace: Pace,
+    /// Whether the name servers were told that nobody is to find this slave.
+    is_withdrawn: AtomicBool,
 }
 
 impl MasterSearch {
     pub(crate) fn new(shared: Arc<Shared>, replication: Replication) -> Self {
         let pace = Pace::new(Duration::ZERO, SEARCH_EVERY);
-        Self { shared, replication, client: Client::new(ClientConfig::default()), pace }
+        let (client, is_withdrawn) = (Client::new(ClientConfig::default()), AtomicBool::default());
+        Self { shared, replication, client, pace, is_withdrawn }
     }
 }
 
@@ -221,6 +225,12 @@ impl Service for MasterSearch {
     fn round(&self) -> Work<'_> {
         Box::pin(async {
             let config = self.shared.config().clone();
+            let has_parted = self.shared.role.has_parted();
+            if self.is_withdrawn.swap(has_parted, Ordering::AcqRel) != has_parted
+                && let Some(registrar) = self.shared.registrar()
+            {
+                registrar.register_again();
+            }
             match find_master(&self.client, &config).await {
                 Ok(found) => {
                     self.shared.master.set(Some(&found.address));

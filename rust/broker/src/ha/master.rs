@@ -15,7 +15,6 @@ use rocketpy_ha::{
     LogRange, OtherLife, REPORT_BYTES,
 };
 use rocketpy_model::PhysicalOffset;
-use rocketpy_protocol::signature::{is_proof, prove};
 use rocketpy_store::{Store, StoreError};
 use tracing::{debug, error, info, warn};
 
@@ -283,32 +282,34 @@ enum Begun {
 fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -> Result<Begun, End> {
     let mut report = [0; REPORT_BYTES];
     read_whole(feeding, socket, &mut report)?;
-    let token = feeding.past.token();
     if i64::from_be_bytes(report) != GREETING {
-        return if token.is_none() { Ok(Begun::Reported(report)) } else { Err(End::NoProof) };
+        let is_proved = feeding.past.is_proved(&[], None);
+        return if is_proved { Ok(Begun::Reported(report)) } else { Err(End::NoProof) };
     }
     let mut head = [0; GREETING_HEAD_BYTES];
     read_whole(feeding, socket, &mut head)?;
     let mut body = vec![0; Greeting::length(head).ok_or(End::NoGreeting)?];
     read_whole(feeding, socket, &mut body)?;
     let greeting = Greeting::decode(&body).ok_or(End::NoGreeting)?;
-    let checked =
-        feeding.past.check_greeting(&greeting, &feeding.store, Some(slave.peer.ip().to_canonical()));
+    let checked = feeding.slaves.check_id(&greeting).and_then(|()| {
+        feeding.past.check_greeting(&greeting, &feeding.store, Some(slave.peer.ip().to_canonical()))
+    });
     let mut answer = feeding.past.greeting(&feeding.store, &feeding.address, feeding.file_bytes)?;
     answer.refusal = checked.as_ref().err().map(ToString::to_string);
-    answer.proof = token.map(|token| prove(token, &[MASTER, &greeting.nonce, &answer.nonce]));
+    answer.is_other_log = checked.as_ref().is_err_and(NoBeginning::is_other_log);
+    let parts = |who| [who, greeting.nonce.as_bytes(), answer.nonce.as_bytes()];
+    answer.proof = feeding.past.prove(&parts(MASTER));
     socket.write_all(&answer.encode())?;
     checked?;
-    if let Some(token) = token {
+    if answer.proof.is_some() {
         let mut proof = [0; PROOF_BYTES];
         read_whole(feeding, socket, &mut proof)?;
-        let parts = [SLAVE, &greeting.nonce, &answer.nonce];
-        if !is_proof(token, &parts, &String::from_utf8_lossy(&proof)) {
+        if !feeding.past.is_proved(&parts(SLAVE), Some(&String::from_utf8_lossy(&proof))) {
             return Err(End::NoProof);
         }
     }
     feeding.past.greeted(&greeting)?;
-    slave.greeted(greeting.broker_id);
+    slave.greeted(greeting.broker_id, &greeting.address);
     slave.feed.lock().takes(OWN_BODY_BYTES.min(greeting.max_body_bytes) as usize);
     Ok(Begun::Greeted(greeting.end))
 }

@@ -22,7 +22,6 @@ use std::time::Duration;
 use begin::FoundMaster;
 pub(crate) use begin::{MasterSearch, brokers_of, where_to_begin};
 use config::MAX_BODY_BYTES;
-pub(crate) use config::Token;
 pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
 pub(crate) use past::Past;
@@ -35,16 +34,24 @@ use slave::{Cutting, Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
 #[cfg(feature = "sim")]
 pub use stepped::{Refused, SteppedLink, SteppedReplica};
+pub(crate) use sync_back::copy_log;
 use sync_back::take_back;
-pub(crate) use sync_back::{NONCE, copy_log};
 use tracing::warn;
 
+use crate::role::OwnLog;
 use crate::shared::{Advertised, Shared};
 use crate::{BrokerConfig, BrokerError, RoleOrder};
 
-/// Who proves that it knows the token.
-const MASTER: &str = "master";
-const SLAVE: &str = "slave";
+/// What is proved by the token: who greets, a request for the end of a log, its answer, and an answer about the state. No proof of one serves
+/// for another.
+const MASTER: &[u8] = b"master";
+const SLAVE: &[u8] = b"slave";
+const COPY_ASKED: &[u8] = b"copy asked";
+const COPY_GIVEN: &[u8] = b"copy given";
+pub(crate) const STATUS: &[u8] = b"status";
+/// The fields of a request that asks for a proof, and of the proof.
+pub(crate) const NONCE: &str = "nonce";
+pub(crate) const PROOF: &str = "proof";
 /// Length of a proof: 20 bytes as Base64.
 const PROOF_BYTES: usize = 28;
 
@@ -99,7 +106,11 @@ impl Replication {
             let not_followed = shared.not_followed.clone();
             let cutting = (!replication.keeps_tail)
                 .then(|| Cutting { orders: shared.role_orders.clone(), order: RoleOrder::of(&config) });
-            let own = Own { address, file_bytes, flush, flush_timeout, not_followed, cutting };
+            let role = shared.role.clone();
+            if past.is_parted() {
+                role.set_log(OwnLog::Parted);
+            }
+            let own = Own { address, file_bytes, flush, flush_timeout, not_followed, role, cutting };
             let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed)?;
             let started = Self { master: None, slave: Some(Arc::new(slave)) };
             if config.name_servers.is_empty() {
@@ -121,6 +132,18 @@ impl Replication {
     /// The address that listens for slaves.
     pub(crate) fn slave_addr(&self) -> Option<SocketAddr> {
         self.master.as_ref().map(|master| master.local_addr())
+    }
+
+    /// A slave leaves its master: see [`Slaving::leave_master`].
+    pub(crate) fn leave_master(&self) {
+        if let Some(slave) = &self.slave {
+            slave.leave_master();
+        }
+    }
+
+    /// Whether a slave left its master a moment ago, and knows no other.
+    pub(crate) fn has_left_master(&self) -> bool {
+        self.slave.as_ref().is_some_and(|slave| slave.has_left_master())
     }
 
     /// Follows the log of a master that was found.

@@ -11,13 +11,12 @@ use rocketpy_ha::{
     Epoch, Epochs, FeedEnd, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail, Witnesses,
 };
 use rocketpy_model::PhysicalOffset;
-use rocketpy_protocol::{Command, signature};
+use rocketpy_protocol::signature;
 use rocketpy_store::{FlushMode, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::MAX_BODY_BYTES;
 use super::config::Token;
-use super::sync_back::{NONCE, SIGNER};
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
 
@@ -64,6 +63,10 @@ struct Content {
     was_slave: bool,
     /// A slave ended suddenly, and may have lost what it had told its master of.
     may_have_lost: bool,
+    /// A master said that this log is not a beginning of its own.
+    is_parted: bool,
+    /// The process that wrote this last does not flush before it answers: a sudden end of it may take what it had.
+    flushes_later: bool,
     /// Which slaves have what was acknowledged since it waits for slaves.
     witnesses: Option<Witnesses>,
 }
@@ -71,6 +74,10 @@ struct Content {
 /// Why a broker gives another one nothing of its log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoBeginning {
+    #[error(
+        "its broker id {id} is that of the slave at {address}: give it another one (brokerId, --broker-id)"
+    )]
+    IdTaken { id: u64, address: String },
     #[error("it is a broker of {found}, and this is one of {own} (brokerName)")]
     OtherName { found: String, own: String },
     #[error(transparent)]
@@ -89,6 +96,13 @@ pub(super) enum NoBeginning {
     Removed(#[from] FeedEnd),
     #[error("the log cannot be read: {0}")]
     Log(#[from] StoreError),
+}
+
+impl NoBeginning {
+    /// Whether the slave may have bytes of its own.
+    pub(super) fn is_other_log(&self) -> bool {
+        matches!(self, Self::Parted(_) | Self::Strange | Self::OtherLife(_) | Self::OtherBytes { .. })
+    }
 }
 
 impl<D: Disk> Past<D> {
@@ -115,10 +129,15 @@ impl<D: Disk> Past<D> {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub(crate) fn look(disk: D, root: &Path, names: (&str, u64)) -> Result<Option<Self>, BrokerError> {
+    pub(crate) fn look(
+        disk: D,
+        root: &Path,
+        names: (&str, u64),
+        token: Option<Token>,
+    ) -> Result<Option<Self>, BrokerError> {
         let file = ConfigFile::on(disk, root, FILE);
         let content: Option<Content> = file.look()?;
-        Ok(content.map(|content| Self::of(file, content, names, None)))
+        Ok(content.map(|content| Self::of(file, content, names, token)))
     }
 
     fn of(
@@ -151,7 +170,9 @@ impl<D: Disk> Past<D> {
         let State { lives, content, .. } = &mut *state;
         let is_new = !store.recovery().clean_exit || content.was_slave;
         let begins = lives.begin(end, is_new) && !planted::has(Bug::NoEpochBegun);
-        let after_loss = std::mem::take(&mut content.may_have_lost) || may_have_lost(store);
+        content.is_parted = false;
+        content.note_start(store.recovery().clean_exit, store.config().flush);
+        let after_loss = std::mem::take(&mut content.may_have_lost);
         if begins || content.epochs.list().is_empty() {
             content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss });
             content.is_untold = false;
@@ -195,7 +216,7 @@ impl<D: Disk> Past<D> {
     pub(super) fn begin_following(&self, store: &Store<D>) -> Result<(), EnvError> {
         let mut state = self.state.lock();
         state.content.was_slave = true;
-        state.content.may_have_lost |= may_have_lost(store);
+        state.content.note_start(store.recovery().clean_exit, store.config().flush);
         state.is_written = false;
         drop(state);
         self.settle()
@@ -226,7 +247,7 @@ impl<D: Disk> Past<D> {
         own.continued_at(other).is_some_and(goes_on)
     }
 
-    /// A slave takes over the epochs of its master, before it takes bytes of them.
+    /// Takes over the epochs of another broker, before bytes of them are taken.
     ///
     /// # Durability
     /// On return they are in the file.
@@ -245,6 +266,45 @@ impl<D: Disk> Past<D> {
         self.settle()
     }
 
+    /// The same for a slave and its master: what that acknowledges from now on, others may have. What this broker knows of its own slaves may
+    /// also come with the copy of another one's folder.
+    ///
+    /// # Durability
+    /// As [`Self::adopt`].
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub(super) fn adopt_of_master(&self, epochs: &Epochs) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        let was_parted = std::mem::take(&mut state.content.is_parted);
+        if state.content.witnesses.take().is_some() || was_parted {
+            state.is_written = false;
+        }
+        drop(state);
+        self.adopt(epochs)
+    }
+
+    /// A master says that this log is not a beginning of its own.
+    ///
+    /// # Durability
+    /// On return that is in the file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn note_parted(&self) -> Result<(), EnvError> {
+        let mut state = self.state.lock();
+        if !std::mem::replace(&mut state.content.is_parted, true) {
+            state.is_written = false;
+        }
+        drop(state);
+        self.settle()
+    }
+
+    /// Whether the last master that this slave reached said that its log is another one.
+    pub(super) fn is_parted(&self) -> bool {
+        self.state.lock().content.is_parted
+    }
+
     /// A slave is about to take bytes of a master that tells no epochs.
     ///
     /// # Durability
@@ -255,6 +315,7 @@ impl<D: Disk> Past<D> {
     pub(super) fn adopt_untold(&self, end: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.lock();
         let content = &mut state.content;
+        content.is_parted = false; // its answers tell how the logs part, if they do
         if !content.is_untold && !content.epochs.list().is_empty() {
             content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss: false });
             content.is_untold = true;
@@ -275,12 +336,14 @@ impl<D: Disk> Past<D> {
         self.token.as_ref().map(|token| &*token.0)
     }
 
-    /// Proves by the answer to a request that this broker knows the token, if there is one.
-    pub(crate) fn sign(&self, answer: &mut Command, nonce: &str) {
-        if let Some(token) = self.token() {
-            answer.ext.push(NONCE, nonce);
-            signature::add(answer, SIGNER, token);
-        }
+    /// Proves that this broker knows the token, to who has heard `parts`; `None` where there is none.
+    pub(crate) fn prove(&self, parts: &[&[u8]]) -> Option<String> {
+        self.token().map(|token| signature::prove(token, parts))
+    }
+
+    /// Whether another broker proves that it knows the token, if there is one.
+    pub(crate) fn is_proved(&self, parts: &[&[u8]], proof: Option<&str>) -> bool {
+        self.token().is_none_or(|token| proof.is_some_and(|proof| signature::is_proof(token, parts, proof)))
     }
 
     /// The epochs of the log.
@@ -288,9 +351,9 @@ impl<D: Disk> Past<D> {
         self.state.lock().content.epochs.clone()
     }
 
-    /// Where slaves of RocketPy answered requests when they last connected.
-    pub(super) fn addresses(&self) -> Vec<String> {
-        self.state.lock().content.addresses.values().cloned().collect()
+    /// Where slaves of RocketPy answered requests when they last connected, by their broker ids.
+    pub(crate) fn addresses(&self) -> BTreeMap<u64, String> {
+        self.state.lock().content.addresses.clone()
     }
 
     /// Whether slaves had bytes of this log, as far as is known.
@@ -329,6 +392,7 @@ impl<D: Disk> Past<D> {
             proof: None,
             tail,
             refusal: None,
+            is_other_log: false,
         })
     }
 
@@ -426,8 +490,9 @@ impl<D: Disk> Past<D> {
     /// A slave has the log up to `end`. [`Self::settle`] writes it; what the file does not say makes checks stricter.
     pub(super) fn acknowledged(&self, slave: IpAddr, end: PhysicalOffset) {
         let mut state = self.state.lock();
-        state.lives.acknowledged(&slave.to_string(), end);
-        state.is_written = false;
+        if state.lives.acknowledged(&slave.to_string(), end) {
+            state.is_written = false;
+        }
     }
 
     /// Writes what is not in the file. Blocks.
@@ -453,9 +518,14 @@ impl<D: Disk> Past<D> {
     }
 }
 
-/// Whether a store may have less than it had before its last process ended.
-fn may_have_lost<D: Disk>(store: &Store<D>) -> bool {
-    !store.recovery().clean_exit && store.config().flush == FlushMode::Async
+impl Content {
+    /// Notes whether the store may have less than it had before its last process ended.
+    fn note_start(&mut self, was_closed: bool, flush: FlushMode) {
+        let flushes_later = flush == FlushMode::Async;
+        let flushed_later = std::mem::replace(&mut self.flushes_later, flushes_later);
+        // A file of an earlier version does not say how that one flushed.
+        self.may_have_lost |= !was_closed && (flushed_later || flushes_later);
+    }
 }
 
 /// The CRC-32 of a part of the log; `None` when some of it is not there.
@@ -475,4 +545,39 @@ fn crc_of<D: Disk>(
         }
     }
     Ok(Some(hasher.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestShared;
+
+    #[test]
+    fn a_sudden_end_is_judged_by_how_the_process_flushed_that_ended() {
+        let after = |flush, was_closed, then| {
+            let mut content = Content::default();
+            content.note_start(true, flush);
+            content.note_start(was_closed, then);
+            content.may_have_lost
+        };
+        assert!(after(FlushMode::Async, false, FlushMode::Async));
+        assert!(after(FlushMode::Async, false, FlushMode::Sync), "it is started with another mode");
+        assert!(!after(FlushMode::Sync, false, FlushMode::Sync));
+        assert!(!after(FlushMode::Async, true, FlushMode::Async));
+    }
+
+    #[tokio::test]
+    async fn who_follows_a_master_vouches_for_nothing_that_its_folder_knew_of_slaves() {
+        let shared = TestShared::open(|_| ());
+        let (store, root) = (&shared.store, shared.config().store.root.clone());
+        let past = Past::load(*store.disk(), &root, ("pair", 0), None, true).unwrap().unwrap();
+        past.begin_life(store, 1).unwrap();
+        let end = store.max_physical_offset();
+        past.connected([10, 0, 0, 2].into(), "1", end).unwrap();
+        assert!(past.is_unpromised_behind(end, &past.epochs()), "it acknowledged nothing without that one");
+        past.adopt(&past.epochs()).unwrap();
+        assert!(past.is_unpromised_behind(end, &past.epochs()), "what it takes back is its own");
+        past.adopt_of_master(&past.epochs()).unwrap();
+        assert!(!past.is_unpromised_behind(end, &past.epochs()));
+    }
 }

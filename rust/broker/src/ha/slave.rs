@@ -13,7 +13,6 @@ use rocketpy_ha::{
     Greeting, Parted, Relation, encode_report,
 };
 use rocketpy_model::PhysicalOffset;
-use rocketpy_protocol::signature::{is_proof, prove};
 use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, whole_records};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -21,6 +20,7 @@ use tracing::{error, info, warn};
 use super::past::Past;
 use super::{MASTER, SLAVE, told};
 use crate::RoleOrder;
+use crate::role::{OwnLog, RoleCell};
 
 /// How long a connection may take to be made. A stop waits for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,6 +36,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// What is read at once.
 const READ_BYTES: usize = 1 << 20;
+/// How long a slave stays away from a master that it left. Longer than another one needs to become the master, and to be found.
+const STAYS_AWAY: Duration = Duration::from_secs(30);
 
 /// A slave's thread.
 #[doc(alias = "HAClient")]
@@ -68,6 +70,8 @@ pub(super) struct Own {
     pub(super) flush_timeout: Duration,
     /// Says why the master is not followed, though it is reached.
     pub(super) not_followed: Arc<Mutex<Option<String>>>,
+    /// Is told whether this log is a beginning of the master's.
+    pub(super) role: Arc<RoleCell>,
     /// How the end of its log is cut off that was promised to nobody; `None`: it is not.
     pub(super) cutting: Option<Cutting>,
 }
@@ -84,6 +88,8 @@ pub(super) struct Cutting {
 struct State {
     /// `host:port` of the master's port for slaves.
     master: Option<String>,
+    /// Where a master has that port whom this slave left for another one to become the master, and until when it does not go back.
+    left: Option<(String, Instant)>,
     /// Whether it is RocketPy's: it is greeted, and gives an empty slave its whole log.
     is_own: bool,
     is_stopping: bool,
@@ -121,6 +127,8 @@ enum End {
     NoToken,
     #[error("it gives nothing to this slave: {0}")]
     NotFed(String),
+    #[error("it gives nothing to this slave: {0}")]
+    OtherLog(String),
     #[error(transparent)]
     Parted(#[from] Parted),
     #[error(
@@ -163,6 +171,10 @@ impl<D: Disk> Slaving<D> {
     /// Says where the master's port for slaves is, as `host:port`, and whether it is RocketPy's. A connection to another one ends.
     pub(crate) fn set_master(&self, address: &str, is_own: bool) {
         let mut state = self.shared.state.lock();
+        if state.left.as_ref().is_some_and(|(left, until)| left == address && Instant::now() < *until) {
+            return;
+        }
+        state.left = None;
         state.is_own = is_own;
         if state.master.as_deref() == Some(address) {
             return;
@@ -180,6 +192,21 @@ impl<D: Disk> Slaving<D> {
         if is_open && self.shared.state.lock().master.is_none() {
             self.set_master(address, false);
         }
+    }
+
+    /// Leaves the master, and does not go back to it for a while unless another one is known meanwhile. On return no report goes to it any more:
+    /// it acknowledges nothing that counts on this slave.
+    pub(crate) fn leave_master(&self) {
+        let mut state = self.shared.state.lock();
+        let left = state.master.take().or_else(|| state.left.take().map(|(master, _)| master));
+        state.left = left.map(|master| (master, Instant::now() + STAYS_AWAY));
+        state.disconnect();
+        self.shared.own.role.set_log(OwnLog::Unchecked);
+    }
+
+    /// Whether it left its master a moment ago, and knows no other.
+    pub(crate) fn has_left_master(&self) -> bool {
+        self.shared.state.lock().left.as_ref().is_some_and(|(_, until)| Instant::now() < *until)
     }
 
     /// Ends the thread. What it has appended is part of the log. Blocks.
@@ -230,6 +257,12 @@ impl<D: Disk> Following<D> {
                 Err(_) if self.is_stopping() => return, // which ends the connection
                 Err(end) => end,
             };
+            if matches!(end, End::Parted(_) | End::OtherLog(_)) {
+                self.own.role.set_log(OwnLog::Parted);
+                if let Err(error) = self.past.note_parted() {
+                    warn!(%error, "that the logs part is not written");
+                }
+            }
             if !matches!(end, End::Socket(_) | End::Closed) {
                 *self.own.not_followed.lock() = Some(end.to_string());
             }
@@ -273,6 +306,7 @@ impl<D: Disk> Following<D> {
         let mut regains_at = None;
         if is_own {
             regains_at = Some(self.greet(&mut socket)?);
+            self.own.role.set_log(OwnLog::Followed);
         } else if self.past.token().is_some() {
             return Err(End::NoProof);
         } else {
@@ -311,6 +345,7 @@ impl<D: Disk> Following<D> {
                             }
                             if !std::mem::replace(has_heard, true) {
                                 *self.own.not_followed.lock() = None;
+                                self.own.role.set_log(OwnLog::Followed);
                                 info!(master, end = %follow.end(), "the log of the master is followed");
                             }
                         }
@@ -333,12 +368,13 @@ impl<D: Disk> Following<D> {
         let mut body = vec![0; Greeting::length(head).ok_or(End::NoGreeting)?];
         socket.read_exact(&mut body)?;
         let master = Greeting::decode(&body).ok_or(End::NoGreeting)?;
-        let parts = |who| [who, &*own.nonce, &*master.nonce];
-        match (self.past.token(), &master.proof) {
-            (Some(token), Some(proof)) if is_proof(token, &parts(MASTER), proof) => {}
-            (None, None) => {}
-            (Some(_), _) => return Err(End::NoProof),
-            (None, Some(_)) => return Err(End::NoToken),
+        let parts = |who| [who, own.nonce.as_bytes(), master.nonce.as_bytes()];
+        if !self.past.is_proved(&parts(MASTER), master.proof.as_deref()) {
+            return Err(End::NoProof);
+        }
+        let proof = self.past.prove(&parts(SLAVE));
+        if proof.is_none() && master.proof.is_some() {
+            return Err(End::NoToken);
         }
         if master.file_bytes != 0 && master.file_bytes != own.file_bytes {
             return Err(End::FileBytes { master: master.file_bytes, own: own.file_bytes });
@@ -347,11 +383,11 @@ impl<D: Disk> Following<D> {
             return Err(self.parted(parted, &master.epochs));
         }
         if let Some(refusal) = master.refusal {
-            return Err(End::NotFed(refusal));
+            return Err(if master.is_other_log { End::OtherLog(refusal) } else { End::NotFed(refusal) });
         }
-        self.past.adopt(&master.epochs)?;
-        if let Some(token) = self.past.token() {
-            socket.write_all(prove(token, &parts(SLAVE)).as_bytes())?;
+        self.past.adopt_of_master(&master.epochs)?;
+        if let Some(proof) = proof {
+            socket.write_all(proof.as_bytes())?;
         }
         Ok(master.end)
     }

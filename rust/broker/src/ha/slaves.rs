@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rocketpy_ha::Feed;
+use rocketpy_ha::{Feed, Greeting};
 use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
 
 use super::ReplicationConfig;
+use super::past::NoBeginning;
 use crate::held_send::HeldSends;
 
 /// A slave that is connected.
@@ -28,8 +29,8 @@ pub(crate) struct Slave {
     pub(super) has_ended: AtomicBool,
     pub(super) sent_bytes: AtomicU64,
     connected_at: Instant,
-    /// The broker id that a slave of RocketPy stated.
-    broker_id: OnceLock<u64>,
+    /// The broker id that a slave of RocketPy stated, and where it answers requests.
+    stated: OnceLock<(u64, String)>,
 }
 
 /// What tells slaves apart.
@@ -61,18 +62,18 @@ impl Slave {
             has_ended: AtomicBool::new(false),
             sent_bytes: AtomicU64::new(0),
             connected_at: Instant::now(),
-            broker_id: OnceLock::new(),
+            stated: OnceLock::new(),
         }
     }
 
     /// It said who it is.
-    pub(super) fn greeted(&self, broker_id: u64) {
-        self.broker_id.get_or_init(|| broker_id);
+    pub(super) fn greeted(&self, broker_id: u64, address: &str) {
+        self.stated.get_or_init(|| (broker_id, address.to_owned()));
     }
 
     /// The id that it stated; `None` for one of Apache's.
     pub(crate) fn broker_id(&self) -> Option<u64> {
-        self.broker_id.get().copied()
+        self.stated.get().map(|(broker_id, _)| *broker_id)
     }
 
     pub(super) fn identity(&self) -> Identity {
@@ -164,6 +165,20 @@ impl Slaves {
         if there < needed { Err(TooFewSlaves { there, needed, max_behind_bytes }) } else { Ok(()) }
     }
 
+    /// Says whether a slave may have the id that it states: two with one would count as one.
+    ///
+    /// # Errors
+    /// Another one is connected that has it.
+    pub(super) fn check_id(&self, greeting: &Greeting) -> Result<(), NoBeginning> {
+        let connected = self.connected.lock();
+        let is_it =
+            |(id, address): &&(u64, String)| *id == greeting.broker_id && *address != greeting.address;
+        match connected.iter().filter_map(|slave| slave.stated.get()).find(is_it) {
+            Some((id, address)) => Err(NoBeginning::IdTaken { id: *id, address: address.clone() }),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn add(&self, slave: Arc<Slave>) {
         self.connected.lock().push(slave);
     }
@@ -247,7 +262,7 @@ mod tests {
         assert!(slaves.are_there_for(near).is_err());
         let again = connected(&slaves, "10.0.0.2:2");
         assert!(slaves.are_there_for(near).is_err(), "the same slave once more");
-        again.greeted(2);
+        again.greeted(2, "10.0.0.2:10911");
         assert!(slaves.are_there_for(near).is_ok(), "another one behind the same address");
         slaves.remove(&again);
         let second = connected(&slaves, "10.0.0.3:1");

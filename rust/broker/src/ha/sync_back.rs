@@ -14,7 +14,7 @@ use rocketpy_ha::{Epochs, Greeting};
 use rocketpy_model::{PhysicalOffset, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::CopyLogHeader;
-use rocketpy_protocol::{Command, Header, signature};
+use rocketpy_protocol::{Command, Header};
 use rocketpy_remoting::{CallError, Client, ClientConfig, Response};
 use rocketpy_store::{ReplicateError, Store, StoreError, whole_records};
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use super::begin::brokers_of;
 use super::past::Past;
+use super::{COPY_ASKED, COPY_GIVEN, PROOF};
 use crate::call::{Answer, Call};
 use crate::refusal::Refusal;
 use crate::slave::end_of_log;
@@ -36,12 +37,8 @@ const DISPATCH_PAUSE: Duration = Duration::from_millis(2);
 /// Most bytes of the log in one answer. A message is shorter.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The name under which requests and answers are signed where there is a token.
-pub(super) const SIGNER: &str = "replication";
 /// The field of an answer that holds the epochs of the slave's log, as JSON.
 const EPOCHS: &str = "epochs";
-/// The field of an answer that says which request it is of.
-pub(crate) const NONCE: &str = "nonce";
 
 /// Why nothing more comes from a slave.
 #[derive(Debug, thiserror::Error)]
@@ -122,7 +119,7 @@ pub(super) async fn take_back(
 
 /// Where slaves of this master may answer.
 async fn slaves(client: &Client, config: &BrokerConfig, past: &Past<RealDisk>) -> BTreeSet<String> {
-    let mut found: BTreeSet<_> = past.addresses().into_iter().collect();
+    let mut found: BTreeSet<_> = past.addresses().into_values().collect();
     for name_server in &config.name_servers {
         if let Ok(brokers) = brokers_of(client, config, name_server, TIMEOUT).await {
             found.extend(
@@ -144,9 +141,10 @@ async fn take_from(
     let (begin, file_bytes) = (store.max_physical_offset(), config.store.commit_log_file_size);
     loop {
         let greeting = past.greeting(store, "", file_bytes)?;
-        let mut asked = Command::request(request::COPY_LOG, &CopyLogHeader { greeting: &greeting.to_json() });
-        if let Some(token) = past.token() {
-            signature::add(&mut asked, SIGNER, token);
+        let json = greeting.to_json();
+        let mut asked = Command::request(request::COPY_LOG, &CopyLogHeader { greeting: &json });
+        if let Some(proof) = past.prove(&[COPY_ASKED, json.as_bytes()]) {
+            asked.ext.push(PROOF, &proof);
         }
         let answer = client.call(address, asked, TIMEOUT).await?;
         match answer.code {
@@ -154,8 +152,9 @@ async fn take_from(
             response::REQUEST_CODE_NOT_SUPPORTED => return Err(NotCopied::Apache),
             _ => return Err(NotCopied::Refused(answer.remark.unwrap_or_default())),
         }
-        let is_of_this = answer.ext.get(NONCE) == Some(&*greeting.nonce);
-        if past.token().is_some_and(|token| !is_of_this || !signature::is_signed(&answer, token)) {
+        let epochs = answer.ext.get(EPOCHS).unwrap_or_default();
+        let given = [COPY_GIVEN, greeting.nonce.as_bytes(), epochs.as_bytes(), &answer.body];
+        if !past.is_proved(&given, answer.ext.get(PROOF)) {
             return Err(NotCopied::NoProof);
         }
         let end = store.max_physical_offset();
@@ -163,7 +162,7 @@ async fn take_from(
             return Ok(end - begin);
         }
         // It may have been a master meanwhile: its bytes are of its epochs.
-        let epochs = answer.ext.get(EPOCHS).and_then(Epochs::from_json).ok_or(NotCopied::NoEpochs)?;
+        let epochs = Epochs::from_json(epochs).ok_or(NotCopied::NoEpochs)?;
         past.adopt(&epochs)?;
         append(store, end, answer.body).await?;
         info!(address, end = %store.max_physical_offset(), "taking the end of the log from a slave");
@@ -207,11 +206,10 @@ pub(crate) fn copy_log(call: Call<'_>) -> Answer {
     let Call { shared, request, .. } = call;
     let CopyLogHeader { greeting } = CopyLogHeader::read(&request.ext)?;
     let refused = |why: String| Refusal::NoCopy { why };
-    let is_proved = |past: &Past<_>| past.token().is_none_or(|token| signature::is_signed(request, token));
     let Some(past) = shared.past().filter(|_| !shared.role.is_master()) else {
         return Err(refused("this broker is no slave".to_owned()));
     };
-    if !is_proved(past) {
+    if !past.is_proved(&[COPY_ASKED, greeting.as_bytes()], request.ext.get(PROOF)) {
         return Err(refused(
             "the request does not prove that its sender knows the token of haTokenFile".to_owned(),
         ));
@@ -221,8 +219,12 @@ pub(crate) fn copy_log(call: Call<'_>) -> Answer {
     past.check_greeting(&greeting, &shared.store, None).map_err(|cause| refused(cause.to_string()))?;
     let bytes = shared.store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
     let mut response = Response::success();
+    let epochs = past.epochs().within(shared.store.max_physical_offset()).to_json();
+    let given = [COPY_GIVEN, greeting.nonce.as_bytes(), epochs.as_bytes(), &bytes];
+    if let Some(proof) = past.prove(&given) {
+        response.command.ext.push(PROOF, &proof);
+    }
+    response.command.ext.push(EPOCHS, &epochs);
     response.command.body = bytes;
-    response.command.ext.push(EPOCHS, &past.epochs().within(shared.store.max_physical_offset()).to_json());
-    past.sign(&mut response.command, &greeting.nonce);
     Ok(response)
 }

@@ -23,6 +23,7 @@ use crate::table::offset::{Place, Readable};
 /// QUERY_CONSUMER_OFFSET.
 pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::read(&request.ext)?;
+    shared.check_log()?;
     let (group, topic, queue) = (header.consumer_group, header.topic, queue_id(header.queue_id)?);
     if let Some(offset) = shared.offsets.get(group, topic, queue) {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
@@ -82,6 +83,7 @@ pub(super) fn update(call: Call<'_>, reply: Reply) {
 
 fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Refusal> {
     let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
+    shared.check_log()?;
     let (group, topic) = (header.consumer_group, header.topic);
     if shared.groups.get(group).is_none() {
         let missing = Refusal::NoGroup { group: group.to_owned() };

@@ -246,6 +246,7 @@ fn check_broker(shared: &Shared, code: i32) -> Result<(), Refusal> {
 
 /// Whether this broker may be read.
 fn check_permission(shared: &Shared) -> Result<(), Refusal> {
+    shared.check_log()?;
     if !shared.config().slave_read {
         shared.check_master(OfMaster::Pull)?;
     }

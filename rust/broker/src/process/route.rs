@@ -164,6 +164,7 @@ request_table! {
     GET_BROKER_HA_STATUS => surveys(state::ha_status);
     CHANGE_BROKER_ROLE => Route::Replies(change_role);
     COPY_LOG => looks_up(copy_log);
+    LEAVE_MASTER => surveys(state::leave_master);
     EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.shared));
 
     // What is not there yet.

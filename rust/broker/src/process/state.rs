@@ -22,7 +22,7 @@ use tracing::info;
 use super::runtime_info;
 use crate::call::{Answer, Call, answer_later, on_disk, response as respond, success_json, success_with};
 use crate::figures::Figures;
-use crate::ha::{NONCE, Slave};
+use crate::ha::{NONCE, PROOF, STATUS, Slave};
 use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::shared::{Advertised, Shared};
@@ -154,9 +154,28 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
         not_followed: shared.not_followed.lock().clone(),
     });
     if let (Some(nonce), Some(past)) = (call.request.ext.get(NONCE), shared.past()) {
-        past.sign(&mut answer.command, nonce);
+        let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);
+        proof.into_iter().for_each(|proof| answer.command.ext.push(PROOF, &proof));
     }
     Ok(answer)
+}
+
+/// LEAVE_MASTER: another slave becomes the master. Before the answer, which is that of GET_BROKER_HA_STATUS, this one stops to count for the
+/// master of before: that may only stand still, and would go on to acknowledge with it what the new one does not have.
+pub(super) fn leave_master(call: Call<'_>) -> Answer {
+    let shared = call.shared;
+    let refused = |why: &str| Err(Refusal::NoRoleChange { why: why.to_owned() });
+    if shared.role.is_master() {
+        return refused("it is a master");
+    }
+    let Ok(_alone) = shared.role_change.try_lock() else {
+        return refused("another change of its role is under way");
+    };
+    if let Some(replication) = shared.replication.get() {
+        replication.leave_master();
+    }
+    info!(peer = %call.connection.peer(), "another slave becomes the master: this one has left the master of before");
+    ha_status(call)
 }
 
 /// EXCHANGE_BROKER_HA_INFO: where slaves connect, and where the log begins. What the asker says of itself is not used.

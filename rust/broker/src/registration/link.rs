@@ -172,7 +172,9 @@ impl Service for Registration {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            if self.is_full_due() {
+            if self.role.has_parted() {
+                self.withdraw().await;
+            } else if self.is_full_due() {
                 self.register_all().await;
             } else {
                 self.register_changed().await;
@@ -192,6 +194,15 @@ impl Registration {
         let schedule = Schedule::regular(Instant::now());
         let name = format!("registration at {}", link.address);
         Self { name, link, client, identity, topics, role, schedule: Mutex::new(schedule) }
+    }
+
+    /// Nobody is to read what this slave has: clients do not find it.
+    async fn withdraw(&self) {
+        let (client, identity) = (self.client.clone(), self.identity.clone());
+        super::unregister(client, self.link.address.clone(), identity, super::id_on_the_wire(&self.role))
+            .await;
+        self.link.progress.send_modify(|progress| progress.is_there = false);
+        *self.schedule.lock() = Schedule::regular(Instant::now() + self.identity.period);
     }
 
     fn is_full_due(&self) -> bool {

@@ -80,6 +80,11 @@ impl Registrar {
         Announced(self.links.iter().map(|link| link.announce(names())).collect())
     }
 
+    /// Has everything registered soon, or withdrawn where the log of this slave has parted from its master's.
+    pub(crate) fn register_again(&self) {
+        self.links.iter().for_each(|link| link.register_again());
+    }
+
     /// Waits until every name server has taken the first registration; false when the time is up.
     pub(crate) async fn registered(&self, within: Duration) -> bool {
         let all = async {

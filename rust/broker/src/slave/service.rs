@@ -13,6 +13,7 @@ use super::pending::{Pending, Progress};
 use crate::call::{aside, on_disk};
 use crate::process::signed;
 use crate::refusal::Refusal;
+use crate::role::OwnLog;
 use crate::service::{Pace, Service, Work};
 use crate::shared::Shared;
 use crate::table::offset_adopt::MasterOffsets;
@@ -59,7 +60,8 @@ impl Service for MasterMetadata {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            self.shared.role.wait_for_slave().await;
+            // Offsets of another log say nothing here, nor what groups did here to the master of another one.
+            self.shared.role.wait_until_followed().await;
             self.shared.master.known().await;
             self.pace.due().await;
         })
@@ -68,8 +70,7 @@ impl Service for MasterMetadata {
     fn round(&self) -> Work<'_> {
         Box::pin(async {
             let _alone = self.rounds.lock().await;
-            let address = self.shared.master.get().filter(|_| !self.shared.role.is_master());
-            let Some(address) = address else { return };
+            let Some(address) = self.followed_master() else { return };
             let asked = self.ask(&address).await;
             self.shared.master.note(&address, asked.is_ok());
             self.note("master", &address, asked);
@@ -81,11 +82,16 @@ impl Service for MasterMetadata {
 }
 
 impl MasterMetadata {
+    fn followed_master(&self) -> Option<Arc<str>> {
+        let role = &self.shared.role;
+        self.shared.master.get().filter(|_| !role.is_master() && role.log() == OwnLog::Followed)
+    }
+
     /// A last round before this broker becomes the master, and what it brings is taken over. Returns false where that is not done in time.
     pub(crate) async fn finish(&self, within: Duration) -> bool {
         let finishing = async {
             let _alone = self.rounds.lock().await;
-            let Some(address) = self.shared.master.get() else { return false };
+            let Some(address) = self.followed_master() else { return false };
             if self.ask(&address).await.is_err() {
                 return false;
             }

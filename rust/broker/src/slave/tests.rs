@@ -13,7 +13,7 @@ use rocketpy_remoting::{Connection, Handler, Reply, Response, Server, ServerConf
 
 use super::*;
 use crate::put::{Delay, NewMessage, Origin, put};
-use crate::role::Role;
+use crate::role::{OwnLog, Role};
 use crate::service::{Service, Services};
 use crate::table::offset::{Place, Readable};
 use crate::testing::{TestShared, message, until};
@@ -111,6 +111,7 @@ impl Fixture {
             change(config);
         });
         slave.master.set(Some(&server.local_addr().to_string()));
+        slave.role.set_log(OwnLog::Followed);
         Self { _server: server, master, service: MasterMetadata::new(Arc::clone(&slave)), slave }
     }
 

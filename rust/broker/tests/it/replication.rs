@@ -358,6 +358,7 @@ fn empty_greeting() -> Greeting {
         proof: None,
         tail: None,
         refusal: None,
+        is_other_log: false,
     }
 }
 

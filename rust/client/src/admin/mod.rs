@@ -7,6 +7,7 @@ mod topic;
 mod types;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
@@ -22,6 +23,9 @@ pub use self::types::{
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::{damage, outcome, wire};
+
+/// Least time for a change of a role, before which a master waits for its slaves, and a slave asks other brokers.
+const ROLE_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Administration of a cluster. Clones share one client.
 ///
@@ -103,8 +107,9 @@ impl Admin {
     ) -> Result<(), ClientError> {
         const OPERATION: &str = "role change";
         self.client.check()?;
-        let asked = wire::change_role(role, broker_id, force);
-        self.client.api().call_ok(address, OPERATION, asked).await.map(drop)
+        let (asked, api) = (wire::change_role(role, broker_id, force), self.client.api());
+        let api = api.with_timeout(api.timeout().max(ROLE_CHANGE_TIMEOUT));
+        api.call_ok(address, OPERATION, asked).await.map(drop)
     }
 
     /// The masters of a cluster, or of all: at least one.

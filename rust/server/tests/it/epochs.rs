@@ -4,6 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use rocketpy_protocol::Command;
+use rocketpy_protocol::code::request;
+use rocketpy_protocol::header::CopyLogHeader;
 use rocketpy_server::{Process, Role};
 
 use crate::pair::{Pair, bodies};
@@ -39,7 +42,25 @@ fn a_pair_with_a_token_gives_the_log_to_nobody_without_it() {
     pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
     pair.set_token("secret");
     pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    no_answer_for_anybody_opens_the_log(&pair);
     take_back(pair);
+}
+
+/// Who asks for the state with a text of its choice gets no proof that a slave takes for another request.
+fn no_answer_for_anybody_opens_the_log(pair: &Pair) {
+    pair.wait_for_slave();
+    let slave = pair.slave();
+    let greeting =
+        r#"{"brokerName":"pair","brokerId":0,"address":"","start":0,"end":0,"epochs":[],"maxBodyBytes":1}"#;
+    let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
+    asked.ext.push("nonce", greeting);
+    let status = pair.caller.call(&slave, asked);
+    let proof = status.ext.get("proof").expect("it proves that it knows the token");
+    let mut asked = Command::request(request::COPY_LOG, &CopyLogHeader { greeting });
+    asked.ext.push("proof", proof);
+    asked.body = status.body.clone();
+    let refused = pair.caller.call(&slave, asked);
+    assert!(refused.body.is_empty() && refused.remark.unwrap().contains("does not prove"));
 }
 
 /// Cuts the power of the master, and starts it with the log that is left.

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rocketpy_broker::BrokerRole;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::header::ChangeBrokerRoleHeader;
+use rocketpy_protocol::header::{ChangeBrokerRoleHeader, Header, PullMessageResponseHeader};
 use rocketpy_server::{Process, Role, ServerConfig};
 
 use crate::pair::{Pair, bodies};
-use crate::support::{TIMEOUT, pull, send_with, wait_until};
+use crate::support::{TIMEOUT, pull, pull_as, send_with, wait_until};
 
 impl Pair {
     fn change_role(&self, broker: &str, role: &str, force: bool) -> Result<(), String> {
@@ -84,6 +84,56 @@ fn a_demoted_master_follows_the_promoted_slave_and_nothing_is_lost() {
     let (first, second) = (pair.master(), pair.slave());
     assert!(pair.try_status(&second).unwrap().master && !pair.try_status(&first).unwrap().master);
     assert_eq!(pair.caller.read_all(&second, "orders"), read);
+}
+
+#[test]
+fn one_role_change_at_a_time_and_one_that_fails_leaves_the_master_as_it_was() {
+    let mut pair = Pair::start();
+    pair.send(0..1);
+    pair.wait_for_slave();
+    pair.stop_master();
+    let mut of_master = pair.of_master("master");
+    let replication = &mut of_master.broker.replication;
+    (replication.is_bounded, replication.max_bytes_per_second) = (true, 4096);
+    pair.master = Some(Process::start(Role::Broker, of_master).unwrap());
+    let first = pair.master();
+    let body = "x".repeat(100_000);
+    for _ in 0..5 {
+        assert_eq!(pair.caller.send(&first, "orders", &body).code, 0);
+    }
+    wait_until("the slave follows again", || {
+        pair.try_status(&first).is_some_and(|status| !status.ha_connection_info.is_empty())
+    });
+    let header = ChangeBrokerRoleHeader { role: "SLAVE", broker_id: None, force: Some(false) };
+    let demote = || Command::request(request::CHANGE_BROKER_ROLE, &header);
+    let [one, other] = pair.caller.call_both(&first, [demote(), demote()]);
+    let remarks = [one, other].map(|answer| answer.remark.unwrap_or_default());
+    assert!(remarks.iter().any(|why| why.contains("no slave had its whole log within 10 s")), "{remarks:?}");
+    assert!(remarks.iter().any(|why| why.contains("another change of its role is under way")), "{remarks:?}");
+    assert_eq!(pair.caller.send(&first, "orders", "still a master").code, 0);
+}
+
+#[test]
+fn the_id_of_a_slave_that_is_away_is_not_given_to_another_one() {
+    let mut pair = Pair::start();
+    pair.send(0..1);
+    pair.wait_for_slave();
+    let mut of_second = pair.of_slave();
+    of_second.broker.store.root = pair.path("second");
+    let second = Process::start(Role::Broker, of_second).unwrap();
+    let (address, taken) = (second.addresses().broker.clone().unwrap(), pair.slave());
+    wait_until("the second slave with the id of the first says why it does not follow", || {
+        let why = pair.try_status(&address).and_then(|status| status.not_followed);
+        why.is_some_and(|why| why.contains(&format!("broker id 1 is that of the slave at {taken}")))
+    });
+    second.stop(TIMEOUT).unwrap();
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    let (first, names) = (pair.master(), pair.names.addresses().name_server.clone().unwrap());
+    pair.change_role(&first, "SLAVE", true).unwrap();
+    wait_until("the former master has another id than the slave that is away", || {
+        let brokers = pair.caller.route(&names, "orders").map(|route| route.broker_datas).unwrap_or_default();
+        brokers.iter().any(|broker| broker.broker_addrs.get(&2) == Some(&first))
+    });
 }
 
 #[test]
@@ -190,6 +240,127 @@ impl Pair {
     }
 }
 
+/// A pair whose master waits for one slave, and a second slave.
+fn start_with_two_slaves() -> (Pair, Process) {
+    let pair = Pair::start_in_sync();
+    let second = Process::start(Role::Broker, of_second(&pair)).unwrap();
+    wait_until("both slaves follow", || {
+        pair.try_status(&pair.master()).is_some_and(|status| status.in_sync_slave_nums == 2)
+    });
+    (pair, second)
+}
+
+fn of_second(pair: &Pair) -> ServerConfig {
+    let mut config = pair.of_slave();
+    (config.broker.broker_id, config.broker.store.root) = (2, pair.path("second"));
+    config
+}
+
+fn broker(process: &Process) -> String {
+    process.addresses().broker.clone().unwrap()
+}
+
+#[test]
+fn a_master_that_was_replaced_acknowledges_nothing_with_the_slave_that_was_not_promoted() {
+    let (pair, second) = start_with_two_slaves();
+    let (first, promoted) = (pair.master(), pair.slave());
+    pair.send(0..20);
+    let names = pair.names.addresses().name_server.clone().unwrap();
+    wait_until("the name server knows both slaves", || {
+        let brokers = pair.caller.route(&names, "orders").map(|route| route.broker_datas).unwrap_or_default();
+        brokers.iter().any(|data| data.broker_addrs.len() == 3)
+    });
+    pair.change_role(&promoted, "SYNC_MASTER", true).unwrap(); // as if the master stood still
+    pair.wait_for_role(&promoted, true);
+    assert_ne!(pair.caller.send(&first, "orders", "to nobody").code, response::SUCCESS);
+    wait_until("the other slave follows the new master", || {
+        pair.caller.send(&promoted, "orders", "first").code == response::SUCCESS
+    });
+    assert_eq!(pair.read_numbers(&promoted), bodies(0..20));
+    second.stop(TIMEOUT).unwrap();
+}
+
+#[test]
+fn a_former_master_with_another_end_stops_no_promotion_and_serves_and_becomes_nothing() {
+    let (mut pair, second) = start_with_two_slaves();
+    let names = pair.names.addresses().name_server.clone().unwrap();
+    pair.send(0..20);
+    wait_until("both slaves have all", || pair.end(&broker(&second)) == pair.end(&pair.master()));
+    second.stop(TIMEOUT).unwrap();
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    for _ in 0..50 {
+        assert_eq!(pair.caller.send(&pair.master(), "orders", "alone").code, response::SLAVE_NOT_AVAILABLE);
+    }
+    pair.stop_master();
+    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    let second = Process::start(Role::Broker, of_second(&pair)).unwrap();
+    let (promoted, other) = (pair.slave(), broker(&second));
+    pair.change_role(&promoted, "SYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&promoted, true);
+    wait_until("the other slave follows", || {
+        pair.caller.send(&promoted, "orders", "first").code == response::SUCCESS
+    });
+    for body in bodies(20..25) {
+        assert_eq!(pair.caller.send(&promoted, "orders", &body).code, 0);
+    }
+
+    // It fed two slaves while each send waited for one: nothing tells that its own end was promised to nobody.
+    pair.master = Some(Process::start(Role::Broker, pair.of_sync_master("master")).unwrap());
+    let former = pair.master();
+    wait_until("it says where the logs part", || {
+        let why = pair.try_status(&former).and_then(|status| status.not_followed);
+        why.is_some_and(|why| why.contains("the logs part at"))
+    });
+    let serves_nobody = |pair: &Pair, broker: &str| {
+        let pulled = pair.caller.call(broker, pull("orders", 21, 0));
+        assert_eq!(pulled.code, response::SYSTEM_BUSY);
+        assert!(pulled.remark.unwrap().contains("is not its master's"));
+    };
+    serves_nobody(&pair, &former);
+    wait_until("clients do not find it", || {
+        let brokers = pair.caller.route(&names, "orders").map(|route| route.broker_datas).unwrap_or_default();
+        brokers.iter().all(|data| data.broker_addrs.values().all(|address| *address != former))
+    });
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    let refused = pair.change_role(&former, "SYNC_MASTER", false).unwrap_err();
+    assert!(refused.contains("is not that of the last master"), "{refused}");
+    pair.change_role(&other, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&other, true);
+    assert_eq!(pair.read_numbers(&other), bodies(0..25));
+    // Also after a start while its master is away.
+    pair.stop_master();
+    second.stop(TIMEOUT).unwrap();
+    pair.master = Some(Process::start(Role::Broker, pair.of_sync_master("master")).unwrap());
+    serves_nobody(&pair, &pair.master());
+}
+
+#[test]
+fn a_group_that_was_ahead_of_the_promoted_slave_goes_back_to_where_its_queue_ended() {
+    let mut pair = Pair::start();
+    pair.send(0..20);
+    pair.wait_for_slave();
+    wait_until("a first pull makes the group", || {
+        pair.caller.call(&pair.master(), pull_as("g", "orders", 0, 0)).code == response::SUCCESS
+    });
+    pair.caller.commit(&pair.master(), "g", "orders", 10);
+    wait_until("the slave has the offset", || {
+        pair.caller.committed(&pair.slave(), "g", "orders") == Some(10)
+    });
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    pair.send(20..30); // a member of the group has got them, and lives on
+    pair.stop_master();
+    pair.slave = Some(Process::start(Role::Broker, pair.of_slave()).unwrap());
+    let promoted = pair.slave();
+    pair.change_role(&promoted, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&promoted, true);
+    for body in bodies(40..80) {
+        assert_eq!(pair.caller.send(&promoted, "orders", &body).code, 0);
+    }
+    let member = pair.caller.call(&promoted, pull_as("g", "orders", 30, 0));
+    assert_eq!(member.code, response::PULL_OFFSET_MOVED);
+    assert_eq!(PullMessageResponseHeader::read(&member.ext).unwrap().next_begin_offset, 20);
+}
+
 /// What all files of a folder hold.
 fn bytes_in(folder: &Path) -> Vec<u8> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -229,7 +400,7 @@ fn a_former_master_that_starts_as_one_becomes_the_slave_and_loses_only_what_nobo
     let copy = bytes_in(&kept_in);
     assert!(copy.windows(9).any(|bytes| bytes == b"alone too"), "there is a copy of what was cut off");
 
-    // It is a slave by now, whatever its configuration says, and is promoted again.
+    // It is a slave by now, whatever its configuration says.
     pair.stop_master();
     pair.master = Some(Process::start(Role::Broker, pair.of_sync_master("master")).unwrap());
     assert!(!pair.try_status(&pair.master()).unwrap().master);

@@ -8,7 +8,8 @@ use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
     CreateTopicRequestHeader, GetMaxOffsetRequestHeader, GetMaxOffsetResponseHeader,
     GetRouteInfoRequestHeader, Header, PullMessageRequestHeader, PullMessageResponseHeader,
-    SendMessageRequestHeader, SendMessageRequestHeaderV2,
+    QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, UpdateConsumerOffsetRequestHeader,
 };
 use rocketpy_protocol::record::records;
 use rocketpy_protocol::{Command, json};
@@ -51,6 +52,13 @@ impl Caller {
         self.try_call(address, command).unwrap()
     }
 
+    /// Two calls at the same time.
+    pub(crate) fn call_both(&self, address: &str, [one, other]: [Command; 2]) -> [Command; 2] {
+        let call = |command| self.client.call(address, command, TIMEOUT);
+        let (one, other) = self.runtime.block_on(async { tokio::join!(call(one), call(other)) });
+        [one.unwrap(), other.unwrap()]
+    }
+
     pub(crate) fn send(&self, broker: &str, topic: &str, body: &str) -> Command {
         self.call(broker, send(topic, body))
     }
@@ -88,6 +96,32 @@ impl Caller {
         let header = GetRouteInfoRequestHeader { topic, accept_standard_json_only: Some(true) };
         let answer = self.call(name_server, Command::request(request::GET_ROUTEINFO_BY_TOPIC, &header));
         (answer.code == 0).then(|| json::from_slice(&answer.body).unwrap())
+    }
+
+    /// Commits an offset of queue 0.
+    pub(crate) fn commit(&self, broker: &str, consumer_group: &str, topic: &str, commit_offset: i64) {
+        let header = UpdateConsumerOffsetRequestHeader {
+            consumer_group,
+            topic,
+            queue_id: 0,
+            commit_offset,
+            broker_name: None,
+        };
+        let answer = self.call(broker, Command::request(request::UPDATE_CONSUMER_OFFSET, &header));
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    }
+
+    /// What a group has committed of queue 0.
+    pub(crate) fn committed(&self, broker: &str, consumer_group: &str, topic: &str) -> Option<i64> {
+        let header = QueryConsumerOffsetRequestHeader {
+            consumer_group,
+            topic,
+            queue_id: 0,
+            set_zero_if_not_found: Some(false),
+            broker_name: None,
+        };
+        let answer = self.call(broker, Command::request(request::QUERY_CONSUMER_OFFSET, &header));
+        QueryConsumerOffsetResponseHeader::read(&answer.ext).ok().map(|found| found.offset)
     }
 
     fn max_offset(&self, broker: &str, topic: &str) -> i64 {
@@ -150,8 +184,12 @@ pub(crate) fn send_with(topic: &str, body: &str, properties: Option<&str>) -> Co
 }
 
 pub(crate) fn pull(topic: &str, offset: i64, suspend_ms: i64) -> Command {
+    pull_as("TOOLS_CONSUMER", topic, offset, suspend_ms)
+}
+
+pub(crate) fn pull_as(consumer_group: &str, topic: &str, offset: i64, suspend_ms: i64) -> Command {
     let header = PullMessageRequestHeader {
-        consumer_group: "TOOLS_CONSUMER",
+        consumer_group,
         topic,
         queue_id: 0,
         queue_offset: offset,

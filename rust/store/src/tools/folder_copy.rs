@@ -8,7 +8,7 @@ use super::ToolError;
 use super::manifest::copy_range;
 
 /// Largest metadata file that is copied.
-const METADATA_BYTES: u64 = 1 << 30;
+pub(super) const METADATA_BYTES: u64 = 1 << 30;
 
 /// A folder that a tool makes. Dropping it removes what was made, unless it was kept.
 pub(super) struct NewFolder<'a, D: Disk> {

@@ -7,7 +7,7 @@ use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use serde::Serialize;
 
-use super::folder_copy::NewFolder;
+use super::folder_copy::{METADATA_BYTES, NewFolder};
 use super::walk::{Checks, LogWalk, Step};
 use super::{ToolError, Watch, check_log_files, tell};
 use crate::checkpoint::{CheckpointFile, Mark, NO_SUM, NOWHERE, Timestamps};
@@ -29,6 +29,10 @@ const NAMES: [&str; 2] = ["topics.json", "subscriptionGroup.json"];
 
 /// What a command made of the broker, master or slave. Who starts on a copy is another broker.
 const ROLE: &str = "role.json";
+
+/// What a broker knows of the log's past. Which slaves have all that it acknowledged ([`WITNESSES`]) holds for it alone.
+const PAST: &str = "replication.json";
+const WITNESSES: &str = "witnesses";
 
 /// A snapshot that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -78,6 +82,7 @@ pub fn snapshot<D: Disk>(
     let is_name = |name: &str| NAMES.contains(&name);
     let is_other = |name: &str| !is_name(name) && name != ROLE;
     let mut metadata_files = folder.copy_metadata(&reader.root.join("config"), &config, is_other)?;
+    forget_witnesses(disk, &config.join(PAST))?;
     let (mut log, cut) = wait_for_cut(reader, watch)?;
     check_log_files(reader, &log)?;
     metadata_files += folder.copy_metadata(&reader.root.join("config"), &config, is_name)?;
@@ -99,6 +104,18 @@ pub fn snapshot<D: Disk>(
     write_checkpoint(reader, &folder, &log.condition, firsts, &made)?;
     folder.keep()?;
     Ok(made)
+}
+
+fn forget_witnesses<D: Disk>(disk: &D, file: &Path) -> Result<(), EnvError> {
+    let bytes = match disk.read(file, METADATA_BYTES) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        other => other?,
+    };
+    let past = serde_json::from_slice::<serde_json::Map<_, _>>(&bytes);
+    match past.map(|mut past| past.remove(WITNESSES).map(|_| serde_json::Value::Object(past))) {
+        Ok(Some(rest)) => disk.replace(file, rest.to_string().as_bytes()),
+        _ => Ok(()), // a file that cannot be read is copied as it is: the start says so
+    }
 }
 
 /// Files and folders that are not copied.
