@@ -10,6 +10,8 @@ use rocketpy_remoting::ServerError;
 use rocketpy_store::StoreError;
 use rocketpy_store::tools::ToolError;
 
+use crate::role_change::Rival;
+
 /// Why a broker could not start. Nothing that was acknowledged is lost by any of them.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
@@ -55,6 +57,9 @@ pub enum BrokerError {
         /// What the system says.
         source: io::Error,
     },
+    /// Another master of the name serves, with a history of its own.
+    #[error(transparent)]
+    Rival(#[from] Rival),
     /// A slave that has no log yet found no master.
     #[error("no master of {broker} was found: {reason}")]
     NoMaster {
@@ -119,6 +124,11 @@ impl BrokerError {
             Self::ListenForSlaves { .. } => {
                 Some("set haListenPort to a free port, or stop the process that has this one".to_owned())
             }
+            Self::Rival(_) => Some(
+                "compare the two (`rocketpy store diff`); start this one as a slave (--role slave) if nothing that it alone has is wanted, else end the \
+                 other one"
+                    .to_owned(),
+            ),
             Self::NoMaster { .. } => Some(
                 "start the master first, with the same brokerName and brokerClusterName and a port for slaves (haListenPort), or set \
                  haMasterAddress"
@@ -151,6 +161,7 @@ impl BrokerError {
             Self::DelayLevels { .. }
             | Self::ConfigFile { .. }
             | Self::SlaveHasMore { .. }
+            | Self::Rival(_)
             | Self::NoToken { .. }
             | Self::RoleAndId(_)
             | Self::Name(_)

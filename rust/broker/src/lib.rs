@@ -60,7 +60,7 @@ pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };
-pub use role_change::{RoleOrder, cut_log};
+pub use role_change::{Rival, RoleOrder, cut_log};
 #[cfg(feature = "sim")]
 pub use stepped::{NotDone, Placed, Sent, SteppedBroker};
 #[cfg(feature = "sim")]

@@ -28,7 +28,7 @@ use tracing::{error, info, warn};
 
 use crate::call::{Call, answer_later, aside};
 use crate::config_file::ConfigFile;
-use crate::ha::{NONCE, PROOF, Past, Replication, STATUS, brokers_of};
+use crate::ha::{EPOCHS, NONCE, PROOF, Past, Replication, STATUS, brokers_of};
 use crate::refusal::Refusal;
 use crate::service::{Pace, Service, Work};
 use crate::shared::{Advertised, Shared};
@@ -103,48 +103,76 @@ pub async fn cut_log(config: StoreConfig, at: PhysicalOffset) -> Result<(), Brok
     Ok(())
 }
 
-/// Whether a slave of this master was promoted and goes on from its log: then where it answers, and the order that makes this broker its slave.
+/// Whether a slave of this master was promoted: it goes on from this log, or from an earlier place of it.
 /// No name server knows this broker as the master then: of two masters, not each gives way to the other.
 async fn succession(
     client: &Client,
     config: &BrokerConfig,
     own: Option<&Advertised>,
     past: &Past<RealDisk>,
-) -> Option<(String, RoleOrder)> {
+) -> Option<Other> {
     let masters = masters(client, config).await.ok()?;
     if own.is_some_and(|own| masters.contains(&own.address())) {
         return None;
     }
     for master in masters {
-        let Some(epochs) = epochs_of(client, &master, past).await else { continue };
+        let Some((epochs, gives_way)) = master_log(client, &master, past).await else { continue };
         if past.gives_way_to(&epochs) {
             let mut slaves = past.addresses();
             slaves.retain(|_, address| *address != master); // it was promoted
             let broker_id = free_id(client, config, slaves.into_keys().collect()).await;
-            return Some((master, RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None }));
+            let order = RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None };
+            return Some(Other::Successor { master, order });
+        }
+        if let Some(at) = past.epochs().continued_at(&epochs).filter(|_| !gives_way) {
+            return Some(Other::Rival(Rival { master, at }));
         }
     }
     None
 }
 
-/// The epochs of the log of a master that proves to know the token, if there is one.
-async fn epochs_of(client: &Client, address: &str, past: &Past<RealDisk>) -> Option<Epochs> {
+/// Another master of this broker's name.
+enum Other {
+    /// It goes on from this log.
+    Successor {
+        master: String,
+        /// That makes this broker its slave.
+        order: RoleOrder,
+    },
+    Rival(Rival),
+}
+
+/// Another master of this broker's name, and both have acknowledged messages that the other one does not have.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{master} is the master of this name too, and the two logs part at {at}: both may have acknowledged what the other one does not have"
+)]
+pub struct Rival {
+    /// Where it answers.
+    pub master: String,
+    /// How far the logs are the same, in bytes.
+    pub at: PhysicalOffset,
+}
+
+/// The epochs of the log of a master that proves to know the token, if there is one, and whether it would become the slave of this broker.
+async fn master_log(client: &Client, address: &str, past: &Past<RealDisk>) -> Option<(Epochs, bool)> {
     let mut asked = Command::bare_request(request::GET_BROKER_HA_STATUS);
     let nonce = format!("{:032x}", u128::from(random_u64()) << 64 | u128::from(random_u64()));
     asked.ext.push(NONCE, &nonce);
+    asked.ext.push(EPOCHS, &past.epochs().to_json());
     let answer = client.call(address, asked, TIMEOUT).await.ok()?;
     let is_proved = past.is_proved(&[STATUS, nonce.as_bytes(), &answer.body], answer.ext.get(PROOF));
     if answer.code != response::SUCCESS || !is_proved {
         return None;
     }
-    json::from_slice::<HaRuntimeInfo>(&answer.body).ok().filter(|info| info.master)?;
-    log_of(&answer).map(|(_, epochs)| epochs)
+    let info = json::from_slice::<HaRuntimeInfo>(&answer.body).ok().filter(|info| info.master)?;
+    log_of(&answer).map(|(_, epochs)| (epochs, info.gives_way))
 }
 
 /// A master whose slave was promoted becomes the slave of that one, before it serves anybody.
 ///
 /// # Errors
-/// The order cannot be kept, or a file cannot be read.
+/// The order cannot be kept, or a file cannot be read; another master has a history of its own.
 pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -> Result<(), BrokerError> {
     if config.replication.role == BrokerRole::Slave || config.name_servers.is_empty() {
         return Ok(());
@@ -153,7 +181,11 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
     let token = config.replication.token()?;
     let Some(past) = Past::look(RealDisk, &config.store.root, names, token)? else { return Ok(()) };
     let client = Client::new(ClientConfig::default());
-    let Some((master, order)) = succession(&client, config, None, &past).await else { return Ok(()) };
+    let (master, order) = match succession(&client, config, None, &past).await {
+        None => return Ok(()),
+        Some(Other::Rival(rival)) => return Err(rival.into()),
+        Some(Other::Successor { master, order }) => (master, order),
+    };
     warn!(
         master,
         id = order.broker_id,
@@ -196,7 +228,15 @@ impl Service for Succession {
             let shared = &self.shared;
             let (config, own) = (shared.config(), shared.advertised());
             let found = succession(&self.client, &config, own, &self.past).await;
-            let Some((master, order)) = found else { return };
+            let rival = match &found {
+                Some(Other::Rival(rival)) => Some(rival.to_string()),
+                _ => None,
+            };
+            let before = std::mem::replace(&mut *shared.not_followed.lock(), rival.clone());
+            if let Some(rival) = rival.filter(|rival| before.as_ref() != Some(rival)) {
+                error!(rival, "two masters");
+            }
+            let Some(Other::Successor { master, order }) = found else { return };
             error!(
                 master,
                 "a slave of this broker was promoted and goes on from its log: this broker takes no messages any more and becomes its slave"
@@ -314,6 +354,15 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
         Some(metadata) => metadata.finish(TIMEOUT).await,
         None => false,
     };
+    let own_end = shared.store.max_physical_offset();
+    let heard = shared.past().map(|past| past.master_end());
+    let missing = shared.master_metadata().and_then(|metadata| metadata.missing_end());
+    if !is_forced && let Some(end) = missing.max(heard).filter(|end| *end > own_end) {
+        return Err(refused(format!(
+            "its master had the log up to {end}, this slave has it up to {own_end} only: start the master again, promote a slave that has more, or force it \
+             and lose what is missing"
+        )));
+    }
     // The first look is before anything changes, the second one once no other slave gets more of the former master.
     for code in [request::GET_BROKER_HA_STATUS, request::LEAVE_MASTER] {
         let standing = check_other_slaves(&client, shared, code).await;

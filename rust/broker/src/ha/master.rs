@@ -25,6 +25,8 @@ use super::{MASTER, PROOF_BYTES, ReplicationConfig, SLAVE, is_time_out};
 
 /// Most slaves that are connected at a time; one more is closed at once.
 const MAX_SLAVES: usize = 16;
+/// Most connections whose threads have not ended: those of slaves, and of others that were let go and have not noticed.
+const MAX_CONNECTIONS: usize = 4 * MAX_SLAVES;
 /// Longest wait of a thread before it looks whether the master stops.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Pause after the listening socket refused to give a connection, as it does when files run out.
@@ -162,7 +164,7 @@ fn listen<D: Disk>(feeding: &Arc<Feeding<D>>, listener: &TcpListener) {
         match accepted {
             Ok((socket, peer)) => {
                 if let Err(error) = admit(feeding, socket, peer) {
-                    feeding.tell_end(peer, End::NotTaken(error), Ok(Ok(End::Closed)));
+                    feeding.tell_end(peer, false, End::NotTaken(error), Ok(Ok(End::Closed)));
                 }
             }
             Err(error) => {
@@ -178,7 +180,7 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
     if !feeding.allowed.is_empty() && !feeding.allowed.contains(&peer.ip().to_canonical()) {
         return refused(format!("{} is not one of haAllowedSlaves", peer.ip()));
     }
-    if !feeding.make_room() {
+    if feeding.threads.lock().len() >= MAX_CONNECTIONS || !feeding.make_room() {
         return refused(format!("{MAX_SLAVES} slaves are connected"));
     }
     socket.set_nodelay(true)?;
@@ -210,7 +212,7 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
             warn!(%peer, %error, "how far the slave has come is not written");
         }
         owner.sockets.lock().retain(|(other, _)| *other != peer);
-        owner.tell_end(peer, reports, sent);
+        owner.tell_end(peer, slave.has_reported(), reports, sent);
     };
     let thread = Builder::new().name("rocketpy-ha-in".to_owned()).spawn(serve).inspect_err(|_| {
         feeding.slaves.remove(&added);
@@ -303,7 +305,10 @@ fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -
     checked?;
     if answer.proof.is_some() {
         let mut proof = [0; PROOF_BYTES];
-        read_whole(feeding, socket, &mut proof)?;
+        read_whole(feeding, socket, &mut proof).map_err(|end| match end {
+            End::Closed => End::NoProof, // it knows another token, or none
+            end => end,
+        })?;
         if !feeding.past.is_proved(&parts(SLAVE), Some(&String::from_utf8_lossy(&proof))) {
             return Err(End::NoProof);
         }
@@ -435,7 +440,13 @@ impl<D: Disk> Feeding<D> {
     }
 
     /// Says why a slave was let go, the graver cause of its two threads; the same cause again only to those who look closely.
-    fn tell_end(&self, peer: SocketAddr, reports: End, sent: io::Result<std::thread::Result<End>>) {
+    fn tell_end(
+        &self,
+        peer: SocketAddr,
+        was_slave: bool,
+        reports: End,
+        sent: io::Result<std::thread::Result<End>>,
+    ) {
         let sent = match sent {
             Ok(Ok(end)) => end,
             Ok(Err(_)) => return error!(%peer, "the thread that sends to the slave failed"),
@@ -459,7 +470,7 @@ impl<D: Disk> Feeding<D> {
         if causes.len() > MAX_SLAVES {
             causes.clear();
         }
-        if causes.insert(peer.ip(), cause.clone()).as_ref() == Some(&cause) && is_grave(&end) {
+        if causes.insert(peer.ip(), cause.clone()).as_ref() == Some(&cause) && (is_grave(&end) || !was_slave) {
             return debug!(%peer, cause, "slave let go again");
         }
         match end {

@@ -49,6 +49,8 @@ const SLAVE: &[u8] = b"slave";
 const COPY_ASKED: &[u8] = b"copy asked";
 const COPY_GIVEN: &[u8] = b"copy given";
 pub(crate) const STATUS: &[u8] = b"status";
+/// The field of a request or an answer that holds the epochs of the sender's log, as JSON.
+pub(crate) const EPOCHS: &str = "epochs";
 /// The fields of a request that asks for a proof, and of the proof.
 pub(crate) const NONCE: &str = "nonce";
 pub(crate) const PROOF: &str = "proof";

@@ -65,6 +65,8 @@ struct Content {
     may_have_lost: bool,
     /// A master said that this log is not a beginning of its own.
     is_parted: bool,
+    /// Where the log of this slave's master ended when it last connected.
+    master_end: u64,
     /// The process that wrote this last does not flush before it answers: a sudden end of it may take what it had.
     flushes_later: bool,
     /// Which slaves have what was acknowledged since it waits for slaves.
@@ -274,14 +276,18 @@ impl<D: Disk> Past<D> {
     ///
     /// # Errors
     /// As [`Self::adopt`].
-    pub(super) fn adopt_of_master(&self, epochs: &Epochs) -> Result<(), EnvError> {
+    pub(super) fn adopt_of_master(&self, epochs: &Epochs, end: PhysicalOffset) -> Result<(), EnvError> {
         let mut state = self.state.lock();
-        let was_parted = std::mem::take(&mut state.content.is_parted);
-        if state.content.witnesses.take().is_some() || was_parted {
-            state.is_written = false;
-        }
+        let content = &mut state.content;
+        (content.witnesses, content.is_parted, content.master_end) = (None, false, end.get());
+        state.is_written = false;
         drop(state);
         self.adopt(epochs)
+    }
+
+    /// Where the log of this slave's master ended when it last connected.
+    pub(crate) fn master_end(&self) -> PhysicalOffset {
+        PhysicalOffset(self.state.lock().content.master_end)
     }
 
     /// A master says that this log is not a beginning of its own.
@@ -577,7 +583,7 @@ mod tests {
         assert!(past.is_unpromised_behind(end, &past.epochs()), "it acknowledged nothing without that one");
         past.adopt(&past.epochs()).unwrap();
         assert!(past.is_unpromised_behind(end, &past.epochs()), "what it takes back is its own");
-        past.adopt_of_master(&past.epochs()).unwrap();
+        past.adopt_of_master(&past.epochs(), end).unwrap();
         assert!(!past.is_unpromised_behind(end, &past.epochs()));
     }
 }

@@ -385,7 +385,7 @@ impl<D: Disk> Following<D> {
         if let Some(refusal) = master.refusal {
             return Err(if master.is_other_log { End::OtherLog(refusal) } else { End::NotFed(refusal) });
         }
-        self.past.adopt_of_master(&master.epochs)?;
+        self.past.adopt_of_master(&master.epochs, master.end)?;
         if let Some(proof) = proof {
             socket.write_all(proof.as_bytes())?;
         }

@@ -86,7 +86,7 @@ impl Slave {
     }
 
     /// Whether it has shown that it is a slave of this log.
-    pub(super) fn has_reported(&self) -> bool {
+    pub(crate) fn has_reported(&self) -> bool {
         self.has_reported.load(Ordering::Acquire)
     }
 

@@ -129,7 +129,7 @@ impl<D: Disk> SteppedReplica<D> {
         if let Relation::Parted(parted) = of_slave.relation(&of_master.epochs, of_master.end) {
             return Err(refused(parted));
         }
-        slave.past.adopt_of_master(&of_master.epochs).map_err(refused)?;
+        slave.past.adopt_of_master(&of_master.epochs, of_master.end).map_err(refused)?;
         let feed = FeedConfig {
             heartbeat_every: LONG,
             silence_limit: LONG,

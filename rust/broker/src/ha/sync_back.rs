@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::begin::brokers_of;
 use super::past::Past;
-use super::{COPY_ASKED, COPY_GIVEN, PROOF};
+use super::{COPY_ASKED, COPY_GIVEN, EPOCHS, PROOF};
 use crate::call::{Answer, Call};
 use crate::refusal::Refusal;
 use crate::slave::end_of_log;
@@ -37,8 +37,6 @@ const DISPATCH_PAUSE: Duration = Duration::from_millis(2);
 /// Most bytes of the log in one answer. A message is shorter.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The field of an answer that holds the epochs of the slave's log, as JSON.
-const EPOCHS: &str = "epochs";
 
 /// Why nothing more comes from a slave.
 #[derive(Debug, thiserror::Error)]

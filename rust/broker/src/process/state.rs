@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rocketpy_ha::Epoch;
+use rocketpy_ha::{Epoch, Epochs};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::body::{
     EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
@@ -22,7 +22,7 @@ use tracing::info;
 use super::runtime_info;
 use crate::call::{Answer, Call, answer_later, on_disk, response as respond, success_json, success_with};
 use crate::figures::Figures;
-use crate::ha::{NONCE, PROOF, STATUS, Slave};
+use crate::ha::{EPOCHS, NONCE, PROOF, STATUS, Slave};
 use crate::refusal::Refusal;
 use crate::role::Role;
 use crate::shared::{Advertised, Shared};
@@ -142,16 +142,20 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
         start: start.to_wire(),
         after_loss,
     };
+    let of_asker =
+        shared.past().and_then(|past| Some((past, Epochs::from_json(call.request.ext.get(EPOCHS)?)?)));
     let mut answer = success_json(&HaRuntimeInfo {
         master: shared.role.get() == Role::Master,
         master_commit_log_max_offset: end.to_wire(),
         in_sync_slave_nums: slaves.iter().filter(|slave| shared.slaves.is_near(slave, end)).count() as i32,
-        ha_connection_info: slaves.iter().map(info).collect(),
+        // One that has said nothing yet may be no slave.
+        ha_connection_info: slaves.iter().filter(|slave| slave.has_reported()).map(info).collect(),
         epochs: shared
             .past()
             .map(|past| past.epochs().list().iter().map(epoch).collect())
             .unwrap_or_default(),
         not_followed: shared.not_followed.lock().clone(),
+        gives_way: shared.role.is_master() && of_asker.is_some_and(|(past, epochs)| past.gives_way_to(&epochs)),
     });
     if let (Some(nonce), Some(past)) = (call.request.ext.get(NONCE), shared.past()) {
         let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);

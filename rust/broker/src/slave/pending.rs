@@ -46,6 +46,11 @@ impl Pending {
         self.next.is_some()
     }
 
+    /// Where the log of the master ended when it was asked last, if that was further than here.
+    pub(super) fn end(&self) -> Option<PhysicalOffset> {
+        self.newest.as_ref().or(self.next.as_ref()).map(|progress| progress.end)
+    }
+
     /// Takes the newest progress whose end the log has reached.
     pub(super) fn take_reached(&mut self, end: PhysicalOffset) -> Option<Progress> {
         let end = if planted::has(Bug::MetadataAheadOfLog) { PhysicalOffset(u64::MAX) } else { end };

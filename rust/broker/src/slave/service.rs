@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rocketpy_model::PhysicalOffset;
 use rocketpy_remoting::{Client, ClientConfig};
 use tracing::{debug, info, warn};
 
@@ -82,6 +83,11 @@ impl Service for MasterMetadata {
 }
 
 impl MasterMetadata {
+    /// Where the log of the master ended when it was asked last, if this one does not reach there.
+    pub(crate) fn missing_end(&self) -> Option<PhysicalOffset> {
+        self.pending.lock().end().filter(|end| *end > self.shared.store.max_physical_offset())
+    }
+
     fn followed_master(&self) -> Option<Arc<str>> {
         let role = &self.shared.role;
         self.shared.master.get().filter(|_| !role.is_master() && role.log() == OwnLog::Followed)

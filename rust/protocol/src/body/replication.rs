@@ -23,6 +23,9 @@ pub struct HaRuntimeInfo {
     /// Why a slave does not follow its master, though it reaches it. Not Apache's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_followed: Option<String>,
+    /// Whether this master would become the slave of the asker, who said of which epochs its log is. Not Apache's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gives_way: bool,
 }
 
 /// A life of a master.

@@ -111,6 +111,40 @@ fn one_role_change_at_a_time_and_one_that_fails_leaves_the_master_as_it_was() {
     assert!(remarks.iter().any(|why| why.contains("no slave had its whole log within 10 s")), "{remarks:?}");
     assert!(remarks.iter().any(|why| why.contains("another change of its role is under way")), "{remarks:?}");
     assert_eq!(pair.caller.send(&first, "orders", "still a master").code, 0);
+
+    // The slave knows by now that its master had more.
+    pair.stop_master();
+    let refused = pair.change_role(&pair.slave(), "ASYNC_MASTER", false).unwrap_err();
+    assert!(refused.contains("its master had the log up to"), "{refused}");
+}
+
+#[test]
+fn of_two_masters_with_histories_of_their_own_the_second_does_not_start() {
+    let mut pair = Pair::start();
+    pair.send(0..10);
+    pair.wait_for_slave();
+    let (first, second) = (pair.master(), pair.slave());
+    pair.change_role(&first, "SLAVE", false).unwrap();
+    pair.wait_for_role(&first, false);
+    pair.change_role(&second, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&second, true);
+    wait_until("the former master follows", || {
+        pair.try_status(&second).is_some_and(|status| status.in_sync_slave_nums == 1)
+    });
+    let at = pair.end(&second);
+    pair.stop_master(); // it knows the new life, and has no byte of it
+    assert_eq!(pair.caller.send(&second, "orders", "at the one").code, 0);
+    pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
+    pair.master = Some(Process::start(Role::Broker, pair.of_master("master")).unwrap());
+    let first = pair.master();
+    pair.change_role(&first, "ASYNC_MASTER", false).unwrap();
+    pair.wait_for_role(&first, true);
+    assert_eq!(pair.caller.send(&first, "orders", "at the other").code, 0);
+    let names = pair.names.addresses().name_server.clone().unwrap();
+    wait_until("it is registered", || pair.caller.route(&names, "orders").is_some());
+    let refused = Process::start(Role::Broker, pair.of_slave()).err().expect("it does not start").to_string();
+    assert!(refused.contains(&format!("{first} is the master of this name too")), "{refused}");
+    assert!(refused.contains(&format!("part at {at}")), "{refused}");
 }
 
 #[test]
@@ -342,6 +376,7 @@ fn a_group_that_was_ahead_of_the_promoted_slave_goes_back_to_where_its_queue_end
     wait_until("a first pull makes the group", || {
         pair.caller.call(&pair.master(), pull_as("g", "orders", 0, 0)).code == response::SUCCESS
     });
+    wait_until("all can be read", || pair.caller.read_all(&pair.master(), "orders").len() == 20);
     pair.caller.commit(&pair.master(), "g", "orders", 10);
     wait_until("the slave has the offset", || {
         pair.caller.committed(&pair.slave(), "g", "orders") == Some(10)
