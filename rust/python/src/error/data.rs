@@ -46,7 +46,8 @@ impl Raise for ServerError {
             Self::Broker(
                 BrokerError::Listen(_)
                 | BrokerError::ListenForSlaves { .. }
-                | BrokerError::SlaveHasMore { .. },
+                | BrokerError::SlaveHasMore { .. }
+                | BrokerError::Rival(_),
             )
             | Self::NameServer(_)
             | Self::Threads(_)
