@@ -21,6 +21,8 @@ def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
 
     first = broker("a", "--role", "SYNC_MASTER", "--set", "haListenPort=0")
     command("topic", "create", "orders", name_server=names)
+    alone = command("produce", "others", stdin="one\n", name_server=names)
+    assert "SLAVE_NOT_AVAILABLE" in alone.stderr
     second = broker("b", "--role", "slave", "--broker-id", "3", "--set", "slaveReadEnable=true")
     wait_until(lambda: follows(3), "the slave follows")
     command("produce", "orders", stdin="one\n", name_server=names)

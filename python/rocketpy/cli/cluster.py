@@ -110,6 +110,8 @@ def show(deployment: Any, *, as_json: bool) -> None:
     output.show(
         rows, as_json=as_json, title=f"{deployment.topology}: name server {deployment.name_server}; Ctrl-C stops"
     )
+    if not as_json:
+        print(f"export NAMESRV_ADDR={deployment.name_server}")
     sys.stdout.flush()
 
 

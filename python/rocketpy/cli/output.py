@@ -66,7 +66,9 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str | None 
             Text(printable(name.replace("_", " "))), justify="right" if numbers else "left", overflow="fold"
         )
     for row in rows:
-        table.add_row(*(cell(value) for value in row.values()))
+        # What names a process or a broker is no quantity.
+        values = (str(value) if name.endswith("id") and value is not None else value for name, value in row.items())
+        table.add_row(*(cell(value) for value in values))
     # A pipe or a file has no width; keep each row on one line.
     Console(width=None if sys.stdout.isatty() else 10_000).print(table)
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from rocketpy import Admin, Message, Producer, RocketPyError, TopicNotFoundError
+from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicNotFoundError
 from rocketpy._rocketpy import is_reserved_property
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
@@ -147,11 +148,14 @@ def send_all(
         The number of messages.
     """
     sent = under_way = 0
+    alone: Counter[str] = Counter()
     try:
         is_new = not exists(name_server, topic)
         for messages in groups:
             under_way = len(messages)
-            sent, under_way = sent + len(producer.send_many(messages)), 0
+            receipts = producer.send_many(messages)
+            alone.update(receipt.status.name for receipt in receipts if receipt.status is not SendStatus.SEND_OK)
+            sent, under_way = sent + len(receipts), 0
             tell(sent)
             if is_new:
                 is_new = False
@@ -163,6 +167,10 @@ def send_all(
         more = f", and perhaps some of {under_way:,} more" if under_way else ""
         output.STDERR.print(f"{output.counted(sent, 'message')} sent{more}")
         raise
+    finally:
+        for status, count in alone.items():
+            text = f"stored, but not where the master waits for it ({status}): {output.counted(count, 'message')}"
+            output.STDERR.print(text, style="yellow", markup=False)
     return sent
 
 

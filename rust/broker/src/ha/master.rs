@@ -470,7 +470,8 @@ impl<D: Disk> Feeding<D> {
         if causes.len() > MAX_SLAVES {
             causes.clear();
         }
-        if causes.insert(peer.ip(), cause.clone()).as_ref() == Some(&cause) && (is_grave(&end) || !was_slave) {
+        if causes.insert(peer.ip(), cause.clone()).as_ref() == Some(&cause) && (is_grave(&end) || !was_slave)
+        {
             return debug!(%peer, cause, "slave let go again");
         }
         match end {

@@ -37,7 +37,6 @@ const DISPATCH_PAUSE: Duration = Duration::from_millis(2);
 /// Most bytes of the log in one answer. A message is shorter.
 const MAX_BYTES: usize = 8 << 20;
 
-
 /// Why nothing more comes from a slave.
 #[derive(Debug, thiserror::Error)]
 enum NotCopied {

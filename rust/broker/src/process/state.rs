@@ -155,7 +155,8 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
             .map(|past| past.epochs().list().iter().map(epoch).collect())
             .unwrap_or_default(),
         not_followed: shared.not_followed.lock().clone(),
-        gives_way: shared.role.is_master() && of_asker.is_some_and(|(past, epochs)| past.gives_way_to(&epochs)),
+        gives_way: shared.role.is_master()
+            && of_asker.is_some_and(|(past, epochs)| past.gives_way_to(&epochs)),
     });
     if let (Some(nonce), Some(past)) = (call.request.ext.get(NONCE), shared.past()) {
         let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);
