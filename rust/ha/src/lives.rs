@@ -82,7 +82,7 @@ impl Lives {
 
     /// A slave has the log up to `end`. Returns whether that is news.
     pub fn acknowledged(&mut self, slave: &str, end: PhysicalOffset) -> bool {
-        let is_news = !self.slaves.get(slave).is_some_and(|had| *had >= end);
+        let is_news = self.slaves.get(slave).is_none_or(|had| *had < end);
         if is_news {
             self.note(slave, end);
         }

@@ -357,9 +357,13 @@ fn options_for(bug: Bug, options: &Options) -> Options {
             cycles_a_store: 8,
             ..options
         },
-        Bug::MetadataAheadOfLog => {
-            Options { pair: true, retention: Some(false), cycles_a_store: 6, ..options }
-        }
+        Bug::MetadataAheadOfLog => Options {
+            pair: true,
+            slow_slave: Some(true),
+            retention: Some(false),
+            cycles_a_store: 6,
+            ..options
+        },
         Bug::MarkBeforeCommit | Bug::HalvesForgotten => {
             Options { retention: Some(false), cycles_a_store: 8, ..options }
         }

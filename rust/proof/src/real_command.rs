@@ -35,6 +35,9 @@ pub(crate) struct Real {
     /// Gives the server a slave, whose process ends too.
     #[arg(long, conflicts_with = "bound")]
     pair: bool,
+    /// With --pair: whether the slave gets less of the log than is appended; each store draws it when it is not given.
+    #[arg(long)]
+    slow_slave: Option<bool>,
     /// Lives on one store before a new one is made.
     #[arg(long, default_value_t = CYCLES_A_STORE)]
     cycles_a_store: u64,
@@ -95,6 +98,7 @@ impl Real {
             retention: self.retention,
             bound: self.bound,
             pair: self.pair,
+            slow_slave: self.slow_slave,
             server: self.server.clone().unwrap_or_else(server_beside),
             history: self.history.clone(),
             #[cfg(feature = "planted-bugs")]

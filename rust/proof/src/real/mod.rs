@@ -89,6 +89,8 @@ pub struct Options {
     pub bound: bool,
     /// Whether the server has a slave, which waits for it, and which ends too.
     pub pair: bool,
+    /// Whether its slave gets less of the log than is appended; drawn for each store when it is not given.
+    pub slow_slave: Option<bool>,
     /// `rocketpy-proof-server`.
     pub server: PathBuf,
     /// Gets the history of the last store, as JSON lines.

@@ -180,10 +180,11 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    fn draw(rng: &mut Rng) -> Self {
+    fn draw(rng: &mut Rng, options: &Options) -> Self {
         let slave_flush = if rng.bool() { Flush::Sync } else { Flush::Async };
         let is_waited_for = rng.u8(0..4) != 0;
-        Self { is_waited_for, slave_flush, is_slow: !is_waited_for && rng.bool() }
+        let is_slow = options.slow_slave.unwrap_or(!is_waited_for && rng.bool());
+        Self { is_waited_for: is_waited_for && !is_slow, slave_flush, is_slow }
     }
 
     fn settings(self) -> Vec<(&'static str, String)> {
@@ -239,7 +240,7 @@ impl Shape {
         settings.extend(flushes.settings());
         settings.extend(retention.settings(rng));
         settings.extend(question::SETTINGS.map(|(key, value)| (key, value.to_owned())));
-        let pair = options.pair.then(|| Pair::draw(rng));
+        let pair = options.pair.then(|| Pair::draw(rng, options));
         settings.extend(pair.into_iter().flat_map(Pair::settings));
         let body_max = *rng.choice(&[100, 1000, 6000]).unwrap_or(&100);
         Self {

@@ -28,6 +28,7 @@ fn options(harness: Harness, cycles: u64, cycles_a_store: u64, flush: Flush) -> 
         retention: Some(false),
         bound: false,
         pair: false,
+        slow_slave: None,
         server: env!("CARGO_BIN_EXE_rocketpy-proof-server").into(),
         history: None,
         planted: None,

@@ -142,7 +142,7 @@ fn of_two_masters_with_histories_of_their_own_the_second_does_not_start() {
     assert_eq!(pair.caller.send(&first, "orders", "at the other").code, 0);
     let names = pair.names.addresses().name_server.clone().unwrap();
     wait_until("it is registered", || pair.caller.route(&names, "orders").is_some());
-    let refused = Process::start(Role::Broker, pair.of_slave()).err().expect("it does not start").to_string();
+    let refused = Process::start(Role::Broker, pair.of_slave()).expect_err("it does not start").to_string();
     assert!(refused.contains(&format!("{first} is the master of this name too")), "{refused}");
     assert!(refused.contains(&format!("part at {at}")), "{refused}");
 }

@@ -13,6 +13,7 @@ fn options(harness: Harness) -> Options {
         retention: None,
         bound: false,
         pair: false,
+        slow_slave: None,
         server: "server".into(),
         history: None,
         planted: None,
