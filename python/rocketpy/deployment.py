@@ -1,13 +1,14 @@
 """A name server and brokers as processes of this machine, with a folder each: the deployments 2m-2s-sync and so on."""
 
 import contextlib
+import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from rocketpy import Admin, RocketPyError
 from rocketpy.config import PATIENT
@@ -15,6 +16,8 @@ from rocketpy.server_process import ServerProcess, ServerProcessError
 
 FILE = "deployment.json"
 """Which deployment a folder holds, and its ports."""
+LOCK = "deployment.lock"
+"""Locked by who starts a deployment and by all of its processes, as long as one of them runs."""
 NAMES = "namesrv"
 CLUSTER = "rocketpy"
 MASTER_ID = 0
@@ -23,7 +26,12 @@ PACE_SECONDS = 0.05
 
 
 class DeploymentError(Exception):
-    """The folder holds something else, or the brokers do not find each other."""
+    """The folder holds something else or is in use, or the brokers do not find each other."""
+
+    def __init__(self, text: str, hint: str) -> None:
+        """What is wrong, and the way out."""
+        super().__init__(text)
+        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -83,6 +91,7 @@ class Deployment:
             DeploymentError: The folder holds something else.
         """
         self.folder, self.topology = folder, topology
+        self._lock: IO[str] | None = None
         ports = _known_ports(folder, topology)
         self.processes = {NAMES: ServerProcess(folder / NAMES, kind="namesrv")}
         for part in TOPOLOGIES[topology]:
@@ -115,9 +124,10 @@ class Deployment:
 
         Raises:
             ServerProcessError: One of them does not start.
-            DeploymentError: They do not find each other.
+            DeploymentError: They do not find each other; processes of an earlier start run.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._take()
         try:
             begins(NAMES)
             self.processes[NAMES].start()
@@ -139,6 +149,28 @@ class Deployment:
             self.kill()
             raise
 
+    def _take(self) -> None:
+        """Locks the folder. The processes inherit the lock: it outlives this one with them."""
+        lock = (self.folder / LOCK).open("a")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            there = (json.loads(file.read_text())["pid"] for file in self.folder.glob("*.ready.json"))
+            pids = " ".join(str(pid) for pid in sorted(there) if Path(f"/proc/{pid}").exists())
+            raise DeploymentError(
+                f"the deployment in {self.folder} runs already; its processes: {pids}",
+                "stop the `rocketpy cluster up` that started it; if that is gone, end the processes: `kill PID ...`",
+            ) from None
+        self._lock = lock
+        for process in self.processes.values():
+            process.inherited = (lock.fileno(),)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
     def _launch(self, name: str) -> None:
         self.processes[name].name_server = self.name_server
         self.processes[name].launch()
@@ -159,6 +191,7 @@ class Deployment:
                 self.processes[name].stop()
             except ServerProcessError as error:
                 failed.append(f"{name}: {error}")
+        self._release()
         if failed:
             raise ServerProcessError("; ".join(failed))
 
@@ -166,6 +199,7 @@ class Deployment:
         """Ends all with SIGKILL."""
         for process in self.processes.values():
             process.kill()
+        self._release()
 
     def ended(self) -> dict[str, int]:
         """The exit codes of the processes that ended by themselves, by name."""
@@ -189,8 +223,8 @@ class Deployment:
             while not is_stopping() and not self._are_together(admin, wanted):
                 if time.monotonic() > deadline:
                     raise DeploymentError(
-                        f"the brokers of {self.folder} did not find each other within {TOGETHER_SECONDS:.0f} s: "
-                        "`rocketpy ha status` and their logs say why"
+                        f"the brokers of {self.folder} did not find each other within {TOGETHER_SECONDS:.0f} s",
+                        "`rocketpy ha status` and their logs say why",
                     )
                 time.sleep(PACE_SECONDS)
 
@@ -231,19 +265,23 @@ def _known_ports(folder: Path, topology: str) -> dict[str, int]:
     file = folder / FILE
     if not file.exists():
         if folder.exists() and any(_others(folder)):
-            raise DeploymentError(f"the folder is not empty and holds no deployment: {folder}")
+            raise DeploymentError(
+                f"the folder is not empty and holds no deployment: {folder}",
+                "name a new folder, or one that an earlier `rocketpy cluster up` made",
+            )
         return {}
     try:
         found = json.loads(file.read_text())
         ports = {str(name): int(port) for name, port in found["ports"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DeploymentError(f"{file} cannot be read ({error}); remove it to choose a topology anew") from error
+        raise DeploymentError(f"{file} cannot be read ({error})", "remove it to choose a topology anew") from error
     if found.get("topology") != topology:
         raise DeploymentError(
-            f"{folder} holds a deployment {found.get('topology')}, not {topology}; name another folder"
+            f"{folder} holds a deployment {found.get('topology')}, not {topology}",
+            f"name another folder, or give --topology {found.get('topology')}",
         )
     return ports
 
 
 def _others(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.iterdir() if path.name != f"{FILE}.new")
+    return (path for path in folder.iterdir() if path.name not in (f"{FILE}.new", LOCK))

@@ -25,6 +25,7 @@ class ServerProcess:
         log: What the process wrote.
         name_server: Address of the name server, once started.
         broker: Address of the broker, once started.
+        inherited: File descriptors that the process keeps open.
         started_in_seconds: How long the last start took until connections were accepted.
     """
 
@@ -40,6 +41,7 @@ class ServerProcess:
         self.kind = kind
         self.name_server = self.broker = "127.0.0.1:0"
         self.started_in_seconds = self._launched = 0.0
+        self.inherited: tuple[int, ...] = ()
         self._settings = settings
         self.log = store.with_name(f"{store.name}.log")
         self._ready = store.with_name(f"{store.name}.ready.json")
@@ -77,7 +79,9 @@ class ServerProcess:
         self._launched = time.monotonic()
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C reaches this program, which then stops the server in order.
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, pass_fds=self.inherited
+            )
 
     def wait_until_ready(self) -> None:
         """Waits until a launched process accepts connections.

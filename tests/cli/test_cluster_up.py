@@ -19,8 +19,10 @@ STOP_SECONDS = 120
 
 
 @contextlib.contextmanager
-def up(executable: list[str], folder: Path, topology: str) -> Iterator[tuple[subprocess.Popen, dict[str, dict]]]:
-    """The command while it runs, and its processes by name; ended by Ctrl-C."""
+def up(
+    executable: list[str], folder: Path, topology: str, end: signal.Signals = signal.SIGINT
+) -> Iterator[tuple[subprocess.Popen, dict[str, dict]]]:
+    """The command while it runs, and its processes by name; ended by Ctrl-C, or another signal."""
     out, err = folder.with_suffix(".out"), folder.with_suffix(".err")
     command = [*executable, "cluster", "up", str(folder), "--topology", topology, "--json"]
     with out.open("w") as stdout, err.open("w") as stderr:
@@ -29,7 +31,7 @@ def up(executable: list[str], folder: Path, topology: str) -> Iterator[tuple[sub
         wait_until(lambda: out.read_text().endswith("]\n"), f"it is up: {err.read_text()}", process=process)
         rows = {row["process"]: row for row in json.loads(out.read_text())}
         yield process, rows
-        process.send_signal(signal.SIGINT)
+        process.send_signal(end)
         assert process.wait(STOP_SECONDS) == 0, err.read_text()
         assert not any(is_running(row["pid"]) for row in rows.values())
     finally:
@@ -68,6 +70,30 @@ def test_two_masters_with_slaves_come_up_and_keep_their_data_and_ports(executabl
         wait_until(lambda: "broker-b ended with code -9" in err.read_text(), "its end is told", process=process)
         read = command("consume", "orders", "--from", "earliest", "--max", "2", name_server=names).stdout
         assert sorted(body for body in ("one", "two") if body in read) == ["one", "two"], "from the slave too"
+
+
+def test_a_deployment_that_runs_is_named_and_left_alone(executable, command, tmp_path: Path):
+    folder = tmp_path / "cluster"
+    with up(executable, folder, "single", signal.SIGHUP) as (_, processes):
+        refused = command("cluster", "up", str(folder), "--topology", "single", code=7).stderr
+        pids = " ".join(str(pid) for pid in sorted(row["pid"] for row in processes.values()))
+        assert f"its processes: {pids}" in " ".join(refused.split())
+        assert (folder / "namesrv.ready.json").exists()
+
+
+def test_what_a_killed_command_left_is_named(executable, command, tmp_path: Path):
+    folder = tmp_path / "cluster"
+    command_line = [*executable, "cluster", "up", str(folder), "--topology", "single", "--json"]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        rows = json.loads("".join(iter(process.stdout.readline, "]\n")) + "]")
+        process.kill()
+    try:
+        refused = command("cluster", "up", str(folder), "--topology", "single", code=7).stderr
+        assert all(str(row["pid"]) in refused for row in rows)
+    finally:
+        for row in rows:
+            os.kill(row["pid"], signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def up(
 ) -> None:
     """Start a name server and brokers as processes of this machine, and keep them until Ctrl-C.
 
-    2m are two masters; 2m-2s-async and 2m-2s-sync give each a slave. Data and ports stay with the folder.
+    2m are two masters; 2m-2s-async and 2m-2s-sync give each a slave. Data and ports stay with the folder. Each broker
+    takes 1 GiB at first, less with --set mappedFileSizeCommitLog=16777216.
     """
     from rocketpy.deployment import TOPOLOGIES, Deployment, DeploymentError
     from rocketpy.server_process import ServerProcessError
@@ -66,7 +67,13 @@ def up(
     def stop(_number: int, _frame: object) -> None:
         stopping.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Under nohup a closed terminal stops nothing.
+    ends = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, stop) for number in ends}
     try:
         deployment = Deployment(folder, topology, *(settings or []))
         with output.STDERR.status("starting") as status:
@@ -83,7 +90,7 @@ def up(
                 raise CommandError("all processes have ended", ExitCode.FAILURE, "their logs say why")
         deployment.stop()
     except DeploymentError as error:
-        raise CommandError(str(error), ExitCode.CONFLICT) from error
+        raise CommandError(str(error), ExitCode.CONFLICT, error.hint) from error
     except ServerProcessError as error:
         raise CommandError(str(error), ExitCode.FAILURE) from error
     finally:
