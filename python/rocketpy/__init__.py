@@ -64,7 +64,7 @@ _NAMES = {
     "producer": ("Producer",),
     "reader": ("RangeReader",),
     "receipts": ("Receipts",),
-    "replication": ("Epoch", "HaStatus", "SlaveInfo"),
+    "replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "server": ("Broker", "NameServer", "Server"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
     "transaction": ("Decision", "Transaction", "TransactionProducer"),

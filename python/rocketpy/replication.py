@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Epoch", "HaStatus", "SlaveInfo"]
+__all__ = ["Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,18 @@ class SlaveInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedSlave:
+    """A slave that a master gives nothing of its log."""
+
+    address: str
+    """`host:port` at which it answers, as it says."""
+    broker_id: int
+    """Its id, as it says."""
+    why: str
+    """Why, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """A life of a master: what it wrote nobody else did."""
 
@@ -49,7 +61,9 @@ class HaStatus:
     epochs: tuple[Epoch, ...]
     """Which lives of masters wrote the log, oldest first; none of Apache's."""
     not_followed: str | None
-    """Why a slave does not follow its master, though it reaches it."""
+    """Why a slave does not follow its master, though it reaches it; of a master, that another one parted from it."""
+    refused_slaves: tuple[RefusedSlave, ...] = ()
+    """Slaves of RocketPy that asked for its log and get nothing of it."""
 
 
 def status_of(
@@ -58,6 +72,7 @@ def status_of(
     slaves: Iterable[tuple[str, int | None, int, tuple[int, int | None, int | None], bool, int]],
     epochs: Iterable[tuple[str, int]],
     not_followed: str | None,
+    refused: Iterable[tuple[str, int, str]],
 ) -> HaStatus:
     """Makes a status of what the extension returns."""
     return HaStatus(
@@ -66,6 +81,7 @@ def status_of(
         tuple(_slave(*slave) for slave in slaves),
         tuple(Epoch(*epoch) for epoch in epochs),
         not_followed,
+        tuple(RefusedSlave(*slave) for slave in refused),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RefusedError, RocketPyError, SlaveInfo
+from rocketpy import Admin, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
@@ -30,6 +30,7 @@ def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
                 found = admin.ha_status(address)
                 master |= {"master": address, "master_end": found.end, "epochs": len(found.epochs)}
                 slaves = [connected(slave, broker.addresses) for slave in found.slaves]
+                slaves += [refused_row(slave) for slave in found.refused_slaves]
             known = {MASTER_ID, *(slave["broker_id"] for slave in slaves)}
             if None not in known:  # one of Apache's says not who it is
                 others = [(number, slave) for number, slave in sorted(broker.addresses.items()) if number not in known]
@@ -59,6 +60,11 @@ def connected(slave: SlaveInfo, addresses: dict[int, str]) -> dict[str, Any]:
     told = {name: getattr(slave, name) for name in SLAVE if hasattr(slave, name)}
     address = slave.address if slave.broker_id is None else addresses.get(slave.broker_id, slave.address)
     return dict.fromkeys(SLAVE) | told | {"slave": address, "slave_end": slave.end}
+
+
+def refused_row(slave: RefusedSlave) -> dict[str, Any]:
+    """The columns of a slave that its master gives nothing. Its name servers may not know it."""
+    return dict.fromkeys(SLAVE) | {"slave": slave.address, "broker_id": slave.broker_id, "why": slave.why}
 
 
 def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
@@ -123,7 +129,7 @@ def refused(way_out: str) -> Generator[None]:
     try:
         yield
     except RefusedError as error:
-        hint = f"`rocketpy ha status` shows who is what; {way_out}"
+        hint = f"`rocketpy ha status` shows who is what; {way_out}. --force passes over that"
         raise CommandError(str(error), ExitCode.REFUSED, hint) from error
 
 

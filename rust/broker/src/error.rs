@@ -81,11 +81,13 @@ pub enum BrokerError {
         /// How far this one's does.
         end: PhysicalOffset,
     },
-    /// The file of the token for slaves is empty.
-    #[error("there is no token in {}", path.display())]
+    /// The file of the token for slaves is empty, or cannot be read.
+    #[error("there is no token in {} (haTokenFile): {reason}", path.display())]
     NoToken {
         /// `haTokenFile`.
         path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Role and id contradict each other.
     #[error("brokerRole=SLAVE needs a brokerId above 0, and only a slave has one: {0}")]

@@ -7,6 +7,7 @@
 //! docs/decisions/role-change-by-restart.md.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -55,6 +56,16 @@ pub struct RoleOrder {
     /// Its log is cut here before it starts: what follows was acknowledged to nobody, and its master does not have it.
     #[serde(skip)]
     pub cut_at: Option<PhysicalOffset>,
+}
+
+impl fmt::Display for RoleOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.role {
+            BrokerRole::AsyncMaster => "ASYNC_MASTER",
+            BrokerRole::SyncMaster => "SYNC_MASTER",
+            BrokerRole::Slave => return write!(f, "SLAVE {}", self.broker_id),
+        })
+    }
 }
 
 impl RoleOrder {
@@ -269,8 +280,8 @@ pub(crate) fn adopt_kept(config: &mut BrokerConfig) -> Result<(), BrokerError> {
         return Ok(file.remove()?);
     }
     warn!(
-        ?configured,
-        ?role,
+        %configured,
+        %role,
         "`rocketpy ha promote` or `demote` gave this store another role than its configuration, which counts until that is changed"
     );
     role.apply(config);
@@ -297,7 +308,7 @@ pub(crate) fn change_role(call: Call<'_>, reply: Reply) {
             (true, _) => return Err(refused("it is a master already".to_owned())),
             (false, role) => promotion(&shared, role, is_forced).await?,
         };
-        info!(?order, "a command changes the role of this broker");
+        info!(%order, "a command changes the role of this broker");
         shared.role_orders.send_replace(Some(order));
         Ok(Response::success())
     });

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use rocketpy_env::failpoint::Point;
@@ -41,6 +41,9 @@ pub(crate) struct Real {
     /// Lives on one store before a new one is made.
     #[arg(long, default_value_t = CYCLES_A_STORE)]
     cycles_a_store: u64,
+    /// How long a life is under load, if nothing ends it before; each life draws less than a second or three when it is not given.
+    #[arg(long)]
+    load_seconds: Option<u64>,
     /// The server's binary; default: rocketpy-proof-server beside this one.
     #[arg(long)]
     server: Option<PathBuf>,
@@ -99,6 +102,7 @@ impl Real {
             bound: self.bound,
             pair: self.pair,
             slow_slave: self.slow_slave,
+            load: self.load_seconds.map(Duration::from_secs),
             server: self.server.clone().unwrap_or_else(server_beside),
             history: self.history.clone(),
             #[cfg(feature = "planted-bugs")]

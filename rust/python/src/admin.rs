@@ -64,8 +64,14 @@ type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool
 type Lag = (i64, Option<i64>, Option<i64>);
 /// Whether it is a master, where its log ends; of each slave its address, its broker id, where its log ends, its lag, whether that is near,
 /// and bytes a second; id and start of the epochs; why a slave does not follow.
-type HaStatus =
-    (bool, i64, Vec<(String, Option<u64>, i64, Lag, bool, i64)>, Vec<(String, i64)>, Option<String>);
+type HaStatus = (
+    bool,
+    i64,
+    Vec<(String, Option<u64>, i64, Lag, bool, i64)>,
+    Vec<(String, i64)>,
+    Option<String>,
+    Vec<(String, u64, String)>,
+);
 
 type BrokerRow = (String, String, BTreeMap<u64, String>);
 /// Queue, smallest and largest offset, time of the newest message.
@@ -291,8 +297,9 @@ impl PyAdmin {
             (slave.addr, slave.broker_id, slave.slave_ack_offset, lag, slave.in_sync, speed)
         });
         let epochs = status.epochs.into_iter().map(|epoch| (epoch.id, epoch.start));
-        let end = status.master_commit_log_max_offset;
-        Ok((status.master, end, slaves.collect(), epochs.collect(), status.not_followed))
+        let refused = status.refused_slaves.into_iter().map(|slave| (slave.addr, slave.broker_id, slave.why));
+        let (end, refused) = (status.master_commit_log_max_offset, refused.collect());
+        Ok((status.master, end, slaves.collect(), epochs.collect(), status.not_followed, refused))
     }
 
     fn change_role(

@@ -124,9 +124,10 @@ impl ReplicationConfig {
     /// The file cannot be read, or holds nothing.
     pub(crate) fn token(&self) -> Result<Option<Token>, BrokerError> {
         let Some(path) = &self.token_file else { return Ok(None) };
-        let bytes = RealDisk.read(path, MAX_TOKEN_BYTES)?;
+        let none = |reason: String| BrokerError::NoToken { path: path.clone(), reason };
+        let bytes = RealDisk.read(path, MAX_TOKEN_BYTES).map_err(|error| none(error.to_string()))?;
         match String::from_utf8_lossy(&bytes).trim() {
-            "" => Err(BrokerError::NoToken { path: path.clone() }),
+            "" => Err(none("it is empty".to_owned())),
             token => Ok(Some(Token(token.to_owned()))),
         }
     }

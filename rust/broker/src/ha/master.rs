@@ -24,7 +24,7 @@ use super::slaves::{Slave, Slaves};
 use super::{MASTER, PROOF_BYTES, ReplicationConfig, SLAVE, is_time_out};
 
 /// Most slaves that are connected at a time; one more is closed at once.
-const MAX_SLAVES: usize = 16;
+pub(super) const MAX_SLAVES: usize = 16;
 /// Most connections whose threads have not ended: those of slaves, and of others that were let go and have not noticed.
 const MAX_CONNECTIONS: usize = 4 * MAX_SLAVES;
 /// Longest wait of a thread before it looks whether the master stops.
@@ -298,6 +298,7 @@ fn greet<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream) -
     });
     let mut answer = feeding.past.greeting(&feeding.store, &feeding.address, feeding.file_bytes)?;
     answer.refusal = checked.as_ref().err().map(ToString::to_string);
+    feeding.slaves.note(&greeting, answer.refusal.clone());
     answer.is_other_log = checked.as_ref().is_err_and(NoBeginning::is_other_log);
     let parts = |who| [who, greeting.nonce.as_bytes(), answer.nonce.as_bytes()];
     answer.proof = feeding.past.prove(&parts(MASTER));

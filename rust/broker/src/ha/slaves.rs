@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rocketpy_ha::{Feed, Greeting};
 use rocketpy_model::{AtomicPhysicalOffset, PhysicalOffset};
+use rocketpy_protocol::body::RefusedSlave;
 
 use super::ReplicationConfig;
+use super::master::MAX_SLAVES;
 use super::past::NoBeginning;
 use crate::held_send::HeldSends;
 
@@ -124,6 +126,8 @@ pub(crate) struct Slaves {
     needed: usize,
     max_behind_bytes: u64,
     held: Arc<HeldSends>,
+    /// Those that are not fed, by their broker ids.
+    refused: Mutex<BTreeMap<u64, RefusedSlave>>,
 }
 
 impl Slaves {
@@ -134,6 +138,7 @@ impl Slaves {
             needed: config.slaves_waited_for(),
             max_behind_bytes: config.max_behind_bytes,
             held,
+            refused: Mutex::default(),
         }
     }
 
@@ -163,6 +168,21 @@ impl Slaves {
         let there = near.len();
         let (needed, max_behind_bytes) = (self.needed, self.max_behind_bytes);
         if there < needed { Err(TooFewSlaves { there, needed, max_behind_bytes }) } else { Ok(()) }
+    }
+
+    /// Notes that a slave is not fed, or that it is.
+    pub(super) fn note(&self, slave: &Greeting, refusal: Option<String>) {
+        let mut refused = self.refused.lock();
+        let Some(why) = refusal else { return drop(refused.remove(&slave.broker_id)) };
+        if refused.len() < MAX_SLAVES || refused.contains_key(&slave.broker_id) {
+            let (broker_id, addr) = (slave.broker_id, slave.address.clone());
+            refused.insert(broker_id, RefusedSlave { addr, broker_id, why });
+        }
+    }
+
+    /// Those that are not fed.
+    pub(crate) fn refused(&self) -> Vec<RefusedSlave> {
+        self.refused.lock().values().cloned().collect()
     }
 
     /// Says whether a slave may have the id that it states: two with one would count as one.

@@ -150,6 +150,7 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
         in_sync_slave_nums: slaves.iter().filter(|slave| shared.slaves.is_near(slave, end)).count() as i32,
         // One that has said nothing yet may be no slave.
         ha_connection_info: slaves.iter().filter(|slave| slave.has_reported()).map(info).collect(),
+        refused_slaves: shared.slaves.refused(),
         epochs: shared
             .past()
             .map(|past| past.epochs().list().iter().map(epoch).collect())

@@ -79,6 +79,8 @@ pub struct Options {
     pub cycles: u64,
     /// Lives on one store before a new one is made.
     pub cycles_a_store: u64,
+    /// How long a life is under load, if nothing ends it before; drawn for each life when it is not given.
+    pub load: Option<Duration>,
     /// Drawn for each store when it is not given.
     pub flush: Option<Flush>,
     /// Whether topics have a `flush.type` of their own; drawn for each store when it is not given.

@@ -27,6 +27,8 @@ pub(super) struct Lives {
     /// See [`Options::bound`].
     is_bound: bool,
     has_slave: bool,
+    /// See [`Options::load`].
+    load: Option<Duration>,
     /// The points at which the lives with an even number end, in turn.
     points: [Point; Point::ALL.len()],
     drawn: usize,
@@ -55,6 +57,7 @@ impl Lives {
             harness: options.harness,
             is_bound: options.bound,
             has_slave: options.pair,
+            load: options.load,
             points,
             drawn: 0,
         }
@@ -67,6 +70,7 @@ impl Lives {
         let is_at_point = self.harness == Harness::Kill && self.drawn.is_multiple_of(2);
         self.drawn += 1;
         let mut ending = Ending::draw(&mut rng, self.harness, is_at_point.then_some(point));
+        ending.load = self.load.unwrap_or(ending.load);
         if self.is_bound {
             ending = Ending {
                 hang_after: Some(rng.u64(HANG_AFTER)),

@@ -29,6 +29,7 @@ fn options(harness: Harness, cycles: u64, cycles_a_store: u64, flush: Flush) -> 
         bound: false,
         pair: false,
         slow_slave: None,
+        load: None,
         server: env!("CARGO_BIN_EXE_rocketpy-proof-server").into(),
         history: None,
         planted: None,

@@ -17,6 +17,9 @@ pub struct HaRuntimeInfo {
     pub in_sync_slave_nums: i32,
     /// Each slave that is connected.
     pub ha_connection_info: Vec<HaConnectionInfo>,
+    /// Slaves that are not fed. Not Apache's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused_slaves: Vec<RefusedSlave>,
     /// Which lives of masters wrote its log, oldest first. Not Apache's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<EpochInfo>,
@@ -26,6 +29,18 @@ pub struct HaRuntimeInfo {
     /// Whether this master would become the slave of the asker, who said of which epochs its log is. Not Apache's.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gives_way: bool,
+}
+
+/// A slave of RocketPy that a master does not feed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedSlave {
+    /// Where it answers requests, as it says.
+    pub addr: String,
+    /// Its broker id, as it says.
+    pub broker_id: u64,
+    /// Why.
+    pub why: String,
 }
 
 /// A life of a master.

@@ -351,6 +351,8 @@ fn a_former_master_with_another_end_stops_no_promotion_and_serves_and_becomes_no
         assert!(pulled.remark.unwrap().contains("is not its master's"));
     };
     serves_nobody(&pair, &former);
+    let refused = pair.try_status(&promoted).unwrap().refused_slaves;
+    assert!(refused.iter().any(|slave| slave.addr == former && slave.why.contains("the logs part at")));
     wait_until("clients do not find it", || {
         let brokers = pair.caller.route(&names, "orders").map(|route| route.broker_datas).unwrap_or_default();
         brokers.iter().all(|data| data.broker_addrs.values().all(|address| *address != former))

@@ -14,6 +14,7 @@ fn options(harness: Harness) -> Options {
         bound: false,
         pair: false,
         slow_slave: None,
+        load: None,
         server: "server".into(),
         history: None,
         planted: None,
