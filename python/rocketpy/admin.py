@@ -631,7 +631,8 @@ class Admin(Closing):
         """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when it is done.
 
         The broker stops in order and starts again, in its process: its clients connect anew. The role is kept in the
-        store, and wins over the configuration at later starts.
+        store, and wins over the configuration at later starts. What it checks first may take 10 s: the call waits up to
+        30 s, or `api_timeout` where that is longer.
 
         Args:
             address: `host:port` of the slave.
@@ -648,7 +649,7 @@ class Admin(Closing):
     def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
         """Makes a master a slave of its name, as `promote` does the reverse.
 
-        It takes no messages any more, and waits until a slave has all.
+        It takes no messages any more, and waits up to 10 s until a slave has all. The call waits as that of `promote`.
 
         Args:
             address: `host:port` of the master.

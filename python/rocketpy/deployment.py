@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,10 @@ from rocketpy.server_process import ServerProcess, ServerProcessError
 FILE = "deployment.json"
 """Which deployment a folder holds, and its ports."""
 LOCK = "deployment.lock"
-"""Locked by who starts a deployment and by all of its processes, as long as one of them runs."""
+"""Locked by who starts a deployment and by all of its processes, as long as one of them runs.
+
+Holds the process id of who started it.
+"""
 NAMES = "namesrv"
 CLUSTER = "rocketpy"
 MASTER_ID = 0
@@ -151,17 +155,16 @@ class Deployment:
 
     def _take(self) -> None:
         """Locks the folder. The processes inherit the lock: it outlives this one with them."""
-        lock = (self.folder / LOCK).open("a")
+        lock = (self.folder / LOCK).open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.close()
-            there = (json.loads(file.read_text())["pid"] for file in self.folder.glob("*.ready.json"))
-            pids = " ".join(str(pid) for pid in sorted(there) if Path(f"/proc/{pid}").exists())
-            raise DeploymentError(
-                f"the deployment in {self.folder} runs already; its processes: {pids}",
-                "stop the `rocketpy cluster up` that started it; if that is gone, end the processes: `kill PID ...`",
-            ) from None
+            with lock:
+                lock.seek(0)
+                raise _in_use(self.folder, lock.read()) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         self._lock = lock
         for process in self.processes.values():
             process.inherited = (lock.fileno(),)
@@ -254,6 +257,28 @@ class Deployment:
             self.stop()
         else:
             self.kill()
+
+
+def _in_use(folder: Path, starter: str) -> DeploymentError:
+    """The error of a folder whose deployment runs, with or without the process that started it."""
+    if starter.isdecimal() and _runs(int(starter)):
+        return DeploymentError(f"{folder} is up already (process {starter})", "stop it, or name another folder")
+    servers = ((json.loads(file.read_text())["pid"], file.name) for file in folder.glob("*.ready.json"))
+    pids = sorted(pid for pid, name in servers if _runs(pid, name))
+    return DeploymentError(
+        f"left over from an earlier `cluster up` of {folder}: processes {', '.join(map(str, pids))}",
+        f"end them: `kill {' '.join(map(str, pids))}`",
+    )
+
+
+def _runs(pid: int, argument: str = "") -> bool:
+    """Whether a process runs, and has a text in its command line: another one may have the id by now."""
+    command_line = Path(f"/proc/{pid}/cmdline")
+    try:
+        os.kill(pid, 0)
+        return not command_line.exists() or argument.encode() in command_line.read_bytes()
+    except OSError:
+        return False
 
 
 def _known_ports(folder: Path, topology: str) -> dict[str, int]:

@@ -59,8 +59,9 @@ def test_two_masters_with_slaves_come_up_and_keep_their_data_and_ports(executabl
         command("produce", "orders", stdin="one\ntwo\n", name_server=names)
         status = json.loads(command("ha", "status", "--json", name_server=names).stdout)
         assert {(row["broker_name"], row["broker_id"]) for row in status} == {("broker-a", 1), ("broker-b", 1)}
-    refused = command("cluster", "up", str(folder), "--topology", "2m", code=None).stderr
+    refused = command("cluster", "up", str(folder), "--topology", "2m", code=7).stderr
     assert "holds a deployment 2m-2s-sync" in refused
+    assert "hint: name another folder, or give --topology 2m-2s-sync" in refused
     with up(executable, folder, "2m-2s-sync") as (process, again):
         assert {name: row["address"] for name, row in again.items()} == {
             name: row["address"] for name, row in processes.items()
@@ -74,10 +75,12 @@ def test_two_masters_with_slaves_come_up_and_keep_their_data_and_ports(executabl
 
 def test_a_deployment_that_runs_is_named_and_left_alone(executable, command, tmp_path: Path):
     folder = tmp_path / "cluster"
-    with up(executable, folder, "single", signal.SIGHUP) as (_, processes):
+    with up(executable, folder, "single", signal.SIGHUP) as (process, _):
         refused = command("cluster", "up", str(folder), "--topology", "single", code=7).stderr
-        pids = " ".join(str(pid) for pid in sorted(row["pid"] for row in processes.values()))
-        assert f"its processes: {pids}" in " ".join(refused.split())
+        assert refused.splitlines() == [
+            f"error: {folder} is up already (process {process.pid})",
+            "hint: stop it, or name another folder",
+        ]
         assert (folder / "namesrv.ready.json").exists()
 
 
@@ -90,7 +93,11 @@ def test_what_a_killed_command_left_is_named(executable, command, tmp_path: Path
         process.kill()
     try:
         refused = command("cluster", "up", str(folder), "--topology", "single", code=7).stderr
-        assert all(str(row["pid"]) in refused for row in rows)
+        pids = sorted(row["pid"] for row in rows)
+        assert refused.splitlines() == [
+            f"error: left over from an earlier `cluster up` of {folder}: processes {', '.join(map(str, pids))}",
+            f"hint: end them: `kill {' '.join(map(str, pids))}`",
+        ]
     finally:
         for row in rows:
             os.kill(row["pid"], signal.SIGKILL)

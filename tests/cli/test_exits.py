@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from rocketpy import errors
@@ -51,6 +54,24 @@ def test_ctrl_c_has_its_exit_code():
     with pytest.raises(SystemExit) as end, reported():
         raise KeyboardInterrupt
     assert end.value.code == 130
+
+
+@pytest.mark.parametrize("module", ["rocketpy.cli", "rocketpy.cli.flags", "rocketpy.cli.app", "rocketpy.cli.serve"])
+def test_ctrl_c_while_a_module_is_imported_is_silent(module: str):
+    program = f"""
+import runpy, sys
+
+class CtrlC:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["rocketpy", {"server" if module.endswith("serve") else "topic"!r}]
+runpy.run_module("rocketpy", run_name="__main__")
+"""
+    ended = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, timeout=240)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
 
 
 def test_every_exit_code_of_a_failure_is_documented(request: pytest.FixtureRequest):

@@ -3,15 +3,23 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from rocketpy import Admin
+from rocketpy.cli import ha
 from waiting import wait_until
 
 
 def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
     names = start("namesrv", "--port", "0").name_server
 
+    processes = {}
+
     def broker(name: str, *flags: str) -> str:
         flags = ("--name-server", names, "--broker-name", "pair", "--port", "0", *flags)
-        return start("broker", str(tmp_path / name), *flags).ready["broker"]
+        process = start("broker", str(tmp_path / name), *flags)
+        processes[process.ready["broker"]] = process
+        return process.ready["broker"]
 
     def rows() -> list[dict]:
         return json.loads(command("ha", "status", "--json", name_server=names).stdout)
@@ -43,6 +51,38 @@ def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
     bodies = command("consume", "orders", "--from", "earliest", "--max", "2", name_server=names).stdout
     assert "one" in bodies
     assert "two" in bodies
+
+    processes[second].process.kill()
+
+    def only_a_slave_is_left() -> bool:
+        error = command("produce", "orders", stdin="three\n", name_server=names, code=None).stderr
+        return "`rocketpy ha status`" in error and "`rocketpy ha promote`" in error
+
+    wait_until(only_a_slave_is_left, "the name server knows that the master is gone")
+
+
+@pytest.mark.parametrize("address", ["pair", "127.0.0.1", "127.0.0.1:", ":10911"])
+@pytest.mark.parametrize("verb", ["promote", "demote"])
+def test_a_broker_whose_role_changes_is_named_with_its_port(command, verb: str, address: str):
+    error = command("ha", verb, address, code=2).stderr
+    assert error.startswith(f"error: HOST:PORT of a broker is wanted, not {address}\nhint: `rocketpy ha status`")
+
+
+def test_the_address_of_a_name_server_is_no_brokers(start, command):
+    names = start("namesrv", "--port", "0").name_server
+    error = command("ha", "promote", names, name_server=names, code=5).stderr
+    assert f"hint: {names} is no broker of RocketPy, perhaps a name server" in error
+
+
+def test_ctrl_c_says_that_a_change_of_role_may_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for verb in (ha.promote, ha.demote):
+        monkeypatch.setattr(Admin, verb.__name__, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            verb("127.0.0.1:1")
+        assert "may go on; `rocketpy ha status`" in " ".join(capsys.readouterr().err.split())
 
 
 def test_roles_that_there_are_not_are_named(command, tmp_path: Path):

@@ -57,6 +57,12 @@ def test_nothing_is_drawn_over_what_is_typed(rocketpy, server, executable: list[
     assert sorted(rocketpy("consume", topic).stdout.split()) == ["one", "two"]
 
 
+def test_a_table_that_is_too_wide_for_the_terminal_breaks_no_address(server, executable: list[str]):
+    for command in (["ha", "status"], ["cluster", "list"]):
+        shown = on_a_terminal(*executable, *command, "--name-server", server.name_server)
+        assert server.ready["broker"].encode() in shown
+
+
 def test_an_error_shows_control_characters(rocketpy):
     error = rocketpy("topic", "describe", "a\x1b[2Jb", code=None).stderr
     assert "error:" in error

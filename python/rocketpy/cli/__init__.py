@@ -4,10 +4,13 @@
 `docs/decisions/server-commands-start-first.md`.
 """
 
-import sys
-from collections.abc import Sequence
+from __future__ import annotations
 
-from rocketpy.cli.flags import COMMANDS
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["main"]
 
@@ -15,7 +18,9 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code (`docs/operations.md` lists them)."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    try:
+    try:  # Ctrl-C may come while modules are imported
+        from rocketpy.cli.flags import COMMANDS
+
         if arguments and arguments[0] in COMMANDS and not {"--help", "-h"}.intersection(arguments):
             from rocketpy.cli import serve
 

@@ -29,7 +29,7 @@ def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None
             for number, address in sorted(one.addresses.items())
         ]
     title = f"{output.counted(len(rows), 'broker')}, {output.counted(topics, 'topic')} with those of the system"
-    output.show(rows, as_json=as_json, title=title)
+    output.show(rows, as_json=as_json, title=title, in_blocks=True)
 
 
 ENDED_SECONDS = 0.5
@@ -50,7 +50,7 @@ def up(
     """Start a name server and brokers as processes of this machine, and keep them until Ctrl-C.
 
     2m are two masters; 2m-2s-async and 2m-2s-sync give each a slave. Data and ports stay with the folder. Each broker
-    takes 1 GiB at first, less with --set mappedFileSizeCommitLog=16777216.
+    allocates 1 GiB of disk with its first message, 16 MiB with --set mappedFileSizeCommitLog=16777216.
     """
     from rocketpy.deployment import TOPOLOGIES, Deployment, DeploymentError
     from rocketpy.server_process import ServerProcessError
@@ -92,7 +92,7 @@ def up(
     except DeploymentError as error:
         raise CommandError(str(error), ExitCode.CONFLICT, error.hint) from error
     except ServerProcessError as error:
-        raise CommandError(str(error), ExitCode.FAILURE) from error
+        raise CommandError(str(error), ExitCode.FAILURE, f"the logs in {folder} say more") from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -114,9 +114,8 @@ def show(deployment: Any, *, as_json: bool) -> None:
                 "log": str(process.log),
             }
         )
-    output.show(
-        rows, as_json=as_json, title=f"{deployment.topology}: name server {deployment.name_server}; Ctrl-C stops"
-    )
+    title = f"{deployment.topology}: name server {deployment.name_server}; Ctrl-C stops"
+    output.show(rows, as_json=as_json, title=title, in_blocks=True)
     if not as_json:
         print(f"export NAMESRV_ADDR={deployment.name_server}")
     sys.stdout.flush()

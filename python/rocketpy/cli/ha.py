@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
+from rocketpy import Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
@@ -36,7 +36,8 @@ def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
                 others = [(number, slave) for number, slave in sorted(broker.addresses.items()) if number not in known]
                 slaves += [alone(admin, number, slave) for number, slave in others]
             rows += [master | slave for slave in slaves] or [master | dict.fromkeys(SLAVE)]
-    output.show(rows, as_json=as_json, title=output.counted(sum(row["slave"] is not None for row in rows), "slave"))
+    title = output.counted(sum(row["slave"] is not None for row in rows), "slave")
+    output.show(rows, as_json=as_json, title=title, in_blocks=True)
 
 
 MASTER = ("master", "master_end", "epochs")
@@ -98,10 +99,11 @@ def promote(
     The broker stops in order and starts again, in its process. The role is kept in its store, and wins over its
     configuration.
     """
+    check_port(address)
     with Admin(name_servers=name_server, **WAITING) as admin:
-        with refused("demote or stop a master before another one is promoted"):
+        with refused(address, "demote or stop a master before another one is promoted"):
             admin.promote(address, sync=sync, force=force)
-        wait_for_role(admin, address, is_master=True)
+            wait_for_role(admin, address, is_master=True)
     print(f"{address} is the master now")
 
 
@@ -116,18 +118,38 @@ def demote(
     name_server: NameServer = LOCAL,
 ) -> None:
     """Make a master a slave of its name, once a slave has its whole log. It takes no messages any more."""
+    check_port(address)
     with Admin(name_servers=name_server, **WAITING) as admin:
-        with refused("a slave has to follow it and have its whole log"):
+        with refused(address, "a slave has to follow it and have its whole log"):
             admin.demote(address, broker_id=broker_id, force=force)
-        wait_for_role(admin, address, is_master=False)
+            wait_for_role(admin, address, is_master=False)
     print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
 
 
+def check_port(address: str) -> None:
+    """Checks that an address names a port.
+
+    Raises:
+        CommandError: It does not.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        hint = "`rocketpy ha status` shows the addresses of the brokers"
+        raise CommandError(f"HOST:PORT of a broker is wanted, not {address}", ExitCode.USAGE, hint)
+
+
 @contextmanager
-def refused(way_out: str) -> Generator[None]:
-    """Says where to look when a broker does not change its role."""
+def refused(address: str, way_out: str) -> Generator[None]:
+    """Says where to look when a broker does not change its role, or when the user waits no longer."""
     try:
         yield
+    except KeyboardInterrupt:
+        text = "interrupted: the change of the role may go on; `rocketpy ha status` shows the roles"
+        output.STDERR.print(text, markup=False, highlight=False)
+        raise
+    except NotSupportedError as error:
+        hint = f"{address} is no broker of RocketPy, perhaps a name server; `rocketpy ha status` shows the brokers"
+        raise CommandError(str(error), ExitCode.REFUSED, hint) from error
     except RefusedError as error:
         hint = f"`rocketpy ha status` shows who is what; {way_out}. --force passes over that"
         raise CommandError(str(error), ExitCode.REFUSED, hint) from error

@@ -25,6 +25,8 @@ from rich.text import Text
 from rocketpy.cli.terminal import printable
 
 STDERR = Console(stderr=True)
+PIPE_WIDTH = 10_000
+"""A pipe or a file has no width: each row stays on one line."""
 
 
 def plain(value: Any) -> Any:
@@ -44,7 +46,14 @@ def plain(value: Any) -> Any:
     return value
 
 
-def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str | None = None, empty: str = "nothing") -> None:
+def show(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    as_json: bool,
+    title: str | None = None,
+    empty: str = "nothing",
+    in_blocks: bool = False,
+) -> None:
     """Prints rows as a table, or as a JSON array of objects.
 
     Args:
@@ -52,6 +61,7 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str | None 
         as_json: JSON instead of a table.
         title: Above the table.
         empty: What to say when there is no row.
+        in_blocks: On a terminal that is too narrow for the table, print the facts of each row one below the other.
     """
     if as_json:
         print(json.dumps([plain(row) for row in rows], indent=2))
@@ -66,11 +76,17 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str | None 
             Text(printable(name.replace("_", " "))), justify="right" if numbers else "left", overflow="fold"
         )
     for row in rows:
-        # What names a process or a broker is no quantity.
-        values = (str(value) if name.endswith("id") and value is not None else value for name, value in row.items())
-        table.add_row(*(cell(value) for value in values))
-    # A pipe or a file has no width; keep each row on one line.
-    Console(width=None if sys.stdout.isatty() else 10_000).print(table)
+        table.add_row(*(named_cell(name, value) for name, value in row.items()))
+    console = stdout()
+    unbroken = console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum
+    if not in_blocks or unbroken <= console.width:
+        console.print(table)
+        return
+    if title:
+        console.print(Text(printable(title)), style="bold")
+    for row in rows:
+        console.print()
+        show_one({name: value for name, value in row.items() if value is not None}, as_json=False)
 
 
 def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
@@ -80,8 +96,13 @@ def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
         return
     grid = Table.grid(padding=(0, 2))
     for name, value in facts.items():
-        grid.add_row(Text(printable(name.replace("_", " ")), style="bold"), cell(value))
-    Console(width=None if sys.stdout.isatty() else 10_000).print(grid)
+        grid.add_row(Text(printable(name.replace("_", " ")), style="bold"), named_cell(name, value))
+    stdout().print(grid)
+
+
+def stdout() -> Console:
+    """Standard output."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def counted(number: int, noun: str) -> str:
@@ -92,6 +113,16 @@ def counted(number: int, noun: str) -> str:
         ('1 message', '2,000 messages')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def named_cell(name: str, value: Any) -> Text:
+    """One value under its name. What names a process, a broker or a queue is no quantity.
+
+    Examples:
+        >>> str(named_cell("pid", 17501)), str(named_cell("broker_id", None)), str(named_cell("messages", 17501))
+        ('17501', '-', '17,501')
+    """
+    return cell(str(value) if isinstance(value, int) and name.split("_")[-1] in ("id", "pid") else value)
 
 
 def cell(value: Any) -> Text:

@@ -18,7 +18,7 @@ import typer
 from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicNotFoundError
 from rocketpy._rocketpy import is_reserved_property
 from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.exits import CommandError, ExitCode, code_of
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer, moment
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ LATER = {"delay_level", "deliver_at", "delay"}
 """Fields of which a message has at most one."""
 STORED_AGAIN = {"REAL_TOPIC", "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "CORRELATION_ID"}
 """A message with one has waited, was given back or asks for a reply: no other reserved property goes into its copy."""
+NOWHERE = (
+    "check the name (`rocketpy topic list`); if only slaves of its brokers are left, `rocketpy ha status` shows them "
+    "and `rocketpy ha promote` makes one the master"
+)
+"""A hint."""
 FIELDS = {"tag", "keys", "order_key", "properties"} | LATER
 
 
@@ -160,8 +165,10 @@ def send_all(
             if is_new:
                 is_new = False
                 output.STDERR.print(f"the topic {topic} did not exist: its first message has created it", markup=False)
-    except RocketPyError:
+    except RocketPyError as error:
         output.STDERR.print(f"{output.counted(sent, 'message')} sent before the failed ones:")
+        if error.hint is None and (code := code_of(error)) is ExitCode.NOT_FOUND:
+            raise CommandError(str(error), code, NOWHERE) from error
         raise
     except KeyboardInterrupt:
         more = f", and perhaps some of {under_way:,} more" if under_way else ""
