@@ -442,19 +442,17 @@ async fn check_other_slaves(client: &Client, shared: &Shared, code: i32) -> Resu
     let mut standing = Ok(());
     for address in slaves {
         let found = match client.call(&address, Command::bare_request(code), TIMEOUT).await {
-            Ok(answer) if answer.code == response::SUCCESS => {
-                let (end, epochs) = log_of(&answer).unwrap_or_default();
-                compare(shared, &address, end, &epochs)
-            }
-            // One of Apache's.
-            Ok(answer) if answer.code == response::REQUEST_CODE_NOT_SUPPORTED => {
-                let end = tokio::time::timeout(TIMEOUT, end_of_log(client, &address)).await;
-                compare(
-                    shared,
-                    &address,
-                    end.ok().and_then(Result::ok).unwrap_or_default(),
-                    &Epochs::default(),
-                )
+            Ok(answer)
+                if [response::SUCCESS, response::REQUEST_CODE_NOT_SUPPORTED].contains(&answer.code) =>
+            {
+                match log_of(&answer).filter(|(_, epochs)| !epochs.list().is_empty()) {
+                    Some((end, epochs)) => compare(shared, &address, end, &epochs),
+                    // One of Apache's tells no epochs, and not its own end there.
+                    None => match tokio::time::timeout(TIMEOUT, end_of_log(client, &address)).await {
+                        Ok(Ok(end)) => compare(shared, &address, end, &Epochs::default()),
+                        _ => Err(refused(format!("the slave at {address} does not say where its log ends"))),
+                    },
+                }
             }
             Ok(answer) => {
                 Err(refused(format!("the slave at {address}: {}", answer.remark.unwrap_or_default())))

@@ -73,7 +73,7 @@ impl Epochs {
         Self(self.0.iter().filter(|epoch| epoch.start < end).copied().collect())
     }
 
-    /// Where another log and this one part, which goes on with an epoch that this one does not have; `None` when it does not.
+    /// Where another log parts from this one, if it goes on with an epoch that this one does not have.
     #[must_use]
     pub fn continued_at(&self, other: &Self) -> Option<PhysicalOffset> {
         let common = other.0.iter().rposition(|epoch| self.0.contains(epoch))?;

@@ -63,7 +63,7 @@ type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool
 /// How far a slave is behind: bytes, records, milliseconds.
 type Lag = (i64, Option<i64>, Option<i64>);
 /// Whether it is a master, where its log ends; of each slave its address, its broker id, where its log ends, its lag, whether that is near,
-/// and bytes a second; id and start of the epochs; why a slave does not follow.
+/// and bytes a second; id and start of the epochs; why a slave does not follow; of each slave that gets nothing its address, its broker id and why.
 type HaStatus = (
     bool,
     i64,

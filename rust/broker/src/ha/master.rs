@@ -180,7 +180,10 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
     if !feeding.allowed.is_empty() && !feeding.allowed.contains(&peer.ip().to_canonical()) {
         return refused(format!("{} is not one of haAllowedSlaves", peer.ip()));
     }
-    if feeding.threads.lock().len() >= MAX_CONNECTIONS || !feeding.make_room() {
+    if feeding.threads.lock().len() >= MAX_CONNECTIONS {
+        return refused(format!("{MAX_CONNECTIONS} connections that were let go have not ended yet"));
+    }
+    if !feeding.make_room() {
         return refused(format!("{MAX_SLAVES} slaves are connected"));
     }
     socket.set_nodelay(true)?;

@@ -375,3 +375,22 @@ fn last_stored_at<D: Disk>(
     }
     Ok(stored_at_ms)
 }
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_env::RealDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_vouches_for_nothing_and_knows_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(PAST);
+        forget_witnesses(&RealDisk, &file).unwrap();
+        RealDisk
+            .replace(&file, br#"{"lives":[7],"witnesses":{"from":0,"needed":1,"slaves":["1"]}}"#)
+            .unwrap();
+        forget_witnesses(&RealDisk, &file).unwrap();
+        assert_eq!(RealDisk.read(&file, 1 << 10).unwrap(), br#"{"lives":[7]}"#);
+    }
+}
