@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,10 +159,17 @@ def start(command: list[str], home: Path | None = None) -> subprocess.Popen:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[subprocess.Popen]:
-    """A driver that reads lines too, and is killed at the end."""
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    """A driver that reads lines too, and is killed at the end. An error tells what the driver wrote to standard error."""
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
         try:
             yield process
+        except Exception as error:
+            errors.seek(0)
+            error.add_note(f"exit code {process.poll()}: {errors.read()[-4000:]}")
+            raise
         finally:
             process.kill()
 

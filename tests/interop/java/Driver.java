@@ -11,6 +11,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -56,6 +57,12 @@ public final class Driver {
     static final int HEARTBEAT_MS = 1000;
     private static final int TIMEOUT_SECONDS = 120;
 
+    /** Names the name server, and has patience: a client that is just started on a busy machine may need more than 3 s for its first call. */
+    static void reach(ClientConfig client, String nameServer) {
+        client.setNamesrvAddr(nameServer);
+        client.setMqClientApiTimeout(60_000);
+    }
+
     public static void main(String[] args) {
         int exitCode = 0;
         try {
@@ -84,7 +91,7 @@ public final class Driver {
         String tag = args.length > 5 && !args[5].isEmpty() ? args[5] : null;
         int bodyBytes = args.length > 6 ? Integer.parseInt(args[6]) : 0;
         DefaultMQProducer producer = new DefaultMQProducer("interop-java-producer");
-        producer.setNamesrvAddr(args[1]);
+        reach(producer, args[1]);
         producer.setSendMsgTimeout(10_000);
         producer.start();
         List<Message> messages = new ArrayList<>();
@@ -150,7 +157,7 @@ public final class Driver {
         CountDownLatch open = new CountDownLatch(count / 4 * 2);
         Set<String> asked = ConcurrentHashMap.newKeySet();
         TransactionMQProducer producer = new TransactionMQProducer("interop-java-payer");
-        producer.setNamesrvAddr(args[1]);
+        reach(producer, args[1]);
         producer.setSendMsgTimeout(10_000);
         producer.setTransactionListener(new TransactionListener() {
             @Override
@@ -185,7 +192,7 @@ public final class Driver {
     private static void fail(String[] args) throws Exception {
         CountDownLatch left = new CountDownLatch(2 * Integer.parseInt(args[3]));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
-        consumer.setNamesrvAddr(args[1]);
+        reach(consumer, args[1]);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(1);
@@ -209,7 +216,7 @@ public final class Driver {
     /** Sends requests one after the other, the odd ones with a callback, and prints each reply. */
     private static void ask(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("interop-java-asker");
-        producer.setNamesrvAddr(args[1]);
+        reach(producer, args[1]);
         producer.setSendMsgTimeout(10_000);
         producer.start();
         for (int i = 0; i < Integer.parseInt(args[3]); i++) {
@@ -241,11 +248,11 @@ public final class Driver {
     private static void answer(String[] args) throws Exception {
         CountDownLatch left = new CountDownLatch(Integer.parseInt(args[3]));
         DefaultMQProducer replies = new DefaultMQProducer("interop-java-replies");
-        replies.setNamesrvAddr(args[1]);
+        reach(replies, args[1]);
         replies.setSendMsgTimeout(10_000);
         replies.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
-        consumer.setNamesrvAddr(args[1]);
+        reach(consumer, args[1]);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[2], "*");
@@ -281,7 +288,7 @@ public final class Driver {
         int count = Integer.parseInt(args[3]);
         CountDownLatch left = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
-        consumer.setNamesrvAddr(args[1]);
+        reach(consumer, args[1]);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (args[0].equals("broadcast")) {
@@ -310,7 +317,7 @@ public final class Driver {
     private static void lite(String[] args) throws Exception {
         int left = Integer.parseInt(args[3]);
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args[4]);
-        consumer.setNamesrvAddr(args[1]);
+        reach(consumer, args[1]);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
@@ -334,7 +341,8 @@ public final class Driver {
     private static void query(String[] args) throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt();
         admin.setInstanceName("interop-" + args[0]);
-        admin.setNamesrvAddr(args[1]);
+        admin.setNamesrvAddr(args[1]); // not by reach: 4.9 has no such class, and would look for it
+        admin.setMqClientApiTimeout(60_000);
         admin.start();
         try {
             if (args[0].equals("view")) {

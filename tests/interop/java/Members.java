@@ -52,7 +52,7 @@ public final class Members {
 
     private static void orderly(String nameServer, String topic, String group, List<String> hangs) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(nameServer);
+        Driver.reach(consumer, nameServer);
         consumer.setHeartbeatBrokerInterval(Driver.HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
@@ -80,7 +80,7 @@ public final class Members {
 
     private void pay(String nameServer, String topic, String group, List<String> keys) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer(group);
-        producer.setNamesrvAddr(nameServer);
+        Driver.reach(producer, nameServer);
         producer.setSendMsgTimeout(30_000);
         producer.setHeartbeatBrokerInterval(500); // soon known to a broker that was restarted
         producer.setTransactionListener(new TransactionListener() {

@@ -178,7 +178,8 @@ public final class Scenarios {
 
         DefaultMQAdminExt admin = new DefaultMQAdminExt();
         admin.setInstanceName(group);
-        admin.setNamesrvAddr(nameServer);
+        admin.setNamesrvAddr(nameServer); // not by reach: 4.9 has no such class, and would look for it
+        admin.setMqClientApiTimeout(60_000);
         admin.start();
         while (sum(committed(admin)) < 12) {
             TimeUnit.MILLISECONDS.sleep(50);
@@ -235,7 +236,7 @@ public final class Scenarios {
 
     private DefaultMQProducer producer() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(topic + "-producer");
-        producer.setNamesrvAddr(nameServer);
+        Driver.reach(producer, nameServer);
         producer.setInstanceName(topic + "-producer");
         producer.setSendMsgTimeout(30_000);
         producer.start();
@@ -244,7 +245,7 @@ public final class Scenarios {
 
     private DefaultMQPushConsumer consumer() throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(nameServer);
+        Driver.reach(consumer, nameServer);
         consumer.setInstanceName(topic);
         consumer.setHeartbeatBrokerInterval(Driver.HEARTBEAT_MS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -252,7 +252,7 @@ public final class StoreDriver {
 
     private void read(List<String> topics) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("read");
-        consumer.setNamesrvAddr(nameServer);
+        Driver.reach(consumer, nameServer);
         consumer.start();
         for (String topic : topics) {
             for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
@@ -280,7 +280,7 @@ public final class StoreDriver {
     private void consume(String topic, int count, String group) throws Exception {
         CountDownLatch left = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(nameServer);
+        Driver.reach(consumer, nameServer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAwaitTerminationMillisWhenShutdown(5000); // for the offset of what was counted last
         consumer.subscribe(topic, "*");
@@ -360,7 +360,7 @@ public final class StoreDriver {
     // ---- shared
 
     private <P extends DefaultMQProducer> P started(P producer) throws Exception {
-        producer.setNamesrvAddr(nameServer);
+        Driver.reach(producer, nameServer);
         producer.setSendMsgTimeout((int) TimeUnit.SECONDS.toMillis(20));
         producer.start();
         return producer;
