@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import Scan as Scan
     from rocketpy._rocketpy import __version__ as __version__
     from rocketpy.admin import *
+    from rocketpy.aio import *
     from rocketpy.config import Compression as Compression
     from rocketpy.config import Duration as Duration
     from rocketpy.config import Instant as Instant
@@ -50,6 +51,7 @@ _NAMES = {
     "admin": (
         "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
     ),
+    "aio": ("AsyncAdmin", "AsyncConsumer", "AsyncProducer"),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from rocketpy import _rocketpy
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
@@ -31,11 +31,13 @@ from rocketpy.signature import lists_options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime
-    from typing import Literal, Unpack
+    from typing import Any, Literal, Self, Unpack
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.config import Instant, Start
     from rocketpy.message import MessageQueue
+
+    NativeTopic = tuple[str, int, int, int, str | None, str | None, dict[str, str | None]]
 
 logger = logging.getLogger("rocketpy.client")
 
@@ -66,6 +68,22 @@ def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
     """
     counts = Counter(message.broker_name for message in found)
     return [broker_name for broker_name, count in counts.items() if count == BROKER_LIMIT < max_messages]
+
+
+def warn_of_cut(found: Iterable[ReceivedMessage], key: str, max_messages: int) -> None:
+    """Warns of brokers that probably found more messages than they gave."""
+    for broker_name in cut_off(found, max_messages):
+        logger.warning(CUT_OFF, broker_name, BROKER_LIMIT, key)
+
+
+def span_ms(begin: Instant | None, end: Instant | None) -> tuple[int, int]:
+    """A span of time, in milliseconds; everything where an end is not given."""
+    return 0 if begin is None else instant_ms(begin), 2**63 - 1 if end is None else instant_ms(end)
+
+
+def master_role(sync: bool) -> str:
+    """The role of a master, whose sends wait for slaves or do not."""
+    return "SYNC_MASTER" if sync else "ASYNC_MASTER"
 
 
 def first_given(*values: int | None) -> int:
@@ -110,6 +128,75 @@ class TopicInfo:
     brokers: tuple[TopicBroker, ...]
     queues: tuple[QueueInfo, ...]
     """Sorted."""
+
+    @classmethod
+    def of(cls, name: str, brokers: Iterable[Any], queues: Iterable[Any]) -> Self:
+        """Of what the native call gives."""
+        return cls(name, tuple(TopicBroker(*one) for one in brokers), tuple(QueueInfo(*one) for one in queues))
+
+
+class TopicChanges(TypedDict, total=False):
+    """What `create_topic` may be told, beside name and queues."""
+
+    write_queues: int | None
+    readable: bool | None
+    writable: bool | None
+    cluster: str | None
+    broker: str | None
+    attributes: Mapping[str, str | None] | None
+    force: bool
+
+
+class TopicChange:
+    """What `create_topic` was told; what is not named stays as it is."""
+
+    def __init__(self, topic: str, queues: int | None, **changes: Unpack[TopicChanges]) -> None:
+        self.topic, self.queues = topic, queues
+        self.write_queues = changes.get("write_queues")
+        self.readable, self.writable = changes.get("readable"), changes.get("writable")
+        self.cluster, self.broker = changes.get("cluster"), changes.get("broker")
+        self.attributes, self.force = changes.get("attributes"), changes.get("force", False)
+        check_type("queues", queues, int | None, "a whole number")
+        check_type("write_queues", self.write_queues, int | None, "a whole number")
+        check_type("readable", self.readable, bool | None, "a bool")
+        check_type("writable", self.writable, bool | None, "a bool")
+        check_type("attributes", self.attributes, Mapping | None, "a dict by name")
+
+    def dropped(self, known: TopicInfo | None) -> list[QueueInfo]:
+        """The queues that would go, and must not hold messages."""
+        if known is None or not known.brokers or self.queues is None or self.force:
+            return []
+        return [one for one in known.queues if one.queue.queue_id >= self.queues]
+
+    def calls(self, known: TopicInfo | None, held: int) -> list[NativeTopic]:
+        """The arguments of the native calls.
+
+        Args:
+            known: The topic as it is.
+            held: Messages in the queues that would go, including those that cannot be read yet.
+        """
+        if held:
+            raise InvalidArgumentError(
+                f"queues of {self.topic} from {self.queues} on hold {held:,} messages that nobody could read any more",
+                hint="consume them first, or add force=True (--force); the same number of queues brings them back",
+            )
+        chosen = [
+            one
+            for one in (known.brokers if known else ())
+            if self.cluster in (None, one.cluster) and self.broker in (None, one.broker_name)
+        ]
+        shapes = {(one.read_queues, one.write_queues, one.readable, one.writable) for one in chosen}
+        if len(shapes) <= 1:
+            return [self._call(chosen[0] if chosen else None, self.broker)]  # also at brokers that do not have it yet
+        return [self._call(one, one.broker_name) for one in chosen]
+
+    def _call(self, now: TopicBroker | None, at: str | None) -> NativeTopic:
+        read = first_given(self.queues, now.read_queues if now else None, DEFAULT_QUEUES)
+        write = first_given(self.write_queues, self.queues, now.write_queues if now else None, DEFAULT_QUEUES)
+        may_read = first_given(self.readable, now.readable if now else None, True)
+        may_write = first_given(self.writable, now.writable if now else None, True)
+        perm = 4 * may_read + 2 * may_write
+        return self.topic, read, write, perm, self.cluster, at, dict(self.attributes or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,52 +322,27 @@ class Admin(Closing):
                 name is one of the system's; or queues that hold messages would go.
             RefusedError: A broker does not know an attribute, or not this value of it; the message names both.
         """
-        check_type("queues", queues, int | None, "a whole number")
-        check_type("write_queues", write_queues, int | None, "a whole number")
-        check_type("readable", readable, bool | None, "a bool")
-        check_type("writable", writable, bool | None, "a bool")
-        check_type("attributes", attributes, Mapping | None, "a dict by name")
+        change = TopicChange(
+            topic,
+            queues,
+            write_queues=write_queues,
+            readable=readable,
+            writable=writable,
+            cluster=cluster,
+            broker=broker,
+            attributes=attributes,
+            force=force,
+        )
         known = self._known_topic(topic)
-        if known is not None and queues is not None and not force:
-            self._check_fewer(known, queues)
-        chosen = self._chosen(known, cluster, broker)
-
-        def put(now: TopicBroker | None, at: str | None) -> None:
-            read = first_given(queues, now.read_queues if now else None, DEFAULT_QUEUES)
-            write = first_given(write_queues, queues, now.write_queues if now else None, DEFAULT_QUEUES)
-            may_read = first_given(readable, now.readable if now else None, True)
-            may_write = first_given(writable, now.writable if now else None, True)
-            perm = 4 * may_read + 2 * may_write
-            self._native.create_topic(topic, read, write, perm, cluster, at, dict(attributes or {}))
-
-        shapes = {(one.read_queues, one.write_queues, one.readable, one.writable) for one in chosen}
-        if len(shapes) <= 1:
-            put(chosen[0] if chosen else None, broker)  # also at brokers that do not have it yet
-        else:
-            for one in chosen:
-                put(one, one.broker_name)
+        held = sum(self.next_offset(one.queue) - one.min_offset for one in change.dropped(known))
+        for arguments in change.calls(known, held):
+            self._native.create_topic(*arguments)
 
     def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
-            known = self.describe_topic(topic)
+            return self.describe_topic(topic)
         except TopicNotFoundError:
             return None
-        return known if known.brokers else None
-
-    def _chosen(self, known: TopicInfo | None, cluster: str | None, broker: str | None) -> list[TopicBroker]:
-        """The brokers that have the topic, of those that are meant."""
-        brokers = () if known is None else known.brokers
-        return [one for one in brokers if cluster in (None, one.cluster) and broker in (None, one.broker_name)]
-
-    def _check_fewer(self, known: TopicInfo, queues: int) -> None:
-        """Refuses to remove queues that hold messages, including messages that cannot be read yet."""
-        dropped = [one for one in known.queues if one.queue.queue_id >= queues]
-        messages = sum(self.next_offset(one.queue) - one.min_offset for one in dropped)
-        if messages:
-            raise InvalidArgumentError(
-                f"queues of {known.name} from {queues} on hold {messages:,} messages that nobody could read any more",
-                hint="consume them first, or add force=True (--force); the same number of queues brings them back",
-            )
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic at every broker and name server. Its messages stay in the log until retention takes them.
@@ -300,12 +362,7 @@ class Admin(Closing):
         Raises:
             TopicNotFoundError: No name server knows it.
         """
-        brokers, queues = self._native.describe_topic(topic)
-        return TopicInfo(
-            topic,
-            tuple(TopicBroker(*broker) for broker in brokers),
-            tuple(QueueInfo(*queue) for queue in queues),
-        )
+        return TopicInfo.of(topic, *self._native.describe_topic(topic))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be read, sorted."""
@@ -459,16 +516,8 @@ class Admin(Closing):
             ...     [message.body for message in found]
             [b'late']
         """
-        found = self._native.query_messages(
-            topic,
-            key,
-            kind,
-            0 if begin is None else instant_ms(begin),
-            2**63 - 1 if end is None else instant_ms(end),
-            max_messages,
-        )
-        for broker_name in cut_off(found, max_messages):
-            logger.warning(CUT_OFF, broker_name, BROKER_LIMIT, key)
+        found = self._native.query_messages(topic, key, kind, *span_ms(begin, end), max_messages)
+        warn_of_cut(found, key, max_messages)
         return found
 
     def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
@@ -644,7 +693,7 @@ class Admin(Closing):
             RefusedError: A master answers, another slave has more of the log, or no name server says who there is; the
                 broker is a master already.
         """
-        self._native.change_role(address, "SYNC_MASTER" if sync else "ASYNC_MASTER", None, force)
+        self._native.change_role(address, master_role(sync), None, force)
 
     def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
         """Makes a master a slave of its name, as `promote` does the reverse.

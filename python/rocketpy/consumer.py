@@ -33,6 +33,22 @@ FOREVER = 3600.0
 """Iteration waits in steps of this many seconds. Ctrl-C ends each."""
 
 
+def topic_list(topic: str | Iterable[str]) -> list[str]:
+    """Names of topics, as a list."""
+    return [topic] if isinstance(topic, str) else text_list("topic", topic, "a name, or a list of names")
+
+
+def check_offsets(offsets: dict[MessageQueue, int]) -> list[tuple[MessageQueue, int]]:
+    """Offsets by queue, as a list.
+
+    Raises:
+        TypeError: It is no dict. Not every caller has a type checker.
+    """
+    if not isinstance(offsets, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"offsets must be a dict such as {{message.queue: message.queue_offset + 1}}: {offsets!r}")
+    return list(offsets.items())
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
     """A move that the broker ordered: the requested offset does not exist any longer, or the group was reset."""
@@ -152,8 +168,7 @@ class Consumer(Closing):
     ) -> None:
         super().__init__()
         self._group = group
-        topics = [topic] if isinstance(topic, str) else text_list("topic", topic, "a name, or a list of names")
-        self._native = _rocketpy.Consumer(group, topics, name_server_list(name_servers), **options)
+        self._native = _rocketpy.Consumer.join(group, topic_list(topic), name_server_list(name_servers), **options)
         self._opened()
 
     @property
@@ -276,10 +291,7 @@ class Consumer(Closing):
         Raises:
             TypeError: It is no dict of queues and offsets.
         """
-        # Not every caller has a type checker.
-        if not isinstance(offsets, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"offsets must be a dict such as {{message.queue: message.queue_offset + 1}}: {offsets!r}")
-        self._native.commit_offsets(list(offsets.items()))
+        self._native.commit_offsets(check_offsets(offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset: the next message to read. None if there is none."""

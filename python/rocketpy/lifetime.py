@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
 import_module("logging")  # exit hooks run last in, first out: its own, which closes handlers, comes after the one below
 
-_open: weakref.WeakSet[Closing] = weakref.WeakSet()
+_open: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 """The open objects of this process, in no order."""
 
 
-class Closing(ABC):
-    """Base of everything that is closed once.
+class Lifetime(ABC):
+    """Base of everything that is opened and closed once.
 
-    Use it in a `with` statement, or call `close`. Forgotten objects are closed when Python ends; one that is
-    collected earlier is reported by a `ResourceWarning`.
+    Forgotten objects are closed when Python ends; one that is collected earlier is reported by a `ResourceWarning`.
     """
 
     __slots__ = ("__weakref__", "_closed", "_made_by")
@@ -44,23 +43,48 @@ class Closing(ABC):
         self._made_by = os.getpid()
         _open.add(self)
 
+    def _is_over(self) -> bool:
+        """Whether `close` has nothing to do: never opened, or closed, and no call of `close` was cut short."""
+        return self._closed and self not in _open
+
+    def _ended(self) -> None:
+        """Marks the object as closed for good."""
+        _open.discard(self)
+
     @property
     def closed(self) -> bool:
         """True once `close` was called, and before a server was started."""
         return self._closed
 
+    @abstractmethod
+    def _close_now(self) -> None:
+        """Closes the object when Python ends, by a call that waits."""
+
+    def __del__(self) -> None:
+        if self._warns and not getattr(self, "_closed", True) and os.getpid() == self._made_by:
+            warnings.warn(f"never closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
+
+
+class Closing(Lifetime):
+    """What is closed by `close`, or at the end of a `with` statement."""
+
+    __slots__ = ()
+
     def close(self) -> None:
         """Closes the object. A second call does nothing, or waits for what Ctrl-C interrupted."""
-        if self._closed and self not in _open:
+        if self._is_over():
             return
         self._closed = True
         try:
             if os.getpid() == self._made_by:
                 self._close()
         except Exception:
-            _open.discard(self)
+            self._ended()
             raise
-        _open.discard(self)
+        self._ended()
+
+    def _close_now(self) -> None:
+        self.close()
 
     @abstractmethod
     def _close(self) -> None:
@@ -74,10 +98,6 @@ class Closing(ABC):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if self._warns and not getattr(self, "_closed", True) and os.getpid() == self._made_by:
-            warnings.warn(f"never closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
-
 
 @atexit.register
 def _end() -> None:
@@ -88,7 +108,7 @@ def _end() -> None:
     try:
         for closing in sorted(_open, key=lambda closing: closing._closed_last):
             try:
-                closing.close()
+                closing._close_now()
             except Exception as error:
                 warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rocketpy import _rocketpy
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from rocketpy.message import Message, MessageQueue, ReceivedMessage
 
 __all__ = ["Producer"]
+
+
+def recall_handle(receipt: Receipt | str) -> str:
+    """What recalls the message of a receipt.
+
+    Raises:
+        TypeError: It is neither a receipt nor a handle.
+        InvalidArgumentError: The message does not wait for a time.
+    """
+    check_type("receipt", receipt, Receipt | str, "a Receipt or its recall_handle")
+    handle = receipt if isinstance(receipt, str) else receipt.recall_handle
+    if handle is None:
+        raise InvalidArgumentError(
+            f"message {cast('Receipt', receipt).msg_id} cannot be recalled",
+            hint="only messages that wait for a time can, sent with delay= or deliver_at= and not due yet",
+        )
+    return handle
 
 
 class Producer(Closing):
@@ -131,16 +148,7 @@ class Producer(Closing):
             InvalidArgumentError: The message does not wait for a time, or this is no handle.
             RefusedError: Its time is over, or the broker recalls no messages (`recallMessageEnable`).
         """
-        check_type("receipt", receipt, Receipt | str, "a Receipt or its recall_handle")
-        if isinstance(receipt, str):
-            self._native.recall(receipt)
-        elif receipt.recall_handle is not None:
-            self._native.recall(receipt.recall_handle)
-        else:
-            raise InvalidArgumentError(
-                f"message {receipt.msg_id} cannot be recalled",
-                hint="only messages that wait for a time can, sent with delay= or deliver_at= and not due yet",
-            )
+        self._native.recall(recall_handle(receipt))
 
     def request(
         self,

@@ -159,7 +159,7 @@ def start(command: list[str], home: Path | None = None) -> subprocess.Popen:
 
 @contextmanager
 def running(command: list[str]) -> Iterator[subprocess.Popen]:
-    """A driver that reads lines too, and is killed at the end. An error tells what the driver wrote to standard error."""
+    """A driver that reads lines too, and is killed at the end. An error tells what it wrote to standard error."""
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, Client, ClientError, FoundMessage, GroupMember, MessageQuery, OffsetTarget, QueryKind, QueueStats,
-    Start, TopicSpec,
+    Admin, BrokerDescription, Client, ClientError, FoundMessage, GroupMember, MessageQuery, OffsetTarget,
+    QueryKind, QueueStats, Start, TopicSpec,
 };
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
 
+use crate::aio::{Arrivals, Caller};
 use crate::client::connect;
 use crate::convert::ToPython;
 use crate::error::{self, raise};
@@ -23,7 +25,6 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage, instant};
 use crate::start::StartArgument;
-use crate::wait::wait;
 
 /// Topics, groups, offsets and clusters.
 #[pyclass(name = "Admin", module = "rocketpy._rocketpy", frozen)]
@@ -35,6 +36,7 @@ struct Running {
     admin: Admin,
     client: Client,
     runtime: Handle,
+    caller: Caller,
 }
 
 impl Drop for Running {
@@ -44,17 +46,8 @@ impl Drop for Running {
     }
 }
 
-impl Running {
-    /// Waits for a call.
-    fn wait<T, F>(&self, py: Python<'_>, call: F) -> PyResult<T>
-    where
-        T: Send,
-        F: Future<Output = Result<T, ClientError>> + Send,
-    {
-        wait(py, &self.runtime, call)?.map_err(raise)
-    }
-}
-
+/// What a call gives: its answer, or for an event loop a future of it.
+type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 /// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
 type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool, BTreeMap<String, String>);
 /// Client id, address, language, tags by topic, whether these differ from those of most members.
@@ -82,26 +75,32 @@ type LagRow<'py> = (Bound<'py, PyAny>, Option<u64>, u64, u64, Option<SystemTime>
 #[pymethods]
 impl PyAdmin {
     #[new]
-    #[pyo3(signature = (name_servers, **options))]
-    fn new(py: Python<'_>, name_servers: Vec<String>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    #[pyo3(signature = (name_servers, arrivals=None, **options))]
+    fn new(
+        py: Python<'_>,
+        name_servers: Vec<String>,
+        arrivals: Option<Py<Arrivals>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
         let options = Options::new("Admin", options);
         let (client, runtime) = connect(py, name_servers, options)?;
         let admin = Admin::new(&client);
-        Ok(Self { running: Owned::new(Running { admin, client, runtime }) })
+        let caller = Caller::new(py, arrivals.as_ref());
+        Ok(Self { running: Owned::new(Running { admin, client, runtime, caller }) })
     }
 
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
-    fn create_topic(
+    fn create_topic<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         topic: &str,
-        read_queues: &Bound<'_, PyAny>,
-        write_queues: &Bound<'_, PyAny>,
+        read_queues: &Bound<'py, PyAny>,
+        write_queues: &Bound<'py, PyAny>,
         perm: u32,
         cluster: Option<String>,
         broker: Option<String>,
         attributes: BTreeMap<String, Option<String>>,
-    ) -> PyResult<()> {
+    ) -> Answer<'py> {
         let (read_queues, write_queues) = (queue_count(read_queues)?, queue_count(write_queues)?);
         let spec = TopicSpec {
             read_queues,
@@ -112,88 +111,90 @@ impl PyAdmin {
             attributes,
             ..TopicSpec::new(topic, read_queues)
         };
-        let running = self.running.get()?;
-        running.wait(py, running.admin.create_topic(&spec))
+        self.answer(py, |admin| async move { admin.create_topic(&spec).await }, |py, ()| Ok(py.None()))
     }
 
-    fn delete_topic(&self, py: Python<'_>, topic: &str) -> PyResult<()> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.delete_topic(topic))
+    fn delete_topic<'py>(&self, py: Python<'py>, topic: String) -> Answer<'py> {
+        self.answer(py, |admin| async move { admin.delete_topic(&topic).await }, |py, ()| Ok(py.None()))
     }
 
-    fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.topics())
+    fn topics<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        self.answer(py, |admin| async move { admin.topics().await }, |py, topics| topics.into_py_any(py))
     }
 
-    fn describe_topic<'py>(
-        &self,
-        py: Python<'py>,
-        topic: &str,
-    ) -> PyResult<(Vec<TopicBroker>, Vec<QueueRow<'py>>)> {
-        let running = self.running.get()?;
-        let topic = running.wait(py, running.admin.describe_topic(topic))?;
-        let queues = topic.queues.iter().map(|row| queue_row(py, row)).collect::<PyResult<_>>()?;
-        Ok((topic.brokers.into_iter().map(topic_broker).collect(), queues))
+    fn describe_topic<'py>(&self, py: Python<'py>, topic: String) -> Answer<'py> {
+        let described = |admin: Admin| async move { admin.describe_topic(&topic).await };
+        self.answer(py, described, |py, topic| {
+            let queues: Vec<_> =
+                topic.queues.iter().map(|row| queue_row(py, row)).collect::<PyResult<_>>()?;
+            let brokers: Vec<_> = topic.brokers.into_iter().map(topic_broker).collect();
+            (brokers, queues).into_py_any(py)
+        })
     }
 
-    fn queues<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let running = self.running.get()?;
-        let queues = running.wait(py, running.admin.queues(topic))?;
-        queues.iter().map(|queue| queue.to_python(py)).collect()
+    fn queues<'py>(&self, py: Python<'py>, topic: String) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.queues(&topic).await },
+            |py, queues| {
+                let queues = queues.iter().map(|queue| queue.to_python(py));
+                queues.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+            },
+        )
     }
 
-    fn groups(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<String>)>> {
-        let running = self.running.get()?;
-        let groups = running.wait(py, running.admin.groups())?;
-        Ok(groups.into_iter().map(|group| (group.name, group.members)).collect())
+    fn groups<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.groups().await },
+            |py, groups| {
+                let groups: Vec<_> = groups.into_iter().map(|group| (group.name, group.members)).collect();
+                groups.into_py_any(py)
+            },
+        )
     }
 
     #[pyo3(signature = (group, topic=None))]
-    fn group_lag<'py>(
-        &self,
-        py: Python<'py>,
-        group: &str,
-        topic: Option<&str>,
-    ) -> PyResult<Vec<LagRow<'py>>> {
-        let running = self.running.get()?;
-        let lag = running.wait(py, running.admin.group_lag(group, topic))?;
-        lag.rows.iter().map(|row| lag_row(py, row)).collect()
+    fn group_lag<'py>(&self, py: Python<'py>, group: String, topic: Option<String>) -> Answer<'py> {
+        let lag = |admin: Admin| async move { admin.group_lag(&group, topic.as_deref()).await };
+        self.answer(py, lag, |py, lag| {
+            let rows = lag.rows.iter().map(|row| lag_row(py, row));
+            rows.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+        })
     }
 
-    fn group_members(&self, py: Python<'_>, group: &str) -> PyResult<Vec<String>> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.group_members(group))
+    fn group_members<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
+        let members = |admin: Admin| async move { admin.group_members(&group).await };
+        self.answer(py, members, |py, members| members.into_py_any(py))
     }
 
-    fn describe_group(&self, py: Python<'_>, group: &str) -> PyResult<Vec<MemberRow>> {
-        let running = self.running.get()?;
-        let described = running.wait(py, running.admin.describe_group(group))?;
-        let row = |member: &GroupMember| {
-            let GroupMember { client_id, address, language, subscriptions } = member.clone();
-            (client_id, address, language, subscriptions, described.differs(member))
-        };
-        Ok(described.members.iter().map(row).collect())
+    fn describe_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
+        let described = |admin: Admin| async move { admin.describe_group(&group).await };
+        self.answer(py, described, |py, described| {
+            let row = |member: &GroupMember| -> MemberRow {
+                let GroupMember { client_id, address, language, subscriptions } = member.clone();
+                (client_id, address, language, subscriptions, described.differs(member))
+            };
+            described.members.iter().map(row).collect::<Vec<_>>().into_py_any(py)
+        })
     }
 
-    fn create_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.create_group(group))
+    fn create_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
+        self.answer(py, |admin| async move { admin.create_group(&group).await }, |py, ()| Ok(py.None()))
     }
 
-    fn delete_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.delete_group(group))
+    fn delete_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
+        self.answer(py, |admin| async move { admin.delete_group(&group).await }, |py, ()| Ok(py.None()))
     }
 
     fn reset_offsets<'py>(
         &self,
         py: Python<'py>,
-        group: &str,
-        topic: &str,
+        group: String,
+        topic: String,
         to: StartArgument,
         force: bool,
-    ) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
+    ) -> Answer<'py> {
         let target = match to.0 {
             Start::Earliest => OffsetTarget::Earliest,
             Start::Latest => OffsetTarget::Latest,
@@ -202,59 +203,54 @@ impl PyAdmin {
                 return Err(error::invalid("offsets are reset to the earliest, the latest or a time"));
             }
         };
-        let running = self.running.get()?;
-        let offsets = running.wait(py, running.admin.reset_offsets(group, topic, target, force))?;
-        queue::offsets(py, &offsets)
+        let reset = |admin: Admin| async move { admin.reset_offsets(&group, &topic, target, force).await };
+        self.answer(py, reset, |py, offsets| queue::offsets(py, &offsets)?.into_py_any(py))
     }
 
-    fn min_offset(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<u64> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.min_offset(&queue.0)).map(QueueOffset::get)
+    fn min_offset<'py>(&self, py: Python<'py>, queue: QueueArgument) -> Answer<'py> {
+        self.offset(py, |admin| async move { admin.min_offset(&queue.0).await })
     }
 
-    fn max_offset(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<u64> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.max_offset(&queue.0)).map(QueueOffset::get)
+    fn max_offset<'py>(&self, py: Python<'py>, queue: QueueArgument) -> Answer<'py> {
+        self.offset(py, |admin| async move { admin.max_offset(&queue.0).await })
     }
 
-    fn next_offset(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<u64> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.next_offset(&queue.0)).map(QueueOffset::get)
+    fn next_offset<'py>(&self, py: Python<'py>, queue: QueueArgument) -> Answer<'py> {
+        self.offset(py, |admin| async move { admin.next_offset(&queue.0).await })
     }
 
-    fn search_offset(&self, py: Python<'_>, queue: QueueArgument, at_ms: i64) -> PyResult<u64> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.search_offset(&queue.0, at_ms)).map(QueueOffset::get)
+    fn search_offset<'py>(&self, py: Python<'py>, queue: QueueArgument, at_ms: i64) -> Answer<'py> {
+        self.offset(py, move |admin| async move { admin.search_offset(&queue.0, at_ms).await })
     }
 
-    fn committed_offset(&self, py: Python<'_>, group: &str, queue: QueueArgument) -> PyResult<Option<u64>> {
-        let running = self.running.get()?;
-        let stored = running.wait(py, running.admin.committed_offset(group, &queue.0))?;
-        Ok(stored.map(QueueOffset::get))
+    fn committed_offset<'py>(&self, py: Python<'py>, group: String, queue: QueueArgument) -> Answer<'py> {
+        let stored = |admin: Admin| async move { admin.committed_offset(&group, &queue.0).await };
+        self.answer(py, stored, |py, stored| stored.map(QueueOffset::get).into_py_any(py))
     }
 
-    fn view_message(&self, py: Python<'_>, offset_msg_id: &str) -> PyResult<ReceivedMessage> {
-        let running = self.running.get()?;
-        let record = running.wait(py, running.admin.view_message(offset_msg_id))?;
-        let queue = {
-            let view = RecordView::parse(&record).map_err(raise)?;
-            // The answer does not name the broker; its address is in the id.
-            MessageQueue::new(view.topic, view.store_host.to_string(), view.queue_id)
-        };
-        Ok(ReceivedMessage::new(record, Origin::new(Arc::new(queue))))
+    fn view_message<'py>(&self, py: Python<'py>, offset_msg_id: String) -> Answer<'py> {
+        let viewed = |admin: Admin| async move { admin.view_message(&offset_msg_id).await };
+        self.answer(py, viewed, |py, record| {
+            let queue = {
+                let view = RecordView::parse(&record).map_err(raise)?;
+                // The answer does not name the broker; its address is in the id.
+                MessageQueue::new(view.topic, view.store_host.to_string(), view.queue_id)
+            };
+            ReceivedMessage::new(record, Origin::new(Arc::new(queue))).into_py_any(py)
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
-    fn query_messages(
+    fn query_messages<'py>(
         &self,
-        py: Python<'_>,
-        topic: &str,
-        key: &str,
+        py: Python<'py>,
+        topic: String,
+        key: String,
         kind: &str,
         begin_ms: i64,
         end_ms: i64,
-        max_messages: &Bound<'_, PyAny>,
-    ) -> PyResult<Vec<ReceivedMessage>> {
+        max_messages: &Bound<'py, PyAny>,
+    ) -> Answer<'py> {
         let kind = match kind {
             "key" => QueryKind::Key,
             "unique_key" => QueryKind::UniqueKey,
@@ -263,60 +259,96 @@ impl PyAdmin {
         };
         let max_messages = within("max_messages", max_messages, 1..=i64::from(i32::MAX))? as u32;
         let query = MessageQuery { kind, max_messages, begin_ms, end_ms };
-        let running = self.running.get()?;
-        let found = running.wait(py, running.admin.query_messages(topic, key, &query))?;
-        Ok(found.into_iter().map(received).collect())
+        let found = |admin: Admin| async move { admin.query_messages(&topic, &key, &query).await };
+        self.answer(py, found, |py, found| {
+            found.into_iter().map(received).collect::<Vec<_>>().into_py_any(py)
+        })
     }
 
-    fn message(&self, py: Python<'_>, topic: &str, msg_id: &str) -> PyResult<Option<ReceivedMessage>> {
-        let running = self.running.get()?;
-        Ok(running.wait(py, running.admin.message(topic, msg_id))?.map(received))
+    fn message<'py>(&self, py: Python<'py>, topic: String, msg_id: String) -> Answer<'py> {
+        let found = |admin: Admin| async move { admin.message(&topic, &msg_id).await };
+        self.answer(py, found, |py, found| found.map(received).into_py_any(py))
     }
 
-    fn brokers(&self, py: Python<'_>) -> PyResult<Vec<BrokerRow>> {
-        let running = self.running.get()?;
-        let cluster = running.wait(py, running.admin.cluster())?;
-        Ok(cluster
-            .brokers
-            .into_iter()
-            .map(|broker| (broker.broker_name, broker.cluster, broker.addresses))
-            .collect())
+    fn brokers<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        self.answer(
+            py,
+            |admin| async move { admin.cluster().await },
+            |py, cluster| {
+                let row = |broker: BrokerDescription| -> BrokerRow {
+                    (broker.broker_name, broker.cluster, broker.addresses)
+                };
+                cluster.brokers.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+            },
+        )
     }
 
-    fn broker_figures(&self, py: Python<'_>, address: &str) -> PyResult<BTreeMap<String, String>> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.broker_figures(address))
+    fn broker_figures<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let figures = |admin: Admin| async move { admin.broker_figures(&address).await };
+        self.answer(py, figures, |py, figures| figures.into_py_any(py))
     }
 
-    fn ha_status(&self, py: Python<'_>, address: &str) -> PyResult<HaStatus> {
-        let running = self.running.get()?;
-        let status = running.wait(py, running.admin.ha_status(address))?;
-        let slaves = status.ha_connection_info.into_iter().map(|slave| {
-            let speed = slave.transferred_byte_in_second;
-            let lag = (slave.diff, slave.lag_records, slave.lag_ms);
-            (slave.addr, slave.broker_id, slave.slave_ack_offset, lag, slave.in_sync, speed)
-        });
-        let epochs = status.epochs.into_iter().map(|epoch| (epoch.id, epoch.start));
-        let refused = status.refused_slaves.into_iter().map(|slave| (slave.addr, slave.broker_id, slave.why));
-        let (end, refused) = (status.master_commit_log_max_offset, refused.collect());
-        Ok((status.master, end, slaves.collect(), epochs.collect(), status.not_followed, refused))
+    fn ha_status<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let status = |admin: Admin| async move { admin.ha_status(&address).await };
+        self.answer(py, status, |py, status| {
+            let slaves = status.ha_connection_info.into_iter().map(|slave| {
+                let speed = slave.transferred_byte_in_second;
+                let lag = (slave.diff, slave.lag_records, slave.lag_ms);
+                (slave.addr, slave.broker_id, slave.slave_ack_offset, lag, slave.in_sync, speed)
+            });
+            let epochs = status.epochs.into_iter().map(|epoch| (epoch.id, epoch.start));
+            let refused =
+                status.refused_slaves.into_iter().map(|slave| (slave.addr, slave.broker_id, slave.why));
+            let (end, refused) = (status.master_commit_log_max_offset, refused.collect());
+            let status: HaStatus =
+                (status.master, end, slaves.collect(), epochs.collect(), status.not_followed, refused);
+            status.into_py_any(py)
+        })
     }
 
-    fn change_role(
+    fn change_role<'py>(
         &self,
-        py: Python<'_>,
-        address: &str,
-        role: &str,
+        py: Python<'py>,
+        address: String,
+        role: String,
         broker_id: Option<i64>,
         force: bool,
-    ) -> PyResult<()> {
-        let running = self.running.get()?;
-        running.wait(py, running.admin.change_role(address, role, broker_id, force))
+    ) -> Answer<'py> {
+        let changed =
+            move |admin: Admin| async move { admin.change_role(&address, &role, broker_id, force).await };
+        self.answer(py, changed, |py, ()| Ok(py.None()))
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// `now`: the calling thread waits, whoever waits for other calls.
+    #[pyo3(signature = (now=true))]
+    fn close<'py>(&self, py: Python<'py>, now: bool) -> Answer<'py> {
         let running = self.running.get()?;
-        wait(py, &running.runtime, running.client.close())
+        let client = running.client.clone();
+        let closed = async move {
+            client.close().await;
+            Ok::<_, ClientError>(())
+        };
+        let caller = if now { &Caller::Thread } else { &running.caller };
+        caller.answer(py, &running.runtime, closed, |py, ()| Ok(py.None()))
+    }
+}
+
+impl PyAdmin {
+    fn answer<'py, T, F, C>(&self, py: Python<'py>, call: impl FnOnce(Admin) -> F, convert: C) -> Answer<'py>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ClientError>> + Send + 'static,
+        C: FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    {
+        let running = self.running.get()?;
+        running.caller.answer(py, &running.runtime, call(running.admin.clone()), convert)
+    }
+
+    fn offset<'py, F>(&self, py: Python<'py>, call: impl FnOnce(Admin) -> F) -> Answer<'py>
+    where
+        F: Future<Output = Result<QueueOffset, ClientError>> + Send + 'static,
+    {
+        self.answer(py, call, |py, offset| offset.get().into_py_any(py))
     }
 }
 

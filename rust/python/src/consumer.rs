@@ -8,12 +8,15 @@ use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList};
-use rocketpy_client::{BrokerContact, Client, Position, PullConsumer, PulledBatch, PulledPart, Start};
+use rocketpy_client::{
+    BrokerContact, Client, ClientError, Position, PullConsumer, PulledBatch, PulledPart, Start,
+};
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 use tokio::runtime::Handle;
 
+use crate::aio::{Arrivals, Caller};
 use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
 use crate::convert::ToPython;
@@ -40,7 +43,7 @@ type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Opti
 /// A member of a consumer group.
 #[pyclass(name = "Consumer", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyConsumer {
-    running: Owned<Running>,
+    running: Owned<Arc<Running>>,
 }
 
 struct Running {
@@ -49,6 +52,7 @@ struct Running {
     consumer: PullConsumer,
     client: Client,
     runtime: Handle,
+    caller: Caller,
 }
 
 impl Drop for Running {
@@ -64,15 +68,17 @@ impl Drop for Running {
 
 #[pymethods]
 impl PyConsumer {
-    #[new]
-    #[pyo3(signature = (group, topics, name_servers, **options))]
-    fn new(
-        py: Python<'_>,
-        group: &str,
+    /// Joins the group: a consumer, or for an event loop a future of one.
+    #[staticmethod]
+    #[pyo3(signature = (group, topics, name_servers, arrivals=None, **options))]
+    fn join<'py>(
+        py: Python<'py>,
+        group: String,
         topics: Vec<String>,
         name_servers: Vec<String>,
-        options: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Self> {
+        arrivals: Option<Py<Arrivals>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if topics.is_empty() {
             return Err(error::invalid("a consumer needs at least one topic"));
         }
@@ -81,10 +87,15 @@ impl PyConsumer {
         let subscriptions = tags.subscriptions(topics)?;
         let config = consumer_options::config(&mut options)?;
         let (client, runtime) = connect(py, name_servers, options)?;
-        let joined = PullConsumer::new(&client, group, subscriptions, config);
-        let consumer = wait(py, &runtime, joined)?.map_err(raise)?;
-        let spent = Mutex::default();
-        Ok(Self { running: Owned::new(Running { spent, consumer, client, runtime }) })
+        let joined = {
+            let client = client.clone();
+            async move { PullConsumer::new(&client, &group, subscriptions, config).await }
+        };
+        let (caller, of_it) = (Caller::new(py, arrivals.as_ref()), Caller::new(py, arrivals.as_ref()));
+        caller.answer(py, &runtime.clone(), joined, move |py, consumer| {
+            let running = Running { spent: Mutex::default(), consumer, client, runtime, caller: of_it };
+            Ok(Py::new(py, Self { running: Owned::new(Arc::new(running)) })?.into_any())
+        })
     }
 
     #[getter]
@@ -102,76 +113,127 @@ impl PyConsumer {
         py: Python<'py>,
         max_messages: &Bound<'py, PyAny>,
         timeout: Seconds,
-    ) -> PyResult<Bound<'py, PyList>> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let max_messages = count("max_messages", max_messages)?;
-        let batch = running.poll(py, max_messages, timeout)?;
-        messages(py, &batch, running.consumer.body_limits())
+        let (max_messages, limits) = (count("max_messages", max_messages)?, running.consumer.body_limits());
+        if let Caller::Thread = running.caller {
+            return Ok(messages(py, &running.poll(py, max_messages, timeout)?, limits)?.into_any());
+        }
+        let polled = poll(running.consumer.clone(), max_messages, timeout);
+        running.caller.answer(py, &running.runtime, polled, move |py, batch| {
+            Ok(messages(py, &batch, limits)?.into_any().unbind())
+        })
     }
 
     /// The next message alone, or None when none came in time.
-    fn next(&self, py: Python<'_>, timeout: Seconds) -> PyResult<Option<ReceivedMessage>> {
+    fn next<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let batch = running.poll(py, 1, timeout)?;
         let limits = running.consumer.body_limits();
-        Ok(batch.parts().iter().flat_map(|part| received(part, limits)).next())
+        let first = move |py: Python<'_>, batch: PulledBatch| {
+            let first = batch.parts().iter().flat_map(|part| received(part, limits)).next();
+            Ok(first.into_pyobject(py)?.unbind())
+        };
+        if let Caller::Thread = running.caller {
+            return first(py, running.poll(py, 1, timeout)?).map(|message| message.into_bound(py));
+        }
+        running.caller.answer(py, &running.runtime, poll(running.consumer.clone(), 1, timeout), first)
     }
 
+    /// Hands messages out again, from these offsets on: a cancelled call gave them to nobody.
+    fn take_back(&self, places: Vec<(QueueArgument, u64)>) -> PyResult<()> {
+        let places: Vec<_> =
+            places.into_iter().map(|(QueueArgument(queue), at)| (queue, QueueOffset::from(at))).collect();
+        self.running.get()?.consumer.take_back(&places);
+        Ok(())
+    }
+
+    /// Messages as columns; for an event loop a future of them and of where they begin, which is what takes them back.
     #[pyo3(signature = (max_rows, timeout, columns=None))]
-    fn fetch_columns(
+    fn fetch_columns<'py>(
         &self,
-        py: Python<'_>,
-        max_rows: &Bound<'_, PyAny>,
+        py: Python<'py>,
+        max_rows: &Bound<'py, PyAny>,
         timeout: Seconds,
         columns: Option<Vec<String>>,
-    ) -> PyResult<ArrowBatch> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let max_rows = count("max_rows", max_rows)?;
-        let columns = arrow::columns(columns)?;
-        let batch = wait(py, &running.runtime, running.consumer.poll(max_rows, timeout.0))?.map_err(raise)?;
-        // Nothing may wait or fail between here and the end of `columns`: the rows would be lost.
-        running.columns(py, columns, batch)
+        let (max_rows, columns) = (count("max_rows", max_rows)?, arrow::columns(columns)?);
+        if let Caller::Thread = running.caller {
+            let batch =
+                wait(py, &running.runtime, running.consumer.poll(max_rows, timeout.0))?.map_err(raise)?;
+            // Nothing may wait or fail between here and the end of `filled`: the rows would be lost.
+            let places = places(&batch);
+            let filled = py.detach(|| running.fill(columns, batch));
+            return Ok(Bound::new(py, running.filled(filled, &places)?)?.into_any());
+        }
+        let running = Arc::clone(running);
+        let (caller, runtime, of_call) = (&running.caller, &running.runtime, Arc::clone(&running));
+        let filled = async move {
+            let batch = of_call.consumer.poll(max_rows, timeout.0).await?;
+            let guard = TakesBack::new(&of_call.consumer, &batch);
+            let filled = apart(move || of_call.fill(columns, batch)).await;
+            Ok::<_, ClientError>((filled, guard.places()))
+        };
+        let of_answer = Arc::clone(&running);
+        caller.answer(py, runtime, filled, move |py, (filled, places)| {
+            let batch = of_answer.filled(filled, &places)?;
+            let places = queue::offsets(py, &places)?;
+            Ok((batch, places).into_pyobject(py)?.into_any().unbind())
+        })
     }
 
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+    fn commit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        wait(py, &running.runtime, running.consumer.commit())?.map_err(raise)
+        let consumer = running.consumer.clone();
+        running.answer(py, async move { consumer.commit().await }, |py, ()| Ok(py.None()))
     }
 
-    fn commit_offsets(
+    fn commit_offsets<'py>(
         &self,
-        py: Python<'_>,
-        offsets: Vec<(QueueArgument, Bound<'_, PyAny>)>,
-    ) -> PyResult<()> {
+        py: Python<'py>,
+        offsets: Vec<(QueueArgument, Bound<'py, PyAny>)>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
         let offsets = offsets
             .into_iter()
             .map(|(QueueArgument(queue), at)| Ok((queue, offset(&at)?)))
             .collect::<PyResult<Vec<_>>>()?;
-        wait(py, &running.runtime, running.consumer.commit_offsets(&offsets))?.map_err(raise)
+        let consumer = running.consumer.clone();
+        running.answer(py, async move { consumer.commit_offsets(&offsets).await }, |py, ()| Ok(py.None()))
     }
 
-    fn committed(&self, py: Python<'_>, queue: QueueArgument) -> PyResult<Option<u64>> {
+    fn committed<'py>(&self, py: Python<'py>, queue: QueueArgument) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let stored = wait(py, &running.runtime, running.consumer.committed(&queue.0))?.map_err(raise)?;
-        Ok(stored.map(QueueOffset::get))
+        let consumer = running.consumer.clone();
+        running.answer(py, async move { consumer.committed(&queue.0).await }, |py, stored| {
+            Ok(stored.map(QueueOffset::get).into_pyobject(py)?.unbind())
+        })
     }
 
     fn positions<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
         queue::offsets(py, &self.running.get()?.consumer.positions())
     }
 
-    fn lag<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64)>> {
+    fn lag<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let lags = wait(py, &running.runtime, running.consumer.lag())?.map_err(raise)?;
-        lags.into_iter().map(|(queue, lag)| Ok((queue.to_python(py)?, lag))).collect()
+        let consumer = running.consumer.clone();
+        running.answer(py, async move { consumer.lag().await }, |py, lags| {
+            let rows = lags.into_iter().map(|(queue, lag)| Ok((queue.to_python(py)?, lag)));
+            Ok(rows.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?.unbind())
+        })
     }
 
-    fn seek(&self, py: Python<'_>, queue: QueueArgument, to: &Bound<'_, PyAny>) -> PyResult<u64> {
+    fn seek<'py>(
+        &self,
+        py: Python<'py>,
+        queue: QueueArgument,
+        to: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let position = position(to)?;
-        let moved = wait(py, &running.runtime, running.consumer.seek(&queue.0, position))?.map_err(raise)?;
-        Ok(moved.get())
+        let (consumer, position) = (running.consumer.clone(), position(to)?);
+        running.answer(py, async move { consumer.seek(&queue.0, position).await }, |py, moved| {
+            Ok(moved.get().into_pyobject(py)?.into_any().unbind())
+        })
     }
 
     fn pause(&self, queues: Vec<QueueArgument>) -> PyResult<()> {
@@ -207,11 +269,18 @@ impl PyConsumer {
         moves.iter().map(|one| Ok((one.queue.to_python(py)?, one.from.get(), one.to.get()))).collect()
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Leaves the group. `now`: the calling thread waits, whoever waits for other calls.
+    #[pyo3(signature = (now=true))]
+    fn close<'py>(&self, py: Python<'py>, now: bool) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let closed = wait(py, &running.runtime, running.consumer.close())?;
-        wait(py, &running.runtime, running.client.close())?;
-        closed.map_err(raise)
+        let (consumer, client) = (running.consumer.clone(), running.client.clone());
+        let closed = async move {
+            let closed = consumer.close().await;
+            client.close().await;
+            closed
+        };
+        let caller = if now { &Caller::Thread } else { &running.caller };
+        caller.answer(py, &running.runtime, closed, |py, ()| Ok(py.None()))
     }
 }
 
@@ -239,6 +308,56 @@ pub(crate) fn received(part: &PulledPart, limits: DecompressLimits) -> impl Iter
     })
 }
 
+/// Polls for an event loop, and decompresses bodies in a thread apart. Dropped, it took nothing.
+async fn poll(
+    consumer: PullConsumer,
+    max_messages: usize,
+    timeout: Seconds,
+) -> Result<PulledBatch, ClientError> {
+    let batch = consumer.poll(max_messages, timeout.0).await?;
+    if !batch.has_compressed() {
+        return Ok(batch);
+    }
+    let guard = TakesBack::new(&consumer, &batch);
+    let read = apart(move || consumer.read_bodies(batch)).await;
+    guard.places();
+    read
+}
+
+/// Runs work for the processor in a thread for such.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
+}
+
+/// Takes messages back when it is dropped while they are on their way to the caller.
+struct TakesBack(PullConsumer, Vec<(MessageQueue, QueueOffset)>);
+
+impl TakesBack {
+    fn new(consumer: &PullConsumer, batch: &PulledBatch) -> Self {
+        Self(consumer.clone(), places(batch))
+    }
+
+    /// They have come; this is where they begin.
+    fn places(mut self) -> Vec<(MessageQueue, QueueOffset)> {
+        std::mem::take(&mut self.1)
+    }
+}
+
+impl Drop for TakesBack {
+    fn drop(&mut self) {
+        self.0.take_back(&self.1);
+    }
+}
+
+/// Where the parts of a batch begin, the first last.
+fn places(batch: &PulledBatch) -> Vec<(MessageQueue, QueueOffset)> {
+    let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));
+    batch.parts().iter().rev().filter_map(first).collect()
+}
+
 /// The messages of one poll as columns.
 struct Filled {
     batch: RecordBatch,
@@ -259,17 +378,25 @@ impl Running {
         py.detach(|| self.consumer.read_bodies(batch)).map_err(raise)
     }
 
-    /// Makes one Arrow batch of the messages; those that do not fit, and all when it fails, go back to the consumer.
-    fn columns(&self, py: Python<'_>, columns: Columns, pulled: PulledBatch) -> PyResult<ArrowBatch> {
-        let first = |part: &PulledPart| Some(((**part.queue()).clone(), part.spans().first()?.queue_offset));
-        let all: Vec<_> = pulled.parts().iter().rev().filter_map(first).collect();
-        let filled = match py.detach(|| self.fill(columns, pulled)) {
-            Ok(filled) => filled,
-            Err(error) => {
-                self.consumer.take_back(&all);
-                return Err(raise(error));
-            }
-        };
+    fn answer<'py, T, F, C>(&self, py: Python<'py>, call: F, convert: C) -> PyResult<Bound<'py, PyAny>>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ClientError>> + Send + 'static,
+        C: FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    {
+        self.caller.answer(py, &self.runtime, call, convert)
+    }
+
+    /// One Arrow batch of messages that begin at these places; those that do not fit, and all when it failed, go back to the consumer.
+    fn filled(
+        &self,
+        filled: Result<Filled, ScanError>,
+        places: &[(MessageQueue, QueueOffset)],
+    ) -> PyResult<ArrowBatch> {
+        let filled = filled.map_err(|error| {
+            self.consumer.take_back(places);
+            raise(error)
+        })?;
         self.consumer.take_back(&filled.left);
         match filled.damage {
             Some(damage) if filled.batch.num_rows() == 0 => Err(raise(damage)),

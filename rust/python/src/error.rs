@@ -120,6 +120,12 @@ pub(crate) fn no_threads(cause: &io::Error) -> PyErr {
     Facts { retryable: true, ..facts }.raise()
 }
 
+/// The system gives no descriptor for an event loop to watch.
+pub(crate) fn no_bell(cause: &io::Error) -> PyErr {
+    let facts = Facts::new("RocketPyError", format!("no descriptor for the event loop to watch: {cause}"));
+    Facts { retryable: true, ..facts }.hint("`ulimit -n` shows how many files a process may open").raise()
+}
+
 pub(crate) fn panicked(name: &str) -> PyErr {
     Facts::new("RocketPyError", format!("a thread ended without a result, its name: {name}")).raise()
 }

@@ -3,11 +3,12 @@
 //! Four rules hold in every file. A call that waits goes through `wait`: without the interpreter lock, awake for Ctrl-C.
 //! What it waited for becomes a Python object apart from that (`convert`), so that a future may get it as well. A value
 //! with threads or sockets behind it is `process::Owned`: a forked child gets an error, never a hang. No thread of a
-//! runtime ever waits for the interpreter lock (`completion`, `logs`).
+//! runtime ever waits for the interpreter lock (`completion`, `aio`, `logs`).
 
 #![allow(unsafe_code, reason = "Python's buffer protocol and values that a forked child must not drop")]
 
 mod admin;
+mod aio;
 mod arrow;
 mod buffer;
 mod client;
@@ -53,6 +54,8 @@ mod extension {
 
     #[pymodule_export]
     use crate::admin::PyAdmin;
+    #[pymodule_export]
+    use crate::aio::Arrivals;
     #[pymodule_export]
     use crate::arrow::ArrowBatch;
     #[pymodule_export]

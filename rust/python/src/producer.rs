@@ -7,8 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use rocketpy_client::{Client, OutcomeSink, Producer, ProducerConfig, SendOptions};
 use rocketpy_model::CompressionType;
+use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
 
+use crate::aio::{Arrivals, Caller};
 use crate::client::connect;
 use crate::completion::{FutureThread, future};
 use crate::convert::ToPython;
@@ -42,6 +44,7 @@ struct Running {
     completions: Arc<FutureThread>,
     /// The same, as the client knows it.
     sink: Arc<dyn OutcomeSink>,
+    caller: Caller,
 }
 
 impl Drop for Running {
@@ -60,11 +63,12 @@ impl Drop for Running {
 #[pymethods]
 impl PyProducer {
     #[new]
-    #[pyo3(signature = (group, name_servers, **options))]
+    #[pyo3(signature = (group, name_servers, arrivals=None, **options))]
     fn new(
         py: Python<'_>,
         group: &str,
         name_servers: Vec<String>,
+        arrivals: Option<Py<Arrivals>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let mut options = Options::new("Producer", options);
@@ -73,7 +77,8 @@ impl PyProducer {
         let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
         let completions = FutureThread::new();
         let sink: Arc<dyn OutcomeSink> = completions.clone();
-        Ok(Self { running: Owned::new(Running { producer, client, runtime, completions, sink }) })
+        let caller = Caller::new(py, arrivals.as_ref());
+        Ok(Self { running: Owned::new(Running { producer, client, runtime, completions, sink, caller }) })
     }
 
     #[getter]
@@ -97,25 +102,39 @@ impl PyProducer {
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
         let options = SendOptions { msg_id, ..send_options(queue, timeout) };
+        if let Caller::Loop(arrivals) = &running.caller {
+            let (producer, message) = (running.producer.clone(), message.get().share());
+            return Caller::hand_over(py, arrivals, &running.runtime, |promise| async move {
+                let (sink, ticket) = promise.sink();
+                let handed_over = producer.submit_ticket(message, options, &sink, ticket).await;
+                if handed_over.is_ok() {
+                    promise.keep();
+                }
+                handed_over
+            });
+        }
         let sent = running.producer.send(message.get().message(), options);
         wait_detached(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
     }
 
     /// Sends one message and waits for its reply.
     #[pyo3(signature = (message, queue=None, timeout=None, msg_id=None))]
-    fn request(
+    fn request<'py>(
         &self,
-        py: Python<'_>,
-        message: MessageArgument<'_, '_>,
+        py: Python<'py>,
+        message: MessageArgument<'_, 'py>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
         msg_id: Option<String>,
-    ) -> PyResult<ReceivedMessage> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
         let options = SendOptions { msg_id, ..send_options(queue, timeout) };
-        let asked = running.producer.request(message.get().message(), options);
-        let (record, queue) = wait_detached(py, &running.runtime, asked)?.map_err(raise)?.into_parts();
-        Ok(ReceivedMessage::new(record, Origin::new(queue)))
+        let (producer, message) = (running.producer.clone(), message.get().share());
+        let asked = async move { producer.request(&message, options).await };
+        running.caller.answer_apart(py, &running.runtime, asked, |py, reply| {
+            let (record, queue) = reply.into_parts();
+            Ok(Py::new(py, ReceivedMessage::new(record, Origin::new(queue)))?.into_any())
+        })
     }
 
     /// Sends the reply to a request.
@@ -131,24 +150,34 @@ impl PyProducer {
         let Ok(request) = request.cast::<ReceivedMessage>() else {
             return Err(error::wrong_type("request", "a rocketpy.ReceivedMessage", request));
         };
-        let (view, broker_name) = (request.get().view()?, request.get().broker_name());
-        let (body, options) = (body_bytes(body, view.topic)?, send_options(None, timeout));
-        let replied = running.producer.reply(&view, broker_name, body, options);
-        wait_detached(py, &running.runtime, replied)?.map_err(raise)?.to_python(py)
+        let request = request.get();
+        let (body, options) = (body_bytes(body, request.view()?.topic)?, send_options(None, timeout));
+        let (record, broker_name) = (request.record().clone(), request.broker_name().to_owned());
+        let producer = running.producer.clone();
+        let replied = async move {
+            let view = RecordView::parse(&record).expect("it was looked at above");
+            producer.reply(&view, &broker_name, body, options).await
+        };
+        running
+            .caller
+            .answer_apart(py, &running.runtime, replied, |py, receipt| Ok(receipt.to_python(py)?.unbind()))
     }
 
     #[pyo3(signature = (messages, queue=None, timeout=None))]
-    fn send_many(
+    fn send_many<'py>(
         &self,
-        py: Python<'_>,
-        messages: &Bound<'_, PyAny>,
+        py: Python<'py>,
+        messages: &Bound<'py, PyAny>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
-    ) -> PyResult<SentMany> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let messages = lend_all(messages)?;
-        let sent = running.producer.send_many(messages, send_options(queue, timeout));
-        wait_detached(py, &running.runtime, sent)?.map(SentMany::new).map_err(raise)
+        let (producer, messages) = (running.producer.clone(), lend_all(messages)?);
+        let options = send_options(queue, timeout);
+        let sent = async move { producer.send_many(messages, options).await };
+        running.caller.answer_apart(py, &running.runtime, sent, |py, sent| {
+            Ok(Py::new(py, SentMany::new(sent))?.into_any())
+        })
     }
 
     /// Sends a message that is delivered once its transaction is committed.
@@ -175,9 +204,11 @@ impl PyProducer {
     }
 
     /// Takes back a message that waits for its time.
-    fn recall(&self, py: Python<'_>, handle: &str) -> PyResult<()> {
+    fn recall<'py>(&self, py: Python<'py>, handle: String) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        wait(py, &running.runtime, running.producer.recall(handle))?.map_err(raise)
+        let producer = running.producer.clone();
+        let recalled = async move { producer.recall(&handle).await };
+        running.caller.answer(py, &running.runtime, recalled, |py, ()| Ok(py.None()))
     }
 
     /// Hands one message over, and returns the future of its receipt.
@@ -207,40 +238,56 @@ impl PyProducer {
     }
 
     /// Waits until every submitted message has its outcome and its future is done.
-    fn flush(&self, py: Python<'_>, timeout: Seconds) -> PyResult<()> {
+    fn flush<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let deadline = Instant::now() + timeout.0;
-        wait(py, &running.runtime, running.producer.flush(timeout.0))?.map_err(raise)?;
-        running.completions.settle(py, deadline)
+        let (producer, deadline) = (running.producer.clone(), Instant::now() + timeout.0);
+        let flushed = async move { producer.flush(timeout.0).await };
+        let flushed = running.caller.answer(py, &running.runtime, flushed, |py, ()| Ok(py.None()))?;
+        running.completions.settle(py, deadline)?;
+        Ok(flushed)
     }
 
     #[pyo3(signature = (message, queue=None))]
-    fn send_oneway(
+    fn send_oneway<'py>(
         &self,
-        py: Python<'_>,
-        message: MessageArgument<'_, '_>,
+        py: Python<'py>,
+        message: MessageArgument<'_, 'py>,
         queue: Option<QueueArgument>,
-    ) -> PyResult<()> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let sent = running.producer.send_oneway(message.get().message(), send_options(queue, None));
-        wait_detached(py, &running.runtime, sent)?.map_err(raise)
+        let (producer, message) = (running.producer.clone(), message.get().share());
+        let options = send_options(queue, None);
+        let sent = async move { producer.send_oneway(&message, options).await };
+        running.caller.answer_apart(py, &running.runtime, sent, |py, ()| Ok(py.None()))
     }
 
     /// Queues of a topic that may be written.
-    fn queues<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    fn queues<'py>(&self, py: Python<'py>, topic: String) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let queues = wait(py, &running.runtime, running.producer.queues(topic))?.map_err(raise)?;
-        queues.iter().map(|queue| queue.to_python(py)).collect()
+        let producer = running.producer.clone();
+        let queues = async move { producer.queues(&topic).await };
+        running.caller.answer(py, &running.runtime, queues, |py, queues| {
+            let queues: Vec<_> = queues.iter().map(|queue| queue.to_python(py)).collect::<PyResult<_>>()?;
+            Ok(queues.into_pyobject(py)?.unbind())
+        })
     }
 
-    /// Flushes, within the send timeout, and leaves the group. When it returns, the futures are done.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Flushes, within the send timeout, and leaves the group. When it returns, the futures are done. `now`: the calling thread waits,
+    /// whoever waits for other calls.
+    #[pyo3(signature = (now=true))]
+    fn close<'py>(&self, py: Python<'py>, now: bool) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let closed = wait(py, &running.runtime, running.producer.close())?;
-        wait(py, &running.runtime, running.client.close())?;
+        let (producer, client) = (running.producer.clone(), running.client.clone());
+        let closed = async move {
+            let closed = producer.close().await;
+            client.close().await;
+            closed
+        };
+        let caller = if now { &Caller::Thread } else { &running.caller };
+        let closed = caller.answer(py, &running.runtime, closed, |py, ()| Ok(py.None()));
         let settled = running.completions.settle(py, Instant::now() + CALLBACK_TIMEOUT);
         running.completions.end();
-        closed.map_err(raise).and(settled)
+        closed.and_then(|closed| settled.map(|()| closed))
     }
 }
 

@@ -76,6 +76,11 @@ impl ReceivedMessage {
     pub(crate) fn view(&self) -> PyResult<RecordView<'_>> {
         RecordView::parse(&self.record).map_err(raise)
     }
+
+    /// The record's bytes.
+    pub(crate) fn record(&self) -> &Bytes {
+        &self.record
+    }
 }
 
 #[pymethods]

@@ -1,19 +1,20 @@
 //! Futures by number.
 
-use pyo3::prelude::*;
-
-use super::future::SendOutcome;
-
 /// Futures that wait for an outcome. A number is used again after its future was taken.
-#[derive(Default)]
-pub(crate) struct Slab {
-    futures: Vec<Option<Py<SendOutcome>>>,
+pub(crate) struct Slab<F> {
+    futures: Vec<Option<F>>,
     free: Vec<u32>,
 }
 
-impl Slab {
+impl<F> Default for Slab<F> {
+    fn default() -> Self {
+        Self { futures: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<F> Slab<F> {
     /// Keeps a future and returns its number.
-    pub(crate) fn insert(&mut self, future: Py<SendOutcome>) -> u64 {
+    pub(crate) fn insert(&mut self, future: F) -> u64 {
         match self.free.pop() {
             Some(number) => {
                 self.futures[number as usize] = Some(future);
@@ -30,7 +31,7 @@ impl Slab {
     ///
     /// # Panics
     /// When there is none of this number.
-    pub(crate) fn take(&mut self, number: u64) -> Py<SendOutcome> {
+    pub(crate) fn take(&mut self, number: u64) -> F {
         let future = self.futures[number as usize].take();
         self.free.push(number as u32);
         future.expect("a message has one outcome")

@@ -47,7 +47,7 @@ struct State {
     arrived_ever: u64,
     delivered_ever: u64,
     /// Futures whose outcome has not arrived.
-    open: Slab,
+    open: Slab<Py<SendOutcome>>,
     idle: bool,
     ended: bool,
     /// The completing thread; the first future starts it.

@@ -1,0 +1,391 @@
+"""Clients for asyncio, over a real server. Loops are Python's own and uvloop's."""
+
+import asyncio
+import random
+import threading
+
+import pytest
+
+import rocketpy
+from rocketpy import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from rocketpy.testing import fresh_name
+from waiting import wait_until
+
+PATIENCE = {"api_timeout": 60.0}
+
+
+def producer(server: rocketpy.Server, **options) -> AsyncProducer:
+    return AsyncProducer(fresh_name(), name_servers=server.name_server, send_timeout=60, **PATIENCE, **options)
+
+
+def consumer(server: rocketpy.Server, topic: str, **options) -> AsyncConsumer:
+    group = options.pop("group", None) or fresh_name()
+    return AsyncConsumer(group, topic, name_servers=server.name_server, **PATIENCE, **options)
+
+
+def bodies(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+async def take(member: AsyncConsumer, count: int) -> list[bytes]:
+    """Bodies of that many messages."""
+    came: list[bytes] = []
+    while len(came) < count:
+        came += [message.body for message in await member.poll(count - len(came), 60)]
+    return came
+
+
+class Spy:
+    """A native consumer; `taking` is the future of the last poll."""
+
+    def __init__(self, native):
+        self.native, self.taking = native, None
+
+    def poll(self, *arguments):
+        self.taking = self.native.poll(*arguments)
+        return self.taking
+
+    def __getattr__(self, name):
+        return getattr(self.native, name)
+
+
+def test_sends_side_by_side_and_what_comes_of_them(rocketpy_server, rocketpy_topic):
+    """More than the window holds, to a topic whose route is not known before. Order is looked at by the next test."""
+
+    async def main():
+        async with producer(rocketpy_server, window_messages=256) as sending:
+            sends = (sending.send(Message(rocketpy_topic, body)) for body in bodies(2000))
+            receipts = await asyncio.gather(*sends)
+        assert len({receipt.msg_id for receipt in receipts}) == 2000
+        assert {receipt.status for receipt in receipts} == {rocketpy.SendStatus.SEND_OK}
+        async with consumer(rocketpy_server, rocketpy_topic) as member:
+            assert sorted(await take(member, 2000)) == sorted(bodies(2000))
+            await member.commit()
+            assert set((await member.lag()).values()) == {0}
+            queue = receipts[0].queue
+            assert await member.committed(queue) == member.positions()[queue] > 0
+
+    asyncio.run(main())
+
+
+def test_what_is_awaited_one_by_one_keeps_its_order(rocketpy_server, rocketpy_topic):
+    async def main():
+        async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
+            for body in bodies(100):
+                await sending.send(Message(rocketpy_topic, body, order_key="one"))
+            came = []
+            async for message in member:
+                came.append(message.body)
+                if len(came) == 100:
+                    break
+            assert came == bodies(100)
+
+    asyncio.run(main())
+
+
+def test_cancelled_calls_give_their_messages_back(rocketpy_server, rocketpy_topic):
+    """In all moments: while they wait, and when messages have come that the task did not get. Each comes once."""
+    count = 3000
+
+    async def read(member: AsyncConsumer, came: list[bytes], arrow: bool) -> None:
+        while True:
+            if arrow:
+                batch = await member.fetch_arrow(50, 60)
+                came += batch.column("body").to_pylist()
+            else:
+                came += [message.body for message in await member.poll(50, 60)]
+
+    async def main():
+        came: list[bytes] = []
+        chance = random.Random(7)
+        async with (
+            producer(rocketpy_server) as sending,
+            consumer(rocketpy_server, rocketpy_topic, pull_messages=100) as member,
+        ):
+            sends = asyncio.gather(*(sending.send(Message(rocketpy_topic, body)) for body in bodies(count)))
+            cancelled = 0
+            while len(came) < count:
+                reading = asyncio.create_task(read(member, came, arrow=chance.random() < 0.5))
+                for _ in range(chance.randrange(1, 12)):
+                    await asyncio.sleep(0)
+                reading.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await reading
+                cancelled += 1
+            await sends
+            assert cancelled > 10
+            assert sorted(came) == sorted(bodies(count))
+            assert await member.poll(timeout=0.05) == []
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_after_its_messages_came_gives_them_back(rocketpy_server, rocketpy_topic):
+    """The loop gives a future its messages; before the task runs it is cancelled."""
+
+    async def main():
+        async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
+            await sending.send_many([Message(rocketpy_topic, body, order_key="one") for body in bodies(5)])
+            native = member._client
+            member._client = spy = Spy(native)
+            is_cancelled = False
+            while not is_cancelled:
+                task = asyncio.create_task(member.poll(5, 60))
+                await asyncio.sleep(0)
+                while not spy.taking.done():
+                    await asyncio.sleep(0)
+                if is_cancelled := task.cancel():  # else the task was faster
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                else:
+                    native.take_back([(message.queue, message.queue_offset) for message in task.result()[:1]])
+            assert await take(member, 5) == bodies(5)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_send_says_so_and_is_sent(rocketpy_server, rocketpy_topic):
+    async def main():
+        async with producer(rocketpy_server, linger=0.2) as sending:
+            await sending.send(Message(rocketpy_topic, b"first"))
+            task = asyncio.create_task(sending.send(Message(rocketpy_topic, b"second")))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await task
+            assert "may be stored" in cancelled.value.__notes__[0]
+        async with consumer(rocketpy_server, rocketpy_topic) as member:
+            assert sorted(await take(member, 2)) == [b"first", b"second"]
+
+    asyncio.run(main())
+
+
+def test_other_calls(rocketpy_server, rocketpy_topic):
+    async def main():
+        async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
+            assert len(await sending.queues(rocketpy_topic)) == 4
+            await sending.send_many([Message(rocketpy_topic, b"packed" * 1000, order_key="one")])
+            await sending.send(Message(rocketpy_topic, b"single" * 1000, order_key="one"))
+            await sending.send_oneway(Message(rocketpy_topic, b"oneway" * 1000))
+            await sending.flush()
+            assert {body[:6] for body in await take(member, 3)} == {b"packed", b"single", b"oneway"}
+            later = await sending.send(Message(rocketpy_topic, b"never", delay=3600))
+            await sending.recall(later)
+            with pytest.raises(rocketpy.InvalidArgumentError, match="cannot be recalled"):
+                await sending.recall(await sending.send(Message(rocketpy_topic, b"plain")))
+            queue = (await take_messages(member, 1))[0].queue
+            member.pause(queue)
+            member.resume()
+            assert await member.seek(queue, "earliest") == 0
+            asked = asyncio.create_task(sending.request(Message(rocketpy_topic, b"tea?"), timeout=60))
+            async for question in member.messages(idle_timeout=60):
+                if question.body == b"tea?":
+                    await sending.reply(question, b"yes")
+                    break
+            assert (await asked).body == b"yes"
+            assert [batch async for batch in member.batches(idle_timeout=0.01)] != [[]]
+
+    async def take_messages(member: AsyncConsumer, count: int) -> list[rocketpy.ReceivedMessage]:
+        came: list[rocketpy.ReceivedMessage] = []
+        while len(came) < count:
+            came += await member.poll(1, 60)
+        return came
+
+    asyncio.run(main())
+
+
+def test_errors_come_as_from_the_twins(rocketpy_server, rocketpy_topic):
+    async def main():
+        with pytest.raises(rocketpy.TopicNotFoundError):
+            async with consumer(rocketpy_server, fresh_name("no-topic")):
+                pass
+        with pytest.raises(rocketpy.InvalidArgumentError, match="retries"):
+            await producer(rocketpy_server, retries=-1).start()
+        unstarted = producer(rocketpy_server)
+        with pytest.raises(rocketpy.ClosedError, match="was not started"):
+            await unstarted.send(Message(rocketpy_topic, b"text"))
+        async with unstarted:
+            with pytest.raises(rocketpy.InvalidArgumentError):
+                await unstarted.send(Message("bad topic!", b"text"))
+            with pytest.raises(rocketpy.MessageTooLargeError):
+                await unstarted.send(Message(rocketpy_topic, bytes(5 << 20)))
+        with pytest.raises(rocketpy.ClosedError, match="is closed"):
+            await unstarted.send(Message(rocketpy_topic, b"text"))
+        with pytest.raises(rocketpy.RocketPyError, match="was started before"):
+            await unstarted.start()
+        await unstarted.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_hangs_is_told_in_time_and_holds_nothing_up(stoppable):
+    async def main():
+        options = {"retries": 0, "batch_messages": 10, "api_timeout": 60.0}
+        async with AsyncProducer("partly", name_servers=stoppable.name_server, send_timeout=0.5, **options) as sending:
+            await sending.send(Message("partly", b"first"), timeout=60)
+            stoppable.freeze()
+            with pytest.raises(rocketpy.PartlySentError) as partly:
+                await sending.send_many([Message("partly", body) for body in bodies(25)])
+            failed = await asyncio.gather(
+                *(sending.send(Message("partly", body)) for body in bodies(5)), return_exceptions=True
+            )
+            stoppable.thaw()
+        assert len(list(partly.value.receipts.failures())) > 0
+        assert {type(error) for error in failed} == {rocketpy.RequestTimeoutError}
+
+    asyncio.run(main())
+
+
+def test_a_client_belongs_to_its_loop(rocketpy_server, rocketpy_topic):
+    """Loops in threads of one process, each with clients of its own."""
+    shared = producer(rocketpy_server)
+    began, over = threading.Event(), threading.Event()
+    failed: list[BaseException] = []
+
+    async def other():
+        async with producer(rocketpy_server) as own:
+            receipts = await asyncio.gather(*(own.send(Message(rocketpy_topic, body)) for body in bodies(200)))
+            assert len(receipts) == 200
+        with pytest.raises(rocketpy.RocketPyError, match="belongs to another event loop"):
+            await shared.send(Message(rocketpy_topic, b"text"))
+
+    def in_thread():
+        try:
+            began.wait(60)
+            asyncio.run(other())
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            over.set()
+
+    async def main():
+        async with shared:
+            began.set()
+            while not over.is_set():
+                await shared.send(Message(rocketpy_topic, b"text"))
+
+    thread = threading.Thread(target=in_thread)
+    thread.start()
+    asyncio.run(main())
+    thread.join()
+    assert not failed
+
+
+def test_one_task_that_finds_all_it_asks_for_does_not_hold_the_loop(rocketpy_server, rocketpy_topic):
+    async def main():
+        async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
+            await sending.send_many([Message(rocketpy_topic, body) for body in bodies(2000)])
+            while not sum(map(len, [await member.poll(1, 60)])):
+                pass
+            turns = 0
+
+            async def count_turns():
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            counting = asyncio.create_task(count_turns())
+            await take(member, 1)
+            for _ in range(1000):
+                await member.poll(1, 60)
+            counting.cancel()
+            assert turns >= 10
+
+    asyncio.run(main())
+
+
+def test_what_is_forgotten_is_reported(rocketpy_server, rocketpy_topic):
+    group = fresh_name()
+
+    async def main():
+        await consumer(rocketpy_server, rocketpy_topic, group=group).start()
+
+    with pytest.warns(ResourceWarning, match=f"never closed: <AsyncConsumer of group '{group}'>"):
+        asyncio.run(main())
+    with rocketpy_server.admin() as admin:
+        wait_until(lambda: group not in {one.name for one in admin.groups() if one.members})
+
+
+def test_python_ends_with_open_clients_and_work_in_flight(child, rocketpy_server, rocketpy_topic):
+    ended = child(
+        f"""
+        import asyncio, rocketpy
+        servers, topic = ["{rocketpy_server.name_server}"], "{rocketpy_topic}"
+        async def main():
+            global producer, consumer
+            producer = await rocketpy.AsyncProducer("app", name_servers=servers, send_timeout=60).start()
+            consumer = await rocketpy.AsyncConsumer("{fresh_name()}", topic, name_servers=servers).start()
+            sends = (producer.send(rocketpy.Message(topic, b"%d" % n)) for n in range(1000))
+            tasks = [asyncio.create_task(send) for send in sends]
+            waiting = asyncio.create_task(consumer.poll(1, 60))
+            await asyncio.sleep(0)
+        asyncio.run(main())
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_uvloop_watches_as_well(rocketpy_server, rocketpy_topic):
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main():
+        async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
+            await asyncio.gather(*(sending.send(Message(rocketpy_topic, body)) for body in bodies(500)))
+            assert sorted(await take(member, 500)) == sorted(bodies(500))
+
+    uvloop.run(main())
+
+
+def test_administration(rocketpy_server, rocketpy_topic, caplog):
+    """Each call beside that of the twin."""
+    group, made = fresh_name(), fresh_name()
+
+    async def main():
+        async with (
+            AsyncAdmin(rocketpy_server.name_server, **PATIENCE) as admin,
+            producer(rocketpy_server) as sending,
+            consumer(rocketpy_server, rocketpy_topic, group=group) as member,
+        ):
+            receipt = await sending.send(Message(rocketpy_topic, b"text", keys=["A-17"]))
+            assert await take(member, 1) == [b"text"]
+            await member.commit()
+            with rocketpy_server.admin() as twin:
+                queue = receipt.queue
+                assert await admin.describe_topic(rocketpy_topic) == twin.describe_topic(rocketpy_topic)
+                assert await admin.queues(rocketpy_topic) == twin.queues(rocketpy_topic)
+                assert await admin.brokers() == twin.brokers()
+                assert await admin.group_members(group) == twin.group_members(group) == [member.client_id]
+                assert await admin.describe_group(group) == twin.describe_group(group)
+                assert await admin.group_lag(group) == twin.group_lag(group)
+                assert await admin.committed_offset(group, queue) == twin.committed_offset(group, queue) == 1
+                for call in ("min_offset", "max_offset", "next_offset"):
+                    assert await getattr(admin, call)(queue) == getattr(twin, call)(queue)
+                assert await admin.search_offset(queue, 0) == 0
+                address = twin.brokers()[0].addresses[0]
+                assert (await admin.broker_figures(address)).keys() == twin.broker_figures(address).keys()
+                with pytest.raises(rocketpy.RefusedError):
+                    await admin.demote(address)
+            assert (await admin.view_message(receipt.offset_msg_id)).body == b"text"
+            while not (found := await admin.query_messages(rocketpy_topic, "A-17")):
+                pass  # each question waits for its answer
+            assert [message.msg_id for message in found] == [receipt.msg_id]
+            message = await admin.message(rocketpy_topic, receipt.msg_id)
+            assert message is not None
+            assert message.body == b"text"
+            with pytest.raises(rocketpy.GroupConflictError):
+                await admin.reset_offsets(group, rocketpy_topic, "earliest")
+            assert (await admin.reset_offsets(group, rocketpy_topic, "earliest", force=True))[queue] == 0
+            await admin.create_topic(made, 2)
+            await sending.send(Message(made, b"text"), queue=(await sending.queues(made))[1])
+            with pytest.raises(rocketpy.InvalidArgumentError, match="hold 1 messages"):
+                await admin.create_topic(made, 1)
+            await admin.create_topic(made, 1, force=True)
+            assert len(await admin.queues(made)) == 1
+            assert made in await admin.topics()
+            await admin.delete_topic(made)
+            await admin.create_group(made)
+            assert made in {one.name for one in await admin.groups()}
+            await admin.delete_group(made)
+
+    asyncio.run(main())
