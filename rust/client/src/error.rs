@@ -458,7 +458,8 @@ pub(crate) fn is_retryable_code(code: i32) -> bool {
 fn refusal_hint(code: i32) -> Option<&'static str> {
     match code {
         response::REQUEST_CODE_NOT_SUPPORTED => Some(
-            "that server does not serve such requests; name_servers (--name-server) wants a name server, not a broker",
+            "that server does not serve such requests: name_servers (--name-server) wants a name server, not a broker; where one broker is \
+             asked, its own address is wanted",
         ),
         response::TOPIC_NOT_EXIST => Some("create the topic, or let the broker create topics by itself"),
         response::SERVICE_NOT_AVAILABLE => Some(

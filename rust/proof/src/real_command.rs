@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rocketpy_env::failpoint::Point;
-use rocketpy_proof::real::{Flush, Harness, Options, Totals, run};
+use rocketpy_proof::real::{Flush, Harness, Options, PRODUCERS, Totals, run};
 
 /// Lives of a real server.
 #[derive(Debug, Default, Args)]
@@ -44,6 +44,9 @@ pub(crate) struct Real {
     /// How long a life is under load, if nothing ends it before; each life draws less than a second or three when it is not given.
     #[arg(long)]
     load_seconds: Option<u64>,
+    /// Producers that send side by side; default: 4.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    producers: Option<u32>,
     /// The server's binary; default: rocketpy-proof-server beside this one.
     #[arg(long)]
     server: Option<PathBuf>,
@@ -103,6 +106,7 @@ impl Real {
             pair: self.pair,
             slow_slave: self.slow_slave,
             load: self.load_seconds.map(Duration::from_secs),
+            producers: self.producers.unwrap_or(PRODUCERS),
             server: self.server.clone().unwrap_or_else(server_beside),
             history: self.history.clone(),
             #[cfg(feature = "planted-bugs")]

@@ -68,7 +68,8 @@ impl<'a> Life<'a> {
         totals: &'a mut Totals,
     ) -> Result<Self, String> {
         let mut rng = Rng::with_seed(seed);
-        let mut shape = if options.bound { Shape::of_bound() } else { Shape::draw(&mut rng, options) };
+        let mut shape =
+            if options.bound { Shape::of_bound(options.producers) } else { Shape::draw(&mut rng, options) };
         let lives = Lives::new(&mut rng, options);
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let disk = match options.harness {

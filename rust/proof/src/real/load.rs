@@ -29,8 +29,8 @@ use super::{question, sql};
 use crate::history::{Call, Event, LogRange, Reply, Send};
 use crate::later::Half;
 
-/// Producers; each waits for an answer before its next send.
-pub(super) const PRODUCERS: u32 = 4;
+/// Producers, unless it is said how many; each waits for an answer before its next send.
+pub const PRODUCERS: u32 = 4;
 /// Groups and the tags that they want.
 pub(super) const GROUPS: [(&str, &str); 2] = [("all", "*"), ("red", "red")];
 /// The group whose consumer outlives the server.
@@ -83,6 +83,7 @@ pub(super) struct Load {
     pub topics: Arc<[String]>,
     /// Lengths of bodies. In a batch they are shorter; where all are longer than those, there is none.
     bodies: RangeInclusive<usize>,
+    producers: u32,
     has_consumers: bool,
     /// Whether retention is asked to remove what it may.
     asks_retention: bool,
@@ -105,6 +106,7 @@ impl Load {
             journal: Arc::new(Mutex::new(journal)),
             topics: (0..shape.topics.len()).map(topic_name).collect(),
             bodies: shape.body_min..=shape.body_max,
+            producers: shape.producers,
             has_consumers: shape.has_consumers,
             asks_retention: shape.retention.is_asked(),
             metadata: Arc::default(),
@@ -131,7 +133,7 @@ impl Load {
         self.acknowledged.lock().clear();
         let mut tasks = JoinSet::new();
         let runtime = client.runtime();
-        for producer in 0..PRODUCERS {
+        for producer in 0..self.producers {
             tasks.spawn_on(self.clone().produce(client.clone(), producer, rng.fork()), runtime);
         }
         for (group, tags) in GROUPS.into_iter().filter(|_| self.has_consumers) {

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
+pub use load::PRODUCERS;
 pub use mount::{Kind, Mounted};
 use rocketpy_env::failpoint::Point;
 
@@ -81,6 +82,8 @@ pub struct Options {
     pub cycles_a_store: u64,
     /// How long a life is under load, if nothing ends it before; drawn for each life when it is not given.
     pub load: Option<Duration>,
+    /// Producers that send side by side, each one message or batch at a time.
+    pub producers: u32,
     /// Drawn for each store when it is not given.
     pub flush: Option<Flush>,
     /// Whether topics have a `flush.type` of their own; drawn for each store when it is not given.

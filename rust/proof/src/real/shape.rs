@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::load::PRODUCERS;
 use super::mount::{Kind, Mounted};
 use super::{Flush, Harness, Options, question};
 use crate::history::Acknowledged;
@@ -153,6 +152,7 @@ pub(super) struct Shape {
     pub queues: u32,
     pub body_min: usize,
     pub body_max: usize,
+    pub producers: u32,
     pub has_consumers: bool,
     /// Messages are sent that have to wait. What they become must not be removed before it was read.
     pub has_later: bool,
@@ -252,6 +252,7 @@ impl Shape {
             has_consumers: true,
             has_later: matches!(retention, Retention::Never | Retention::Young),
             body_max,
+            producers: options.producers,
             log_file,
             retention,
             durable_after: flushes.durable_after(),
@@ -276,7 +277,7 @@ impl Shape {
     }
 
     /// A store with the default of `maxUnflushedBytes` and bodies of 1 MiB, which nothing but these bytes flushes.
-    pub(super) fn of_bound() -> Self {
+    pub(super) fn of_bound(producers: u32) -> Self {
         let log_file = 256 << 20;
         let day_ms = 86_400_000_u64;
         let settings = [
@@ -292,6 +293,7 @@ impl Shape {
             queues: 4,
             body_min: 1 << 20,
             body_max: 1 << 20,
+            producers,
             has_consumers: false,
             has_later: false,
             log_file,
@@ -307,7 +309,7 @@ impl Shape {
     /// it by this much.
     pub(super) fn at_once_bytes(&self) -> u64 {
         let batch = BATCH_MESSAGES * (self.body_max.min(BATCH_BODY_BYTES) + RECORD_BYTES);
-        u64::from(PRODUCERS) * (self.body_max + RECORD_BYTES).max(batch) as u64
+        u64::from(self.producers) * (self.body_max + RECORD_BYTES).max(batch) as u64
     }
 
     /// The topics whose `flush.type` says when their sends are acknowledged.

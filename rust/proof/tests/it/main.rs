@@ -10,7 +10,7 @@ mod power;
 #[cfg(not(feature = "planted-bugs"))]
 mod sim;
 
-use rocketpy_proof::real::{Flush, Harness, Options, Outcome, run};
+use rocketpy_proof::real::{Flush, Harness, Options, Outcome, PRODUCERS, run};
 
 /// The seed of the runs: `ROCKETPY_TEST_SEED`, if it is set. `rocketpy-proof` repeats a run by its `--seed`.
 fn seed() -> u64 {
@@ -29,6 +29,7 @@ fn options(harness: Harness, cycles: u64, cycles_a_store: u64, flush: Flush) -> 
         bound: false,
         pair: false,
         slow_slave: None,
+        producers: PRODUCERS,
         load: None,
         server: env!("CARGO_BIN_EXE_rocketpy-proof-server").into(),
         history: None,

@@ -14,6 +14,7 @@ fn options(harness: Harness) -> Options {
         bound: false,
         pair: false,
         slow_slave: None,
+        producers: 4,
         load: None,
         server: "server".into(),
         history: None,
