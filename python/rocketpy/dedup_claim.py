@@ -138,7 +138,8 @@ class Claim:
         try:
             work.store.release(work.name, self.key, owner)
         except Exception as error:  # the error of the work is the one to see
-            logger.warning("the lease on %s of %s stays until it ends: %s", self.key, work.name, error)
+            text = "the mark of %s of %s stays until its lease ends, or its transaction is rolled back: %s"
+            logger.warning(text, self.key, work.name, error)
 
     def __enter__(self) -> Self:
         self._begin()

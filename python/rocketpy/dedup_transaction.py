@@ -37,7 +37,8 @@ class TransactionStore(Store):
 
     Args:
         connection: An open DB-API connection, or a function that returns the one whose transaction is to be used (for
-            programs with one for each thread). Not one that commits each statement by itself.
+            programs with one for each thread). Not one that commits each statement by itself: it is refused where the
+            driver tells (sqlite3, psycopg, those with an attribute `autocommit`).
         table: The table of the marks, which `create_table` makes. With its schema if need be: `billing.done`.
         paramstyle: How the driver writes parameters: `qmark`, `numeric`, `named`, `format` or `pyformat`. Default: what
             the module of the connection says.
@@ -194,7 +195,8 @@ def commits_each_statement(connection: Any) -> bool:
 
     The query began the transaction at the drivers of PostgreSQL; sqlite3 begins it with a change.
     """
-    begins_later = (
-        getattr(connection, "isolation_level", None) is not None and getattr(connection, "autocommit", None) is not True
-    )
-    return transaction_status(connection) == IDLE and not begins_later
+    autocommit = getattr(connection, "autocommit", None) is True
+    status = transaction_status(connection)
+    if status is None:
+        return autocommit
+    return status == IDLE and (autocommit or getattr(connection, "isolation_level", None) is None)

@@ -1,12 +1,9 @@
 """Work is done once although its message comes twice: the decorator over its stores, and the path with a server."""
 
-import asyncio
 import contextlib
-import functools
 import logging
 import random
 import sqlite3
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -219,86 +216,6 @@ def test_threads_share_it(once):
     assert sorted(ran) == list(range(50))
 
 
-def test_an_async_handler(once):
-    ran, begun = [], asyncio.Event()
-
-    @once
-    async def work(message):
-        ran.append(message)
-        begun.set()
-        await asyncio.sleep(0)
-        return message
-
-    class Callable:
-        async def __call__(self, message):
-            ran.append(message)
-
-    async def run():
-        assert [await work("a"), await work("a")] == ["a", None]
-        began = await asyncio.gather(*(work("b") for _ in range(5)), return_exceptions=True)
-        assert began.count("b") == 1
-        assert all(one in ("b", None) or isinstance(one, rocketpy.InProgressError) for one in began)
-        await once(Callable())("c")
-        await once(functools.partial(work.__wrapped__))("d")
-        async with once.claim("d") as claim:
-            assert claim.already_done
-
-    asyncio.run(run())
-    assert ran == ["a", "b", "c", "d"]
-
-
-def test_a_cancelled_async_handler_leaves_no_mark(once):
-    async def run():
-        begun = asyncio.Event()
-
-        @once
-        async def work(_):
-            begun.set()
-            await asyncio.Event().wait()
-
-        task = asyncio.create_task(work("a"))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        async with once.claim("a") as claim:
-            assert not claim.already_done
-
-    asyncio.run(run())
-
-
-class Held(SqliteStore):
-    """A store whose calls take as long as the test wants."""
-
-    def __init__(self, path):
-        super().__init__(path)
-        self.begun, self.goes_on = threading.Event(), threading.Event()
-
-    def begin(self, *arguments):
-        mark = super().begin(*arguments)
-        self.begun.set()
-        assert self.goes_on.wait(60)
-        return mark
-
-
-def test_a_task_that_is_cancelled_while_it_marks_leaves_no_mark_and_does_not_hold_up_the_loop(tmp_path):
-    async def run(store):
-        once = Dedup("billing", store, key=str)
-        task = asyncio.create_task(once(asyncio.sleep)("0"))
-        await asyncio.to_thread(store.begun.wait, 60)
-        task.cancel()
-        await asyncio.sleep(0)
-        assert not task.done()
-        store.goes_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        async with once.claim("0") as claim:
-            assert not claim.already_done
-
-    with Held(tmp_path / "done.db") as store:
-        asyncio.run(run(store))
-
-
 def test_a_mark_that_cannot_be_removed_does_not_hide_the_error_of_the_work(tmp_path, caplog):
     def work(_):
         store.close()
@@ -306,7 +223,7 @@ def test_a_mark_that_cannot_be_removed_does_not_hide_the_error_of_the_work(tmp_p
 
     with SqliteStore(tmp_path / "done.db") as store, pytest.raises(ValueError, match="the work's"):
         Dedup("billing", store, key=str)(work)("a")
-    assert "stays until it ends" in caplog.text
+    assert "stays until its lease ends" in caplog.text
 
 
 def test_work_whose_mark_cannot_be_written_says_that_it_was_done(tmp_path):
@@ -331,16 +248,6 @@ async def async_generator(message):
 def test_what_is_no_handler_of_one_message_is_refused(once, handler):
     with pytest.raises(TypeError, match="a handler"):
         once(handler)
-
-
-def test_a_plain_handler_that_returns_an_awaitable_is_refused_and_leaves_no_mark(once):
-    async def work(message):
-        return message
-
-    with pytest.raises(TypeError, match="async def"):
-        once(lambda message: work(message))("a")
-    with once.claim("a") as claim:
-        assert not claim.already_done
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,16 @@ def test_a_connection_that_commits_each_statement_is_refused_before_anything_is_
     assert paid(path) == [10]
 
 
+def test_a_driver_that_tells_only_its_autocommit_is_believed(books):
+    connection = Late(books, lambda: None)
+    connection.autocommit = True
+    store = TransactionStore(connection, paramstyle="qmark")
+    with pytest.raises(rocketpy.InvalidArgumentError, match="by itself"):
+        Dedup("billing", store, key=str)(pytest.fail)("a")
+    connection.autocommit = False
+    assert Dedup("billing", store, key=str)(str)("a") == "a"
+
+
 def test_each_thread_may_have_a_connection_of_its_own(path):
     local = threading.local()
 
