@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.receipts import Receipts
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ConnectionFailedError",
     "ConnectionLostError",
     "DamagedDataError",
+    "DecodeError",
     "DedupStoreError",
     "DiskFullError",
     "ForkedError",
@@ -229,3 +231,13 @@ class DedupStoreError(RocketPyError):
     With `may_have_been_applied` the work was done, and its mark could not be stored: a retry does it again. Otherwise
     nothing ran.
     """
+
+
+class DecodeError(RocketPyError, ValueError):
+    """The body of a message is not what its codec expects. A retry does not help.
+
+    Attributes:
+        message: The message. The consumer has gone past it: the next `commit` covers it.
+    """
+
+    message: ReceivedMessage | None = None

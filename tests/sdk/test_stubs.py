@@ -30,7 +30,23 @@ USE = """\
 from datetime import timedelta
 from concurrent.futures import Future
 import rocketpy
+from dataclasses import dataclass
+from rocketpy.codec import JsonCodec, PydanticCodec, decoded
 from rocketpy.dedup import Dedup
+
+@dataclass
+class Order:
+    amount: int
+
+orders = JsonCodec(Order)
+with rocketpy.Consumer("report", "orders") as typed:
+    for order, received in decoded(typed, orders):
+        amount: int = order.amount
+        amount = received.amount  # wrong
+    for order, _ in decoded(typed.poll(), PydanticCodec(Order)):
+        amount = order.amount
+        order.size  # wrong
+orders.encode("text")  # wrong
 
 once = Dedup("billing", "done.db")
 
