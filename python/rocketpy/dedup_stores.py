@@ -75,7 +75,10 @@ class Store(ABC):
 
     @abstractmethod
     def purge(self, name: str, before_ms: int, limit: int) -> int:
-        """Removes at most `limit` marks of work done, and of leases ended, before `before_ms`. Returns how many."""
+        """Removes marks of work done, and of leases ended, before `before_ms`. Returns how many, 0 when none is left.
+
+        A store that is purged by itself removes at most `limit` in one call.
+        """
 
 
 class SqliteStore(Store, Closing):

@@ -96,11 +96,11 @@ class TransactionStore(Store):
         """See `Store.begin`."""
         connection = self._connection()
         where = {"name": name, "msg_key": key}
-        found = self._execute(
+        found, _ = self._execute(
             connection, f"SELECT done_at_ms FROM {self._table} WHERE name = {{name}} AND msg_key = {{msg_key}}", where
         )
-        if found:
-            return Mark(None, found[0][0])
+        if found is not None:
+            return Mark(None, found[0])
         if commits_each_statement(connection):
             raise InvalidArgumentError(
                 "the connection commits each statement by itself: the work and its mark would not be one transaction",
@@ -136,21 +136,19 @@ class TransactionStore(Store):
             self._delete(connection, {"name": name, "msg_key": key})
 
     def purge(self, name: str, before_ms: int, limit: int) -> int:
-        """See `Store.purge`."""
-        connection = self._connection()
-        old = f"SELECT msg_key FROM {self._table} WHERE name = {{name}} AND done_at_ms < {{before}} ORDER BY msg_key"
-        keys = self._execute(connection, old, {"name": name, "before": before_ms}, limit)
-        for (key,) in keys:
-            self._delete(connection, {"name": name, "msg_key": key})
-        return len(keys)
+        """See `Store.purge`. Removes all at once; the count is 0 where the driver does not tell it."""
+        delete = f"DELETE FROM {self._table} WHERE name = {{name}} AND done_at_ms < {{before}}"
+        return max(0, self._execute(self._connection(), delete, {"name": name, "before": before_ms})[1])
 
     def _delete(self, connection: Any, where: dict[str, Any]) -> None:
         self._execute(connection, f"DELETE FROM {self._table} WHERE name = {{name}} AND msg_key = {{msg_key}}", where)
 
-    def _execute(
-        self, connection: Any, statement: str, values: dict[str, Any] | None = None, limit: int = 1
-    ) -> list[Any]:
-        """Runs a statement with `{name}` for each value, in the order of the values. Returns the first rows, if any."""
+    def _execute(self, connection: Any, statement: str, values: dict[str, Any] | None = None) -> tuple[Any, int]:
+        """Runs a statement with `{name}` for each value, in the order of the values.
+
+        Returns:
+            The first row, if any, and how many rows it concerned.
+        """
         cursor = connection.cursor()
         try:
             if values is None:
@@ -160,7 +158,7 @@ class TransactionStore(Store):
                 places = {name: PLACEHOLDERS[style](at, name) for at, name in enumerate(values, 1)}
                 parameters = values if style in BY_NAME else tuple(values.values())
                 cursor.execute(statement.format_map(places), parameters)
-            return [] if cursor.description is None else cursor.fetchmany(limit)
+            return None if cursor.description is None else cursor.fetchone(), cursor.rowcount
         finally:
             cursor.close()
 

@@ -125,6 +125,7 @@ def test_json_without_a_type(value):
         (int, b"1.0", r"\$ must be a whole number, not a number"),
         (float, b"NaN", "JSON has no NaN"),
         (float, b"1" * 400, "too large"),
+        (Literal[1], b"true", r"\$ must be one of 1"),
         (bool, b"1", r"\$ must be true or false"),
         (list[int], b'[1, "2"]', r"\$\[1\] must be a whole number, not text"),
         (dict[str, int], b'{"a": null}', r"\$\.a must be a whole number, not null"),

@@ -12,6 +12,7 @@ from test_interrupt import assert_wakes
 
 import rocketpy
 from rocketpy.dedup import Dedup, SqliteStore
+from rocketpy.testing import fresh_name
 from waiting import wait_until
 
 RACERS = 3
@@ -30,6 +31,24 @@ for n in range(int(sys.argv[2])):
         once(ran.append)(n)
 once.store.close()
 print(*ran)
+"""
+CONSUMER = """
+import sys, rocketpy
+from rocketpy.dedup import Dedup
+
+path, effects, name_server, group, topic = sys.argv[1:]
+
+@Dedup("billing", path, lease=1)
+def work(message):
+    with open(effects, "ab") as file:
+        file.write(message.body)
+    if message.body == b"b":
+        print("at work", flush=True)
+        sys.stdin.read()
+
+with rocketpy.Consumer(group, topic, name_servers=name_server, api_timeout=60) as consumer:
+    for message in consumer:
+        work(message)
 """
 WORKER = """
 import sys
@@ -101,6 +120,37 @@ def test_what_a_killed_process_left_is_taken_over_when_its_lease_ends(path):
         once(pytest.fail)("a")
     assert began[0] >= ends_at - 0.001
     assert len(began) == 1
+
+
+def test_what_a_killed_consumer_had_done_is_not_done_again_and_what_it_was_at_is(
+    rocketpy_server, producer, rocketpy_topic, path, tmp_path
+):
+    effects, group = tmp_path / "effects", fresh_name()
+    queue = producer.queues(rocketpy_topic)[0]
+    for body in (b"a", b"b", b"c"):
+        producer.send(rocketpy.Message(rocketpy_topic, body), queue=queue)
+    killed = start(CONSUMER, path, effects, rocketpy_server.name_server, group, rocketpy_topic)
+    assert killed.stdout.readline() == "at work\n"
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=300)
+    assert effects.read_bytes() == b"ab"
+
+    def append(message):
+        with effects.open("ab") as file:
+            file.write(message.body)
+
+    def is_settled(message):
+        with contextlib.suppress(rocketpy.InProgressError):
+            once(append)(message)
+            return True
+
+    with Dedup("billing", path) as once, rocketpy_server.consumer(group, rocketpy_topic) as consumer:
+        messages = consumer.messages()
+        for body in (b"a", b"b", b"c"):  # nothing was committed: all of them come again
+            message = next(messages)
+            assert message.body == body
+            wait_until(lambda message=message: is_settled(message), "the lease ends")
+    assert effects.read_bytes() == b"abbc"  # a: done. b: the process died between its effect and its mark
 
 
 @pytest.fixture

@@ -129,10 +129,10 @@ class Late:
         if statement.startswith("INSERT"):
             self.between()
         self.found = self.books.execute(statement, parameters)
-        self.description = self.found.description
+        self.description, self.rowcount = self.found.description, self.found.rowcount
 
-    def fetchmany(self, size):
-        return self.found.fetchmany(size)
+    def fetchone(self):
+        return self.found.fetchone()
 
     def close(self):
         pass
@@ -237,11 +237,15 @@ class Translating:
 class TranslatingCursor:
     def __init__(self, connection):
         self.connection, self.cursor = connection, connection.books.cursor()
-        self.fetchmany, self.close = self.cursor.fetchmany, self.cursor.close
+        self.fetchone, self.close = self.cursor.fetchone, self.cursor.close
 
     @property
     def description(self):
         return self.cursor.description
+
+    @property
+    def rowcount(self):
+        return self.cursor.rowcount
 
     def execute(self, statement, parameters=()):
         self.connection.statements.append(statement)
