@@ -166,9 +166,9 @@ class SqliteStore(Store, Closing):
         return self._run(
             lambda file: (
                 file.execute(
-                    "DELETE FROM rocketpy_marks WHERE name = ?1 AND key IN "
-                    "(SELECT key FROM rocketpy_marks WHERE name = ?1 AND at_ms < ?2 ORDER BY at_ms LIMIT ?3)",
-                    (name, before_ms, limit),
+                    "DELETE FROM rocketpy_marks WHERE name = ? AND key IN "
+                    "(SELECT key FROM rocketpy_marks WHERE name = ? AND at_ms < ? ORDER BY at_ms LIMIT ?)",
+                    (name, name, before_ms, limit),
                 ).rowcount
             )
         )
@@ -252,6 +252,15 @@ class MappingStore(Store):
 
     Args:
         marks: The mapping, by name and key; default: a new dict. A test may look into it, and change it.
+
+    Examples:
+        >>> from rocketpy.dedup import Dedup
+        >>> store = MappingStore()
+        >>> once = Dedup("billing", store, key=str, clock=lambda: 1_800_000_000)
+        >>> once(lambda message: "done")("A1")
+        'done'
+        >>> store.marks
+        {('billing', 'A1'): Mark(owner=None, at_ms=1800000000000)}
     """
 
     blocks = False

@@ -59,6 +59,7 @@ class TransactionStore(Store):
         ...         print(claim.already_done)
         False
         True
+        >>> books.close()
     """
 
     blocks = False  # the connection may belong to the thread that called

@@ -171,7 +171,7 @@ def test_old_marks_are_removed_so_that_the_table_has_a_bound(store, clock):
 def marks(store, name):
     if isinstance(store, MappingStore):
         return sum(place[0] == name for place in store.marks)
-    with sqlite3.connect(store._path) as file:
+    with contextlib.closing(sqlite3.connect(store._path)) as file:
         return file.execute("SELECT count(*) FROM rocketpy_marks WHERE name = ?", (name,)).fetchone()[0]
 
 
@@ -197,7 +197,7 @@ def test_every_store_follows_the_same_rules(tmp_path, seed):
             if call == "release":
                 continue
             assert said[0] == said[1], (call, arguments)
-        with sqlite3.connect(tmp_path / "done.db") as file:
+        with contextlib.closing(sqlite3.connect(tmp_path / "done.db")) as file:
             rows = file.execute("SELECT name, key, owner, at_ms FROM rocketpy_marks").fetchall()
     assert {(name, key): Mark(owner, at_ms) for name, key, owner, at_ms in rows} == model.marks
 
@@ -230,7 +230,7 @@ def test_work_whose_mark_cannot_be_written_says_that_it_was_done(tmp_path):
     with SqliteStore(tmp_path / "done.db") as store:
         once = Dedup("billing", store, key=str)
         with pytest.raises(rocketpy.DedupStoreError) as failed, once.claim("a"):
-            with sqlite3.connect(tmp_path / "done.db") as file:
+            with contextlib.closing(sqlite3.connect(tmp_path / "done.db")) as file:
                 file.execute("DROP TABLE rocketpy_marks")
         assert failed.value.may_have_been_applied
     assert str(tmp_path) in str(failed.value)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import sqlite3
 import subprocess
@@ -256,7 +257,7 @@ class TranslatingCursor:
             statement %= {name: f":{name}" for name in parameters}
         if self.connection.style == "numeric":
             assert type(parameters) is tuple
-            statement = statement.replace(":", "?")
+            statement = re.sub(r":\d", "?", statement)
         self.cursor.execute(statement, parameters)
 
 
