@@ -57,10 +57,11 @@ _NAMES = {
     "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "errors": (
         "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
-        "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DiskFullError", "ForkedError",
-        "GroupConflictError", "GroupNotFoundError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError",
-        "NotSupportedError", "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError",
-        "RequestTimeoutError", "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError"
+        "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DecodeError", "DedupStoreError",
+        "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError", "InProgressError",
+        "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError", "OffsetError",
+        "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError", "RocketPyError",
+        "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producer": ("Producer",),
@@ -72,7 +73,7 @@ _NAMES = {
     "transaction": ("Decision", "Transaction", "TransactionProducer"),
 }  # fmt: skip
 """The public names, by the module that each comes from."""
-_MODULES = ("errors", "store")
+_MODULES = ("codec", "dedup", "errors", "store")
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 if not TYPE_CHECKING:

@@ -21,6 +21,35 @@ __all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOpt
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
 
+MAX_SECONDS = 3.2e9
+"""Longest duration that is accepted: 100 years, as in the extension module."""
+
+
+def duration_seconds(name: str, given: Duration) -> float:
+    """A duration in seconds.
+
+    Args:
+        name: Name of the argument, for the error.
+        given: Its value.
+
+    Raises:
+        TypeError: It is no number and no timedelta.
+        InvalidArgumentError: It is negative, or longer than 100 years.
+
+    Examples:
+        >>> duration_seconds("lease", timedelta(minutes=1))
+        60.0
+    """
+    if isinstance(given, timedelta):
+        given = given.total_seconds()
+    # Not every caller has a type checker.
+    if isinstance(given, bool) or not isinstance(given, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name} must be a number of seconds or a timedelta, not {type(given).__name__}")
+    if not 0 <= given <= MAX_SECONDS:  # also of nan
+        raise InvalidArgumentError(f"{name} must be from 0 to {MAX_SECONDS:g} seconds, not {given}")
+    return float(given)
+
+
 Tags: TypeAlias = str | list[str] | tuple[str, ...] | set[str]
 """Tags to receive: `"*"` for all messages, tags separated by `||`, or the tags themselves.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketpy import _rocketpy
-from rocketpy.arrow import import_pyarrow
+from rocketpy.arrow import import_optional, import_polars, import_pyarrow
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Unpack
 
+    import pandas
+    import polars
     import pyarrow
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
@@ -258,6 +260,48 @@ class Consumer(Closing):
         """
         pyarrow = import_pyarrow()  # before messages are taken, which would be lost without it
         return pyarrow.record_batch(self.fetch_columns(max_rows, timeout, columns=columns))
+
+    def fetch_pandas(  # pyright: ignore[reportUnknownParameterType]  # pandas has no types
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> pandas.DataFrame:
+        """As `fetch_arrow`, as a pandas data frame. Needs pandas and pyarrow.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+
+        Returns:
+            Up to `max_rows` rows, with an index from 0. Texts, bodies (`bytes`) and properties (`dict`) are objects,
+            born_at and stored_at `datetime64[us, UTC]`, numbers int32, and int64 for queue_offset.
+
+        Raises:
+            RocketPyError: pandas or pyarrow is not installed; no message is taken.
+        """
+        pyarrow = import_optional("pyarrow", "pandas")  # both before messages are taken, which would be lost
+        import_optional("pandas", "pandas")
+        batch = pyarrow.record_batch(self.fetch_columns(max_rows, timeout, columns=columns))
+        return batch.to_pandas(maps_as_pydicts="lossy")  # of a property that is there twice, the last one
+
+    def fetch_polars(
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> polars.DataFrame:
+        """As `fetch_arrow`, as a Polars data frame. Needs polars, and no pyarrow.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+
+        Returns:
+            Up to `max_rows` rows. Texts are String, bodies Binary, properties Map (before Polars 2: a List of structs
+            of key and value), born_at and stored_at `Datetime("us", "UTC")`, numbers Int32, and Int64 for queue_offset.
+
+        Raises:
+            RocketPyError: polars is not installed, or older than 1.36; no message is taken.
+        """
+        data_frame: type[polars.DataFrame] = import_polars().DataFrame  # before messages are taken, which would be lost
+        return data_frame(self.fetch_columns(max_rows, timeout, columns=columns))
 
     def fetch_columns(
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None

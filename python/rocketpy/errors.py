@@ -19,6 +19,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.receipts import Receipts
 
 __all__ = [
@@ -30,10 +33,13 @@ __all__ = [
     "ConnectionFailedError",
     "ConnectionLostError",
     "DamagedDataError",
+    "DecodeError",
+    "DedupStoreError",
     "DiskFullError",
     "ForkedError",
     "GroupConflictError",
     "GroupNotFoundError",
+    "InProgressError",
     "InvalidArgumentError",
     "MessageTooLargeError",
     "NotAStoreError",
@@ -206,3 +212,32 @@ class StoreLockedError(StoreError):
 
 class DiskFullError(StoreError):
     """The disk has no room left."""
+
+
+class InProgressError(RocketPyError):
+    """Another worker has the lease on the work of a message: it runs, or its process died. Nothing ran here.
+
+    Attributes:
+        lease_ends_at: When the lease ends, in UTC. Before that a retry is of use only if the worker has ended; after it
+            the retry takes the work over. None where there is no lease: retry at once.
+    """
+
+    lease_ends_at: datetime | None = None
+
+
+class DedupStoreError(RocketPyError):
+    """The marks of work that is done cannot be read or written.
+
+    With `may_have_been_applied` the work was done, and its mark could not be stored: a retry does it again. Otherwise
+    nothing ran.
+    """
+
+
+class DecodeError(RocketPyError, ValueError):
+    """The body of a message is not what its codec expects. A retry does not help.
+
+    Attributes:
+        message: The message. The consumer has gone past it: the next `commit` covers it.
+    """
+
+    message: ReceivedMessage | None = None

@@ -5,6 +5,7 @@ import random
 import threading
 
 import pytest
+import uvloop
 
 import rocketpy
 from rocketpy import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
@@ -327,8 +328,6 @@ def test_python_ends_with_open_clients_and_work_in_flight(child, rocketpy_server
 
 
 def test_uvloop_watches_as_well(rocketpy_server, rocketpy_topic):
-    uvloop = pytest.importorskip("uvloop")
-
     async def main():
         async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
             await asyncio.gather(*(sending.send(Message(rocketpy_topic, body)) for body in bodies(500)))

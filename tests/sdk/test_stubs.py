@@ -30,6 +30,39 @@ USE = """\
 from datetime import timedelta
 from concurrent.futures import Future
 import rocketpy
+from dataclasses import dataclass
+from rocketpy.codec import JsonCodec, PydanticCodec, decoded
+from rocketpy.dedup import Dedup
+
+@dataclass
+class Order:
+    amount: int
+
+orders = JsonCodec(Order)
+with rocketpy.Consumer("report", "orders") as typed:
+    for order, received in decoded(typed, orders):
+        amount: int = order.amount
+        amount = received.amount  # wrong
+    for order, _ in decoded(typed.poll(), PydanticCodec(Order)):
+        amount = order.amount
+        order.size  # wrong
+orders.encode("text")  # wrong
+
+once = Dedup("billing", "done.db")
+
+@once
+def charge(message: rocketpy.ReceivedMessage) -> int:
+    return len(message.body)
+
+@once
+async def charge_async(message: rocketpy.ReceivedMessage) -> int:
+    return len(message.body)
+
+async def handle(message: rocketpy.ReceivedMessage) -> None:
+    charged: int | None = charge(message)
+    charged = await charge_async(message)
+    charge_async(message) + 1  # wrong
+    charge(b"x")  # wrong
 
 with rocketpy.Server("data", settings={"flushDiskType": "SYNC_FLUSH"}) as server:
     with server.producer("ingest", send_timeout=timedelta(seconds=1), retries=1) as producer:
