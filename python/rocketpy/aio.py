@@ -124,6 +124,7 @@ class AsyncClosing(Lifetime):
             self._client = await self._open(watch(loop))
         except BaseException:
             leave(loop)
+            self._loop = None  # it may be tried again
             raise
         self._opened()
         return self

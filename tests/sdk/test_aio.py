@@ -296,6 +296,42 @@ def test_one_task_that_finds_all_it_asks_for_does_not_hold_the_loop(rocketpy_ser
     asyncio.run(main())
 
 
+def test_a_start_that_failed_may_be_tried_again(rocketpy_server):
+    topic = fresh_name("late")
+
+    async def main():
+        member = consumer(rocketpy_server, topic)
+        with pytest.raises(rocketpy.TopicNotFoundError):
+            await member.start()
+        with rocketpy_server.admin() as admin:
+            admin.create_topic(topic, queues=1)
+        async with member:
+            assert await member.poll(timeout=0) == []
+
+    asyncio.run(main())
+
+
+def test_ctrl_c_ends_a_wait_and_closes_in_order(child, rocketpy_server, rocketpy_topic):
+    ended = child(
+        f"""
+        import asyncio, os, signal, threading, time, rocketpy
+        servers, group = ["{rocketpy_server.name_server}"], "{fresh_name()}"
+        async def main():
+            async with rocketpy.AsyncConsumer(group, "{rocketpy_topic}", name_servers=servers) as consumer:
+                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGINT)
+                global began
+                began = time.monotonic()
+                await consumer.poll(timeout=3600)
+        try:
+            asyncio.run(main())
+        except KeyboardInterrupt:
+            with rocketpy.Admin(servers) as admin:
+                print(time.monotonic() - began < 10, admin.group_members(group))
+        """
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True []\n", "")
+
+
 def test_what_is_forgotten_is_reported(rocketpy_server, rocketpy_topic):
     group = fresh_name()
 

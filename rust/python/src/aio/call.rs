@@ -55,7 +55,8 @@ impl Caller {
                 };
                 let work = Box::pin(async move { make(call.await) });
                 let shared = arrivals.get().shared();
-                begin(py, shared, runtime, shared.future(py)?, work)
+                let at_once = shared.may_answer_at_once();
+                begin(py, shared, runtime, shared.future(py)?, work, at_once)
             }
         }
     }
@@ -109,7 +110,7 @@ impl Caller {
             let made: Make = Box::new(move |_py| handed_over.map(|()| None).map_err(raise));
             made
         });
-        begin(py, shared, runtime, future, work)
+        begin(py, shared, runtime, future, work, true) // who sends waits for the outcome, and gives the loop its turn so
     }
 }
 
@@ -123,13 +124,14 @@ pub(super) struct Call {
     rest: Mutex<Option<(Work, Py<PyAny>)>>,
 }
 
-/// Begins a call, and ends it where its answer is there at once.
+/// Begins a call, and with `at_once` ends it where its answer is there.
 fn begin<'py>(
     py: Python<'py>,
     shared: &Arc<Shared>,
     runtime: &Handle,
     future: Bound<'py, PyAny>,
     work: Work,
+    at_once: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let call = Arc::new(Call {
         shared: Arc::clone(shared),
@@ -137,7 +139,7 @@ fn begin<'py>(
         is_woken: AtomicBool::new(false),
         rest: Mutex::new(Some((work, future.clone().unbind()))),
     });
-    if shared.may_answer_at_once() {
+    if at_once {
         call.go_on(py);
     } else {
         Arc::clone(&call).wake();
