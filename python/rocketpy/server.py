@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy._rocketpy import Message, ReceivedMessage
     from rocketpy.admin import Admin
     from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions
     from rocketpy.consumer import Consumer
@@ -158,6 +158,7 @@ class _Named(_Process):
         group: str,
         check: Callable[[ReceivedMessage], Decision],
         *,
+        local: Callable[[Message], Decision] | None = None,
         check_threads: int | None = None,
         **options: Unpack[ProducerOptions],
     ) -> TransactionProducer:
@@ -165,7 +166,9 @@ class _Named(_Process):
         from rocketpy.transaction import CHECK_THREADS, TransactionProducer
 
         threads = CHECK_THREADS if check_threads is None else check_threads
-        return TransactionProducer(group, check, name_servers=self.name_servers, check_threads=threads, **options)
+        return TransactionProducer(
+            group, check, local=local, name_servers=self.name_servers, check_threads=threads, **options
+        )
 
     def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
         """Makes a consumer for this server: see `rocketpy.Consumer`."""

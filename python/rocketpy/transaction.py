@@ -51,9 +51,8 @@ class Decision(StrEnum):
 class Transaction:
     """A message that waits for the end of its transaction.
 
-    In a `with` statement the end of the block commits, and an exception rolls back; the end of the process in between
-    leaves it open, and the broker asks. `commit` and `rollback` say it earlier. What was tried to commit is not rolled
-    back by a later exception: its end is not known, so the broker asks.
+    In a `with` statement the end of the block commits. An exception leaves it open, as the end of the process does: the
+    work may be done all the same, so the broker asks, and `check` decides. Only `rollback` rolls back.
 
     Attributes:
         receipt: The acknowledgement of the waiting message.
@@ -117,11 +116,8 @@ class Transaction:
             return
         if kind is None:
             self._say(self._end or Decision.COMMIT)
-        elif self._end is not Decision.COMMIT:
-            try:
-                self.rollback()
-            except RocketPyError as failed:  # the error of the block is the one to see; the broker asks
-                logger.warning("transaction %s not rolled back, the broker will ask: %s", self.receipt.msg_id, failed)
+        else:
+            logger.info("transaction %s stays open, the broker will ask for it: %r", self.receipt.msg_id, error)
 
 
 class TransactionProducer(Producer):
@@ -135,9 +131,10 @@ class TransactionProducer(Producer):
 
     Args:
         group: Name of the producer group.
-        check: Called in threads of its own, for several messages side by side and never twice at a time for one, with
-            the message as it would be delivered. Returns a `Decision`. Any exception is logged, and counts as
-            `Decision.UNKNOWN`.
+        check: Says what became of the work of a message, as a `Decision`. Called in threads of its own, for several
+            messages side by side and never twice at a time for one, with the message as it would be delivered. Any
+            exception is logged, and counts as `Decision.UNKNOWN`.
+        local: The work of a message, for `send_in_transaction`: called with the message, returns a `Decision`.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         check_threads: Number of threads that call `check`, from 1 to 64: a slow check holds up no other while one is
             free. 1 for a `check` that must not run beside itself. Default 4.
@@ -150,11 +147,11 @@ class TransactionProducer(Producer):
         >>> def check(message):
         ...     return rocketpy.Decision.COMMIT if message.keys[0] in paid else rocketpy.Decision.UNKNOWN
         >>> with rocketpy.TransactionProducer("payers", check, name_servers=[server.name_server]) as producer:
-        ...     with producer.begin(rocketpy.Message("paid-orders", b"A-17", keys=["A-17"])):
+        ...     with producer.transaction(rocketpy.Message("paid-orders", b"A-17", keys=["A-17"])):
         ...         paid.add("A-17")
     """
 
-    __slots__ = ("_threads",)
+    __slots__ = ("_local", "_threads")
 
     @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
@@ -162,15 +159,19 @@ class TransactionProducer(Producer):
         group: str,
         check: Callable[[ReceivedMessage], Decision],
         *,
+        local: Callable[[Message], Decision] | None = None,
         name_servers: Iterable[str] | str | None = None,
         check_threads: int = CHECK_THREADS,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        if not callable(check):
-            raise TypeError(f"check must be a function of a message that returns a rocketpy.Decision, not {check!r}")
+        for name, function in (("check", check), ("local", local)):
+            if not (callable(function) or (name == "local" and function is None)):
+                text = f"{name} must be a function of a message that returns a rocketpy.Decision, not {function!r}"
+                raise TypeError(text)
         if check_threads not in range(1, MAX_CHECK_THREADS + 1):
             raise InvalidArgumentError(f"check_threads must be from 1 to {MAX_CHECK_THREADS}, not {check_threads!r}")
         super().__init__(group, name_servers=name_servers, **options)
+        self._local = local
         arguments = (self._native.checks(), check, group)
         self._threads = [
             threading.Thread(target=answer, args=arguments, name=f"rocketpy-checks-{number}", daemon=True)
@@ -186,7 +187,7 @@ class TransactionProducer(Producer):
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
 
-    def begin(
+    def transaction(
         self,
         message: Message,
         *,
@@ -209,6 +210,46 @@ class TransactionProducer(Producer):
                 may wait at the broker, which asks `check` for it; else nothing does.
         """
         return Transaction(self._native.prepare(message, queue, timeout, msg_id))
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> Transaction:
+        """Sends a message, does the work by `local`, and ends the transaction as that says.
+
+        An exception of `local`, and `Decision.UNKNOWN`, leave it open: the broker asks `check`.
+
+        Args:
+            message: As for `transaction`, as the other arguments.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            msg_id: Unique key of the message; default: a new one.
+
+        Raises:
+            InvalidArgumentError: The producer has no `local`; nothing was sent.
+            TypeError: `local` returned no `Decision`; the transaction stays open.
+            RocketPyError: As for `transaction` and `Transaction.commit`.
+        """
+        if self._local is None:
+            raise InvalidArgumentError(
+                "this producer has no function for the work of a message",
+                hint="TransactionProducer(group, check, local=...), or `with producer.transaction(message):`",
+            )
+        transaction = self.transaction(message, queue=queue, timeout=timeout, msg_id=msg_id)
+        decided = self._local(message)
+        try:
+            decision = Decision(decided)
+        except ValueError:
+            raise TypeError(f"local must return a rocketpy.Decision, returned {decided!r}") from None
+        if decision is Decision.COMMIT:
+            transaction.commit()
+        elif decision is Decision.ROLLBACK:
+            transaction.rollback()
+        return transaction
 
 
 def answer(checks: _rocketpy.Checks, check: Callable[[ReceivedMessage], Decision], group: str) -> None:

@@ -45,10 +45,10 @@ def payer(address: str, committed: set[str]) -> Iterator[rocketpy.TransactionPro
 def work(producer: rocketpy.TransactionProducer, prefix: str) -> None:
     """Transactions of all ends, and without one."""
     for end in ("open", "asked"):
-        producer.begin(Message(TOPIC, f"{prefix}-{end}".encode()))
-    with producer.begin(Message(TOPIC, f"{prefix}-committed".encode(), tag="A", keys=["k"])):
+        producer.transaction(Message(TOPIC, f"{prefix}-{end}".encode()))
+    with producer.transaction(Message(TOPIC, f"{prefix}-committed".encode(), tag="A", keys=["k"])):
         pass
-    producer.begin(Message(TOPIC, f"{prefix}-rolled back".encode())).rollback()
+    producer.transaction(Message(TOPIC, f"{prefix}-rolled back".encode())).rollback()
 
 
 def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
@@ -62,7 +62,7 @@ def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: 
             work(producer, "a")
             for later in ({"delay_level": 1}, {"delay": 0.1}):
                 with pytest.raises(rocketpy.NotSupportedError, match="Apache's lose the message"):
-                    producer.begin(Message(TOPIC, b"a-later", **later))
+                    producer.transaction(Message(TOPIC, b"a-later", **later))
             assert came(address, "one", apaches).keys() == apaches
 
     apaches.add("a-open")
@@ -173,11 +173,12 @@ def test_acknowledged_ends_hold_over_kills_and_what_is_open_is_asked_for_again(t
                     )
                 hold.set()  # the answers of the former life
                 hold.clear()
-                producer.begin(Message(TOPIC, f"open-{life}".encode()))
-                producer.begin(Message(TOPIC, f"asked-{life}".encode()))
+                producer.transaction(Message(TOPIC, f"open-{life}".encode()))
+                producer.transaction(Message(TOPIC, f"asked-{life}".encode()))
                 wait_until(lambda body=f"asked-{life}": body in asked, "the question")
                 committed, rolled_back = (
-                    producer.begin(Message(TOPIC, f"{end}-{life}".encode())) for end in ("committed", "rolled back")
+                    producer.transaction(Message(TOPIC, f"{end}-{life}".encode()))
+                    for end in ("committed", "rolled back")
                 )
                 if life % 2:
                     committed.commit()
@@ -195,7 +196,7 @@ def test_acknowledged_ends_hold_over_kills_and_what_is_open_is_asked_for_again(t
             opened = {f"open-{life}" for life in range(lives)}
             wait_until(lambda: opened <= set(asked), "questions for all that is open")
             ends |= {body: Decision.COMMIT if int(body[-1]) % 2 else Decision.ROLLBACK for body in opened}
-            producer.begin(Message(TOPIC, b"marker"))
+            producer.transaction(Message(TOPIC, b"marker"))
             wait_until(lambda: asked[-8:] == 8 * ["marker"], "the end of all other questions")
             wanted = {f"committed-{life}" for life in range(lives)}
             wanted |= {body for body, end in ends.items() if end is Decision.COMMIT}

@@ -104,9 +104,9 @@ def test_a_transaction_is_ended_by_the_process_that_began_it(run):
         """
 options = {"name_servers": [name_server], "send_timeout": 60}
 with rocketpy.TransactionProducer("payers", lambda message: rocketpy.Decision.UNKNOWN, **options) as payers:
-    paid, other = payers.begin(Message("other", b"paid")), payers.begin(Message("other", b"other"))
+    paid, other = payers.transaction(Message("other", b"paid")), payers.transaction(Message("other", b"other"))
     def work():
-        for use in (paid.rollback, other.commit, lambda: payers.begin(Message("other", b"text"))):
+        for use in (paid.rollback, other.commit, lambda: payers.transaction(Message("other", b"text"))):
             refused(use)
         payers.close()
     assert in_child(work) == 0

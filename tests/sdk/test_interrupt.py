@@ -118,9 +118,9 @@ def test_submit_when_the_window_is_full(stoppable):
 def test_begin_and_end_of_a_transaction(stoppable):
     options = {"name_servers": [stoppable.name_server], "api_timeout": LONG, "send_timeout": LONG}
     with rocketpy.TransactionProducer("payers", lambda _: rocketpy.Decision.UNKNOWN, **options) as producer:
-        transaction = producer.begin(Message("paid", b"text"))
+        transaction = producer.transaction(Message("paid", b"text"))
         stoppable.freeze()
-        assert_wakes(lambda: producer.begin(Message("paid", b"text")))
+        assert_wakes(lambda: producer.transaction(Message("paid", b"text")))
         assert_wakes(transaction.commit)
         stoppable.thaw()
         transaction.commit()

@@ -25,8 +25,8 @@ def waiting_store(rocketpy_server_factory, tmp_path) -> Path:
             receipts = [producer.send(rocketpy.Message(topic, b"timer", delay=after)) for after in (3600, 7200)]
             producer.recall(receipts[1])
         with server.transaction_producer("payers", lambda message: Decision.UNKNOWN) as payers:
-            payers.begin(rocketpy.Message(topic, b"over")).rollback()
-            payers.begin(rocketpy.Message(topic, b"open"))
+            payers.transaction(rocketpy.Message(topic, b"over")).rollback()
+            payers.transaction(rocketpy.Message(topic, b"open"))
         wait_until(lambda: has_taken_timers(folder, 3))
         live = store.verify(folder)
         assert live.is_live

@@ -53,9 +53,9 @@ def test_a_server_on_a_copy_delivers_what_waits_and_asks_for_what_is_open(
             producer.send(rocketpy.Message(topic, b"timer", delay=8))
             producer.send(rocketpy.Message(other, b"of another topic", delay=3600))
         with server.transaction_producer("payers", lambda message: Decision.UNKNOWN) as payers:
-            payers.begin(rocketpy.Message(topic, b"over")).commit()
-            payers.begin(rocketpy.Message(topic, b"rolled back")).rollback()
-            payers.begin(rocketpy.Message(topic, b"open"))
+            payers.transaction(rocketpy.Message(topic, b"over")).commit()
+            payers.transaction(rocketpy.Message(topic, b"rolled back")).rollback()
+            payers.transaction(rocketpy.Message(topic, b"open"))
             read_all(server, topic, 4)
             make_copy(folder, copy, topic)
     with (
@@ -78,7 +78,7 @@ def test_copies_that_are_made_while_messages_become_due_lose_none(make_copy, roc
         with server.producer("copies") as producer, server.transaction_producer("payers", commits) as payers:
             for message in timers + delayed:
                 producer.send(message)
-            begun = [payers.begin(rocketpy.Message(topic, b"half %d" % number)) for number in range(60)]
+            begun = [payers.transaction(rocketpy.Message(topic, b"half %d" % number)) for number in range(60)]
             wait_until(lambda: any((folder / "consumequeue").rglob("0*")), "a file, whose size a copy takes")
             for copy in copies:
                 for _ in range(10):
