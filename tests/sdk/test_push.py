@@ -10,59 +10,11 @@ import time
 from collections import Counter
 
 import pytest
+from pushing import Seen, committed, dead_letters, send
 
 import rocketpy
-from rocketpy.testing import SMALL_FILES, PatientServer, fresh_name
+from rocketpy.testing import fresh_name
 from waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """A server that retries after a second."""
-    settings = {**SMALL_FILES, "messageDelayLevel": "1s 2s 1s 1s 1s"}
-    with PatientServer(tmp_path_factory.mktemp("push") / "store", settings=settings) as server:
-        yield server
-
-
-@pytest.fixture
-def topic(server):
-    topic = fresh_name("pushed")
-    with server.admin() as admin:
-        admin.create_topic(topic, queues=4)
-    return topic
-
-
-@pytest.fixture
-def group():
-    return fresh_name("pushers")
-
-
-def send(server, topic, count, **message):
-    with server.producer("push-senders") as producer:
-        for number in range(count):
-            producer.send(rocketpy.Message(topic, b"%d" % number, **message))
-
-
-def committed(server, group, topic):
-    """How many messages of a topic the group has committed."""
-    with server.admin() as admin:
-        return sum(row.committed_offset or 0 for row in admin.group_lag(group, topic))
-
-
-class Seen:
-    """What handlers got: bodies as numbers, with how many times each was sent back before."""
-
-    def __init__(self):
-        self.calls = []
-
-    def note(self, message):
-        self.calls.append((int(message.body), message.reconsume_times))
-
-    def wait(self, count):
-        wait_until(lambda: len(self.calls) >= count, f"{count} calls of handlers, {len(self.calls)} so far")
-
-    def counts(self):
-        return Counter(number for number, _ in self.calls)
 
 
 def test_each_message_is_consumed_once_and_committed(server, topic, group):
@@ -105,11 +57,6 @@ def test_a_message_whose_handler_raises_comes_again(server, topic, group, caplog
     errors = [record for record in caplog.records if "it comes again" in record.message]
     assert len(errors) == 2
     assert all("no such order" in record.exc_text for record in errors)
-
-
-def dead_letters(server, group):
-    with server.admin() as admin:
-        return sorted(letter.message.body for letter in admin.dead_letters(group))
 
 
 def test_what_is_rejected_and_what_failed_too_often_is_a_dead_letter(server, topic, group):
@@ -326,8 +273,7 @@ def test_what_a_killed_member_had_not_finished_comes_to_another(server, topic, g
     begun = [int(first.stdout.readline()) for _ in range(10)]
     time.sleep(1.5)  # a commit
     first.send_signal(signal.SIGKILL)
-    out, _ = first.communicate()
-    begun += [int(line) for line in out.splitlines()]
+    begun += [int(line) for line in first.stdout.read().splitlines()]
     stuck = {number for number in begun if number % 5 == 0}
     seen, second = Seen(), server.push_consumer(group)
     second.on(topic)(seen.note)
@@ -347,9 +293,8 @@ def test_a_signal_stops_a_run_in_order(server, topic, group, member, number):
     for _ in range(5):
         process.stdout.readline()
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    begun = out.splitlines()
+    begun = process.stdout.read().splitlines()  # with what is buffered here
+    assert process.wait(60) == 0, process.stderr.read()
     assert begun[-1] == "ended 0"
     assert committed(server, group, topic) == 5 + len(begun) - 1, "all that was begun is finished and committed"
 

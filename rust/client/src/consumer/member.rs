@@ -226,6 +226,9 @@ impl Member {
         orderly::unlock(self, locked).await;
         // They stay where they are: to drop them with this future would abort them.
         while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
+        if let Some(offsets) = &self.local_offsets {
+            offsets.close();
+        }
         self.client.leave(Role::Consumer, &self.group).await;
         info!(group = %self.group, "consumer closed");
         committed

@@ -31,8 +31,8 @@ struct File {
     path: PathBuf,
     /// What was written last.
     written: Mutex<BTreeMap<MessageQueue, i64>>,
-    /// Two members that share a file would each pass over what only the other got.
-    _lock: <RealDisk as Disk>::Lock,
+    /// Two members that share a file would each pass over what only the other got. `None` once this one is closed.
+    lock: Mutex<Option<<RealDisk as Disk>::Lock>>,
 }
 
 impl LocalOffsets {
@@ -61,7 +61,8 @@ impl LocalOffsets {
             read(&backup)
         })?;
         let written = Mutex::new(offsets.clone());
-        Ok(Self { file: Arc::new(File { path, written, _lock: lock }), offsets: Mutex::new(offsets) })
+        let lock = Mutex::new(Some(lock));
+        Ok(Self { file: Arc::new(File { path, written, lock }), offsets: Mutex::new(offsets) })
     }
 
     pub(crate) fn get(&self, queue: &MessageQueue) -> Option<QueueOffset> {
@@ -70,6 +71,11 @@ impl LocalOffsets {
 
     pub(crate) fn put(&self, queue: &MessageQueue, offset: QueueOffset) {
         self.offsets.lock().insert(queue.clone(), offset.to_wire());
+    }
+
+    /// Lets another member have the file.
+    pub(crate) fn close(&self) {
+        *self.file.lock.lock() = None;
     }
 
     /// Writes the offsets, if they changed since they were written.
@@ -85,8 +91,9 @@ impl LocalOffsets {
 
 impl File {
     fn write(&self, offsets: BTreeMap<MessageQueue, i64>) -> Result<(), ClientError> {
+        let lock = self.lock.lock();
         let mut written = self.written.lock();
-        if *written == offsets {
+        if *written == offsets || lock.is_none() {
             return Ok(());
         }
         let body = ResetOffsetBody { offset_table: offsets };
