@@ -27,8 +27,8 @@ LOOK_SECONDS = 60.0
 """How long a thread waits for messages at a time; the end of the consumer ends each wait."""
 WATCH_SECONDS = 1.0
 """How often it is looked whether threads are stuck in a handler."""
-GRACE_SECONDS = 1.0
-"""How long after its messages were sent back a task is cancelled."""
+GRACE_SECONDS = 0.5
+"""How much longer than `handler_timeout` a task may take before it is cancelled: its messages are sent back first."""
 END_SECONDS = 1.0
 """How long a stopped consumer waits for its threads. One in a handler goes on; its messages come again."""
 
@@ -104,7 +104,7 @@ class Workers:
         self._ended = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._slots = threading.Semaphore(concurrency)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], Running] = {}
 
     def start(self, native: PushConsumer, handlers: dict[str, Handler]) -> None:
         """Starts the threads that the handlers need."""
@@ -151,10 +151,10 @@ class Workers:
 
     def _end_loop(self) -> None:
         assert self._loop is not None
-        for task in self._tasks:
+        for task in self._running:
             task.cancel()
-        if self._tasks:
-            ended = asyncio.ensure_future(asyncio.wait(self._tasks, timeout=END_SECONDS))
+        if self._running:
+            ended = asyncio.ensure_future(asyncio.wait([*self._running], timeout=END_SECONDS))
             ended.add_done_callback(lambda _: self._loop.stop() if self._loop else None)
         else:
             self._loop.stop()
@@ -239,6 +239,7 @@ class Workers:
     def _run_loop(self) -> None:
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
+        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
         try:
             self._loop.run_forever()
         finally:
@@ -262,26 +263,51 @@ class Workers:
     def _begin_task(self, work: Work) -> None:
         assert self._loop is not None
         task = self._loop.create_task(self._run_async(work))
-        self._tasks.add(task)
+        self._running[task] = Running()
         task.add_done_callback(self._end_task)
 
     def _end_task(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._running[task]
         self._slots.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a task of push consumer %s failed", self._group, exc_info=error)
 
     async def _run_async(self, work: Work) -> None:
-        handler = self._handlers[work.topic]
+        task = asyncio.current_task()
+        assert task is not None
+        handler, running = self._handlers[work.topic], self._running[task]
         for given in work if handler.batch is None else batches(work):
+            running.since = time.monotonic()
             try:
-                # What is taken from it by then is sent back already.
-                async with asyncio.timeout(self._timeout + GRACE_SECONDS):
-                    await handler.function(given)
-            except asyncio.CancelledError:
-                raise  # by the end of the consumer
+                await handler.function(given)
+            except asyncio.CancelledError as error:
+                if not running.is_late:
+                    raise  # by the end of the consumer
+                running.is_late = False
+                task.uncancel()
+                failed(work, given if isinstance(given, list) else [given], error)
             except BaseException as error:
                 failed(work, given if isinstance(given, list) else [given], error)
+
+    def _cancel_late(self) -> None:
+        """Cancels tasks whose messages were sent back, because they did not end in time."""
+        assert self._loop is not None
+        latest = time.monotonic() - self._timeout - GRACE_SECONDS
+        for task, running in self._running.items():
+            if running.since < latest and not running.is_late:
+                running.is_late = True
+                task.cancel()
+        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
+
+
+class Running:
+    """What a task does."""
+
+    __slots__ = ("is_late", "since")
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.is_late = False
 
 
 def batches(work: Work) -> Iterator[list[ReceivedMessage]]:
@@ -300,22 +326,18 @@ def refuse_awaitable(result: object) -> None:
 
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:
     """Says what becomes of messages whose handler raised, and logs why."""
-    which = (work.topic, messages[0].msg_id, f" and {len(messages) - 1} others" if len(messages) > 1 else "")
+    others = f" and {len(messages) - 1} others" if len(messages) > 1 else ""
+    which = (work.topic, f"{messages[0].msg_id}{others}")
     if isinstance(error, Reject):
-        if work.fail(reject=True):
-            logger.warning(
-                "handler of topic %s rejected message %s%s, it goes to the dead letters", *which, exc_info=error
-            )
-        return
-    if isinstance(error, Retry):
-        taken = work.fail(error.after, error.delay_level)
-        if taken and error.__cause__ is None:
-            logger.info("handler of topic %s wants message %s%s again: %s", *which, error)
+        level, did, fate = logging.WARNING, "rejected", work.fail(reject=True)
+    elif isinstance(error, Retry):
+        fate = work.fail(error.after, error.delay_level)
+        if fate is not None and error.__cause__ is None:
+            logger.info("handler of topic %s wants message %s later, which %s: %s", *which, fate, error)
             return
+        level, did = logging.WARNING, "put off"
     else:
-        taken = work.fail()
-    if taken:
-        logger.error("handler of topic %s failed for message %s%s, it comes again", *which, exc_info=error)
-    else:
-        text = "handler of topic %s failed for message %s%s, which was sent back before"
-        logger.error(text, *which, exc_info=error)
+        level, did, fate = logging.ERROR, "failed for", work.fail()
+    text = "handler of topic %s %s message %s, which %s"
+    fate = fate or "was taken from it before, because it did not return in time"
+    logger.log(level, text, which[0], did, which[1], fate, exc_info=error)

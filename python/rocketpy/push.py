@@ -258,7 +258,8 @@ class PushConsumer(Closing):
                 self.close()
             finally:
                 for one, handler in before.items():
-                    signal.signal(one, handler)
+                    if handler is not None:  # of a program that is not Python's
+                        signal.signal(one, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stop_asked.is_set():

@@ -54,7 +54,7 @@ def test_a_message_whose_handler_raises_comes_again(server, topic, group, caplog
     assert seen.counts() == Counter({0: 1, 1: 1, 2: 1, 3: 3, 4: 1})
     stats = consumer.stats()
     assert (stats.failed, stats.sent_back, stats.dead, stats.unfinished) == (2, 2, 0, 0)
-    errors = [record for record in caplog.records if "it comes again" in record.message]
+    errors = [record for record in caplog.records if "which comes again" in record.message]
     assert len(errors) == 2
     assert all("no such order" in record.exc_text for record in errors)
 
@@ -358,3 +358,23 @@ def test_wrong_uses_are_refused(server, topic, group):
     missing.on(fresh_name("missing"))(print)
     with pytest.raises(rocketpy.TopicNotFoundError):
         missing.run()
+
+
+def test_idle_threads_help_a_thread_that_got_many_messages_and_becomes_slow(server, topic, group):
+    """The handler is quick until its messages, which are of one queue, become slow ones."""
+    with server.producer("push-senders") as producer:
+        queue = producer.queues(topic)[0]
+        producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(3000)], queue=queue)
+    names, consumer = set(), server.push_consumer(group, concurrency=8)
+
+    @consumer.on(topic)
+    def handle(message):
+        if int(message.body) >= 2990:
+            names.add(threading.current_thread().name)
+            time.sleep(1)
+
+    began = time.monotonic()
+    with consumer:
+        wait_until(lambda: consumer.stats().consumed == 3000)
+    assert len(names) == 8
+    assert time.monotonic() - began < 8, "10 s one after the other"

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rocketpy_client::{
-    BrokerContact, Client, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, Subscription,
+    BrokerContact, Client, Fate, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, Subscription,
     Verdict, Work,
 };
 use rocketpy_protocol::compression::DecompressLimits;
@@ -164,17 +164,22 @@ impl PyWork {
         Ok(messages)
     }
 
-    /// Says that the handler did not finish what was handed out last: it comes again, or goes to the dead letters. False where that was
-    /// taken from the handler before, because it did not return in time.
+    /// Says that the handler did not finish what was handed out last. Returns what becomes of it; None where it was taken from the
+    /// handler before, because that did not return in time.
     #[pyo3(signature = (after=None, level=None, reject=false))]
-    fn fail(&self, after: Option<Seconds>, level: Option<i32>, reject: bool) -> PyResult<bool> {
+    fn fail(
+        &self,
+        after: Option<Seconds>,
+        level: Option<i32>,
+        reject: bool,
+    ) -> PyResult<Option<&'static str>> {
         let verdict = match (after, level) {
             _ if reject => Verdict::Reject,
             (_, Some(level)) => Verdict::RetryAtLevel(level),
             (Some(Seconds(after)), None) => Verdict::RetryAfter(after),
             (None, None) => Verdict::Retry,
         };
-        Ok(self.work.get()?.fail(verdict))
+        Ok(self.work.get()?.fail(verdict).map(Fate::text))
     }
 }
 

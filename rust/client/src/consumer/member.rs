@@ -40,6 +40,8 @@ pub(crate) struct Member {
     pub(super) others: Mutex<Others>,
     /// Notified when messages can be handed out or an error can be returned.
     pub(super) arrived: Notify,
+    /// Whoever waits takes any message, and tells the next one of more: one is woken at an arrival, not all.
+    pub(super) wakes_one: AtomicBool,
     /// Notified after each round of rebalancing, and when the start of a queue is known.
     pub(super) progress: Notify,
     /// Requests a rebalance.
@@ -83,6 +85,7 @@ impl Member {
             state: Mutex::new(State::new(delivery)),
             others: Mutex::default(),
             arrived: Notify::new(),
+            wakes_one: AtomicBool::new(false),
             progress: Notify::new(),
             wake: Notify::new(),
             reconnected: AtomicBool::new(false),
@@ -107,6 +110,14 @@ impl Member {
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
+    }
+
+    /// Says that there are messages to hand out.
+    pub(super) fn tell_of_messages(&self) {
+        match self.wakes_one.load(Ordering::Relaxed) {
+            true => self.arrived.notify_one(),
+            false => self.arrived.notify_waiters(),
+        }
     }
 
     /// What the user has to know and was not told.

@@ -25,6 +25,6 @@ pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
 pub(crate) use self::conflict::Groups;
 pub use self::contact::{BrokerContact, Trouble};
 pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
-pub use self::push::{PushConfig, PushConsumer, PushCounts, PushTopic, Verdict, Work};
+pub use self::push::{Fate, PushConfig, PushConsumer, PushCounts, PushTopic, Verdict, Work};
 pub use self::range::RangeReader;
 pub use self::state::OffsetMove;

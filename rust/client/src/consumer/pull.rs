@@ -193,7 +193,7 @@ impl Puller {
             );
         }
         if self.member.state.lock().pulled(self.queue(), epoch, answer.pulled) {
-            self.member.arrived.notify_waiters();
+            self.member.tell_of_messages();
         }
         match kind {
             Kind::Found => (next == offset).then_some(IDLE_PAUSE),

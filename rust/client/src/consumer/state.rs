@@ -384,6 +384,11 @@ impl State {
         None
     }
 
+    /// Whether there are messages to hand out, or were pulled of a queue that may not be handed out now.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Whether nothing forbids to hand out messages of the queue: where order counts it needs its lock.
     fn may_hand_out(&self, assigned: &Assigned) -> bool {
         !self.delivery.needs_locks() || assigned.is_locked()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rocketpy_client::{PushConfig, PushConsumer, PushTopic, Start, Subscription, Verdict, Work};
+use rocketpy_client::{Fate, PushConfig, PushConsumer, PushTopic, Start, Subscription, Verdict, Work};
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, HeartbeatData, MessageModel};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::ConsumerSendMsgBackRequestHeader;
@@ -61,7 +61,11 @@ async fn the_heartbeat_says_that_it_is_a_push_consumer() {
     let said = &heartbeat.consumer_data_set[0];
     assert_eq!(
         (&said.consume_type, &said.message_model, &said.consume_from_where),
-        (&ConsumeType::ConsumePassively, &MessageModel::Clustering, &ConsumeFromWhere::ConsumeFromFirstOffset)
+        (
+            &ConsumeType::ConsumePassively,
+            &MessageModel::Clustering,
+            &ConsumeFromWhere::ConsumeFromFirstOffset
+        )
     );
     let topics: Vec<_> = said.subscription_data_set.iter().map(|one| one.topic.as_str()).collect();
     assert_eq!(topics, ["t", RETRY_TOPIC]);
@@ -75,8 +79,9 @@ async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_ans
         _ => Act::Default,
     });
     let (consumer, work) = with_messages(&peer, PushConfig { max_retries: 5, ..PushConfig::default() }).await;
-    assert!(work.next().is_some() && work.fail(Verdict::Retry));
-    assert!(!work.fail(Verdict::Reject), "it is sent back already");
+    assert!(work.next().is_some());
+    assert_eq!(work.fail(Verdict::Retry), Some(Fate::ComesAgain));
+    assert_eq!(work.fail(Verdict::Reject), None, "it is sent back already");
     drop(work);
     finish(&consumer, 3).await;
     let (sent_back, reply) = peer.held(request::CONSUMER_SEND_MSG_BACK).await;
@@ -105,7 +110,7 @@ async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
         _ => Act::Default,
     });
     let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
-    assert!(work.next().is_some() && work.fail(Verdict::RetryAfter(Duration::from_secs(4))));
+    assert!(work.next().is_some() && work.fail(Verdict::RetryAfter(Duration::from_secs(4))).is_some());
     drop(work);
     let copy = &peer.wait_for(request::SEND_MESSAGE_V2, 1).await[0];
     let header = header_of(copy);
@@ -117,7 +122,7 @@ async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
         assert!(said.contains(&(name.to_owned(), value.to_owned())), "{name}: {said:?}");
     }
     let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
-    assert!(work.next().is_some() && work.fail(Verdict::Reject));
+    assert!(work.next().is_some() && work.fail(Verdict::Reject).is_some());
     drop(work);
     let dead = &peer.wait_for(request::SEND_MESSAGE_V2, 2).await[1];
     let header = header_of(dead);
@@ -138,7 +143,7 @@ async fn what_no_broker_takes_is_not_committed_and_a_stop_does_not_wait_for_it_f
         _ => Act::Default,
     });
     let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
-    assert!(work.next().is_some() && work.fail(Verdict::Retry));
+    assert!(work.next().is_some() && work.fail(Verdict::Retry).is_some());
     drop(work);
     finish(&consumer, 3).await;
     peer.wait_for(request::SEND_MESSAGE_V2, 1).await;

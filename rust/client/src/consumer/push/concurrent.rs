@@ -15,7 +15,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout_at;
 use tracing::{error, warn};
 
-use super::work::{Held, STEAL_AFTER, Verdict, Work};
+use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
 use super::{PushConfig, PushTopic, send_back};
 use crate::consumer::assigned::Epoch;
 use crate::consumer::batch::PulledPart;
@@ -128,6 +128,8 @@ impl Engine {
             batch: batch.max(1),
             pace_ns: AtomicU64::new(0),
         };
+        let is_one_lane = topics.iter().all(|topic| topic.lane == topics[0].lane);
+        member.wakes_one.store(is_one_lane, Ordering::Relaxed);
         Arc::new(Self {
             retry_topic: system::retry_topic(&member.group),
             member,
@@ -203,6 +205,11 @@ impl Engine {
                 return Err(ClientError::Closed { what: "consumer" });
             }
             if let Some(piece) = self.next_piece(lane) {
+                // The next one takes more, or sees to it that nothing waits behind a slow handler.
+                let has_waiting = piece.part.len() > self.topics[piece.topic].batch;
+                if has_waiting || self.member.state.lock().has_ready() {
+                    self.member.tell_of_messages();
+                }
                 return Ok(Some(self.begin(piece)));
             }
             let until = self.look_again_at(lane).map_or(deadline, |at| at.min(deadline));
@@ -325,7 +332,7 @@ impl Engine {
                 }
             }
         }
-        self.member.arrived.notify_waiters();
+        self.member.tell_of_messages();
     }
 
     /// Notes that messages are done.
@@ -335,7 +342,7 @@ impl Engine {
             self.member.handover.notify_waiters();
         }
         if finished.is_next_due {
-            self.member.arrived.notify_waiters();
+            self.member.tell_of_messages();
         }
     }
 
@@ -356,19 +363,22 @@ impl Engine {
         };
         self.counts.failed.fetch_add(1, Ordering::Relaxed);
         self.desk.lock().suspended.push((Instant::now() + pause, piece));
-        self.member.arrived.notify_waiters();
+        self.member.tell_of_messages();
     }
 
     /// Sends messages back that a handler did not finish.
-    pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict) {
+    pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict) -> Fate {
         self.counts.failed.fetch_add(piece.part.len() as u64, Ordering::Relaxed);
         if self.config.broadcast {
             // Nobody else has to get them.
             self.finish(&piece.part, piece.life);
-            return;
+            return Fate::PassedOver;
         }
         let verdict = if self.config.ordered { Verdict::Reject } else { verdict };
+        let times = piece.part.record(0).reconsume_times;
+        let is_last = u32::try_from(times).is_ok_and(|times| times >= self.config.max_retries);
         send_back::start(self, piece, verdict);
+        if is_last || verdict == Verdict::Reject { Fate::Dead } else { Fate::ComesAgain }
     }
 
     /// A handler is done with what it had, or gives it up.
@@ -388,7 +398,7 @@ impl Engine {
         }
         drop(desk);
         if is_left {
-            self.member.arrived.notify_waiters();
+            self.member.tell_of_messages();
         }
         self.one_ended();
     }
@@ -421,17 +431,19 @@ impl Engine {
             }
             let Some(piece) = held.take_over(self, self.config.handler_timeout) else { continue };
             let (messages, topic) = (piece.part.len(), &self.topics[piece.topic].name);
+            let (queue, queue_offset) = (piece.part.queue().clone(), piece.part.spans()[0].queue_offset);
             self.counts.timed_out.fetch_add(messages as u64, Ordering::Relaxed);
+            let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL));
             warn!(
                 group = %self.member.group,
                 %topic,
-                queue = %piece.part.queue(),
-                queue_offset = piece.part.spans()[0].queue_offset.get(),
+                %queue,
+                queue_offset = queue_offset.get(),
                 messages,
                 timeout_s = self.config.handler_timeout.as_secs_f64(),
-                "a handler has not returned in time, its messages are sent back and it is not waited for"
+                "a handler has not returned in time, it is not waited for; its message {}",
+                fate.text()
             );
-            self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL));
         }
     }
 }

@@ -24,7 +24,7 @@ use self::concurrent::Engine;
 pub use self::concurrent::PushCounts;
 pub(crate) use self::local_offsets::LocalOffsets;
 pub(crate) use self::process_queue::ProcessQueue;
-pub use self::work::{Verdict, Work};
+pub use self::work::{Fate, Verdict, Work};
 use super::pull_consumer::{ConsumerState, PullConsumer};
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Subscription};

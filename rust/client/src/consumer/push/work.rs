@@ -30,6 +30,28 @@ pub enum Verdict {
     Reject,
 }
 
+/// What becomes of messages that a handler did not finish, as far as this member knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// They come again.
+    ComesAgain,
+    /// They go to the dead letters.
+    Dead,
+    /// They count as done: their member is one of those that get all messages.
+    PassedOver,
+}
+
+impl Fate {
+    /// What to say of a message.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::ComesAgain => "comes again",
+            Self::Dead => "goes to the dead letters",
+            Self::PassedOver => "is passed over",
+        }
+    }
+}
+
 /// Messages of one queue and one topic that were taken for a handler.
 ///
 /// [`next`](Self::next) hands out the first, and finishes it when it is called again. What was not handed out goes to other callers
@@ -136,11 +158,11 @@ impl Work {
         Some(at..end)
     }
 
-    /// Says that the handler did not finish what it has. False when that was taken from it before.
-    pub fn fail(&self, verdict: Verdict) -> bool {
+    /// Says that the handler did not finish what it has. `None` when that was taken from it before.
+    pub fn fail(&self, verdict: Verdict) -> Option<Fate> {
         let mut progress = self.held.progress.lock();
         if progress.is_taken_over || progress.running.is_empty() {
-            return false;
+            return None;
         }
         self.held.note(&self.engine, &mut progress);
         progress.is_taken_over = true;
@@ -154,11 +176,11 @@ impl Work {
             progress.cut(behind.start);
             drop(progress);
             self.engine.suspend(failed, verdict);
+            Some(Fate::ComesAgain)
         } else {
             drop(progress);
-            self.engine.fail(failed, verdict);
+            Some(self.engine.fail(failed, verdict))
         }
-        true
     }
 }
 
