@@ -12,10 +12,11 @@ from rocketpy import _rocketpy
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, seconds
 from rocketpy.consumer import BrokerContact, ConsumerState
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.handlers import Handler, Reject, Retry, Workers
+from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
 from rocketpy.signature import lists_options
+from rocketpy.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,6 +18,8 @@ mod range;
 mod rebalance;
 mod state;
 #[cfg(test)]
+mod state_pushed_tests;
+#[cfg(test)]
 mod state_tests;
 mod subscription;
 

@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 use rocketpy_model::{property, system};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout_at;
-use tracing::{error, warn};
+use tracing::error;
 
+use super::watch::Counts;
 use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
 use super::{PushConfig, PushTopic, send_back};
 use crate::consumer::assigned::Epoch;
@@ -30,44 +31,8 @@ const TURN: Duration = Duration::from_millis(2);
 const MAX_TURN_MESSAGES: u64 = 512;
 /// Most messages of the retry topic that are taken at a time: they belong to several topics.
 const RETRY_MESSAGES: usize = 64;
-/// How often handlers are looked at that take long.
-const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Most messages that are sent back at a time.
 const SENDS_BACK: usize = 64;
-/// The delay level of a message whose handler did not return in time.
-const TIMED_OUT_LEVEL: i32 = 3;
-
-/// What became of messages, since the consumer started.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PushCounts {
-    /// Finished by handlers.
-    pub consumed: u64,
-    /// Not finished by handlers, each time counted.
-    pub failed: u64,
-    /// Of those, what handlers had for too long.
-    pub timed_out: u64,
-    /// Sent back to come again.
-    pub sent_back: u64,
-    /// Sent to the dead letters.
-    pub dead: u64,
-    /// In the hands of handlers, or being sent back.
-    pub unfinished: u64,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    consumed: AtomicU64,
-    failed: AtomicU64,
-    timed_out: AtomicU64,
-    pub(super) sent_back: AtomicU64,
-    pub(super) dead: AtomicU64,
-}
-
-impl Counts {
-    pub(super) fn consumed(&self, messages: usize) {
-        self.consumed.fetch_add(messages as u64, Ordering::Relaxed);
-    }
-}
 
 /// Messages that a handler may have: of one queue and one topic, in order.
 #[derive(Clone)]
@@ -117,7 +82,7 @@ pub(super) struct Engine {
     pub(super) sending_back: AtomicUsize,
     pub(super) slots: Semaphore,
     pub(super) send_back_failure: Mutex<Lasting>,
-    failure: Mutex<Lasting>,
+    pub(super) failure: Mutex<Lasting>,
 }
 
 impl Engine {
@@ -172,16 +137,9 @@ impl Engine {
         self.ended.notify_waiters();
     }
 
-    pub(super) fn counts(&self) -> PushCounts {
-        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        PushCounts {
-            consumed: of(&self.counts.consumed),
-            failed: of(&self.counts.failed),
-            timed_out: of(&self.counts.timed_out),
-            sent_back: of(&self.counts.sent_back),
-            dead: of(&self.counts.dead),
-            unfinished: self.member.state.lock().unfinished() as u64,
-        }
+    /// What handlers have.
+    pub(super) fn held(&self) -> Vec<Arc<Held>> {
+        self.desk.lock().works.values().cloned().collect()
     }
 
     pub(super) fn stuck(&self, lane: usize) -> usize {
@@ -352,23 +310,23 @@ impl Engine {
         self.config.ordered && verdict != Verdict::Reject && !is_last
     }
 
-    /// Gives messages to their handler again after a pause.
+    /// Gives messages to their handler again after a pause; it failed for so many of them.
     ///
     /// # Source
     /// docs/reference/client.md 12.2.
-    pub(super) fn suspend(&self, piece: Piece, verdict: Verdict) {
+    pub(super) fn suspend(&self, piece: Piece, failed: usize, verdict: Verdict) {
         let pause = match verdict {
             Verdict::RetryAfter(pause) => pause,
             _ => self.config.retry_pause,
         };
-        self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        self.counts.failed(failed);
         self.desk.lock().suspended.push((Instant::now() + pause, piece));
         self.member.tell_of_messages();
     }
 
     /// Sends messages back that a handler did not finish.
     pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict) -> Fate {
-        self.counts.failed.fetch_add(piece.part.len() as u64, Ordering::Relaxed);
+        self.counts.failed(piece.part.len());
         if self.config.broadcast {
             // Nobody else has to get them.
             self.finish(&piece.part, piece.life);
@@ -401,49 +359,5 @@ impl Engine {
             self.member.tell_of_messages();
         }
         self.one_ended();
-    }
-
-    /// Looks at handlers that take long, and tells of failures to pull.
-    pub(super) async fn watch(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(WATCH_INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            self.look_at_handlers();
-            let silence = self.member.config.unreachable_timeout;
-            let failure = self.member.take_failure();
-            let failure = failure.or_else(|| self.member.state.lock().contacts.tell_if_due(silence));
-            if let Some(error) = failure
-                && self.failure.lock().failed(Instant::now())
-            {
-                let hint = error.hint();
-                error!(group = %self.member.group, %error, hint, "the push consumer cannot go on as it should");
-            }
-        }
-    }
-
-    fn look_at_handlers(self: &Arc<Self>) {
-        let held: Vec<_> = self.desk.lock().works.values().cloned().collect();
-        for held in held {
-            held.note_finished(self);
-            if self.config.ordered {
-                continue;
-            }
-            let Some(piece) = held.take_over(self, self.config.handler_timeout) else { continue };
-            let (messages, topic) = (piece.part.len(), &self.topics[piece.topic].name);
-            let (queue, queue_offset) = (piece.part.queue().clone(), piece.part.spans()[0].queue_offset);
-            self.counts.timed_out.fetch_add(messages as u64, Ordering::Relaxed);
-            let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL));
-            warn!(
-                group = %self.member.group,
-                %topic,
-                %queue,
-                queue_offset = queue_offset.get(),
-                messages,
-                timeout_s = self.config.handler_timeout.as_secs_f64(),
-                "a handler has not returned in time, it is not waited for; its message {}",
-                fate.text()
-            );
-        }
     }
 }

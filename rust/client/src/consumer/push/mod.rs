@@ -3,13 +3,15 @@
 //! A [`PushConsumer`] is a member of its group as a pull consumer is. Each of its queues knows what handlers have not finished
 //! (`process_queue`), and the offset of the first such message is what is committed. `concurrent` gives messages to handlers, `work`
 //! is what one of them has, `send_back` returns what failed to the broker, `orderly` holds the locks of queues that are read in order,
-//! `local_offsets` keeps the offsets of a member that gets all messages.
+//! `local_offsets` keeps the offsets of a member that gets all messages, and `watch` looks at
+//! handlers that take long.
 
 mod concurrent;
 mod local_offsets;
 pub(super) mod orderly;
 mod process_queue;
 mod send_back;
+mod watch;
 mod work;
 
 use std::path::PathBuf;
@@ -21,9 +23,9 @@ use rocketpy_protocol::compression::DecompressLimits;
 use tracing::{info, warn};
 
 use self::concurrent::Engine;
-pub use self::concurrent::PushCounts;
 pub(crate) use self::local_offsets::LocalOffsets;
 pub(crate) use self::process_queue::ProcessQueue;
+pub use self::watch::PushCounts;
 pub use self::work::{Fate, Verdict, Work};
 use super::pull_consumer::{ConsumerState, PullConsumer};
 use crate::client::Client;

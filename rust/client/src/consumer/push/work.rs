@@ -171,11 +171,11 @@ impl Work {
         let failed = self.held.piece(failed, tries);
         if self.engine.comes_again_in_place(verdict, tries) {
             // Nothing may overtake it.
-            let rest = progress.running.start..progress.part.len();
+            let (count, rest) = (failed.part.len(), progress.running.start..progress.part.len());
             let failed = self.held.piece(progress.part.slice(rest), tries + 1);
             progress.cut(behind.start);
             drop(progress);
-            self.engine.suspend(failed, verdict);
+            self.engine.suspend(failed, count, verdict);
             Some(Fate::ComesAgain)
         } else {
             drop(progress);
