@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rocketpy.errors import *
     from rocketpy.message import *
     from rocketpy.producer import *
+    from rocketpy.push import *
     from rocketpy.reader import *
     from rocketpy.receipts import *
     from rocketpy.replication import *
@@ -65,6 +66,7 @@ _NAMES = {
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producer": ("Producer",),
+    "push": ("PushConsumer", "PushStats", "Reject", "Retry"),
     "reader": ("RangeReader",),
     "receipts": ("Receipts",),
     "replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),

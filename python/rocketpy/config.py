@@ -14,9 +14,20 @@ from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import Instant, instant_ms
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
-__all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start", "Tags"]
+__all__ = [
+    "Compression",
+    "ConsumerOptions",
+    "Duration",
+    "Instant",
+    "ProducerOptions",
+    "PushOptions",
+    "SendStatus",
+    "Start",
+    "Tags",
+]
 
 Duration: TypeAlias = float | timedelta
 """Seconds, or a timedelta."""
@@ -314,3 +325,91 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     **CLIENT_DEFAULTS,
 }
 """Default of every option of a consumer."""
+
+
+class PushOptions(ClientOptions, total=False):
+    """Options of `rocketpy.PushConsumer`, all by keyword."""
+
+    concurrency: int
+    """How many handlers run side by side, from 1 to 1000: so many threads, and so many tasks of `async def` handlers.
+    Default 16."""
+    start: Start | str | datetime
+    """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
+    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
+    max_retries: int
+    """How many times a message comes again before it goes to the dead letters. Default 16."""
+    handler_timeout: Duration
+    """Time after which a message whose handler has not returned is sent back, and the handler no longer waited for. A
+    task is then cancelled; a thread cannot be, and another is started beside it. Not with `ordered`. Default 900 s."""
+    stop_timeout: Duration
+    """How long a stop waits for handlers that run. Messages of those that run longer come again. Default 30 s."""
+    ordered: bool
+    """Gives the messages of each queue to their handler one after the other, and one that failed again in its place,
+    before those behind it. Default False: side by side."""
+    retry_pause: Duration
+    """Pause before that. Default 1 s."""
+    broadcast: bool
+    """Each member gets all messages, and keeps its offsets in a file. What fails does not come again. Give each member
+    on a machine an `instance_name` of its own; it finds its file by that. Default False: the members share the
+    messages."""
+    offsets_folder: str | os.PathLike[str] | None
+    """Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home folder, as Apache's
+    clients."""
+    unreachable_timeout: Duration | None
+    """Time without an answer of any broker after which an error is logged. Default 60 s; None for never."""
+    prefetch_messages: int
+    """Maximum number of messages of a queue that wait for handlers or are worked on, with those finished after one that
+    is not. Default 16384."""
+    prefetch_bytes: int
+    """Maximum bytes of the messages of a queue that wait for handlers or are worked on. Default 16 MiB."""
+    prefetch_total_bytes: int
+    """Maximum bytes of messages that wait for handlers, for all queues together. Default 128 MiB."""
+    pull_messages: int
+    """Maximum number of messages requested by one pull. Default 4096."""
+    pull_bytes: int
+    """Maximum bytes requested by one pull. Default 1 MiB."""
+    suspend: Duration
+    """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
+    pull_timeout: Duration
+    """Time for one pull, longer than `suspend`. Default 30 s."""
+    handover_timeout: Duration
+    """How long a queue that goes to another member is kept for the handlers that work on its messages. The other member
+    begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody."""
+    allow_missing_topic: bool
+    """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
+    allow_other_subscriptions: bool
+    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change
+    of all members' tags. Default False: `start` raises `GroupConflictError` if that member is in this process,
+    otherwise an error is logged."""
+    max_body_bytes: int | None
+    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
+
+
+CONCURRENCY = 16
+HANDLER_SECONDS = 900.0
+STOP_SECONDS = 30.0
+PUSH_DEFAULTS: PushOptions = {
+    "concurrency": CONCURRENCY,
+    "start": Start.EARLIEST,
+    "max_retries": 16,
+    "handler_timeout": HANDLER_SECONDS,
+    "stop_timeout": STOP_SECONDS,
+    "ordered": False,
+    "retry_pause": 1.0,
+    "broadcast": False,
+    "offsets_folder": None,
+    "unreachable_timeout": 60.0,
+    "prefetch_messages": 16_384,
+    "prefetch_bytes": 16 << 20,
+    "prefetch_total_bytes": 128 << 20,
+    "pull_messages": 4096,
+    "pull_bytes": 1 << 20,
+    "suspend": 15.0,
+    "pull_timeout": 30.0,
+    "handover_timeout": 5.0,
+    "allow_missing_topic": False,
+    "allow_other_subscriptions": False,
+    "max_body_bytes": None,
+    **CLIENT_DEFAULTS,
+}
+"""Default of every option of a push consumer."""

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from rocketpy._rocketpy import Message, ReceivedMessage
     from rocketpy.admin import Admin
-    from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions
+    from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions
     from rocketpy.consumer import Consumer
     from rocketpy.producer import Producer
+    from rocketpy.push import PushConsumer
     from rocketpy.transaction import Decision, TransactionProducer
 
 __all__ = ["Broker", "NameServer", "Server"]
@@ -175,6 +176,12 @@ class _Named(_Process):
         from rocketpy.consumer import Consumer
 
         return Consumer(group, topic, name_servers=self.name_servers, **options)
+
+    def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> PushConsumer:
+        """Makes a push consumer for this server: see `rocketpy.PushConsumer`."""
+        from rocketpy.push import PushConsumer
+
+        return PushConsumer(group, name_servers=self.name_servers, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> Admin:
         """Makes an administration object for this server: see `rocketpy.Admin`."""

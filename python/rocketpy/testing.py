@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
-    from rocketpy.config import ClientOptions, ConsumerOptions, ProducerOptions
+    from rocketpy.config import ClientOptions, ConsumerOptions, ProducerOptions, PushOptions
 
 __all__ = ["fresh_name", "rocketpy_server", "rocketpy_server_factory", "rocketpy_topic"]
 
@@ -40,6 +40,10 @@ class PatientServer(rocketpy.Server):
     def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> rocketpy.Consumer:
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().consumer(group, topic, **options)
+
+    def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return super().push_consumer(group, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.Admin:
         options.setdefault("api_timeout", PATIENCE_SECONDS)

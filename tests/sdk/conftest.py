@@ -91,3 +91,24 @@ def producer(rocketpy_server: rocketpy.Server) -> Iterator[rocketpy.Producer]:
 def free_port() -> int:
     """A port without a listener."""
     return ports.free_port()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketpy.Server]:
+    """A server that retries after a second."""
+    settings = {**rocketpy.testing.SMALL_FILES, "messageDelayLevel": "1s 2s 1s 1s 1s"}
+    with rocketpy.testing.PatientServer(tmp_path_factory.mktemp("push") / "store", settings=settings) as server:
+        yield server
+
+
+@pytest.fixture
+def topic(server: rocketpy.Server) -> str:
+    topic = rocketpy.testing.fresh_name("pushed")
+    with server.admin() as admin:
+        admin.create_topic(topic, queues=4)
+    return topic
+
+
+@pytest.fixture
+def group() -> str:
+    return rocketpy.testing.fresh_name("pushers")

@@ -18,6 +18,7 @@ from rocketpy import config
 ROOT = Path(__file__).parents[2]
 CLASSES = {
     rocketpy.Consumer: (config.ConsumerOptions, config.CONSUMER_DEFAULTS),
+    rocketpy.PushConsumer: (config.PushOptions, config.PUSH_DEFAULTS),
     rocketpy.Producer: (config.ProducerOptions, config.PRODUCER_DEFAULTS),
     rocketpy.Admin: (config.ClientOptions, config.CLIENT_DEFAULTS),
     rocketpy.RangeReader: (config.ClientOptions, config.CLIENT_DEFAULTS),
@@ -87,7 +88,9 @@ def test_help_explains_every_option(client: type):
     assert block[1] == listed(options, defaults)
 
 
-@pytest.mark.parametrize("options", [rocketpy.Consumer, rocketpy.Producer], ids=lambda client: client.__name__)
+@pytest.mark.parametrize(
+    "options", [rocketpy.Consumer, rocketpy.PushConsumer, rocketpy.Producer], ids=lambda client: client.__name__
+)
 def test_the_default_that_a_text_names_is_the_one_of_the_signature(options: type):
     options, defaults = CLASSES[options]
     for name, text in texts(options).items():
@@ -99,14 +102,15 @@ def test_the_default_that_a_text_names_is_the_one_of_the_signature(options: type
 
 def defaults_of_the_client() -> dict[str, str]:
     """The text of each default in the crate of the clients."""
-    source = (ROOT / "rust/client/src/config.rs").read_text()
+    sources = ("config.rs", "consumer/push/mod.rs")
+    source = "".join((ROOT / "rust/client/src" / name).read_text() for name in sources)
     blocks = re.findall(r"^        Self \{\n(.*?)^        \}", source, re.MULTILINE | re.DOTALL)
     return {name: text for block in blocks for name, text in re.findall(r"^ {12}(\w+): (.*),$", block, re.MULTILINE)}
 
 
 def test_the_defaults_are_those_of_the_client():
     known = defaults_of_the_client()
-    for defaults in (config.PRODUCER_DEFAULTS, config.CONSUMER_DEFAULTS):
+    for defaults in (config.PRODUCER_DEFAULTS, config.CONSUMER_DEFAULTS, config.PUSH_DEFAULTS):
         for name in defaults.keys() & known.keys():
             assert same(known[name], defaults[name]), f"{name}: {known[name]}"
     assert len(known.keys() & config.CONSUMER_DEFAULTS.keys()) > 10
@@ -131,6 +135,10 @@ def same(rust: str, python: object) -> bool:
 def test_every_default_may_be_given(rocketpy_server: rocketpy.Server, rocketpy_topic: str):
     rocketpy_server.producer("defaults", **config.PRODUCER_DEFAULTS).close()
     rocketpy_server.consumer("defaults", rocketpy_topic, **config.CONSUMER_DEFAULTS).close()
+    pusher = rocketpy_server.push_consumer("defaults", **config.PUSH_DEFAULTS)
+    pusher.on(rocketpy_topic)(print)
+    with pusher:
+        pass
     rocketpy_server.admin(**config.CLIENT_DEFAULTS).close()
 
 
@@ -146,7 +154,10 @@ def table(options: type, defaults: dict, inherited: dict) -> str:
     return "\n".join(rows)
 
 
-@pytest.mark.parametrize("client", [rocketpy.Producer, rocketpy.Consumer, rocketpy.Admin], ids=lambda it: it.__name__)
+LISTED = [rocketpy.Producer, rocketpy.Consumer, rocketpy.PushConsumer, rocketpy.Admin]
+
+
+@pytest.mark.parametrize("client", LISTED, ids=lambda it: it.__name__)
 def test_the_guide_lists_every_option(client: type):
     options, defaults = CLASSES[client]
     inherited = {} if client is rocketpy.Admin else config.CLIENT_DEFAULTS

@@ -111,6 +111,9 @@ pub enum ClientError {
     /// The group has live members, which the change would meet.
     #[error("the group has {members} live members: {group}")]
     GroupActive { group: String, members: usize },
+    /// The offsets of a member that gets all messages cannot be read, written, or are another member's.
+    #[error("the offsets of a broadcast consumer cannot be used ({reason}): {path}")]
+    OffsetsFile { path: String, reason: String, is_shared: bool },
     /// The server answered with a code that is not success.
     #[error("{operation} was refused by {address}: {code} {name}: {remark}")]
     Refused { operation: &'static str, address: String, code: i32, name: &'static str, remark: String },
@@ -404,6 +407,10 @@ impl ClientError {
             Self::InvalidAddress { .. } => Some("write it as in 127.0.0.1:9876".to_owned()),
             Self::InvalidTag { .. } => Some(
                 "give one tag without `||` and without blanks around it, other than `*`; put further words into the keys or a property"
+                    .to_owned(),
+            ),
+            Self::OffsetsFile { is_shared: true, .. } => Some(
+                "another member uses them: give each member on this machine an instance_name of its own"
                     .to_owned(),
             ),
             Self::NoNameServer => Some("give name_servers=[\"host:9876\"] or set NAMESRV_ADDR".to_owned()),

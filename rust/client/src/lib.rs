@@ -43,8 +43,9 @@ pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
 pub use consumer::{
-    BrokerContact, ConsumerState, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart,
-    RangeReader, RecordSpan, Trouble,
+    BrokerContact, ConsumerState, Fate, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage,
+    PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, RangeReader, RecordSpan, Trouble, Verdict,
+    Work,
 };
 pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};

@@ -1,13 +1,13 @@
 //! The requests that a client makes, and how answers are read.
 
 use bytes::Bytes;
-use rocketpy_model::{GroupConfig, MessageQueue, QueueOffset, TopicConfig, sys_flag, system};
+use rocketpy_model::{GroupConfig, MessageQueue, PhysicalOffset, QueueOffset, TopicConfig, sys_flag, system};
 use rocketpy_protocol::body::{HeartbeatData, LockBatchRequestBody, OtherSubscription};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
-    ChangeBrokerRoleHeader, CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader, DeleteTopicRequestHeader, EndTransactionRequestHeader,
-    GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
+    ChangeBrokerRoleHeader, ConsumerSendMsgBackRequestHeader, CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader, DeleteTopicRequestHeader,
+    EndTransactionRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
     GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
     GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
     GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
@@ -69,6 +69,9 @@ pub(crate) struct Send<'a> {
     pub(crate) properties: &'a str,
     pub(crate) batch: bool,
     pub(crate) is_reply: bool,
+    /// How many times a retry was sent back, and after how many it is dead.
+    pub(crate) reconsume_times: i32,
+    pub(crate) max_reconsume_times: Option<i32>,
     pub(crate) body: &'a Bytes,
     /// Queues asked for when the broker creates the topic.
     pub(crate) default_queues: u32,
@@ -88,6 +91,36 @@ pub(crate) fn end_transaction(group: &str, half: &HalfPlace, end: i32, is_answer
         broker_name: Some(&half.broker_name),
     };
     Command::request(request::END_TRANSACTION, &header)
+}
+
+/// What a message is given back with.
+pub(crate) struct SendBack<'a> {
+    pub(crate) group: &'a str,
+    /// Where it was read.
+    pub(crate) queue: &'a MessageQueue,
+    pub(crate) physical_offset: PhysicalOffset,
+    /// Below 0 for the dead letters, 0 for the delay that its number of retries has.
+    pub(crate) delay_level: i32,
+    pub(crate) msg_id: &'a str,
+    /// The topic that it was sent to.
+    pub(crate) topic: &'a str,
+    /// After so many retries it is dead.
+    pub(crate) max_retries: i32,
+}
+
+/// CONSUMER_SEND_MSG_BACK.
+pub(crate) fn send_back(send_back: &SendBack<'_>) -> Command {
+    let header = ConsumerSendMsgBackRequestHeader {
+        offset: send_back.physical_offset.to_wire(),
+        group: send_back.group,
+        delay_level: send_back.delay_level,
+        origin_msg_id: Some(send_back.msg_id),
+        origin_topic: Some(send_back.topic),
+        unit_mode: Some(false),
+        max_reconsume_times: Some(send_back.max_retries),
+        broker_name: Some(&send_back.queue.broker_name),
+    };
+    Command::request(request::CONSUMER_SEND_MSG_BACK, &header)
 }
 
 /// RECALL_MESSAGE.
@@ -113,9 +146,9 @@ pub(crate) fn send(send: &Send<'_>) -> Command {
         born_timestamp: send.born_at_ms,
         flag: send.flag,
         properties: Some(send.properties),
-        reconsume_times: Some(0),
+        reconsume_times: Some(send.reconsume_times),
         unit_mode: Some(false),
-        max_reconsume_times: None,
+        max_reconsume_times: send.max_reconsume_times,
         batch: Some(send.batch),
         broker_name: Some(&send.queue.broker_name),
     };

@@ -13,14 +13,21 @@ use crate::start::StartArgument;
 /// Interval of automatic commits when they are only switched on.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The settings that the options give.
+/// The settings that the options of a consumer give.
 pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
+    let mut config = shared(options)?;
+    if let Some(AutoCommit(interval)) = options.take("auto_commit")? {
+        config.auto_commit = interval;
+    }
+    options.set("retry_topic", &mut config.retry_topic)?;
+    Ok(config)
+}
+
+/// Those that push consumers have too.
+pub(crate) fn shared(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     let mut config = ConsumerConfig::default();
     if let Some(StartArgument(start)) = options.take("start")? {
         config.start = start;
-    }
-    if let Some(AutoCommit(interval)) = options.take("auto_commit")? {
-        config.auto_commit = interval;
     }
     if let Some(timeout) = options.take::<Option<Seconds>>("unreachable_timeout")? {
         config.unreachable_timeout = timeout.map(|Seconds(timeout)| timeout);
@@ -33,7 +40,6 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set_duration("handover_timeout", &mut config.handover_timeout)?;
     options.set_duration("suspend", &mut config.suspend)?;
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
-    options.set("retry_topic", &mut config.retry_topic)?;
     options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
     options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
     config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();

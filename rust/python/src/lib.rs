@@ -26,6 +26,7 @@ mod number;
 mod options;
 mod process;
 mod producer;
+mod push;
 mod queue;
 mod range_reader;
 mod receipt;
@@ -70,6 +71,8 @@ mod extension {
     use crate::message::{PyMessage, is_reserved_property};
     #[pymodule_export]
     use crate::producer::PyProducer;
+    #[pymodule_export]
+    use crate::push::{Messages, PyPushConsumer, PyWork};
     #[pymodule_export]
     use crate::range_reader::PyRangeReader;
     #[pymodule_export]

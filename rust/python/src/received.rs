@@ -23,6 +23,16 @@ pub(crate) struct Origin {
     object: PyOnceLock<Py<PyAny>>,
     /// Limits of decompressed bodies.
     limits: DecompressLimits,
+    shown: Shown,
+}
+
+/// What is shown other than the record says it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Of a message that was sent back the topic that it was sent to.
+    pub(crate) origin_topic: bool,
+    /// How many more times it was tried than the record says.
+    pub(crate) tries: i32,
 }
 
 impl Origin {
@@ -31,12 +41,17 @@ impl Origin {
     }
 
     pub(crate) fn with_limits(queue: Arc<MessageQueue>, limits: DecompressLimits) -> Arc<Self> {
-        Arc::new(Self { queue, object: PyOnceLock::new(), limits })
+        Self::shown_as(queue, limits, Shown::default())
+    }
+
+    pub(crate) fn shown_as(queue: Arc<MessageQueue>, limits: DecompressLimits, shown: Shown) -> Arc<Self> {
+        Arc::new(Self { queue, object: PyOnceLock::new(), limits, shown })
     }
 }
 
-/// The function that restores a message, and its arguments: the record's bytes, the broker's name and `max_body_bytes`.
-type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<usize>));
+/// The function that restores a message, and its arguments: the record's bytes, the broker's name, `max_body_bytes`, and how many more
+/// times a handler's message was tried than the record says.
+type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<usize>, Option<i32>));
 
 /// A received message: its record as it came, decoded when asked.
 ///
@@ -88,7 +103,9 @@ impl ReceivedMessage {
     /// Topic it was sent to.
     #[getter]
     fn topic(&self) -> PyResult<&str> {
-        Ok(self.view()?.topic)
+        let view = self.view()?;
+        let origin = self.origin.shown.origin_topic.then(|| view.property(property::RETRY_TOPIC)).flatten();
+        Ok(origin.unwrap_or(view.topic))
     }
 
     /// The body, decompressed when it was compressed; copied on each access.
@@ -227,7 +244,7 @@ impl ReceivedMessage {
     /// How many times a consumer sent it back.
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
-        Ok(self.view()?.reconsume_times)
+        Ok(self.view()?.reconsume_times.saturating_add(self.origin.shown.tries))
     }
 
     fn __repr__(&self) -> PyResult<String> {
@@ -235,7 +252,7 @@ impl ReceivedMessage {
         let queue = &self.origin.queue;
         let mut text = format!(
             "ReceivedMessage({:?}, queue {} of {}, offset {}, <{} bytes>",
-            view.topic,
+            self.topic()?,
             queue.queue_id,
             queue.broker_name,
             view.queue_offset,
@@ -258,20 +275,28 @@ impl ReceivedMessage {
         let max_body_bytes = (limits != DecompressLimits::MESSAGE).then_some(limits.max_bytes);
         let restore = slf.get_type().getattr("_restore")?;
         let record = PyBytes::new(py, &message.record);
-        Ok((restore, (record, message.broker_name().to_owned(), max_body_bytes)))
+        let shown = message.origin.shown;
+        let tries = shown.origin_topic.then_some(shown.tries);
+        Ok((restore, (record, message.broker_name().to_owned(), max_body_bytes, tries)))
     }
 
-    /// Makes a message from a record's bytes, its broker's name and the largest body that its consumer accepts.
+    /// Makes a message from a record's bytes, its broker's name, the largest body that its consumer accepts, and a handler's tries.
     #[staticmethod]
-    #[pyo3(name = "_restore", signature = (record, broker_name, max_body_bytes=None))]
-    fn restore(record: &[u8], broker_name: &str, max_body_bytes: Option<usize>) -> PyResult<Self> {
+    #[pyo3(name = "_restore", signature = (record, broker_name, max_body_bytes=None, tries=None))]
+    fn restore(
+        record: &[u8],
+        broker_name: &str,
+        max_body_bytes: Option<usize>,
+        tries: Option<i32>,
+    ) -> PyResult<Self> {
         let (queue, size) = {
             let view = RecordView::parse(record).map_err(raise)?;
             (MessageQueue::new(view.topic, broker_name, view.queue_id), view.size())
         };
         let record = Bytes::copy_from_slice(&record[..size]);
         let limits = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
-        Ok(Self::new(record, Origin::with_limits(Arc::new(queue), limits)))
+        let shown = Shown { origin_topic: tries.is_some(), tries: tries.unwrap_or(0) };
+        Ok(Self::new(record, Origin::shown_as(Arc::new(queue), limits, shown)))
     }
 }
 

@@ -34,6 +34,22 @@ where
     wait_detached(py, runtime, future)
 }
 
+/// As [`wait`], in a thread of ours, which gets no signals: it sleeps until the future is ready.
+pub(crate) fn wait_in_thread<F>(py: Python<'_>, runtime: &Handle, future: F) -> F::Output
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let mut future = pin!(future);
+    {
+        let _entered = runtime.enter();
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return output;
+        }
+    }
+    py.detach(|| runtime.block_on(future))
+}
+
 /// As [`wait`], never with the interpreter lock.
 pub(crate) fn wait_detached<F>(py: Python<'_>, runtime: &Handle, future: F) -> PyResult<F::Output>
 where

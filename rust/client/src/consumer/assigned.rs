@@ -2,12 +2,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 use tokio::sync::Notify;
 
 use super::batch::PulledPart;
+use super::push::ProcessQueue;
 use crate::config::ConsumerConfig;
+
+/// How long a lock of a queue counts without being renewed; the broker keeps it for 60 s.
+const LOCK_LASTS: Duration = Duration::from_secs(30);
 
 /// A time in which a queue of a consumer is read in order: it begins with the assignment and with every seek.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,6 +49,12 @@ pub(super) struct Assigned {
     pub(super) settled: Option<QueueOffset>,
     /// Last committed offset that the broker acknowledged, since the group was last set to another one.
     pub(super) committed: Option<QueueOffset>,
+    /// What handlers work on; `None` where the user polls, and is done with all that was handed out before.
+    pub(super) in_work: Option<ProcessQueue>,
+    /// Begins with the assignment, and wherever offsets may be handed out again.
+    pub(super) life: Epoch,
+    /// When a consumer in order last got the queue's lock.
+    pub(super) locked: Option<Instant>,
     pub(super) cached: VecDeque<Cached>,
     pub(super) cached_messages: usize,
     pub(super) cached_bytes: usize,
@@ -52,7 +63,7 @@ pub(super) struct Assigned {
 }
 
 impl Assigned {
-    pub(super) fn new(queue: Arc<MessageQueue>, id: Epoch, paused: bool) -> Self {
+    pub(super) fn new(queue: Arc<MessageQueue>, id: Epoch, paused: bool, is_pushed: bool) -> Self {
         Self {
             queue,
             id,
@@ -65,6 +76,9 @@ impl Assigned {
             is_reset: false,
             settled: None,
             committed: None,
+            in_work: is_pushed.then(ProcessQueue::new),
+            life: id,
+            locked: None,
             cached: VecDeque::new(),
             cached_messages: 0,
             cached_bytes: 0,
@@ -83,7 +97,22 @@ impl Assigned {
     }
 
     pub(super) fn has_room(&self, config: &ConsumerConfig) -> bool {
-        self.cached_messages < config.prefetch_messages && self.cached_bytes < config.prefetch_bytes
+        let in_work = self.in_work.as_ref().map_or((0, 0), |all| (all.len(), all.unfinished_bytes()));
+        self.cached_messages + in_work.0 < config.prefetch_messages
+            && self.cached_bytes + in_work.1 < config.prefetch_bytes
+    }
+
+    /// The user is done with everything before this offset, if all that was handed out to a user who polls is done.
+    pub(super) fn done_before(&self) -> Option<QueueOffset> {
+        self.in_work.as_ref().and_then(ProcessQueue::first_unfinished).or(self.position)
+    }
+
+    /// Whether a consumer in order has the queue's lock.
+    ///
+    /// # Source
+    /// docs/reference/client.md 12.1.
+    pub(super) fn is_locked(&self) -> bool {
+        self.locked.is_some_and(|at| at.elapsed() < LOCK_LASTS)
     }
 
     pub(super) fn as_lost(&self) -> Lost {
@@ -104,6 +133,9 @@ impl Assigned {
             self.position = Some(last.queue_offset + 1);
             self.handed_out = self.position;
             self.is_reset = false;
+            if let Some(in_work) = &mut self.in_work {
+                in_work.put(taken.spans(), self.life);
+            }
         }
         if first.part.is_empty() {
             self.position = Some(first.after);
@@ -157,7 +189,11 @@ pub(crate) struct Lost {
 
 impl Assigned {
     /// Forgets positions and commits beyond an offset. Returns where reading continues, with nothing pulled ahead.
-    pub(super) fn go_back(&mut self, to: QueueOffset) -> QueueOffset {
+    pub(super) fn go_back(&mut self, to: QueueOffset, life: Epoch) -> QueueOffset {
+        if let Some(in_work) = &mut self.in_work {
+            in_work.cut(to);
+            self.life = life;
+        }
         let next = self.position.map_or(to, |position| position.min(to));
         (self.position, self.next_pull) = (Some(next), Some(next));
         self.settled = self.settled.map(|settled| settled.min(to));

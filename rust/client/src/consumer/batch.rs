@@ -147,6 +147,16 @@ impl PulledPart {
         front
     }
 
+    /// Some of the messages, by index.
+    ///
+    /// # Panics
+    /// When the range ends above `len()`.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len(), "messages {range:?} of {}", self.len());
+        let at = self.range.start;
+        Self { range: at + range.start..at + range.end, ..self.clone() }
+    }
+
     /// Keeps only messages with offsets in `[from, to)`.
     pub(crate) fn clip(&mut self, from: QueueOffset, to: QueueOffset) {
         let spans = self.spans();

@@ -10,6 +10,7 @@ use tracing::{debug, info, warn};
 
 use super::assigned::{Kept, Lost};
 use super::member::Member;
+use super::push::orderly;
 use super::state::CommitScope;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
@@ -23,7 +24,9 @@ impl Member {
         let turn = self.committing.lock().await;
         let (is_any_kept, offsets, kept) = {
             let mut state = self.state.lock();
-            let is_any_kept = scope == CommitScope::HandedOut && state.settle();
+            // Where handlers finish messages, these say what is done.
+            let is_any_kept =
+                (scope == CommitScope::HandedOut || self.delivery.is_pushed()) && state.settle();
             (is_any_kept, state.to_commit(scope), state.kept_to_commit())
         };
         let committed = self.send(offsets).await.and(self.commit_lost(kept).await);
@@ -82,6 +85,7 @@ impl Member {
         let _turn = self.committing.lock().await;
         let (over, lost) = self.state.lock().give_up(kept, all);
         self.commit_lost_or_warn(lost).await;
+        orderly::unlock(self, over.clone()).await;
         over
     }
 
@@ -119,9 +123,8 @@ impl Member {
         self: &Arc<Self>,
         queues: impl Iterator<Item = Arc<MessageQueue>>,
     ) -> Answers<Option<QueueOffset>> {
-        let ask = |member: Arc<Self>, queue: Arc<MessageQueue>| async move {
-            member.client.api().stored_offset(&member.group, &queue).await
-        };
+        let ask =
+            |member: Arc<Self>, queue: Arc<MessageQueue>| async move { member.stored_offset(&queue).await };
         self.of_each(queues, ask).await
     }
 
@@ -168,12 +171,41 @@ impl Member {
     ) -> Result<QueueOffset, ClientError> {
         // Starts of several queues must not arrive at once either, see `send_to_table`.
         let _turn = self.committing.lock().await;
-        let api = self.client.api();
-        if let Some(stored) = api.stored_offset(&self.group, queue).await? {
+        if let Some(stored) = self.stored_offset(queue).await? {
             return Ok(stored);
         }
-        api.store_offset(&self.group, queue, offset).await?;
+        self.store_offset(queue, offset).await?;
+        self.persist_offsets().await?;
         Ok(offset)
+    }
+
+    /// The offset that is stored for the group: at the queue's broker, or here.
+    pub(super) async fn stored_offset(
+        &self,
+        queue: &MessageQueue,
+    ) -> Result<Option<QueueOffset>, ClientError> {
+        match &self.local_offsets {
+            Some(offsets) => Ok(offsets.get(queue)),
+            None => self.client.api().stored_offset(&self.group, queue).await,
+        }
+    }
+
+    async fn store_offset(&self, queue: &MessageQueue, offset: QueueOffset) -> Result<(), ClientError> {
+        match &self.local_offsets {
+            Some(offsets) => {
+                offsets.put(queue, offset);
+                Ok(())
+            }
+            None => self.client.api().store_offset(&self.group, queue, offset).await,
+        }
+    }
+
+    /// Writes offsets that are kept here to their file.
+    async fn persist_offsets(&self) -> Result<(), ClientError> {
+        match &self.local_offsets {
+            Some(offsets) => offsets.persist(self.client.runtime()).await,
+            None => Ok(()),
+        }
     }
 
     /// Waits for the commits that are under way.
@@ -193,14 +225,15 @@ impl Member {
         }
         let calls: JoinSet<_> =
             tables.into_values().map(|offsets| send_to_table(self.clone(), offsets)).collect();
-        calls.join_all().await.into_iter().collect()
+        let sent: Result<(), _> = calls.join_all().await.into_iter().collect();
+        sent.and(self.persist_offsets().await)
     }
 
     async fn send_one(
         self: Arc<Self>,
         (queue, offset): (Arc<MessageQueue>, QueueOffset),
     ) -> Result<(), ClientError> {
-        let result = self.client.api().store_offset(&self.group, &queue, offset).await;
+        let result = self.store_offset(&queue, offset).await;
         match &result {
             Ok(()) => self.state.lock().committed(&queue, offset),
             Err(error) => debug!(%queue, %error, "commit failed"),

@@ -102,6 +102,11 @@ impl Contacts {
         Some(silence.told.unwrap_or(silence.since) + patience?)
     }
 
+    /// The error for a silence whose time to be told has come.
+    pub(crate) fn tell_if_due(&mut self, patience: Option<Duration>) -> Option<ClientError> {
+        self.tell_at(patience).filter(|at| *at <= Instant::now()).and_then(|_| self.tell())
+    }
+
     /// The error for a silence, which is told now.
     pub(crate) fn tell(&mut self) -> Option<ClientError> {
         let now = Instant::now();

@@ -15,10 +15,11 @@ use tracing::{error, info, warn};
 
 use super::contact::Reach;
 use super::others::{Change, Others};
+use super::push::{Delivery, LocalOffsets, orderly};
 use super::state::{CommitScope, State};
 use super::subscription::TopicSubscription;
 use crate::client::Client;
-use crate::config::ConsumerConfig;
+use crate::config::{ConsumerConfig, Start};
 use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::members::{Consumer, Role};
@@ -29,11 +30,18 @@ pub(crate) struct Member {
     pub(super) group: Arc<str>,
     pub(super) subscriptions: Vec<TopicSubscription>,
     pub(super) config: ConsumerConfig,
+    pub(super) delivery: Delivery,
+    /// Where a member that gets all messages keeps its offsets; the others keep them at the brokers.
+    pub(super) local_offsets: Option<LocalOffsets>,
+    /// The group's retry topic had no route in the last round of rebalancing.
+    pub(super) misses_retry_topic: AtomicBool,
     pub(super) state: Mutex<State>,
     /// What brokers say of members with other subscriptions.
     pub(super) others: Mutex<Others>,
     /// Notified when messages can be handed out or an error can be returned.
     pub(super) arrived: Notify,
+    /// Whoever waits takes any message, and tells the next one of more: one is woken at an arrival, not all.
+    pub(super) wakes_one: AtomicBool,
     /// Notified after each round of rebalancing, and when the start of a queue is known.
     pub(super) progress: Notify,
     /// Requests a rebalance.
@@ -63,15 +71,21 @@ impl Member {
         group: &str,
         subscriptions: Vec<TopicSubscription>,
         config: ConsumerConfig,
+        delivery: Delivery,
+        local_offsets: Option<LocalOffsets>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|myself| Self {
             client: client.clone(),
             group: group.into(),
             subscriptions,
             config,
-            state: Mutex::default(),
+            delivery,
+            local_offsets,
+            misses_retry_topic: AtomicBool::new(false),
+            state: Mutex::new(State::new(delivery)),
             others: Mutex::default(),
             arrived: Notify::new(),
+            wakes_one: AtomicBool::new(false),
             progress: Notify::new(),
             wake: Notify::new(),
             reconnected: AtomicBool::new(false),
@@ -98,8 +112,21 @@ impl Member {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Says that there are messages to hand out.
+    pub(super) fn tell_of_messages(&self) {
+        match self.wakes_one.load(Ordering::Relaxed) {
+            true => self.arrived.notify_one(),
+            false => self.arrived.notify_waiters(),
+        }
+    }
+
+    /// What the user has to know and was not told.
+    pub(super) fn take_failure(&self) -> Option<ClientError> {
+        self.take_disagreement().or_else(|| self.state.lock().take_failure())
+    }
+
     /// The error of a group whose members disagree, unless the user allows it.
-    pub(super) fn take_disagreement(&self) -> Option<ClientError> {
+    fn take_disagreement(&self) -> Option<ClientError> {
         if self.config.allow_other_subscriptions {
             return None;
         }
@@ -206,8 +233,13 @@ impl Member {
             Some(_) => self.commit(CommitScope::Settled).await,
             None => Ok(()),
         };
+        let locked = self.state.lock().locked_queues();
+        orderly::unlock(self, locked).await;
         // They stay where they are: to drop them with this future would abort them.
         while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
+        if let Some(offsets) = &self.local_offsets {
+            offsets.close();
+        }
         self.client.leave(Role::Consumer, &self.group).await;
         info!(group = %self.group, "consumer closed");
         committed
@@ -218,11 +250,22 @@ impl Member {
 /// docs/reference/client.md 3.6: pull consumers always send "from last offset", which is only information.
 impl Consumer for Member {
     fn heartbeat(&self) -> ConsumerData {
+        let consume_from_where = match (self.delivery, self.config.start) {
+            (Delivery::Pull, _) | (_, Start::Latest) => ConsumeFromWhere::ConsumeFromLastOffset,
+            (_, Start::Earliest | Start::Stored) => ConsumeFromWhere::ConsumeFromFirstOffset,
+            (_, Start::Timestamp(_)) => ConsumeFromWhere::ConsumeFromTimestamp,
+        };
         ConsumerData {
-            consume_from_where: ConsumeFromWhere::ConsumeFromLastOffset,
-            consume_type: ConsumeType::ConsumeActively,
+            consume_from_where,
+            consume_type: match self.delivery {
+                Delivery::Pull => ConsumeType::ConsumeActively,
+                Delivery::Push { .. } => ConsumeType::ConsumePassively,
+            },
             group_name: self.group.to_string(),
-            message_model: MessageModel::Clustering,
+            message_model: match self.delivery.is_broadcast() {
+                true => MessageModel::Broadcasting,
+                false => MessageModel::Clustering,
+            },
             subscription_data_set: self.subscriptions.iter().map(TopicSubscription::to_wire).collect(),
             unit_mode: false,
         }

@@ -13,9 +13,12 @@ mod member;
 mod others;
 mod pull;
 mod pull_consumer;
+mod push;
 mod range;
 mod rebalance;
 mod state;
+#[cfg(test)]
+mod state_pushed_tests;
 #[cfg(test)]
 mod state_tests;
 mod subscription;
@@ -24,5 +27,6 @@ pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
 pub(crate) use self::conflict::Groups;
 pub use self::contact::{BrokerContact, Trouble};
 pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
+pub use self::push::{Fate, PushConfig, PushConsumer, PushCounts, PushTopic, Verdict, Work};
 pub use self::range::RangeReader;
 pub use self::state::OffsetMove;

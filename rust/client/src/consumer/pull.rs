@@ -11,6 +11,7 @@ use tracing::{debug, info, warn};
 use super::assigned::{Epoch, Gained};
 use super::decode::{self, Answer, Kind};
 use super::member::Member;
+use super::push::orderly;
 use super::state::Task;
 use crate::config::Start;
 use crate::error::ClientError;
@@ -44,6 +45,7 @@ pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
                 gained.changed.notified().await;
                 continue;
             }
+            Task::Lock => orderly::lock_one(member, &gained.queue).await,
             Task::FindStart { epoch } => puller.find_start(epoch).await,
             Task::Pull { epoch, offset } => puller.pull(epoch, offset).await,
         };
@@ -101,10 +103,13 @@ impl Puller {
         let api = member.client.api();
         // This member may have had the queue before and still be committing for it.
         member.after_commits().await;
-        if let Some(stored) = api.stored_offset(&member.group, queue).await? {
+        if let Some(stored) = member.stored_offset(queue).await? {
             return Ok((stored, true));
         }
-        let offset = match member.config.start {
+        // What was sent back before the queue was known here must not be passed over.
+        let is_retry = member.subscriptions[self.gained.subscription].is_retry;
+        let start = if is_retry { Start::Earliest } else { member.config.start };
+        let offset = match start {
             Start::Earliest => api.min_offset(queue).await?,
             Start::Latest => api.max_offset(queue).await?,
             Start::Timestamp(at_ms) => api.search_offset(queue, at_ms).await?,
@@ -153,7 +158,7 @@ impl Puller {
     /// former is what the broker has stored for the group.
     async fn look_for_reset(&self, answer: &mut Answer) {
         let Some(moved) = answer.pulled.moved.as_mut().filter(|_| answer.exists) else { return };
-        let stored = self.member.client.api().stored_offset(&self.member.group, self.queue()).await;
+        let stored = self.member.stored_offset(self.queue()).await;
         moved.is_reset = stored.is_ok_and(|stored| stored == Some(answer.pulled.next));
     }
 
@@ -188,7 +193,7 @@ impl Puller {
             );
         }
         if self.member.state.lock().pulled(self.queue(), epoch, answer.pulled) {
-            self.member.arrived.notify_waiters();
+            self.member.tell_of_messages();
         }
         match kind {
             Kind::Found => (next == offset).then_some(IDLE_PAUSE),

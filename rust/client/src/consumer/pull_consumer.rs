@@ -11,6 +11,7 @@ use tracing::info;
 use super::batch::PulledBatch;
 use super::contact::BrokerContact;
 use super::member::Member;
+use super::push::{Delivery, LocalOffsets};
 use super::state::{CommitScope, OffsetMove};
 use super::{commit, rebalance, subscription};
 use crate::client::Client;
@@ -72,6 +73,17 @@ impl PullConsumer {
         subscriptions: Vec<Subscription>,
         config: ConsumerConfig,
     ) -> Result<Self, ClientError> {
+        Self::join(client, group, subscriptions, config, Delivery::Pull, None).await
+    }
+
+    pub(super) async fn join(
+        client: &Client,
+        group: &str,
+        subscriptions: Vec<Subscription>,
+        config: ConsumerConfig,
+        delivery: Delivery,
+        local_offsets: Option<LocalOffsets>,
+    ) -> Result<Self, ClientError> {
         client.check()?;
         check_group(group)?;
         config.check()?;
@@ -83,7 +95,7 @@ impl PullConsumer {
                 route => drop(route?),
             }
         }
-        let member = Member::new(client, group, subscriptions, config);
+        let member = Member::new(client, group, subscriptions, config, delivery, local_offsets);
         groups().join(&member)?;
         let consumer: Arc<dyn Consumer> = member.clone();
         client.join_as_consumer(group, Arc::downgrade(&consumer))?;
@@ -139,25 +151,19 @@ impl PullConsumer {
             tokio::pin!(arrived);
             // From here on no arrival is missed.
             arrived.as_mut().enable();
-            if let Some(error) = member.take_disagreement() {
+            if let Some(error) = member.take_failure() {
                 return Err(error);
             }
             let tell_at = {
                 let mut state = member.state.lock();
-                if let Some(error) = state.take_failure() {
-                    return Err(error);
-                }
                 let batch = state.take(max_messages, &member.config);
                 if !batch.is_empty() {
                     return Ok(batch);
                 }
-                let tell_at = state.contacts.tell_at(member.config.unreachable_timeout);
-                if tell_at.is_some_and(|at| at <= Instant::now())
-                    && let Some(error) = state.contacts.tell()
-                {
+                if let Some(error) = state.contacts.tell_if_due(member.config.unreachable_timeout) {
                     return Err(error);
                 }
-                tell_at
+                state.contacts.tell_at(member.config.unreachable_timeout)
             };
             member.check()?;
             let until = tell_at.map_or(deadline, |at| at.min(deadline));
@@ -199,7 +205,7 @@ impl PullConsumer {
     /// Those of reaching the broker.
     pub async fn committed(&self, queue: &MessageQueue) -> Result<Option<QueueOffset>, ClientError> {
         self.member().check()?;
-        self.client().api().stored_offset(self.group(), queue).await
+        self.member().stored_offset(queue).await
     }
 
     /// For each assigned queue, the offset after the last message handed out. Queues whose start is not known yet are left out.

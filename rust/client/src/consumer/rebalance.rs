@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use super::assigned::Assignment;
 use super::member::Member;
+use super::push::orderly;
 use super::{allocate, commit, handover, pull};
 use crate::error::ClientError;
 use crate::outcome;
@@ -89,6 +90,8 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
     if knows_all && !brokers.is_empty() {
         member.retain_contacts(&brokers);
     }
+    let misses_retry_topic = left.iter().any(|index: &usize| member.subscriptions[*index].is_retry);
+    member.misses_retry_topic.store(misses_retry_topic, Ordering::Release);
     member.state.lock().joined(others);
     apply(member, &wanted, others).await;
     left
@@ -97,6 +100,10 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
 async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     let api = member.client.api();
     let route = api.route(topic).await.inspect_err(|error| member.note_name_server(error))?;
+    let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
+    if member.delivery.is_broadcast() {
+        return Ok(Share { queues: route.subscribe.to_vec(), others: false, brokers });
+    }
     let client_id = member.client.client_id();
     let is_member = |members: &[String]| members.iter().any(|id| id == client_id);
     let mut members = members(member, &route).await?;
@@ -113,7 +120,6 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     if !is_member(&members) {
         warn!(group = %member.group, topic, "this member is not in its group's list, it reads nothing");
     }
-    let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
     Ok(Share { queues, others: members.len() > 1, brokers })
 }
 
@@ -187,9 +193,11 @@ async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>
         let delay = if others { handover::PAUSE } else { Duration::ZERO };
         gained.into_iter().for_each(|gained| member.spawn(|member| pull::run(member, gained, delay)));
     }
+    let unlocked = lost.iter().map(|lost| lost.queue.clone()).collect();
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
     if member.config.auto_commit.is_some() && !done.is_empty() {
         // The runtime reports a panic; the queues are lost either way.
         drop(member.start_commit_of_lost(done).await);
     }
+    orderly::unlock(member, unlocked).await;
 }

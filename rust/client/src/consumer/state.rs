@@ -1,13 +1,19 @@
 //! The state of a consumer between broker and user: assigned queues, messages pulled ahead, positions. No I/O.
 
+mod pushed;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 
+#[cfg(test)]
+pub(crate) use self::pushed::Finished;
+pub(crate) use self::pushed::Taken;
 use super::assigned::{Assigned, Assignment, Cached, Epoch, Gained, Kept, Lost};
 use super::batch::{PulledBatch, PulledPart};
 use super::contact::Contacts;
+use super::push::Delivery;
 use crate::config::ConsumerConfig;
 use crate::error::ClientError;
 
@@ -61,6 +67,8 @@ pub(crate) enum Task {
     },
     /// Wait for `changed`.
     Wait,
+    /// Get the queue's lock.
+    Lock,
     /// The queue is no longer assigned.
     End,
 }
@@ -92,9 +100,14 @@ pub(crate) struct State {
     others: Option<bool>,
     /// The last epoch that began, in any queue.
     last_epoch: Epoch,
+    delivery: Delivery,
 }
 
 impl State {
+    pub(crate) fn new(delivery: Delivery) -> Self {
+        Self { delivery, ..Self::default() }
+    }
+
     fn next_epoch(&mut self) -> Epoch {
         self.last_epoch = Epoch(self.last_epoch.0 + 1);
         self.last_epoch
@@ -121,7 +134,8 @@ impl State {
             }
             if !self.queues.contains_key(queue) {
                 let id = self.next_epoch();
-                let assigned = Assigned::new(queue.clone(), id, self.paused.contains(queue));
+                let (is_paused, is_pushed) = (self.paused.contains(queue), self.delivery.is_pushed());
+                let assigned = Assigned::new(queue.clone(), id, is_paused, is_pushed);
                 let changed = assigned.changed.clone();
                 let gained = Gained { queue: queue.clone(), subscription: *subscription, id, changed };
                 assignment.gained.push(gained);
@@ -218,6 +232,7 @@ impl State {
         };
         let epoch = assigned.epoch;
         match assigned.next_pull {
+            _ if !self.may_hand_out(assigned) && assigned.is_own() => Task::Lock,
             None => Task::FindStart { epoch },
             Some(_) if !assigned.is_own() => Task::Wait,
             Some(offset)
@@ -250,6 +265,7 @@ impl State {
             return false;
         }
         assigned.next_pull = Some(pulled.next);
+        let life = Epoch(self.last_epoch.0 + 1);
         if let Some(Moved { from, is_reset }) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
@@ -262,7 +278,8 @@ impl State {
                 // again. What was pulled ahead and survived is pulled again.
                 self.cached_bytes -= assigned.drop_cached();
                 self.ready.retain(|ready| **ready != *queue);
-                to = assigned.go_back(to);
+                self.last_epoch = life;
+                to = assigned.go_back(to, life);
             }
             note_move(&mut self.moves, OffsetMove { queue: (*assigned.queue).clone(), from, to });
             if is_shorter {
@@ -326,7 +343,7 @@ impl State {
         let mut is_any_kept = false;
         for queue in std::mem::take(&mut self.unsettled) {
             if let Some(assigned) = self.queues.get_mut(&queue) {
-                assigned.settled = assigned.position;
+                assigned.settled = assigned.done_before();
                 is_any_kept |= !assigned.is_own();
             }
         }
@@ -389,7 +406,7 @@ impl State {
             CommitScope::Settled => assigned.settled,
         };
         self.own()
-            .filter(|assigned| offset(assigned) != assigned.committed)
+            .filter(|assigned| offset(assigned) != assigned.committed && self.may_hand_out(assigned))
             .filter_map(|assigned| Some((assigned.queue.clone(), offset(assigned)?)))
             .collect()
     }
@@ -417,7 +434,10 @@ impl State {
     pub(crate) fn seek(&mut self, queue: &MessageQueue, offset: QueueOffset) -> bool {
         let epoch = self.next_epoch();
         let Some(assigned) = self.queues.get_mut(queue) else { return false };
-        assigned.epoch = epoch;
+        (assigned.epoch, assigned.life) = (epoch, epoch);
+        if let Some(in_work) = &mut assigned.in_work {
+            in_work.clear();
+        }
         assigned.next_pull = Some(offset);
         assigned.position = Some(offset);
         assigned.handed_out = assigned.handed_out.map(|handed_out| handed_out.min(offset));

@@ -13,16 +13,16 @@ use crate::config::ConsumerConfig;
 
 const RECORD_BYTES: u32 = 100;
 
-fn queue(id: u32) -> Arc<MessageQueue> {
+pub(super) fn queue(id: u32) -> Arc<MessageQueue> {
     Arc::new(MessageQueue::new("t", "b", id))
 }
 
-fn config() -> ConsumerConfig {
+pub(super) fn config() -> ConsumerConfig {
     ConsumerConfig { prefetch_messages: 10, prefetch_total_bytes: 1500, ..ConsumerConfig::default() }
 }
 
 /// Id and first epoch of a queue in [`started`].
-fn number(id: u32) -> Epoch {
+pub(super) fn number(id: u32) -> Epoch {
     Epoch(u64::from(id) + 1)
 }
 
@@ -35,7 +35,7 @@ fn started(count: u32) -> State {
 }
 
 /// Messages `[from, to)`, and the broker scanned up to `next`.
-fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
+pub(super) fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
     let span = |offset: u64| RecordSpan {
         queue_offset: QueueOffset(offset),
         start: (offset - from) as u32 * RECORD_BYTES,
@@ -52,7 +52,7 @@ fn gone(from: u64) -> Option<Moved> {
     Some(Moved { from: QueueOffset(from), is_reset: false })
 }
 
-fn nothing(next: u64) -> Pulled {
+pub(super) fn nothing(next: u64) -> Pulled {
     Pulled { part: None, next: QueueOffset(next), moved: None }
 }
 

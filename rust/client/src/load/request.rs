@@ -37,6 +37,8 @@ impl SendRequest {
             properties: &String::from_utf8_lossy(&properties),
             batch: false,
             is_reply: false,
+            reconsume_times: 0,
+            max_reconsume_times: None,
             body: &body,
             default_queues: 0,
         });

@@ -27,6 +27,17 @@ pub(crate) struct Outgoing {
     /// It answers a request.
     pub(crate) is_reply: bool,
     pub(crate) born_at_ms: i64,
+    /// It is the copy of a message that a consumer could not handle.
+    pub(crate) retried: Option<Retried>,
+}
+
+/// What the copy of a message that a consumer could not handle says of its retries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Retried {
+    /// How many times the message was sent back, with this one.
+    pub(crate) times: i32,
+    /// A message that was sent back more often is dead.
+    pub(crate) limit: i32,
 }
 
 impl Outgoing {
@@ -93,6 +104,7 @@ pub(crate) fn single(
         batch: false,
         is_reply: message.properties.get(property::MESSAGE_TYPE) == Some(REPLY),
         born_at_ms: moment.now_ms,
+        retried: None,
     }
 }
 
@@ -233,6 +245,7 @@ impl Packer {
             batch: true,
             is_reply: false,
             born_at_ms: moment.now_ms,
+            retried: None,
         }
     }
 

@@ -230,6 +230,8 @@ impl Sender {
             properties: &outgoing.properties,
             batch: outgoing.batch,
             is_reply: outgoing.is_reply,
+            reconsume_times: outgoing.retried.map_or(0, |retried| retried.times),
+            max_reconsume_times: outgoing.retried.map(|retried| retried.limit),
             body: &outgoing.body,
             default_queues: self.config.default_topic_queues,
         })

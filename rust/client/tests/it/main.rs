@@ -11,6 +11,7 @@ mod many;
 mod no_broker;
 mod others;
 mod peer;
+mod push;
 mod range;
 mod request;
 mod send;

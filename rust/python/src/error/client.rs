@@ -57,7 +57,9 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::ClusterNotFound { .. } => "BrokerNotFoundError",
         ClientError::GroupInUse { .. }
         | ClientError::GroupActive { .. }
+        | ClientError::OffsetsFile { is_shared: true, .. }
         | ClientError::OtherSubscriptions { .. } => "GroupConflictError",
+        ClientError::OffsetsFile { is_shared: false, .. } => "StoreError",
         ClientError::NoMembers { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
         ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",

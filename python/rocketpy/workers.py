@@ -1,0 +1,259 @@
+"""The threads and tasks in which the handlers of a push consumer run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rocketpy.config import duration_seconds
+from rocketpy.errors import ClosedError, ForkedError
+from rocketpy.handlers import TASKS, THREADS, failed, refuse_awaitable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rocketpy._rocketpy import PushConsumer, ReceivedMessage, Work
+    from rocketpy.config import Duration
+    from rocketpy.handlers import Handler
+
+logger = logging.getLogger("rocketpy.client")
+
+LOOK_SECONDS = 60.0
+"""How long a thread waits for messages at a time; the end of the consumer ends each wait."""
+WATCH_SECONDS = 1.0
+"""How often it is looked whether threads are stuck in a handler."""
+GRACE_SECONDS = 0.5
+"""How much longer than `handler_timeout` a task may take before it is cancelled: its messages are sent back first."""
+END_SECONDS = 1.0
+"""How long a stopped consumer waits for its threads. One in a handler goes on; its messages come again."""
+
+
+class Workers:
+    """The threads of a push consumer."""
+
+    def __init__(self, group: str, concurrency: int, handler_timeout: Duration) -> None:
+        self._group = group
+        self._concurrency = concurrency
+        self._timeout = duration_seconds("handler_timeout", handler_timeout)
+        self._native: PushConsumer | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._threads: set[threading.Thread] = set()  # those that call handlers
+        self._others: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots = threading.Semaphore(concurrency)
+        self._running: dict[asyncio.Task[None], Running] = {}
+
+    def start(self, native: PushConsumer, handlers: dict[str, Handler]) -> None:
+        """Starts the threads that the handlers need."""
+        self._native, self._handlers = native, handlers
+        lanes = {handler.lane for handler in handlers.values()}
+        if THREADS in lanes:
+            for _ in range(self._concurrency):
+                self._add_thread()
+            self._add_other(self._watch, "watch")
+        if TASKS in lanes:
+            self._loop = asyncio.new_event_loop()
+            self._add_other(self._run_loop, "loop")
+            self._add_other(self._feed_loop, "feed")
+
+    def check_open(self) -> None:
+        """Raises once the consumer was stopped.
+
+        Raises:
+            ClosedError: It was.
+        """
+        if self._ended.is_set():
+            raise ClosedError(f"the push consumer of group {self._group} was stopped", hint="make a new one")
+
+    def has_current_thread(self) -> bool:
+        """Whether a handler is the caller."""
+        current = threading.current_thread()
+        return current in self._threads or current in self._others
+
+    def end(self) -> None:
+        """Ends the threads, after the consumer was stopped. One that is stuck in a handler is left alone."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._slots.release()
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed meanwhile
+                self._loop.call_soon_threadsafe(self._end_loop)
+        with self._lock:
+            threads = [*self._threads, *self._others]
+        deadline = time.monotonic() + END_SECONDS
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _end_loop(self) -> None:
+        assert self._loop is not None
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            ended = asyncio.ensure_future(asyncio.wait([*self._running], timeout=END_SECONDS))
+            ended.add_done_callback(lambda _: self._loop.stop() if self._loop else None)
+        else:
+            self._loop.stop()
+
+    def _add_other(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=f"rocketpy-push-{name}", daemon=True)
+        self._others.append(thread)
+        thread.start()
+
+    def _add_thread(self) -> None:
+        name = f"rocketpy-push-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        """Calls handlers until the consumer stops."""
+        try:
+            while (work := self._take(THREADS)) is not None:
+                self._run(work)
+                del work
+                if self._is_one_too_many():
+                    return
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _take(self, lane: int) -> Work | None:
+        """Waits for messages; None once the consumer stops."""
+        assert self._native is not None
+        while True:
+            try:
+                work = self._native.take(lane, LOOK_SECONDS)
+            except (ClosedError, ForkedError):
+                return None
+            if work is not None:
+                return work
+
+    def _run(self, work: Work) -> None:
+        handler = self._handlers[work.topic]
+        if handler.batch is None:
+            call = handler.function
+            for message in work:
+                try:
+                    result = call(message)
+                    if result is not None:
+                        refuse_awaitable(result)
+                except BaseException as error:  # SystemExit as well: the thread works on
+                    failed(work, [message], error)
+        else:
+            while messages := work.next_batch():
+                try:
+                    refuse_awaitable(handler.function(messages))
+                except BaseException as error:
+                    failed(work, messages, error)
+
+    def _watch(self) -> None:
+        """Starts another thread for each that is stuck in a handler whose messages were sent back, within bounds."""
+        assert self._native is not None
+        while not self._ended.wait(WATCH_SECONDS):
+            try:
+                stuck = min(self._native.stuck(THREADS), self._concurrency)
+            except ForkedError:
+                return
+            with self._lock:
+                for _ in range(self._concurrency + stuck - len(self._threads)):
+                    self._add_thread()
+            if stuck == self._concurrency:
+                logger.error("push consumer of group %s: %s handlers or more do not return", self._group, stuck)
+
+    def _is_one_too_many(self) -> bool:
+        """Whether a thread that was stuck works again, so that another may end."""
+        assert self._native is not None
+        if len(self._threads) <= self._concurrency:
+            return False
+        with self._lock:
+            if len(self._threads) - self._native.stuck(THREADS) <= self._concurrency:
+                return False
+            self._threads.discard(threading.current_thread())
+            return True
+
+    def _run_loop(self) -> None:
+        assert self._loop is not None
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _feed_loop(self) -> None:
+        """Takes messages when a task may begin."""
+        assert self._loop is not None
+        while True:
+            self._slots.acquire()
+            work = None if self._ended.is_set() else self._take(TASKS)
+            if work is None:
+                return
+            try:
+                self._loop.call_soon_threadsafe(self._begin_task, work)
+            except RuntimeError:  # the loop was closed
+                return
+            del work
+
+    def _begin_task(self, work: Work) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._run_async(work))
+        self._running[task] = Running()
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        self._slots.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a task of push consumer %s failed", self._group, exc_info=error)
+
+    async def _run_async(self, work: Work) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handler, running = self._handlers[work.topic], self._running[task]
+        for given in work if handler.batch is None else batches(work):
+            running.since = time.monotonic()
+            try:
+                await handler.function(given)
+            except asyncio.CancelledError as error:
+                if not running.is_late:
+                    raise  # by the end of the consumer
+                running.is_late = False
+                task.uncancel()
+                failed(work, given if isinstance(given, list) else [given], error)
+            except BaseException as error:
+                failed(work, given if isinstance(given, list) else [given], error)
+
+    def _cancel_late(self) -> None:
+        """Cancels tasks whose messages were sent back, because they did not end in time."""
+        assert self._loop is not None
+        latest = time.monotonic() - self._timeout - GRACE_SECONDS
+        for task, running in self._running.items():
+            if running.since < latest and not running.is_late:
+                running.is_late = True
+                task.cancel()
+        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
+
+
+class Running:
+    """What a task does."""
+
+    __slots__ = ("is_late", "since")
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.is_late = False
+
+
+def batches(work: Work) -> Iterator[list[ReceivedMessage]]:
+    """The batches of a piece of work."""
+    while messages := work.next_batch():
+        yield messages

@@ -1,0 +1,363 @@
+//! Gives messages to handlers, side by side.
+//!
+//! # Source
+//! docs/reference/client.md 11.
+
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rocketpy_model::{property, system};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout_at;
+use tracing::error;
+
+use super::watch::Counts;
+use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
+use super::{PushConfig, PushTopic, send_back};
+use crate::consumer::assigned::Epoch;
+use crate::consumer::batch::PulledPart;
+use crate::consumer::member::Member;
+use crate::consumer::state::Taken;
+use crate::error::ClientError;
+use crate::lasting::Lasting;
+
+/// A handler gets messages for about this long at a time: fewer turns for quick handlers, and no others kept waiting by slow ones.
+const TURN: Duration = Duration::from_millis(2);
+/// Most messages of a turn.
+const MAX_TURN_MESSAGES: u64 = 512;
+/// Most messages of the retry topic that are taken at a time: they belong to several topics.
+const RETRY_MESSAGES: usize = 64;
+/// Most messages that are sent back at a time.
+const SENDS_BACK: usize = 64;
+
+/// Messages that a handler may have: of one queue and one topic, in order.
+#[derive(Clone)]
+pub(super) struct Piece {
+    pub(super) part: PulledPart,
+    /// Index of the topic that they were sent to.
+    pub(super) topic: usize,
+    pub(super) life: Epoch,
+    pub(super) over: Arc<AtomicBool>,
+    /// How many times the first messages were tried in their place.
+    pub(super) tries: u32,
+}
+
+/// One topic with a handler.
+pub(super) struct Topic {
+    pub(super) name: Arc<str>,
+    lane: usize,
+    pub(super) batch: usize,
+    /// Time of a message in nanoseconds, about; 0 while it is not known.
+    pace_ns: AtomicU64,
+}
+
+/// What the callers of [`Engine::take`] share.
+#[derive(Default)]
+struct Desk {
+    /// Taken from a queue and not given to a handler, by lane.
+    returned: HashMap<usize, VecDeque<Piece>>,
+    /// Not before these times.
+    suspended: Vec<(Instant, Piece)>,
+    /// What handlers have.
+    works: HashMap<u64, Arc<Held>>,
+    last_id: u64,
+}
+
+/// What push consumer, handlers and background tasks share.
+pub(super) struct Engine {
+    pub(super) member: Arc<Member>,
+    pub(super) config: PushConfig,
+    pub(super) topics: Vec<Topic>,
+    retry_topic: String,
+    desk: Mutex<Desk>,
+    stopping: AtomicBool,
+    /// Notified when a handler or a send-back ends.
+    ended: Notify,
+    pub(super) counts: Counts,
+    /// Messages that are being sent back.
+    pub(super) sending_back: AtomicUsize,
+    pub(super) slots: Semaphore,
+    pub(super) send_back_failure: Mutex<Lasting>,
+    pub(super) failure: Mutex<Lasting>,
+}
+
+impl Engine {
+    pub(super) fn new(member: Arc<Member>, config: PushConfig, topics: Vec<PushTopic>) -> Arc<Self> {
+        let topic = |PushTopic { subscription, lane, batch }: PushTopic| Topic {
+            name: subscription.topic.into(),
+            lane,
+            batch: batch.max(1),
+            pace_ns: AtomicU64::new(0),
+        };
+        let is_one_lane = topics.iter().all(|topic| topic.lane == topics[0].lane);
+        member.wakes_one.store(is_one_lane, Ordering::Relaxed);
+        Arc::new(Self {
+            retry_topic: system::retry_topic(&member.group),
+            member,
+            config,
+            topics: topics.into_iter().map(topic).collect(),
+            desk: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            ended: Notify::new(),
+            counts: Counts::default(),
+            sending_back: AtomicUsize::new(0),
+            slots: Semaphore::new(SENDS_BACK),
+            send_back_failure: Mutex::default(),
+            failure: Mutex::default(),
+        })
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begin_stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.member.arrived.notify_waiters();
+    }
+
+    /// Waits until no handler runs and nothing is being sent back.
+    pub(super) async fn quiet(&self) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            ended.as_mut().enable();
+            let runs = self.desk.lock().works.values().any(|held| held.running_for().is_some());
+            if !runs && self.sending_back.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    pub(super) fn one_ended(&self) {
+        self.ended.notify_waiters();
+    }
+
+    /// What handlers have.
+    pub(super) fn held(&self) -> Vec<Arc<Held>> {
+        self.desk.lock().works.values().cloned().collect()
+    }
+
+    pub(super) fn stuck(&self, lane: usize) -> usize {
+        let desk = self.desk.lock();
+        let here = desk.works.values().filter(|held| self.topics[held.topic].lane == lane);
+        here.filter(|held| held.is_stuck()).count()
+    }
+
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        lane: usize,
+        max_wait: Duration,
+    ) -> Result<Option<Work>, ClientError> {
+        let deadline = Instant::now() + max_wait;
+        loop {
+            let mut arrived = pin!(self.member.arrived.notified());
+            // From here on no arrival is missed.
+            arrived.as_mut().enable();
+            self.member.check()?;
+            if self.is_stopping() {
+                return Err(ClientError::Closed { what: "consumer" });
+            }
+            if let Some(piece) = self.next_piece(lane) {
+                // The next one takes more, or sees to it that nothing waits behind a slow handler.
+                let has_waiting = piece.part.len() > self.topics[piece.topic].batch;
+                if has_waiting || self.member.state.lock().has_ready() {
+                    self.member.tell_of_messages();
+                }
+                return Ok(Some(self.begin(piece)));
+            }
+            let until = self.look_again_at(lane).map_or(deadline, |at| at.min(deadline));
+            if timeout_at(until.into(), arrived).await.is_err() && Instant::now() >= deadline {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, piece: Piece) -> Work {
+        let mut desk = self.desk.lock();
+        desk.last_id += 1;
+        let held = Held::new(desk.last_id, piece);
+        desk.works.insert(held.id, held.clone());
+        Work::new(self.clone(), held)
+    }
+
+    fn next_piece(self: &Arc<Self>, lane: usize) -> Option<Piece> {
+        loop {
+            if let Some(piece) = self.returned(lane) {
+                return Some(piece);
+            }
+            let most = |queue: &rocketpy_model::MessageQueue| self.turn(&queue.topic, lane);
+            let taken = self.member.state.lock().take_part(&self.member.config, most);
+            match taken {
+                None => return self.steal(lane),
+                Some(taken) if *taken.part.queue().topic == *self.retry_topic => self.share_out(taken),
+                Some(Taken { part, life, over }) => {
+                    let topic = self.topic_named(&part.queue().topic)?;
+                    return Some(Piece { part, topic, life, over, tries: 0 });
+                }
+            }
+        }
+    }
+
+    /// How many messages of a topic the callers of a lane take at a time.
+    fn turn(&self, topic: &str, lane: usize) -> usize {
+        if *topic == *self.retry_topic {
+            return RETRY_MESSAGES;
+        }
+        let Some(topic) = self.topic_named(topic).map(|index| &self.topics[index]) else { return 0 };
+        if topic.lane != lane {
+            return 0;
+        }
+        let pace = topic.pace_ns.load(Ordering::Relaxed);
+        let messages = (TURN.as_nanos() as u64).checked_div(pace).unwrap_or(1).min(MAX_TURN_MESSAGES);
+        (messages as usize / topic.batch).max(1) * topic.batch
+    }
+
+    fn topic_named(&self, name: &str) -> Option<usize> {
+        self.topics.iter().position(|topic| *topic.name == *name)
+    }
+
+    /// Something that was taken from a queue before, and whose time has come.
+    fn returned(&self, lane: usize) -> Option<Piece> {
+        let mut desk = self.desk.lock();
+        let now = Instant::now();
+        let due = |(at, piece): &(Instant, Piece)| *at <= now && self.topics[piece.topic].lane == lane;
+        while let Some(index) = desk.suspended.iter().position(due) {
+            let (_, piece) = desk.suspended.swap_remove(index);
+            if !piece.over.load(Ordering::Acquire) {
+                return Some(piece);
+            }
+        }
+        let returned = desk.returned.get_mut(&lane)?;
+        while let Some(piece) = returned.pop_front() {
+            if !piece.over.load(Ordering::Acquire) {
+                return Some(piece);
+            }
+        }
+        None
+    }
+
+    /// Messages behind those of a handler that takes long.
+    fn steal(&self, lane: usize) -> Option<Piece> {
+        if self.config.ordered {
+            return None;
+        }
+        let desk = self.desk.lock();
+        let mut here = desk.works.values().filter(|held| self.topics[held.topic].lane == lane);
+        here.find_map(|held| held.steal())
+    }
+
+    /// When there may be something though nothing arrives.
+    fn look_again_at(&self, lane: usize) -> Option<Instant> {
+        let desk = self.desk.lock();
+        let suspended = desk.suspended.iter().filter(|(_, piece)| self.topics[piece.topic].lane == lane);
+        let due = suspended.map(|(at, _)| *at).min();
+        let has_waiting = |held: &Arc<Held>| self.topics[held.topic].lane == lane && held.has_waiting();
+        let steal_at = (!self.config.ordered && desk.works.values().any(has_waiting))
+            .then(|| Instant::now() + STEAL_AFTER);
+        due.into_iter().chain(steal_at).min()
+    }
+
+    /// Sorts messages of the retry topic by the topics that they were sent to.
+    fn share_out(self: &Arc<Self>, Taken { part, life, over }: Taken) {
+        let topics: Vec<_> = part
+            .iter()
+            .map(|record| self.topic_named(record.property(property::RETRY_TOPIC).unwrap_or(record.topic)))
+            .collect();
+        let mut from = 0;
+        for run in topics.chunk_by(PartialEq::eq) {
+            let to = from + run.len();
+            let (part, topic) = (part.slice(from..to), run[0]);
+            from = to;
+            let piece = Piece { part, topic: topic.unwrap_or(0), life, over: over.clone(), tries: 0 };
+            match topic {
+                Some(topic) => {
+                    let lane = self.topics[topic].lane;
+                    self.desk.lock().returned.entry(lane).or_default().push_back(piece);
+                }
+                None => {
+                    let record = piece.part.record(0);
+                    let topic = record.property(property::RETRY_TOPIC).unwrap_or(record.topic);
+                    error!(
+                        group = %self.member.group,
+                        topic, "a retried message is of a topic without a handler, it is sent back"
+                    );
+                    send_back::start(self, piece, Verdict::Retry);
+                }
+            }
+        }
+        self.member.tell_of_messages();
+    }
+
+    /// Notes that messages are done.
+    pub(super) fn finish(&self, part: &PulledPart, life: Epoch) {
+        let finished = self.member.state.lock().finish(part, life, &self.member.config);
+        if finished.is_kept_free {
+            self.member.handover.notify_waiters();
+        }
+        if finished.is_next_due {
+            self.member.tell_of_messages();
+        }
+    }
+
+    /// Whether messages that a handler did not finish are given to it again in their place.
+    pub(super) fn comes_again_in_place(&self, verdict: Verdict, tries: u32) -> bool {
+        let is_last = tries >= self.config.max_retries;
+        self.config.ordered && verdict != Verdict::Reject && !is_last
+    }
+
+    /// Gives messages to their handler again after a pause; it failed for so many of them.
+    ///
+    /// # Source
+    /// docs/reference/client.md 12.2.
+    pub(super) fn suspend(&self, piece: Piece, failed: usize, verdict: Verdict) {
+        let pause = match verdict {
+            Verdict::RetryAfter(pause) => pause,
+            _ => self.config.retry_pause,
+        };
+        self.counts.failed(failed);
+        self.desk.lock().suspended.push((Instant::now() + pause, piece));
+        self.member.tell_of_messages();
+    }
+
+    /// Sends messages back that a handler did not finish.
+    pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict) -> Fate {
+        self.counts.failed(piece.part.len());
+        if self.config.broadcast {
+            // Nobody else has to get them.
+            self.finish(&piece.part, piece.life);
+            return Fate::PassedOver;
+        }
+        let verdict = if self.config.ordered { Verdict::Reject } else { verdict };
+        let times = piece.part.record(0).reconsume_times;
+        let is_last = u32::try_from(times).is_ok_and(|times| times >= self.config.max_retries);
+        send_back::start(self, piece, verdict);
+        if is_last || verdict == Verdict::Reject { Fate::Dead } else { Fate::ComesAgain }
+    }
+
+    /// A handler is done with what it had, or gives it up.
+    pub(super) fn end(&self, held: &Held, finished: usize, unstarted: Piece) {
+        let topic = &self.topics[held.topic];
+        if finished > 0 {
+            let pace = (held.age().as_nanos() / finished as u128).clamp(1, u128::from(u64::MAX)) as u64;
+            let before = topic.pace_ns.load(Ordering::Relaxed);
+            let pace = if before == 0 { pace } else { (before / 4 * 3).saturating_add(pace / 4).max(1) };
+            topic.pace_ns.store(pace, Ordering::Relaxed);
+        }
+        let is_left = !unstarted.part.is_empty() && !held.is_over();
+        let mut desk = self.desk.lock();
+        desk.works.remove(&held.id);
+        if is_left {
+            desk.returned.entry(topic.lane).or_default().push_front(unstarted);
+        }
+        drop(desk);
+        if is_left {
+            self.member.tell_of_messages();
+        }
+        self.one_ended();
+    }
+}

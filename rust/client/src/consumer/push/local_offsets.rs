@@ -1,0 +1,170 @@
+//! Offsets of a member that gets all messages: a file that Apache's clients read and write too.
+//!
+//! # Source
+//! docs/reference/client.md 7.6.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::body::ResetOffsetBody;
+use rocketpy_protocol::json;
+use tokio::runtime::Handle;
+use tracing::warn;
+
+use crate::error::ClientError;
+
+const FILE: &str = "offsets.json";
+/// Largest file that is read: some 100,000 queues.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// The offsets of one client and group, and their file.
+pub(crate) struct LocalOffsets {
+    file: Arc<File>,
+    offsets: Mutex<BTreeMap<MessageQueue, i64>>,
+}
+
+struct File {
+    path: PathBuf,
+    /// What was written last.
+    written: Mutex<BTreeMap<MessageQueue, i64>>,
+    /// Two members that share a file would each pass over what only the other got. `None` once this one is closed.
+    lock: Mutex<Option<<RealDisk as Disk>::Lock>>,
+}
+
+impl LocalOffsets {
+    /// Reads the file in a folder, which is made when it is missing.
+    ///
+    /// # Errors
+    /// [`ClientError::OffsetsFile`].
+    pub(super) async fn open(folder: &Path) -> Result<Self, ClientError> {
+        let folder = folder.to_owned();
+        let opened = tokio::task::spawn_blocking(move || Self::open_now(&folder)).await;
+        opened.unwrap_or(Err(ClientError::Closed { what: "runtime" }))
+    }
+
+    fn open_now(folder: &Path) -> Result<Self, ClientError> {
+        let path = folder.join(FILE);
+        let failed = |error: EnvError| ClientError::OffsetsFile {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+            is_shared: matches!(error, EnvError::Locked { .. }),
+        };
+        RealDisk.create_dir_all(folder).map_err(failed)?;
+        let lock = RealDisk.lock(&folder.join("lock")).map_err(failed)?;
+        let offsets = read(&path).or_else(|broken| {
+            let backup = PathBuf::from(format!("{}.bak", path.display()));
+            warn!(path = %path.display(), %broken, "the offsets are not readable, their backup is read");
+            read(&backup)
+        })?;
+        let written = Mutex::new(offsets.clone());
+        let lock = Mutex::new(Some(lock));
+        Ok(Self { file: Arc::new(File { path, written, lock }), offsets: Mutex::new(offsets) })
+    }
+
+    pub(crate) fn get(&self, queue: &MessageQueue) -> Option<QueueOffset> {
+        u64::try_from(*self.offsets.lock().get(queue)?).ok().map(QueueOffset)
+    }
+
+    pub(crate) fn put(&self, queue: &MessageQueue, offset: QueueOffset) {
+        self.offsets.lock().insert(queue.clone(), offset.to_wire());
+    }
+
+    /// Lets another member have the file.
+    pub(crate) fn close(&self) {
+        *self.file.lock.lock() = None;
+    }
+
+    /// Writes the offsets, if they changed since they were written.
+    ///
+    /// # Errors
+    /// [`ClientError::OffsetsFile`]. Writing again is safe.
+    pub(crate) async fn persist(&self, runtime: &Handle) -> Result<(), ClientError> {
+        let (file, offsets) = (self.file.clone(), self.offsets.lock().clone());
+        let written = runtime.spawn_blocking(move || file.write(offsets)).await;
+        written.unwrap_or(Err(ClientError::Closed { what: "runtime" }))
+    }
+}
+
+impl File {
+    fn write(&self, offsets: BTreeMap<MessageQueue, i64>) -> Result<(), ClientError> {
+        let lock = self.lock.lock();
+        let mut written = self.written.lock();
+        if *written == offsets || lock.is_none() {
+            return Ok(());
+        }
+        let body = ResetOffsetBody { offset_table: offsets };
+        RealDisk.replace_keeping_backup(&self.path, &json::to_vec(&body)).map_err(|error| {
+            ClientError::OffsetsFile {
+                path: self.path.display().to_string(),
+                reason: error.to_string(),
+                is_shared: false,
+            }
+        })?;
+        *written = body.offset_table;
+        Ok(())
+    }
+}
+
+/// The offsets of a file; none when there is no such file.
+fn read(path: &Path) -> Result<BTreeMap<MessageQueue, i64>, ClientError> {
+    let broken = |reason: String| ClientError::OffsetsFile {
+        path: path.display().to_string(),
+        reason,
+        is_shared: false,
+    };
+    match RealDisk.read(path, MAX_FILE_BYTES) {
+        Ok(bytes) => {
+            let body: ResetOffsetBody =
+                json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+            Ok(body.offset_table)
+        }
+        Err(EnvError::NotFound { .. }) => Ok(BTreeMap::new()),
+        Err(error) => Err(broken(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(id: u32) -> MessageQueue {
+        MessageQueue::new("t", "b", id)
+    }
+
+    #[tokio::test]
+    async fn offsets_outlive_their_member_and_have_one_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let offsets = LocalOffsets::open(folder.path()).await.unwrap();
+        assert_eq!(offsets.get(&queue(0)), None);
+        for offset in [7, 8] {
+            offsets.put(&queue(0), QueueOffset(offset));
+            offsets.persist(&Handle::current()).await.unwrap();
+        }
+        let error = LocalOffsets::open(folder.path()).await.err().unwrap();
+        assert!(matches!(error, ClientError::OffsetsFile { is_shared: true, .. }), "{error}");
+        drop(offsets);
+        let text = RealDisk.read(&folder.path().join(FILE), 1 << 10).unwrap();
+        let wanted = r#"{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:8}}"#;
+        assert_eq!(String::from_utf8(text).unwrap(), wanted, "the form of Apache's clients");
+        let again = LocalOffsets::open(folder.path()).await.unwrap();
+        assert_eq!((again.get(&queue(0)), again.get(&queue(1))), (Some(QueueOffset(8)), None));
+    }
+
+    #[tokio::test]
+    async fn a_broken_file_is_read_from_its_backup() {
+        let folder = tempfile::tempdir().unwrap();
+        let offsets = LocalOffsets::open(folder.path()).await.unwrap();
+        for offset in [7, 8] {
+            offsets.put(&queue(0), QueueOffset(offset));
+            offsets.persist(&Handle::current()).await.unwrap();
+        }
+        drop(offsets);
+        RealDisk.replace(&folder.path().join(FILE), b"{\"offsetTable\":{{").unwrap();
+        let again = LocalOffsets::open(folder.path()).await.unwrap();
+        assert_eq!(again.get(&queue(0)), Some(QueueOffset(7)));
+    }
+}

@@ -1,0 +1,245 @@
+//! Push consumers: handlers get messages, and each message ends by itself.
+//!
+//! A [`PushConsumer`] is a member of its group as a pull consumer is. Each of its queues knows what handlers have not finished
+//! (`process_queue`), and the offset of the first such message is what is committed. `concurrent` gives messages to handlers, `work`
+//! is what one of them has, `send_back` returns what failed to the broker, `orderly` holds the locks of queues that are read in order,
+//! `local_offsets` keeps the offsets of a member that gets all messages, and `watch` looks at
+//! handlers that take long.
+
+mod concurrent;
+mod local_offsets;
+pub(super) mod orderly;
+mod process_queue;
+mod send_back;
+mod watch;
+mod work;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_model::system;
+use rocketpy_protocol::compression::DecompressLimits;
+use tracing::{info, warn};
+
+use self::concurrent::Engine;
+pub(crate) use self::local_offsets::LocalOffsets;
+pub(crate) use self::process_queue::ProcessQueue;
+pub use self::watch::PushCounts;
+pub use self::work::{Fate, Verdict, Work};
+use super::pull_consumer::{ConsumerState, PullConsumer};
+use crate::client::Client;
+use crate::config::{ConsumerConfig, Subscription};
+use crate::error::ClientError;
+
+/// How often what is finished is committed.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// Most retries that a group may ask for; the broker's field is signed.
+const MAX_RETRIES: u32 = i32::MAX as u32;
+
+/// How a member gets messages to its user.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The user polls.
+    #[default]
+    Pull,
+    /// Handlers get messages and finish each.
+    Push {
+        /// Each queue's messages one after the other.
+        ordered: bool,
+        /// The member gets all messages, not a share.
+        broadcast: bool,
+    },
+}
+
+impl Delivery {
+    pub(crate) fn is_pushed(self) -> bool {
+        self != Self::Pull
+    }
+
+    pub(crate) fn is_ordered(self) -> bool {
+        matches!(self, Self::Push { ordered: true, .. })
+    }
+
+    pub(crate) fn is_broadcast(self) -> bool {
+        matches!(self, Self::Push { broadcast: true, .. })
+    }
+
+    /// Whether a queue may be read only with its lock at the broker.
+    pub(crate) fn needs_locks(self) -> bool {
+        matches!(self, Self::Push { ordered: true, broadcast: false })
+    }
+}
+
+/// One topic of a push consumer.
+#[derive(Debug, Clone)]
+pub struct PushTopic {
+    /// The topic and its tags.
+    pub subscription: Subscription,
+    /// Which callers of [`PushConsumer::take`] get its messages.
+    pub lane: usize,
+    /// Most messages that its handler gets at a time.
+    pub batch: usize,
+}
+
+/// Settings of a [`PushConsumer`].
+#[derive(Debug, Clone)]
+pub struct PushConfig {
+    /// Those of every consumer. `auto_commit` and `retry_topic` are the push consumer's own.
+    pub consumer: ConsumerConfig,
+    /// How many times a message is given to a handler again before it goes to the dead letters. Default 16.
+    pub max_retries: u32,
+    /// After this long a message whose handler has not returned is sent back, and the handler is no longer waited for. Not where
+    /// order counts. Default 15 min.
+    pub handler_timeout: Duration,
+    /// Each queue's messages one after the other; one that fails is given to the handler again in its place. Default: off.
+    pub ordered: bool,
+    /// Pause before that. Default 1 s.
+    pub retry_pause: Duration,
+    /// Every member gets all messages, and keeps its offsets in a file. What fails is not sent back. Default: off.
+    pub broadcast: bool,
+    /// Folder of the files with these offsets; needed for `broadcast`.
+    pub offsets_folder: Option<PathBuf>,
+}
+
+impl Default for PushConfig {
+    fn default() -> Self {
+        Self {
+            consumer: ConsumerConfig::default(),
+            max_retries: 16,
+            handler_timeout: Duration::from_secs(900),
+            ordered: false,
+            retry_pause: Duration::from_secs(1),
+            broadcast: false,
+            offsets_folder: None,
+        }
+    }
+}
+
+impl PushConfig {
+    fn check(&self) -> Result<(), ClientError> {
+        let wrong =
+            |field, reason: &str| Err(ClientError::InvalidConfig { field, reason: reason.to_owned() });
+        if self.handler_timeout.is_zero() {
+            return wrong("handler_timeout", "more than 0 s");
+        }
+        if self.max_retries > MAX_RETRIES {
+            return wrong("max_retries", "at most 2147483647");
+        }
+        if self.broadcast && self.offsets_folder.is_none() {
+            return wrong("offsets_folder", "needed for broadcast");
+        }
+        Ok(())
+    }
+}
+
+/// A member of a consumer group whose messages go to handlers.
+///
+/// Handlers run where its user calls [`take`](Self::take). Dropping it leaves the group.
+#[doc(alias = "DefaultMQPushConsumer")]
+pub struct PushConsumer {
+    consumer: PullConsumer,
+    engine: Arc<Engine>,
+}
+
+impl PushConsumer {
+    /// Joins the group and starts pulling.
+    ///
+    /// # Errors
+    /// As [`PullConsumer::new`]. With `broadcast` also [`ClientError::OffsetsFile`].
+    pub async fn new(
+        client: &Client,
+        group: &str,
+        topics: Vec<PushTopic>,
+        mut config: PushConfig,
+    ) -> Result<Self, ClientError> {
+        config.check()?;
+        let delivery = Delivery::Push { ordered: config.ordered, broadcast: config.broadcast };
+        config.consumer.auto_commit = Some(COMMIT_INTERVAL);
+        config.consumer.retry_topic = !config.broadcast;
+        let offsets = match &config.offsets_folder {
+            Some(folder) if config.broadcast => {
+                Some(LocalOffsets::open(&folder.join(client.client_id()).join(group)).await?)
+            }
+            _ => None,
+        };
+        let subscriptions = topics.iter().map(|topic| topic.subscription.clone()).collect();
+        let consumer =
+            PullConsumer::join(client, group, subscriptions, config.consumer.clone(), delivery, offsets)
+                .await?;
+        let member = consumer.member();
+        let engine = Engine::new(member.clone(), config, topics);
+        let watched = engine.clone();
+        member.spawn(|_| watched.watch());
+        if delivery.needs_locks() {
+            member.spawn(orderly::renew);
+        }
+        Ok(Self { consumer, engine })
+    }
+
+    /// The consumer group.
+    pub fn group(&self) -> &str {
+        self.consumer.group()
+    }
+
+    /// What this member reads, and which of its brokers answer.
+    pub fn state(&self) -> ConsumerState {
+        self.consumer.state()
+    }
+
+    /// What became of the messages so far.
+    pub fn counts(&self) -> PushCounts {
+        self.engine.counts()
+    }
+
+    /// Number of handlers of a lane whose messages were taken from them because they did not return in time, and that still run.
+    pub fn stuck(&self, lane: usize) -> usize {
+        self.engine.stuck(lane)
+    }
+
+    /// Limits for decompressed bodies.
+    pub fn body_limits(&self) -> DecompressLimits {
+        self.consumer.body_limits()
+    }
+
+    /// The topic from which messages come again that were sent back.
+    pub fn retry_topic(&self) -> String {
+        system::retry_topic(self.group())
+    }
+
+    /// Takes messages of a topic of this lane for a handler; `None` when none came in time.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`] once the consumer stops. Failures to pull are logged, and tried again.
+    ///
+    /// # Cancel safety
+    /// Nothing is taken when the future is dropped before it is ready.
+    pub async fn take(&self, lane: usize, max_wait: Duration) -> Result<Option<Work>, ClientError> {
+        self.engine.take(lane, max_wait).await
+    }
+
+    /// Hands out no more, waits up to `patience` for handlers and for messages that are being sent back, commits what is finished and
+    /// leaves the group. Every call waits for that.
+    ///
+    /// # Errors
+    /// The failure of the commit; the consumer is closed all the same.
+    pub async fn stop(&self, patience: Duration) -> Result<(), ClientError> {
+        self.engine.begin_stop();
+        if tokio::time::timeout(patience, self.engine.quiet()).await.is_err() {
+            let unfinished = self.engine.member.state.lock().unfinished();
+            warn!(
+                group = self.group(),
+                unfinished, "the consumer stops while handlers run, their messages come again"
+            );
+        }
+        let closed = self.consumer.close().await;
+        info!(group = self.group(), "push consumer stopped");
+        closed
+    }
+}
+
+impl Drop for PushConsumer {
+    fn drop(&mut self) {
+        self.engine.begin_stop();
+    }
+}

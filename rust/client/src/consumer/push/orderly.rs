@@ -1,0 +1,107 @@
+//! The locks of queues that are read in order: only the member that holds a queue's lock reads it.
+//!
+//! # Source
+//! docs/reference/client.md 12.1, 12.3; other than Apache's clients this one commits before it gives a lock back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rocketpy_model::MessageQueue;
+use rocketpy_protocol::body::{LockBatchRequestBody, LockBatchResponseBody};
+use tracing::{debug, warn};
+
+use crate::consumer::member::Member;
+use crate::error::ClientError;
+use crate::wire;
+
+const OPERATION: &str = "queue lock";
+/// A broker frees a lock 60 s after it was last asked for, and this member trusts one for 30 s.
+const RENEW_INTERVAL: Duration = Duration::from_secs(10);
+/// Pause before asking again for a lock that another member holds.
+const ASK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Asks for the lock of a queue. Returns how long to wait before the next try.
+pub(in crate::consumer) async fn lock_one(member: &Member, queue: &Arc<MessageQueue>) -> Option<Duration> {
+    let queues = [queue.clone()];
+    match lock(member, &queues).await {
+        Ok(held) if held.contains(queue) => None,
+        Ok(_) => {
+            debug!(group = %member.group, %queue, "another member holds the lock of the queue");
+            Some(ASK_INTERVAL)
+        }
+        Err(error) => {
+            debug!(group = %member.group, %queue, %error, "queue not locked");
+            Some(ASK_INTERVAL)
+        }
+    }
+}
+
+/// Renews the locks that the member holds, until it ends.
+pub(super) async fn renew(member: Arc<Member>) {
+    loop {
+        tokio::time::sleep(RENEW_INTERVAL).await;
+        let locked = member.state.lock().locked_queues();
+        for queues in by_broker(locked) {
+            match lock(&member, &queues).await {
+                Ok(held) if held.len() < queues.len() => {
+                    let (had, has) = (queues.len(), held.len());
+                    warn!(group = %member.group, had, has, "another member got queues that are read in order");
+                }
+                Ok(_) => {}
+                Err(error) => debug!(group = %member.group, %error, "locks not renewed"),
+            }
+        }
+    }
+}
+
+/// Locks queues of one broker, or renews their locks, and notes which are held now.
+async fn lock(
+    member: &Member,
+    queues: &[Arc<MessageQueue>],
+) -> Result<BTreeSet<Arc<MessageQueue>>, ClientError> {
+    let api = member.client.api();
+    let address = api.master_of(&queues[0]).await?;
+    let asked_at = Instant::now();
+    let answer = api.call_ok(&address, OPERATION, wire::lock(&body(member, queues))).await?;
+    let answer: LockBatchResponseBody = wire::json(OPERATION, &address, &answer.body)?;
+    let is_held = |queue: &&Arc<MessageQueue>| answer.lock_ok_mq_set.contains(queue);
+    let held: BTreeSet<_> = queues.iter().filter(is_held).cloned().collect();
+    member.state.lock().locked(queues, &held, asked_at);
+    Ok(held)
+}
+
+/// Gives locks back that are not needed any more. What was finished is committed before.
+pub(in crate::consumer) async fn unlock(member: &Member, queues: Vec<Arc<MessageQueue>>) {
+    if !member.delivery.needs_locks() {
+        return;
+    }
+    let api = member.client.api();
+    for queues in by_broker(queues) {
+        let unlocked = async {
+            let address = api.master_of(&queues[0]).await?;
+            api.call_ok(&address, "queue unlock", wire::unlock(&body(member, &queues))).await
+        };
+        if let Err(error) = unlocked.await {
+            debug!(group = %member.group, %error, "unlocking queues failed");
+        }
+    }
+}
+
+fn body(member: &Member, queues: &[Arc<MessageQueue>]) -> LockBatchRequestBody {
+    LockBatchRequestBody {
+        client_id: member.client.client_id().to_owned(),
+        consumer_group: member.group.to_string(),
+        mq_set: queues.iter().map(|queue| (**queue).clone()).collect(),
+        only_this_broker: false,
+    }
+}
+
+/// The queues of each broker; no list is empty.
+fn by_broker(queues: Vec<Arc<MessageQueue>>) -> impl Iterator<Item = Vec<Arc<MessageQueue>>> {
+    let mut brokers: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for queue in queues {
+        brokers.entry(queue.broker_name.clone()).or_default().push(queue);
+    }
+    brokers.into_values()
+}

@@ -1,0 +1,166 @@
+//! The push consumer against a scripted broker: what it says of itself, and what becomes of messages that handlers do not finish.
+
+use std::time::Duration;
+
+use rocketpy_client::{Fate, PushConfig, PushConsumer, PushTopic, Start, Subscription, Verdict, Work};
+use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, HeartbeatData, MessageModel};
+use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::ConsumerSendMsgBackRequestHeader;
+use rocketpy_protocol::{Command, Header, json, properties_text};
+
+use crate::consume::records;
+use crate::peer::{Act, PATIENCE, Peer, begun, client, header_of, pull_answer, status};
+
+const RETRY_TOPIC: &str = "%RETRY%report";
+
+async fn start(peer: &Peer, config: PushConfig) -> PushConsumer {
+    peer.route(RETRY_TOPIC, &[("b", peer, 1)]);
+    let subscription = Subscription::new("t", "*");
+    let topics = vec![PushTopic { subscription, lane: 0, batch: 1 }];
+    PushConsumer::new(&client(&[peer]), "report", topics, config).await.unwrap()
+}
+
+/// A consumer with messages 0 to 3, which a handler has.
+async fn with_messages(peer: &Peer, config: PushConfig) -> (PushConsumer, Work) {
+    let consumer = start(peer, config).await;
+    loop {
+        let (pull, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+        if pull.ext.get("topic") == Some("t") {
+            reply.send(pull_answer(response::SUCCESS, 4, 4, records(0..4)));
+            break;
+        }
+        std::mem::forget(reply); // what is dropped is answered
+    }
+    let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
+    (consumer, work)
+}
+
+fn offsets(peer: &Peer) -> Vec<String> {
+    let commits = peer.seen(request::UPDATE_CONSUMER_OFFSET).into_iter();
+    let of_topic = commits.filter(|commit| commit.ext.get("topic") == Some("t"));
+    of_topic.map(|commit| commit.ext.get("commitOffset").unwrap().to_owned()).collect()
+}
+
+/// Finishes so many messages.
+async fn finish(consumer: &PushConsumer, mut count: usize) {
+    while count > 0 {
+        let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
+        while work.next().is_some() {
+            count -= 1;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_heartbeat_says_that_it_is_a_push_consumer() {
+    let peer = begun(1);
+    let mut config = PushConfig::default();
+    config.consumer.start = Start::Earliest;
+    let _consumer = start(&peer, config).await;
+    let heartbeat: HeartbeatData = json::from_slice(&peer.seen(request::HEART_BEAT)[0].body).unwrap();
+    let said = &heartbeat.consumer_data_set[0];
+    assert_eq!(
+        (&said.consume_type, &said.message_model, &said.consume_from_where),
+        (
+            &ConsumeType::ConsumePassively,
+            &MessageModel::Clustering,
+            &ConsumeFromWhere::ConsumeFromFirstOffset
+        )
+    );
+    let topics: Vec<_> = said.subscription_data_set.iter().map(|one| one.topic.as_str()).collect();
+    assert_eq!(topics, ["t", RETRY_TOPIC]);
+}
+
+#[tokio::test]
+async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_answer() {
+    let peer = begun(1);
+    peer.script(|command| match command.code {
+        request::CONSUMER_SEND_MSG_BACK => Act::Hold,
+        _ => Act::Default,
+    });
+    let (consumer, work) = with_messages(&peer, PushConfig { max_retries: 5, ..PushConfig::default() }).await;
+    assert!(work.next().is_some());
+    assert_eq!(work.fail(Verdict::Retry), Some(Fate::ComesAgain));
+    assert_eq!(work.fail(Verdict::Reject), None, "it is sent back already");
+    drop(work);
+    finish(&consumer, 3).await;
+    let (sent_back, reply) = peer.held(request::CONSUMER_SEND_MSG_BACK).await;
+    let header = ConsumerSendMsgBackRequestHeader::read(&sent_back.ext).unwrap();
+    assert_eq!((header.offset, header.group, header.delay_level), (0, "report", 0));
+    assert_eq!((header.origin_topic, header.max_reconsume_times), (Some("t"), Some(5)));
+    assert_eq!(offsets(&peer), [] as [&str; 0], "not finished");
+    reply.send(Command::bare_request(response::SUCCESS));
+    consumer.stop(PATIENCE).await.unwrap();
+    assert_eq!(offsets(&peer).last().unwrap(), "4");
+    let counts = consumer.counts();
+    assert_eq!((counts.consumed, counts.failed, counts.sent_back, counts.unfinished), (3, 1, 1, 0));
+}
+
+fn properties(copy: &Command) -> Vec<(String, String)> {
+    let header = header_of(copy);
+    let text = header.properties.unwrap().as_bytes();
+    properties_text::iter(text).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
+    let peer = begun(1);
+    peer.script(|command| match command.code {
+        request::CONSUMER_SEND_MSG_BACK => Act::Answer(status(response::SYSTEM_ERROR, "no such message")),
+        _ => Act::Default,
+    });
+    let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
+    assert!(work.next().is_some() && work.fail(Verdict::RetryAfter(Duration::from_secs(4))).is_some());
+    drop(work);
+    let copy = &peer.wait_for(request::SEND_MESSAGE_V2, 1).await[0];
+    let header = header_of(copy);
+    assert_eq!((header.topic, header.producer_group), (RETRY_TOPIC, "CLIENT_INNER_PRODUCER"));
+    assert_eq!((header.reconsume_times, header.max_reconsume_times), (Some(1), Some(16)));
+    assert_eq!((&copy.body[..], header.flag), (&b"0"[..], 0));
+    let said = properties(copy);
+    for (name, value) in [("TAGS", "a"), ("RETRY_TOPIC", "t"), ("DELAY", "2")] {
+        assert!(said.contains(&(name.to_owned(), value.to_owned())), "{name}: {said:?}");
+    }
+    let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
+    assert!(work.next().is_some() && work.fail(Verdict::Reject).is_some());
+    drop(work);
+    let dead = &peer.wait_for(request::SEND_MESSAGE_V2, 2).await[1];
+    let header = header_of(dead);
+    assert!(header.reconsume_times > header.max_reconsume_times, "brokers take it for dead: {header:?}");
+    assert!(!properties(dead).iter().any(|(name, _)| name == "DELAY"));
+    finish(&consumer, 2).await;
+    consumer.stop(PATIENCE).await.unwrap();
+    assert_eq!(offsets(&peer).last().unwrap(), "4");
+}
+
+#[tokio::test]
+async fn what_no_broker_takes_is_not_committed_and_a_stop_does_not_wait_for_it_for_ever() {
+    let peer = begun(1);
+    peer.script(|command| match command.code {
+        request::CONSUMER_SEND_MSG_BACK | request::SEND_MESSAGE_V2 => {
+            Act::Answer(status(response::NO_PERMISSION, "no"))
+        }
+        _ => Act::Default,
+    });
+    let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
+    assert!(work.next().is_some() && work.fail(Verdict::Retry).is_some());
+    drop(work);
+    finish(&consumer, 3).await;
+    peer.wait_for(request::SEND_MESSAGE_V2, 1).await;
+    consumer.stop(Duration::from_millis(200)).await.unwrap();
+    assert!(offsets(&peer).iter().all(|offset| offset == "0"), "{:?}", offsets(&peer));
+    assert_eq!(consumer.counts().sent_back, 0);
+}
+
+#[tokio::test]
+async fn what_was_not_begun_before_a_stop_is_not_committed() {
+    let peer = begun(1);
+    let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
+    assert!(work.next().is_some());
+    let (stopped, ()) = tokio::join!(consumer.stop(PATIENCE), async {
+        assert!(work.next().is_none(), "nothing begins after the stop");
+    });
+    stopped.unwrap();
+    assert_eq!(offsets(&peer).last().unwrap(), "1");
+    assert!(consumer.take(0, PATIENCE).await.is_err());
+}

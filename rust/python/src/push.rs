@@ -1,0 +1,230 @@
+//! Push consumers: messages go to handlers, which Python's threads and tasks call.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rocketpy_client::{
+    BrokerContact, Client, Fate, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, Subscription,
+    Verdict, Work,
+};
+use rocketpy_protocol::compression::DecompressLimits;
+use tokio::runtime::Handle;
+
+use crate::client::connect_as;
+use crate::convert::ToPython;
+use crate::duration::Seconds;
+use crate::error::raise;
+use crate::options::Options;
+use crate::process::Owned;
+use crate::received::{Origin, ReceivedMessage, Shown, instant};
+use crate::tags::TagsArgument;
+use crate::wait::{wait, wait_in_thread};
+use crate::{consumer_options, untracked};
+
+/// The instance name of a member that finds its offsets again after a restart, as Apache's clients name it.
+const LASTING_NAME: &str = "DEFAULT";
+
+/// Queues; and name, time and reason of each broker.
+type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Option<String>)>);
+
+/// A member of a consumer group whose messages go to handlers.
+#[pyclass(name = "PushConsumer", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyPushConsumer {
+    running: Owned<Running>,
+}
+
+struct Running {
+    consumer: Arc<PushConsumer>,
+    client: Client,
+    runtime: Handle,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (consumer, client) = (self.consumer.clone(), self.client.clone());
+        self.runtime.spawn(async move {
+            // No caller is left to hear of a failure.
+            let _outcome = consumer.stop(std::time::Duration::ZERO).await;
+            client.close().await;
+        });
+    }
+}
+
+#[pymethods]
+impl PyPushConsumer {
+    /// `topics`: of each its name, tags, lane and batch.
+    #[new]
+    #[pyo3(signature = (group, topics, name_servers, **options))]
+    fn new(
+        py: Python<'_>,
+        group: &str,
+        topics: Vec<(String, TagsArgument, usize, usize)>,
+        name_servers: Vec<String>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let mut options = Options::new("PushConsumer", options);
+        let config = config(&mut options)?;
+        let topic = |(topic, TagsArgument(tags), lane, batch)| PushTopic {
+            subscription: Subscription::new(topic, tags),
+            lane,
+            batch,
+        };
+        let topics = topics.into_iter().map(topic).collect();
+        let name = config.broadcast.then_some(LASTING_NAME);
+        let (client, runtime) = connect_as(py, name_servers, options, name)?;
+        let joined = PushConsumer::new(&client, group, topics, config);
+        let consumer = Arc::new(wait(py, &runtime, joined)?.map_err(raise)?);
+        Ok(Self { running: Owned::new(Running { consumer, client, runtime }) })
+    }
+
+    #[getter]
+    fn client_id(&self) -> PyResult<&str> {
+        Ok(self.running.get()?.client.client_id())
+    }
+
+    /// Messages for a handler, or None when none came in time. For threads that get no signals.
+    fn take(&self, py: Python<'_>, lane: usize, timeout: Seconds) -> PyResult<Option<PyWork>> {
+        let running = self.running.get()?;
+        let taken = wait_in_thread(py, &running.runtime, running.consumer.take(lane, timeout.0));
+        let limits = running.consumer.body_limits();
+        Ok(taken.map_err(raise)?.map(|work| PyWork { work: Owned::new(work), limits }))
+    }
+
+    /// What became of messages: consumed, failed, timed out, sent back, dead, unfinished.
+    fn counts(&self) -> PyResult<(u64, u64, u64, u64, u64, u64)> {
+        let PushCounts { consumed, failed, timed_out, sent_back, dead, unfinished } =
+            self.running.get()?.consumer.counts();
+        Ok((consumed, failed, timed_out, sent_back, dead, unfinished))
+    }
+
+    /// Handlers of a lane that had messages for too long and have not returned.
+    fn stuck(&self, lane: usize) -> PyResult<usize> {
+        Ok(self.running.get()?.consumer.stuck(lane))
+    }
+
+    /// The assigned queues; and for each broker its name, since when it cannot be reached, and why.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<State<'py>> {
+        let state = self.running.get()?.consumer.state();
+        let assigned = state.assigned.iter().map(|queue| queue.to_python(py)).collect::<PyResult<_>>()?;
+        let contact = |one: BrokerContact| {
+            let (since, why) =
+                one.trouble.map(|trouble| (instant(trouble.since_ms), trouble.last.to_string())).unzip();
+            (one.broker_name.to_string(), since, why)
+        };
+        Ok((assigned, state.brokers.into_iter().map(contact).collect()))
+    }
+
+    /// Waits for handlers, commits and leaves the group.
+    fn stop(&self, py: Python<'_>, patience: Seconds) -> PyResult<()> {
+        let running = self.running.get()?;
+        let stopped = wait(py, &running.runtime, running.consumer.stop(patience.0))?;
+        wait(py, &running.runtime, running.client.close())?;
+        stopped.map_err(raise)
+    }
+}
+
+/// Messages of one topic that were taken for a handler. It gets one after the other, or a batch at a time; each call finishes what
+/// was handed out before.
+#[pyclass(name = "Work", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct PyWork {
+    work: Owned<Work>,
+    limits: DecompressLimits,
+}
+
+#[pymethods]
+impl PyWork {
+    /// The topic that the messages were sent to.
+    #[getter]
+    fn topic(&self) -> PyResult<&str> {
+        Ok(self.work.get()?.topic())
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Messages> {
+        let this = slf.get();
+        let work = this.work.get()?;
+        let first = match work.tries() {
+            0 => None,
+            tries => Some(this.origin(work, tries)),
+        };
+        Ok(Messages { origin: this.origin(work, 0), first: Mutex::new(first), work: slf.unbind() })
+    }
+
+    /// The next batch; empty at the end.
+    fn next_batch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let work = self.work.get()?;
+        let messages = PyList::empty(py);
+        let Some(part) = work.next_batch() else { return Ok(messages) };
+        let origin = self.origin(work, work.tries());
+        for message in received(&part, &origin) {
+            messages.append(untracked::new(py, message)?)?;
+        }
+        Ok(messages)
+    }
+
+    /// Says that the handler did not finish what was handed out last. Returns what becomes of it; None where it was taken from the
+    /// handler before, because that did not return in time.
+    #[pyo3(signature = (after=None, level=None, reject=false))]
+    fn fail(
+        &self,
+        after: Option<Seconds>,
+        level: Option<i32>,
+        reject: bool,
+    ) -> PyResult<Option<&'static str>> {
+        let verdict = match (after, level) {
+            _ if reject => Verdict::Reject,
+            (_, Some(level)) => Verdict::RetryAtLevel(level),
+            (Some(Seconds(after)), None) => Verdict::RetryAfter(after),
+            (None, None) => Verdict::Retry,
+        };
+        Ok(self.work.get()?.fail(verdict).map(Fate::text))
+    }
+}
+
+impl PyWork {
+    fn origin(&self, work: &Work, tries: u32) -> Arc<Origin> {
+        let tries = i32::try_from(tries).unwrap_or(i32::MAX);
+        Origin::shown_as(work.queue(), self.limits, Shown { origin_topic: true, tries })
+    }
+}
+
+/// The messages of a [`PyWork`], one after the other.
+#[pyclass(name = "Messages", module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct Messages {
+    work: Py<PyWork>,
+    origin: Arc<Origin>,
+    /// That of the first message, if it was tried before.
+    first: Mutex<Option<Arc<Origin>>>,
+}
+
+#[pymethods]
+impl Messages {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, ReceivedMessage>>> {
+        let Some(record) = self.work.get().work.get()?.next() else { return Ok(None) };
+        let first = self.first.lock().take();
+        let message = ReceivedMessage::new(record, first.unwrap_or_else(|| self.origin.clone()));
+        untracked::new(py, message).map(Some)
+    }
+}
+
+fn received(part: &PulledPart, origin: &Arc<Origin>) -> impl Iterator<Item = ReceivedMessage> {
+    (0..part.len()).map(move |index| ReceivedMessage::new(part.record_bytes(index), Arc::clone(origin)))
+}
+
+/// The settings that the options give.
+fn config(options: &mut Options<'_>) -> PyResult<PushConfig> {
+    let mut config = PushConfig { consumer: consumer_options::shared(options)?, ..PushConfig::default() };
+    options.set("max_retries", &mut config.max_retries)?;
+    options.set_duration("handler_timeout", &mut config.handler_timeout)?;
+    options.set("ordered", &mut config.ordered)?;
+    options.set_duration("retry_pause", &mut config.retry_pause)?;
+    options.set("broadcast", &mut config.broadcast)?;
+    options.set("offsets_folder", &mut config.offsets_folder)?;
+    Ok(config)
+}

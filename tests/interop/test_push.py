@@ -1,0 +1,96 @@
+"""RocketPy's push consumer at Apache's broker 5.5.0 as at RocketPy's, and beside a Java member in its group."""
+
+from collections import Counter
+
+import pytest
+
+import rocketpy
+from peers import Java, finish
+from sdk import fresh, messages, send
+from waiting import wait_until
+
+
+@pytest.fixture(params=["rocketpy", "apache"])
+def address(request: pytest.FixtureRequest) -> str:
+    return request.getfixturevalue(f"{request.param}_address")
+
+
+def made(address: str, queues: int) -> tuple[str, str]:
+    """A topic, and a group that is there before its first member."""
+    topic, group = fresh("push"), fresh("pushers")
+    with rocketpy.Admin(address) as admin:
+        admin.create_topic(topic, queues=queues)
+    return topic, group
+
+
+def committed(address: str, group: str, topic: str) -> int:
+    with rocketpy.Admin(address) as admin:
+        return sum(row.committed_offset or 0 for row in admin.group_lag(group, topic))
+
+
+def test_retries_and_dead_letters(address: str):
+    topic, group = made(address, 2)
+    send(address, messages(topic, 10, "one", "TagA"))
+    calls = []
+    consumer = rocketpy.PushConsumer(group, name_servers=[address], max_retries=2, api_timeout=60)
+
+    @consumer.on(topic, tags="TagA")
+    def handle(message):
+        calls.append((message.keys[0], message.reconsume_times))
+        assert message.topic == topic
+        if message.keys[0] in ("one-1", "one-4"):
+            raise rocketpy.Reject
+        if message.keys[0] == "one-2" and message.reconsume_times == 0:
+            raise rocketpy.Retry(delay_level=1)
+        if message.keys[0] == "one-3":
+            raise ValueError("never")
+
+    with consumer:
+        wait_until(lambda: consumer.stats().dead == 3)
+        wait_until(lambda: committed(address, group, topic) == 10)
+    counts = Counter(key for key, _ in calls)
+    assert counts == Counter({f"one-{i}": 1 for i in range(10)}) + Counter({"one-2": 1, "one-3": 2})
+    assert [times for key, times in calls if key == "one-3"] == [0, 1, 2]
+    with rocketpy.Admin(address) as admin:
+        dead = {letter.message.keys[0] for letter in admin.dead_letters(group)}
+    assert dead == {"one-1", "one-3", "one-4"}
+
+
+def test_in_order_with_a_message_that_is_tried_in_its_place_and_one_that_is_given_up(address: str):
+    topic, group = made(address, 1)
+    send(address, messages(topic, 6, "one"))
+    calls = []
+    consumer = rocketpy.PushConsumer(
+        group, name_servers=[address], ordered=True, retry_pause=0.1, max_retries=1, api_timeout=60
+    )
+
+    @consumer.on(topic)
+    def handle(message):
+        calls.append((message.queue_offset, message.reconsume_times))
+        if message.queue_offset == 2 or (message.queue_offset == 4 and message.reconsume_times == 0):
+            raise ValueError("not now")
+
+    with consumer:
+        wait_until(lambda: committed(address, group, topic) == 6)
+    assert calls == [(0, 0), (1, 0), (2, 0), (2, 1), (3, 0), (4, 0), (4, 1), (5, 0)]
+    with rocketpy.Admin(address) as admin:
+        assert [letter.message.keys[0] for letter in admin.dead_letters(group)] == ["one-2"]
+
+
+def test_java_and_python_share_the_queues_of_a_group(java: Java, address: str, home):
+    topic, group = made(address, 4)
+    calls = []
+    consumer = rocketpy.PushConsumer(group, name_servers=[address], api_timeout=60)
+    consumer.on(topic)(lambda message: calls.append(message.keys[0]))
+
+    def share() -> int:
+        return sum(queue.topic == topic for queue in consumer.state().assigned)
+
+    with consumer:
+        wait_until(lambda: share() == 4)
+        other = java.start_driver(home, "push", address, topic, "20", group)
+        wait_until(lambda: share() == 2, process=other)
+        send(address, messages(topic, 40, "one"))
+        theirs = [one["keys"] for one in finish(other)]
+        wait_until(lambda: committed(address, group, topic) == 40)
+    assert sorted(calls + theirs) == sorted(f"one-{i}" for i in range(40))
