@@ -98,7 +98,7 @@ def test_a_handler_chooses_when_its_message_comes_again(server, topic, group, ca
     for wrong in ({"after": -1}, {"delay_level": 0}):
         with pytest.raises(rocketpy.InvalidArgumentError):
             rocketpy.Retry(**wrong)
-    with pytest.raises(TypeError, match="after must be seconds"):
+    with pytest.raises(TypeError, match="after must be a number of seconds"):
         rocketpy.Retry(after="soon")
 
 
