@@ -39,7 +39,10 @@ pub(super) const LASTING: &str = "lasting";
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for this long has everything.
 pub(super) const DRAINED_AFTER: Duration = Duration::from_millis(600);
-pub(super) const DRAIN_WITHIN: Duration = Duration::from_secs(20);
+/// One that got nothing for this long, and knows that it has not everything, gives up.
+const DRAIN_WITHIN: Duration = Duration::from_secs(20);
+/// And in any case after this long.
+const DRAIN_AT_MOST: Duration = Duration::from_secs(180);
 /// How long a round of retention may take: it pauses between files, and each of its flushes may take long on a busy machine.
 const ASK_WITHIN: Duration = Duration::from_secs(20);
 /// A load that fills `maxUnflushedBytes` ends when the log has passed this, even if no send was refused.
@@ -334,7 +337,7 @@ impl Load {
                 }
                 let is_quiet = got_at.max(since).elapsed() > DRAINED_AFTER;
                 let has_all = is_quiet && (!lasts || has_read_all(&client, &consumer).await);
-                if has_all || since.elapsed() > DRAIN_WITHIN {
+                if has_all || gives_up(got_at, since) {
                     return;
                 }
             }
@@ -429,4 +432,9 @@ async fn has_read_all(client: &Client, consumer: &PullConsumer) -> bool {
         }
     }
     true
+}
+
+/// Whether a consumer that drains since then, and got its last message then, waits no longer.
+pub(super) fn gives_up(got_at: Instant, draining_since: Instant) -> bool {
+    got_at.max(draining_since).elapsed() > DRAIN_WITHIN || draining_since.elapsed() > DRAIN_AT_MOST
 }
