@@ -1,7 +1,6 @@
 """What a stranger may send or a machine may do: each gets an answer that names it, and the others are served on."""
 
 import json
-import os
 import random
 import re
 import socket
