@@ -12,7 +12,7 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYO3_PYTHON := $(VENV)/bin/python
 unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 
-.PHONY: demo demo-cluster test lint bench wheel soak
+.PHONY: demo demo-cluster test lint bench wheel soak site
 
 demo: $(INSTALLED)
 	@# With the shell's own PATH, so that the commands which it prints at its end run there.
@@ -40,6 +40,10 @@ soak:
 
 lint: $(INSTALLED)
 	tools/lint
+
+site: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo target/site/index.html
 
 bench: $(INSTALLED)
 	cargo bench --locked -p rocketpy-benches

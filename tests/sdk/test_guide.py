@@ -1,4 +1,4 @@
-"""The programs of docs/python.md run as they stand, each in a process of its own and with warnings as errors."""
+"""The programs of the guides run as they stand, each in a process of its own and with warnings as errors."""
 
 import os
 import re
@@ -11,18 +11,24 @@ import pytest
 import rocketpy
 from rocketpy import errors
 
-PAGE = Path(__file__).parents[2] / "docs/python.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "python.md"
 BLOCK = re.compile(r"^(<!-- p2 -->\n)?```python ?(\S*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 RUN_SECONDS = 240
 
 
-def blocks() -> list[tuple[str, str]]:
+def blocks(page: Path) -> list[tuple[str, str]]:
     """File name, if any, and text of each block. Marked ones are left out: what they show is not merged yet."""
-    return [(name, text) for mark, name, text in BLOCK.findall(PAGE.read_text()) if not mark]
+    return [(name, text) for mark, name, text in BLOCK.findall(page.read_text()) if not mark]
 
 
-PROGRAMS = [text for name, text in blocks() if not name]
-FILES = {name: text for name, text in blocks() if name}
+PROGRAMS = {
+    f"{page.stem}-{number}": text
+    for page in (PAGE, DOCS / "first-hour.md")
+    for number, (name, text) in enumerate(blocks(page))
+    if not name
+}
+FILES = {name: text for name, text in blocks(PAGE) if name}
 
 
 def run(command: list[str], folder: Path, server: rocketpy.Server) -> subprocess.CompletedProcess[str]:
@@ -32,11 +38,16 @@ def run(command: list[str], folder: Path, server: rocketpy.Server) -> subprocess
     )
 
 
-@pytest.mark.parametrize("number", range(len(PROGRAMS)))
-def test_a_program_of_the_guide_runs(tmp_path: Path, rocketpy_server: rocketpy.Server, number: int):
-    (tmp_path / "program.py").write_text(PROGRAMS[number])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_of_the_guides_runs(tmp_path: Path, rocketpy_server: rocketpy.Server, program: str):
+    (tmp_path / "program.py").write_text(program)
     ended = run([sys.executable, "-W", "error", "program.py"], tmp_path, rocketpy_server)
-    assert ended.returncode == 0, f"{PROGRAMS[number]}\n{ended.stdout}\n{ended.stderr}"
+    assert ended.returncode == 0, f"{program}\n{ended.stdout}\n{ended.stderr}"
+
+
+def test_the_reference_has_every_module_with_public_names():
+    listed = set(re.findall(r"^::: rocketpy\.(\w+)", (DOCS / "reference/python.md").read_text(), re.MULTILINE))
+    assert listed >= {*rocketpy._NAMES, "dedup", "codec", "testing"}
 
 
 def test_the_tests_of_the_guide_pass(tmp_path: Path, rocketpy_server: rocketpy.Server):
