@@ -271,7 +271,8 @@ class PushConsumer(Closing):
     def stop(self) -> None:
         """Stops in order: waits up to `stop_timeout` for handlers that run, commits, and leaves the group.
 
-        No handler begins any more. Called in a handler it returns at once, and the stop follows.
+        Handlers get no more messages than were taken for them before. Called in a handler it returns at once, and the
+        stop follows.
 
         Raises:
             RequestTimeoutError: A broker did not answer the last commit: messages may come again.

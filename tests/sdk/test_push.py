@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import pickle
 import signal
 import subprocess
 import sys
@@ -378,3 +379,84 @@ def test_idle_threads_help_a_thread_that_got_many_messages_and_becomes_slow(serv
         wait_until(lambda: consumer.stats().consumed == 3000)
     assert len(names) == 8
     assert time.monotonic() - began < 8, "10 s one after the other"
+
+
+def test_what_fails_while_its_broker_is_away_is_sent_back_when_that_returns(rocketpy_server_factory, group, caplog):
+    server, topic = rocketpy_server_factory(settings={"messageDelayLevel": "1s 1s 1s"}), fresh_name("away")
+    send(server, topic, 8)
+    seen, begun, away = Seen(), threading.Event(), threading.Event()
+    consumer = server.push_consumer(group, api_timeout=2)
+
+    @consumer.on(topic)
+    def handle(message):
+        seen.note(message)
+        if message.body == b"3" and message.reconsume_times == 0:
+            begun.set()
+            assert away.wait(60)
+            raise ValueError("no such order")
+
+    with caplog.at_level(logging.WARNING, "rocketpy.client"), consumer:
+        assert begun.wait(60)
+        seen.wait(8)
+        server.stop()
+        away.set()
+        wait_until(lambda: "message not sent back" in caplog.text)
+        server.start()
+        seen.wait(9)
+        wait_until(lambda: "messages are sent back again" in caplog.text)
+        send(server, topic, 1)
+        seen.wait(10)
+    assert seen.counts() == Counter(range(8)) + Counter([3, 0]), "nothing is lost"
+    assert committed(server, group, topic) == 9
+
+
+def test_the_end_of_python_waits_for_handlers(server, topic, group, child):
+    send(server, topic, 12)
+    ended = child(
+        """
+        import sys, threading, time, rocketpy
+        group, topic, name_server = sys.argv[1:]
+        begun, consumer = threading.Event(), rocketpy.PushConsumer(group, name_servers=name_server, api_timeout=60)
+
+        @consumer.on(topic)
+        def handle(message):
+            begun.set()
+            time.sleep(0.5)
+            sys.stdout.write("finished\\n")
+
+        consumer.start()
+        assert begun.wait(60)
+        """,
+        group,
+        topic,
+        server.name_server,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("finished") == committed(server, group, topic) > 0
+
+
+def test_a_member_of_this_process_with_other_tags_is_refused(server, topic, group):
+    first, second = server.push_consumer(group), server.push_consumer(group)
+    first.on(topic, tags="paid")(print)
+    second.on(topic)(print)
+    with first, pytest.raises(rocketpy.GroupConflictError):
+        second.start()
+
+
+def test_a_message_that_comes_again_is_pickled_as_it_is_shown(server, topic, group):
+    send(server, topic, 1)
+    pickled, consumer = [], server.push_consumer(group)
+
+    @consumer.on(topic)
+    def handle(message):
+        pickled.append(pickle.dumps(message))
+        if message.reconsume_times == 0:
+            raise rocketpy.Retry
+
+    with consumer:
+        wait_until(lambda: len(pickled) == 2)
+    first, again = (pickle.loads(one) for one in pickled)
+    assert (again.topic, again.body, again.msg_id) == (topic, b"0", first.msg_id)
+    assert (first.reconsume_times, again.reconsume_times) == (0, 1)
+    assert again.queue.topic == f"%RETRY%{group}"
+    assert repr(again).startswith(f"ReceivedMessage({topic!r}".replace("'", '"'))

@@ -9,7 +9,7 @@ use rocketpy_protocol::header::ConsumerSendMsgBackRequestHeader;
 use rocketpy_protocol::{Command, Header, json, properties_text};
 
 use crate::consume::records;
-use crate::peer::{Act, PATIENCE, Peer, begun, client, header_of, pull_answer, status};
+use crate::peer::{Act, PATIENCE, Peer, begun, client, header_of, pull_answer, single, status};
 
 const RETRY_TOPIC: &str = "%RETRY%report";
 
@@ -163,4 +163,18 @@ async fn what_was_not_begun_before_a_stop_is_not_committed() {
     stopped.unwrap();
     assert_eq!(offsets(&peer).last().unwrap(), "1");
     assert!(consumer.take(0, PATIENCE).await.is_err());
+}
+
+/// A message that was sent back before the queue was known here is not passed over.
+#[tokio::test]
+async fn the_retry_topic_begins_with_its_oldest_message_wherever_the_group_begins() {
+    let peer = single(1);
+    let mut config = PushConfig::default();
+    config.consumer.start = Start::Latest;
+    let _consumer = start(&peer, config).await;
+    let asked = |code| -> Vec<String> {
+        peer.seen(code).iter().map(|one| one.ext.get("topic").unwrap().to_owned()).collect()
+    };
+    assert_eq!(asked(request::GET_MAX_OFFSET), ["t"]);
+    assert_eq!(asked(request::GET_MIN_OFFSET), [RETRY_TOPIC]);
 }

@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ const TURN: Duration = Duration::from_millis(2);
 const MAX_TURN_MESSAGES: u64 = 512;
 /// Most messages of the retry topic that are taken at a time: they belong to several topics.
 const RETRY_MESSAGES: usize = 64;
+/// How long after a stop handlers get what was taken for them before: what was finished behind it would come again.
+const STOP_GRACE: Duration = Duration::from_millis(500);
 /// Most messages that are sent back at a time.
 const SENDS_BACK: usize = 64;
 
@@ -74,7 +76,7 @@ pub(super) struct Engine {
     pub(super) topics: Vec<Topic>,
     retry_topic: String,
     desk: Mutex<Desk>,
-    stopping: AtomicBool,
+    stopped_at: OnceLock<Instant>,
     /// Notified when a handler or a send-back ends.
     ended: Notify,
     pub(super) counts: Counts,
@@ -101,7 +103,7 @@ impl Engine {
             config,
             topics: topics.into_iter().map(topic).collect(),
             desk: Mutex::default(),
-            stopping: AtomicBool::new(false),
+            stopped_at: OnceLock::new(),
             ended: Notify::new(),
             counts: Counts::default(),
             sending_back: AtomicUsize::new(0),
@@ -111,12 +113,17 @@ impl Engine {
         })
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+    fn is_stopping(&self) -> bool {
+        self.stopped_at.get().is_some()
+    }
+
+    /// Whether nothing may begin any more, not even what was taken before the stop.
+    pub(super) fn is_over(&self) -> bool {
+        self.stopped_at.get().is_some_and(|at| at.elapsed() >= STOP_GRACE)
     }
 
     pub(super) fn begin_stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopped_at.get_or_init(Instant::now);
         self.member.arrived.notify_waiters();
     }
 
@@ -125,11 +132,19 @@ impl Engine {
         loop {
             let mut ended = pin!(self.ended.notified());
             ended.as_mut().enable();
-            let runs = self.desk.lock().works.values().any(|held| held.running_for().is_some());
-            if !runs && self.sending_back.load(Ordering::Acquire) == 0 {
+            let (runs, waits) = {
+                let desk = self.desk.lock();
+                let waits = desk.works.values().any(|held| held.has_waiting() && !held.is_over());
+                let is_running = |held: &Arc<Held>| held.running_for().is_some();
+                (
+                    desk.works.values().any(is_running),
+                    waits || desk.returned.values().any(|all| !all.is_empty()),
+                )
+            };
+            if !runs && (!waits || self.is_over()) && self.sending_back.load(Ordering::Acquire) == 0 {
                 return;
             }
-            ended.await;
+            drop(timeout_at((Instant::now() + STOP_GRACE).into(), ended).await);
         }
     }
 
@@ -160,7 +175,9 @@ impl Engine {
             arrived.as_mut().enable();
             self.member.check()?;
             if self.is_stopping() {
-                return Err(ClientError::Closed { what: "consumer" });
+                let piece = if self.is_over() { None } else { self.returned(lane) };
+                let closed = ClientError::Closed { what: "consumer" };
+                return piece.map(|piece| Some(self.begin(piece))).ok_or(closed);
             }
             if let Some(piece) = self.next_piece(lane) {
                 // The next one takes more, or sees to it that nothing waits behind a slow handler.

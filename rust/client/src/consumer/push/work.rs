@@ -145,7 +145,7 @@ impl Work {
         }
         let end = progress.part.len().min(at + count);
         progress.running = at..end;
-        let is_over = self.engine.is_stopping() || self.held.over.load(Ordering::Acquire);
+        let is_over = self.engine.is_over() || self.held.over.load(Ordering::Acquire);
         if at == end || is_over {
             progress.running = at..at;
             self.held.note(&self.engine, progress);
