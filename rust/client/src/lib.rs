@@ -33,6 +33,7 @@ mod registry;
 mod replies;
 mod route;
 mod send_error;
+mod traffic;
 mod wire;
 
 pub use admin::{
@@ -43,16 +44,17 @@ pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
 pub use consumer::{
-    BrokerContact, ConsumerState, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart,
-    RangeReader, RecordSpan, Trouble,
+    BrokerContact, ConsumerState, ConsumerStats, OffsetMove, Position, PullConsumer, PulledBatch,
+    PulledMessage, PulledPart, QueueProgress, RangeReader, RecordSpan, Trouble,
 };
 pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use producer::{
-    HalfMessage, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany,
-    TransactionEnd, check_tag, unsupported_feature,
+    HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
+    SendOptions, SentMany, TransactionEnd, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
 pub use replies::ReceivedReply;
 pub use send_error::SendError;
+pub use traffic::Traffic;

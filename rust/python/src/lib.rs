@@ -34,6 +34,7 @@ mod report;
 mod runtime;
 mod server;
 mod start;
+mod stats;
 mod store;
 mod store_retention;
 mod store_tools;

@@ -44,6 +44,8 @@ pub(super) struct Assigned {
     pub(super) settled: Option<QueueOffset>,
     /// Last committed offset that the broker acknowledged, since the group was last set to another one.
     pub(super) committed: Option<QueueOffset>,
+    /// End of the queue (exclusive) at the latest answer of its broker.
+    pub(super) end: Option<QueueOffset>,
     pub(super) cached: VecDeque<Cached>,
     pub(super) cached_messages: usize,
     pub(super) cached_bytes: usize,
@@ -65,6 +67,7 @@ impl Assigned {
             is_reset: false,
             settled: None,
             committed: None,
+            end: None,
             cached: VecDeque::new(),
             cached_messages: 0,
             cached_bytes: 0,

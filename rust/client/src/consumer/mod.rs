@@ -18,6 +18,7 @@ mod rebalance;
 mod state;
 #[cfg(test)]
 mod state_tests;
+mod stats;
 mod subscription;
 
 pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
@@ -26,3 +27,4 @@ pub use self::contact::{BrokerContact, Trouble};
 pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::range::RangeReader;
 pub use self::state::OffsetMove;
+pub use self::stats::{ConsumerStats, QueueProgress};
