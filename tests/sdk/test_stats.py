@@ -121,3 +121,20 @@ def test_a_forked_child_gets_an_error_instead_of_the_counts_of_its_parent(child,
         """
     )
     assert ended.stdout == "7\n", ended.stderr
+
+
+def test_counts_of_threads_add_up_while_others_read_them(producer, rocketpy_topic):
+    def work(_):
+        producer.send_many(bodies(rocketpy_topic, 200))
+        futures = [producer.submit(message) for message in bodies(rocketpy_topic, 50)]
+        producer.send(rocketpy.Message(rocketpy_topic, b"0123456789"))
+        return [future.result(timeout=60) for future in futures]
+
+    with ThreadPoolExecutor(4) as pool:
+        done, seen = pool.map(work, range(4)), []
+        while len(seen) < 100:
+            seen.append(producer.stats().sent)
+        assert len([*done]) == 4
+    assert seen == sorted(seen, key=lambda sent: sent.messages), "no count goes back"
+    assert all(sent.bytes == sent.messages * 10 for sent in seen)
+    assert producer.stats().sent.messages == 4 * 251

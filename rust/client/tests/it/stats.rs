@@ -106,8 +106,11 @@ async fn a_message_without_a_route_counts_as_failed() {
     producer.send(&lost, keyed()).await.unwrap_err();
     producer.submit(lost.clone(), SendOptions::default()).await.unwrap_err();
     producer.send_many(vec![lost.clone(), lost], SendOptions::default()).await.unwrap_err();
+    let lost = Message::new("unknown", "12");
+    producer.request(&lost, SendOptions::default()).await.unwrap_err();
+    producer.prepare(&lost, SendOptions::default()).await.unwrap_err();
     let failed = producer.stats().failed;
-    assert_eq!((failed.messages, failed.bytes), (5, 10));
+    assert_eq!((failed.messages, failed.bytes), (7, 14));
 }
 
 #[tokio::test]
