@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rocketpy.receipts import *
     from rocketpy.replication import *
     from rocketpy.server import *
+    from rocketpy.stats import *
     from rocketpy.store import QueueRange as QueueRange
     from rocketpy.store import StoredQueue as StoredQueue
     from rocketpy.store import StoredTopic as StoredTopic
@@ -71,6 +72,7 @@ _NAMES = {
     "receipts": ("Receipts",),
     "replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "server": ("Broker", "NameServer", "Server"),
+    "stats": ("ConsumerStats", "Latency", "ProducerStats", "QueueStats", "Traffic"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
     "transaction": ("Decision", "Transaction", "TransactionProducer"),
 }  # fmt: skip

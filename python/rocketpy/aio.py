@@ -37,6 +37,7 @@ from rocketpy.producer import recall_handle
 from rocketpy.receipts import Receipts
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
+from rocketpy.stats import ConsumerStats, ProducerStats, consumer_stats, producer_stats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -141,6 +142,16 @@ class AsyncClosing(Lifetime):
             raise ClosedError(f"{self!r} {state}", hint="use it inside `async with`, or between start() and close()")
         if asyncio.get_running_loop() is not self._loop:
             raise RocketPyError(f"{self!r} belongs to another event loop", hint="make a client in each loop")
+        return self._client
+
+    def _started(self) -> Any:
+        """The native client, for what any thread may call at any time after the start.
+
+        Raises:
+            ClosedError: It was not started.
+        """
+        if self._client is None:
+            raise ClosedError(f"{self!r} was not started", hint="use it inside `async with`, or after start()")
         return self._client
 
     async def close(self) -> None:
@@ -292,6 +303,10 @@ class AsyncProducer(AsyncClosing):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be written, as `Producer.queues`."""
         return await later(self._native().queues, topic)
+
+    def stats(self) -> ProducerStats:
+        """What was sent so far, as `Producer.stats`. Any thread may ask, such as that of an exporter."""
+        return producer_stats(self._started())
 
     def __repr__(self) -> str:
         return f"<AsyncProducer{' (closed)' if self.closed else ''} of group {self._group!r}>"
@@ -480,6 +495,10 @@ class AsyncConsumer(AsyncClosing):
         """What this member reads, and which of its brokers answer. Asks no broker."""
         assigned, brokers = self._native().state()
         return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+
+    def stats(self) -> ConsumerStats:
+        """What was received so far, as `Consumer.stats`. Any thread may ask, such as that of an exporter."""
+        return consumer_stats(self._started())
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call, as `Consumer.offset_moves`."""

@@ -13,6 +13,7 @@ from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list, text_list
 from rocketpy.signature import lists_options
+from rocketpy.stats import ConsumerStats, consumer_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -409,6 +410,13 @@ class Consumer(Closing):
         """What this member reads, and which of its brokers answer. Asks no broker."""
         assigned, brokers = self._native.state()
         return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+
+    def stats(self) -> ConsumerStats:
+        """What was received so far, and how far it is behind, as last known.
+
+        Asks no broker, and works after a close too.
+        """
+        return consumer_stats(self._native)
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""

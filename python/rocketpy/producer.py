@@ -12,6 +12,7 @@ from rocketpy.message import Receipt
 from rocketpy.names import check_type, name_server_list
 from rocketpy.receipts import Receipts
 from rocketpy.signature import lists_options
+from rocketpy.stats import ProducerStats, producer_stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -305,6 +306,10 @@ class Producer(Closing):
             TopicNotFoundError: The topic does not exist, and brokers create no topics by themselves.
         """
         return self._native.queues(topic)
+
+    def stats(self) -> ProducerStats:
+        """What was sent so far, and how long it took. Asks no broker, and works after a close too."""
+        return producer_stats(self._native)
 
     def _close(self) -> None:
         self._native.close()

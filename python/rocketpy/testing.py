@@ -1,66 +1,33 @@
 """Fixtures for pytest: a real server in the test process, on free ports, in well under a second.
 
-Use them with `pytest_plugins = ["rocketpy.testing"]` in the topmost conftest.py.
+Use them with `pytest_plugins = ["rocketpy.testing"]` in the topmost conftest.py. What needs no pytest is in
+`rocketpy.testkit`, and here too.
 """
 
 from __future__ import annotations
 
-import re
-import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
-import rocketpy
+from rocketpy.testkit import PATIENCE_SECONDS, SMALL_FILES, PatientServer, drain, fresh_name, wait_until_consumed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Unpack
+    from collections.abc import Callable, Iterator
 
-    from rocketpy.config import ClientOptions, ConsumerOptions, ProducerOptions, PushOptions
+    import rocketpy
 
-__all__ = ["fresh_name", "rocketpy_server", "rocketpy_server_factory", "rocketpy_topic"]
-
-SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
-"""Small log files for tests: a store of 1 GiB files is slow to create and to remove."""
-PATIENCE_SECONDS = 60.0
-"""Longest time of a call."""
-
-
-class PatientServer(rocketpy.Server):
-    """A server whose clients wait for a stalled disk, as a busy machine may have."""
-
-    __slots__ = ()
-
-    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.Producer:
-        options.setdefault("api_timeout", PATIENCE_SECONDS)
-        options.setdefault("send_timeout", PATIENCE_SECONDS)
-        return super().producer(group, **options)
-
-    def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> rocketpy.Consumer:
-        options.setdefault("api_timeout", PATIENCE_SECONDS)
-        return super().consumer(group, topic, **options)
-
-    def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
-        options.setdefault("api_timeout", PATIENCE_SECONDS)
-        return super().push_consumer(group, **options)
-
-    def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.Admin:
-        options.setdefault("api_timeout", PATIENCE_SECONDS)
-        return super().admin(**options)
-
-
-def fresh_name(prefix: str = "test") -> str:
-    """A topic or group name that nothing else uses.
-
-    Args:
-        prefix: Its beginning. Characters that a name cannot have become `-`.
-
-    Examples:
-        >>> fresh_name("orders[1]")
-        'orders-1--...'
-    """
-    return f"{re.sub('[^a-zA-Z0-9_-]', '-', prefix)[:80]}-{uuid.uuid4().hex[:8]}"
+__all__ = [
+    "PATIENCE_SECONDS",
+    "SMALL_FILES",
+    "PatientServer",
+    "drain",
+    "fresh_name",
+    "rocketpy_server",
+    "rocketpy_server_factory",
+    "rocketpy_topic",
+    "wait_until_consumed",
+]
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,7 @@ mod registry;
 mod replies;
 mod route;
 mod send_error;
+mod traffic;
 mod wire;
 
 pub use admin::{
@@ -43,17 +44,18 @@ pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
 pub use consumer::{
-    BrokerContact, ConsumerState, Fate, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage,
-    PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, RangeReader, RecordSpan, Trouble, Verdict,
-    Work,
+    BrokerContact, ConsumerState, ConsumerStats, Fate, OffsetMove, Position, PullConsumer, PulledBatch,
+    PulledMessage, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, QueueProgress, RangeReader,
+    RecordSpan, Trouble, Verdict, Work,
 };
 pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use producer::{
-    HalfMessage, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, SendOptions, SentMany,
-    TransactionEnd, check_tag, unsupported_feature,
+    HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
+    SendOptions, SentMany, TransactionEnd, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
 pub use replies::ReceivedReply;
 pub use send_error::SendError;
+pub use traffic::Traffic;

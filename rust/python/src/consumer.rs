@@ -30,7 +30,7 @@ use crate::received::{Origin, ReceivedMessage, instant};
 use crate::start::StartArgument;
 use crate::tags::TopicTags;
 use crate::wait::wait;
-use crate::{consumer_options, untracked};
+use crate::{consumer_options, stats, untracked};
 
 /// Batches kept for their memory: one that the caller reads, and one that it has read.
 const SPENT_BATCHES: usize = 2;
@@ -262,6 +262,11 @@ impl PyConsumer {
             (one.broker_name.to_string(), since, why)
         };
         Ok((assigned, state.brokers.into_iter().map(contact).collect()))
+    }
+
+    /// What was received so far.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<stats::OfConsumer<'py>> {
+        stats::of_consumer(py, &self.running.get()?.consumer.stats())
     }
 
     fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {

@@ -35,6 +35,7 @@ mod report;
 mod runtime;
 mod server;
 mod start;
+mod stats;
 mod store;
 mod store_retention;
 mod store_tools;

@@ -22,6 +22,7 @@ use crate::process::Owned;
 use crate::queue::QueueArgument;
 use crate::receipt::SentMany;
 use crate::received::{Origin, ReceivedMessage};
+use crate::stats;
 use crate::transaction::{Checks, Half};
 use crate::wait::{wait, wait_detached};
 
@@ -259,6 +260,11 @@ impl PyProducer {
         let options = send_options(queue, None);
         let sent = async move { producer.send_oneway(&message, options).await };
         running.caller.answer_apart(py, &running.runtime, sent, |py, ()| Ok(py.None()))
+    }
+
+    /// What was sent so far.
+    fn stats(&self) -> PyResult<stats::OfProducer> {
+        Ok(stats::of_producer(&self.running.get()?.producer.stats()))
     }
 
     /// Queues of a topic that may be written.

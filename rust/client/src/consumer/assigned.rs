@@ -55,6 +55,8 @@ pub(super) struct Assigned {
     pub(super) life: Epoch,
     /// When a consumer in order last got the queue's lock.
     pub(super) locked: Option<Instant>,
+    /// End of the queue (exclusive) at the latest answer of its broker.
+    pub(super) end: Option<QueueOffset>,
     pub(super) cached: VecDeque<Cached>,
     pub(super) cached_messages: usize,
     pub(super) cached_bytes: usize,
@@ -79,6 +81,7 @@ impl Assigned {
             in_work: is_pushed.then(ProcessQueue::new),
             life: id,
             locked: None,
+            end: None,
             cached: VecDeque::new(),
             cached_messages: 0,
             cached_bytes: 0,

@@ -89,7 +89,7 @@ pub(crate) fn read_answer(
     };
     let moved = (kind == Kind::Moved).then_some(Moved { from: asked, is_reset: false });
     let exists = (min_offset..=max_offset).contains(&asked);
-    Ok(Answer { kind, pulled: Pulled { part, next, moved }, suggested_broker_id, exists })
+    Ok(Answer { kind, pulled: Pulled { part, next, end: max_offset, moved }, suggested_broker_id, exists })
 }
 
 enum Undecodable {

@@ -21,6 +21,7 @@ mod state;
 mod state_pushed_tests;
 #[cfg(test)]
 mod state_tests;
+mod stats;
 mod subscription;
 
 pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
@@ -30,3 +31,4 @@ pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::push::{Fate, PushConfig, PushConsumer, PushCounts, PushTopic, Verdict, Work};
 pub use self::range::RangeReader;
 pub use self::state::OffsetMove;
+pub use self::stats::{ConsumerStats, QueueProgress};

@@ -205,6 +205,7 @@ impl Puller {
 
     async fn failed(&mut self, error: ClientError) -> Duration {
         self.broker_id = 0;
+        self.member.state.lock().counts.failed_pulls += 1;
         if let ClientError::Refused { code: response::FLOW_CONTROL, .. } = error {
             return FLOW_CONTROL_PAUSE;
         }

@@ -14,8 +14,10 @@ use super::assigned::{Assigned, Assignment, Cached, Epoch, Gained, Kept, Lost};
 use super::batch::{PulledBatch, PulledPart};
 use super::contact::Contacts;
 use super::push::Delivery;
+use super::stats::Counts;
 use crate::config::ConsumerConfig;
 use crate::error::ClientError;
+use crate::traffic::Traffic;
 
 /// Most moves kept for the user. Beyond them the oldest are dropped; each was logged.
 const MAX_MOVES: usize = 1024;
@@ -41,6 +43,8 @@ pub(crate) struct Pulled {
     pub(crate) part: Option<PulledPart>,
     /// Offset to pull next.
     pub(crate) next: QueueOffset,
+    /// End of the queue (exclusive).
+    pub(crate) end: QueueOffset,
     /// Set when the broker moved the reader.
     pub(crate) moved: Option<Moved>,
 }
@@ -96,6 +100,7 @@ pub(crate) struct State {
     moves: VecDeque<OffsetMove>,
     failure: Option<ClientError>,
     pub(crate) contacts: Contacts,
+    pub(super) counts: Counts,
     /// Whether the group had other members in the last round; `None` before the first one.
     others: Option<bool>,
     /// The last epoch that began, in any queue.
@@ -217,7 +222,7 @@ impl State {
         self.own().map(|assigned| &assigned.queue)
     }
 
-    fn own(&self) -> impl Iterator<Item = &Assigned> {
+    pub(super) fn own(&self) -> impl Iterator<Item = &Assigned> {
         self.queues.values().filter(|assigned| assigned.is_own())
     }
 
@@ -266,6 +271,7 @@ impl State {
         }
         assigned.next_pull = Some(pulled.next);
         let life = Epoch(self.last_epoch.0 + 1);
+        assigned.end = Some(pulled.end);
         if let Some(Moved { from, is_reset }) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
@@ -297,6 +303,7 @@ impl State {
             return false;
         };
         let size_bytes = part.size_bytes();
+        self.counts.pulled += Traffic::request(part.len(), size_bytes);
         assigned.cached_messages += part.len();
         assigned.cached_bytes += size_bytes;
         self.cached_bytes += size_bytes;
@@ -310,6 +317,7 @@ impl State {
     /// Hands out up to `max_messages`, queue after queue.
     pub(crate) fn take(&mut self, max_messages: usize, config: &ConsumerConfig) -> PulledBatch {
         let mut batch = PulledBatch::default();
+        let mut bytes = 0;
         let (mut left, was_full) = (max_messages, self.cached_bytes >= config.prefetch_total_bytes);
         while left > 0
             && let Some(queue) = self.ready.pop_front()
@@ -321,7 +329,7 @@ impl State {
                 && let Some(part) = assigned.take(left)
             {
                 left -= part.len();
-                self.cached_bytes -= part.size_bytes();
+                bytes += part.size_bytes();
                 batch.push(part);
             }
             let is_empty = assigned.cached.is_empty();
@@ -331,6 +339,10 @@ impl State {
             if !is_empty {
                 self.ready.push_back(queue);
             }
+        }
+        if !batch.is_empty() {
+            self.cached_bytes -= bytes;
+            self.counts.received += Traffic::request(max_messages - left, bytes);
         }
         if was_full && self.cached_bytes < config.prefetch_total_bytes {
             self.wake_pulls();

@@ -45,7 +45,7 @@ pub(super) fn pulled(id: u32, from: u64, to: u64, next: u64) -> Pulled {
     let spans: Arc<[RecordSpan]> = (from..to).map(span).collect();
     let body = Bytes::from(vec![0; spans.len() * RECORD_BYTES as usize]);
     let part = PulledPart::new(queue(id), body, spans, QueueOffset(1000));
-    Pulled { part: Some(part), next: QueueOffset(next), moved: None }
+    Pulled { part: Some(part), next: QueueOffset(next), end: QueueOffset(next), moved: None }
 }
 
 fn gone(from: u64) -> Option<Moved> {
@@ -53,7 +53,7 @@ fn gone(from: u64) -> Option<Moved> {
 }
 
 pub(super) fn nothing(next: u64) -> Pulled {
-    Pulled { part: None, next: QueueOffset(next), moved: None }
+    Pulled { part: None, next: QueueOffset(next), end: QueueOffset(next), moved: None }
 }
 
 /// Where the first queue is pulled next, and in which epoch.

@@ -27,6 +27,7 @@ use super::send::{Sender, Stored};
 use super::validate;
 use super::window::Window;
 use super::worker::{BoundWorker, SharedWorker};
+use crate::error::ClientError;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
 
@@ -218,6 +219,12 @@ impl Lanes {
             _ => packer.finish(topic, ids, moment),
         };
         Request { outgoing, taken }
+    }
+
+    /// Tells why messages are not sent, and counts them.
+    pub(super) fn fail(&self, taken: Taken<'_>, error: ClientError) {
+        self.sender.recorder.unsent(taken.iter().map(|submitted| &*submitted.message));
+        taken.tell_untried(error.into());
     }
 
     /// Works on a topic under the lock.

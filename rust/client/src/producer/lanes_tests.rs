@@ -13,6 +13,7 @@ use super::lanes::{Lanes, Way, Which};
 use super::options::SendOptions;
 use super::select::Rotation;
 use super::send::Sender;
+use super::stats::Recorder;
 use super::told::Listener;
 use super::window::Window;
 use crate::client::Client;
@@ -28,7 +29,8 @@ async fn a_message_that_reaches_its_lane_during_a_flush_does_not_linger() {
     let config = ProducerConfig { linger: 2 * LONG, ..ProducerConfig::default() };
     let window = Arc::new(Window::new(&config));
     let rotation = Arc::new(Rotation::new(random_u64() as u32));
-    let sender = Sender { client, group: "ingest".into(), rotation, config: Arc::new(config) };
+    let (recorder, config) = (Arc::new(Recorder::new()), Arc::new(config));
+    let sender = Sender { client, group: "ingest".into(), rotation, recorder, config };
     let lanes = Arc::new(Lanes::new(sender, window.clone()));
     let route = TopicRoute::of("t", &TopicRouteData::default());
     let push = async |during_a_flush: bool| {

@@ -90,6 +90,8 @@ impl<M: Borrow<Message> + Send + Sync + 'static> Job<M> {
                 if let Some(Request { result: Err(error), .. }) = requests.last() {
                     let first = error.error.clone();
                     let sent: u32 = requests.iter().map(|request| request.messages).sum();
+                    let unsent = group.indices[sent as usize..].iter();
+                    self.sender.recorder.unsent(unsent.map(|index| self.messages[*index as usize].borrow()));
                     requests.push(Request::not_sent(group.indices.len() as u32 - sent, first));
                     break;
                 }

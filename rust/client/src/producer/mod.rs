@@ -15,6 +15,7 @@ mod request;
 mod retry;
 mod select;
 mod send;
+mod stats;
 mod submit;
 mod told;
 mod transaction;
@@ -44,6 +45,8 @@ use self::plan::Choice;
 use self::receipts::receipt_of;
 pub(crate) use self::select::Rotation;
 pub(crate) use self::send::{Sender, Target};
+pub(crate) use self::stats::Recorder;
+pub use self::stats::{LatencyStats, ProducerStats};
 pub use self::told::{Outcome, OutcomeSink, Outcomes, PendingSend};
 pub use self::transaction::{HalfMessage, TransactionEnd};
 pub use self::validate::{check_tag, unsupported_feature};
@@ -90,6 +93,7 @@ impl Producer {
             client: client.clone(),
             group: group.into(),
             rotation: Arc::new(Rotation::new(random_u64() as u32)),
+            recorder: Arc::new(Recorder::new()),
             config: Arc::new(config),
         };
         let window = Arc::new(Window::new(&sender.config));
@@ -277,7 +281,8 @@ impl Producer {
         let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
         let mut routes = HashMap::with_capacity(topics.len());
         for topic in topics {
-            let route = sender.route_within(&topic, timeout).await?;
+            let route = sender.route_within(&topic, timeout).await;
+            let route = route.inspect_err(|_| sender.recorder.unsent(messages.iter().map(Borrow::borrow)))?;
             routes.insert(topic, route);
         }
         Ok(routes)
@@ -299,7 +304,8 @@ impl Producer {
         Ok(match (&options.queue, key.or_else(|| message.order_key())) {
             (Some(queue), _) => Target::Only(queue.clone()),
             (None, Some(key)) => {
-                let route = sender.route_within(&message.topic, timeout).await?;
+                let route = sender.route_within(&message.topic, timeout).await;
+                let route = route.inspect_err(|_| sender.recorder.unsent([message]))?;
                 Target::Only(route.publish[select::by_key(key, route.publish.len())].clone())
             }
             (None, None) => Target::Any,

@@ -23,6 +23,8 @@ pub(crate) struct Outgoing {
     pub(crate) sys_flag: i32,
     /// Unique key of each message.
     pub(crate) keys: KeyList,
+    /// Bytes of the bodies before compression.
+    pub(crate) message_bytes: usize,
     pub(crate) batch: bool,
     /// It answers a request.
     pub(crate) is_reply: bool,
@@ -101,6 +103,7 @@ pub(crate) fn single(
         flag: message.flag,
         sys_flag,
         keys,
+        message_bytes: message.body.len(),
         batch: false,
         is_reply: message.properties.get(property::MESSAGE_TYPE) == Some(REPLY),
         born_at_ms: moment.now_ms,
@@ -164,6 +167,7 @@ pub(crate) struct Packer {
     limit_messages: usize,
     body: Vec<u8>,
     keys: KeyList,
+    message_bytes: usize,
     /// Value of `WAIT` that all messages share.
     wait: Option<bool>,
     /// Its message goes alone: brokers refuse a batch with a delayed one.
@@ -186,6 +190,7 @@ impl Packer {
             limit_messages: config.batch_messages,
             body: Vec::new(),
             keys: KeyList::default(),
+            message_bytes: 0,
             wait: None,
             is_alone: false,
             scratch: Vec::new(),
@@ -222,6 +227,7 @@ impl Packer {
             return Packed::Full;
         }
         item.encode(&mut self.body).expect("body and properties were checked against tighter limits");
+        self.message_bytes += message.body.len();
         self.wait = Some(wait);
         self.is_alone = is_alone;
         Packed::Added
@@ -242,6 +248,7 @@ impl Packer {
             flag: 0,
             sys_flag: 0,
             keys: std::mem::take(&mut self.keys),
+            message_bytes: std::mem::take(&mut self.message_bytes),
             batch: true,
             is_reply: false,
             born_at_ms: moment.now_ms,
@@ -253,6 +260,7 @@ impl Packer {
     pub(crate) fn clear(&mut self) {
         self.body.clear();
         self.keys = KeyList::default();
+        self.message_bytes = 0;
         self.wait = None;
         self.is_alone = false;
     }

@@ -41,9 +41,9 @@ impl Producer {
         let outgoing = self.pack(&request, &options)?;
         let of = |error: SendError| error.of(outgoing.keys.get(0));
         let target = self.target(&request, &options).await.map_err(|error| of(error.into()))?;
-        self.introduce(&message.topic, timeout.saturating_sub(started.elapsed())).await.map_err(of)?;
-        let replies = self.client().replies();
-        let mut pending = replies.expect(&sender.group, id).map_err(|error| of(error.into()))?;
+        let introduced = self.introduce(&message.topic, timeout.saturating_sub(started.elapsed())).await;
+        let expected = introduced.and_then(|()| Ok(self.client().replies().expect(&sender.group, id)?));
+        let mut pending = expected.inspect_err(|_| sender.recorder.unsent([message])).map_err(of)?;
         self.check().map_err(|error| of(error.into()))?; // a close before it could not end this wait
         let left = timeout.saturating_sub(started.elapsed());
         let sent_and_replied = async {

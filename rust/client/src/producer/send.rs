@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use super::pack::Outgoing;
 use super::retry::{self, Next};
 use super::select::Rotation;
+use super::stats::{Recorder, UnderWay};
 use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
@@ -55,6 +56,7 @@ pub(crate) struct Sender {
     pub(crate) group: Arc<str>,
     pub(crate) config: Arc<ProducerConfig>,
     pub(crate) rotation: Arc<Rotation>,
+    pub(crate) recorder: Arc<Recorder>,
 }
 
 /// The attempts of one request so far.
@@ -103,8 +105,21 @@ impl Sender {
     pub(crate) async fn deliver(
         &self,
         outgoing: &Outgoing,
+        target: Target,
+        timeout: Duration,
+    ) -> Result<Stored, SendError> {
+        let under_way = self.recorder.begin(outgoing);
+        let result = self.deliver_counted(outgoing, target, timeout, &under_way).await;
+        under_way.end(&result);
+        result
+    }
+
+    async fn deliver_counted(
+        &self,
+        outgoing: &Outgoing,
         mut target: Target,
         timeout: Duration,
+        under_way: &UnderWay<'_>,
     ) -> Result<Stored, SendError> {
         let mut attempts = Attempts::new(timeout);
         loop {
@@ -137,6 +152,7 @@ impl Sender {
                 target = Target::Any;
             }
             self.prepare_next(&route, &queue, next, &attempts).await;
+            under_way.retried();
         }
     }
 
@@ -247,7 +263,11 @@ impl Sender {
             let sent = self.client.api().call_oneway(&address, "one-way send", request, timeout).await;
             sent.map_err(|error| naming_the_topic(error, &outgoing.topic))
         };
-        sent.await.map_err(|error| SendError { broker: Some(queue.broker_name.clone()), ..error.into() })
+        let sent = sent.await;
+        if sent.is_ok() {
+            self.recorder.oneway(outgoing);
+        }
+        sent.map_err(|error| SendError { broker: Some(queue.broker_name.clone()), ..error.into() })
     }
 }
 

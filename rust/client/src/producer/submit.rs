@@ -60,6 +60,8 @@ impl Producer {
         options: SendOptions,
         listener: Listener,
     ) -> Result<(), SendError> {
+        let untried = |error| SendError::untried(error, options.msg_id.as_deref());
+        self.check().and_then(|()| self.check_one(&message, &options)).map_err(untried)?;
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
         match self.find_place(&message, &options, timeout).await {
             Ok((route, way, place)) => {
@@ -67,7 +69,10 @@ impl Producer {
                 self.shared.lanes.push(&route, way, submitted);
                 Ok(())
             }
-            Err(error) => Err(SendError::untried(error, options.msg_id.as_deref())),
+            Err(error) => {
+                self.shared.sender.recorder.unsent([&*message]);
+                Err(untried(error))
+            }
         }
     }
 
@@ -77,8 +82,6 @@ impl Producer {
         options: &SendOptions,
         timeout: Duration,
     ) -> Result<(Arc<TopicRoute>, Way, Place), ClientError> {
-        self.check()?;
-        self.check_one(message, options)?;
         let shared = &self.shared;
         let route = match shared.sender.known_route(&message.topic) {
             Some(route) => route,

@@ -67,12 +67,13 @@ impl Producer {
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
         let left = || timeout.saturating_sub(started.elapsed());
         // A broker asks only those that it knows.
-        self.introduce(&message.topic, left()).await.map_err(|error| of(error, &id))?;
-        if let Some(later) = message.later() {
-            self.check_brokers_keep(&message.topic, later, left())
-                .await
-                .map_err(|error| of(error.into(), &id))?;
+        let mut ready = self.introduce(&message.topic, left()).await;
+        if let (Ok(()), Some(later)) = (&ready, message.later()) {
+            ready = self.check_brokers_keep(&message.topic, later, left()).await.map_err(SendError::from);
         }
+        ready
+            .inspect_err(|_| self.shared.sender.recorder.unsent([message]))
+            .map_err(|error| of(error, &id))?;
         let target = self.target(message, &options).await.map_err(|error| of(error.into(), &id))?;
         let stored = self.shared.sender.deliver(&outgoing, target, left()).await;
         let stored = stored.map_err(|error| of(error, &id))?;

@@ -17,6 +17,7 @@ const UNIT_BYTES: usize = 1024;
 pub(crate) struct Window {
     messages: Semaphore,
     units: Semaphore,
+    all_messages: u32,
     all_units: u32,
     rounds: Mutex<Rounds>,
     round_ended: Notify,
@@ -40,13 +41,23 @@ pub(crate) struct Place {
     units: u32,
 }
 
+/// What is in a window, and what fits.
+pub(crate) struct WindowUse {
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
+    pub(crate) most_messages: usize,
+    pub(crate) most_bytes: usize,
+}
+
 impl Window {
     pub(crate) fn new(config: &ProducerConfig) -> Self {
         let bounded = |count: usize| count.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
-        let all_units = bounded(config.window_bytes / UNIT_BYTES);
+        let (all_messages, all_units) =
+            (bounded(config.window_messages), bounded(config.window_bytes / UNIT_BYTES));
         Self {
-            messages: Semaphore::new(bounded(config.window_messages) as usize),
+            messages: Semaphore::new(all_messages as usize),
             units: Semaphore::new(all_units as usize),
+            all_messages,
             all_units,
             rounds: Mutex::new(Rounds { first: 0, open: VecDeque::from([0]), closed: false }),
             round_ended: Notify::new(),
@@ -56,6 +67,17 @@ impl Window {
     /// Number of submitted messages without an outcome.
     pub(crate) fn in_flight(&self) -> usize {
         self.rounds.lock().open.iter().sum()
+    }
+
+    /// How full the window is.
+    pub(crate) fn use_now(&self) -> WindowUse {
+        let units = self.all_units as usize - self.units.available_permits().min(self.all_units as usize);
+        WindowUse {
+            messages: self.in_flight(),
+            bytes: units * UNIT_BYTES,
+            most_messages: self.all_messages as usize,
+            most_bytes: self.all_units as usize * UNIT_BYTES,
+        }
     }
 
     /// Waits for a place. Calls `is_full` before it waits, and keeps the result meanwhile. A body larger than the window takes the

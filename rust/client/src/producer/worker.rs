@@ -75,7 +75,7 @@ impl SharedWorker {
                 }
                 (route, _) => {
                     let none = ClientError::NoQueue { topic: self.topic.to_string(), wanted: "writable" };
-                    taken.tell_untried(route.err().unwrap_or(none).into());
+                    lanes.fail(taken, route.err().unwrap_or(none));
                 }
             }
         }
@@ -177,7 +177,7 @@ impl Drop for SharedWorker {
         if let Some(next) = next {
             next.start();
         }
-        Taken::new(behind, &lanes.window).tell_untried(gone().into());
+        lanes.fail(Taken::new(behind, &lanes.window), gone());
     }
 }
 
@@ -222,8 +222,8 @@ impl BoundWorker {
             let behind =
                 lanes.with(&self.queue.topic, |topic| topic.lane(lane).map(Lane::take_all)).flatten();
             request.tell(result);
-            Taken::new(behind.unwrap_or_default(), &lanes.window)
-                .tell_untried(ClientError::NotSent { first }.into());
+            let behind = Taken::new(behind.unwrap_or_default(), &lanes.window);
+            lanes.fail(behind, ClientError::NotSent { first });
         }
     }
 
@@ -273,7 +273,7 @@ impl Drop for BoundWorker {
             behind
         };
         let first = Arc::new(gone());
-        Taken::new(behind, &lanes.window).tell_untried(ClientError::NotSent { first }.into());
+        lanes.fail(Taken::new(behind, &lanes.window), ClientError::NotSent { first });
     }
 }
 

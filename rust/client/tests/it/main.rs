@@ -16,6 +16,7 @@ mod range;
 mod request;
 mod send;
 mod shared;
+mod stats;
 mod submit;
 mod submitting;
 mod transaction;

@@ -21,7 +21,7 @@ use super::work::Verdict;
 use crate::config::ProducerConfig;
 use crate::consumer::batch::PulledPart;
 use crate::error::ClientError;
-use crate::producer::{Outgoing, Retried, Rotation, Sender, Target};
+use crate::producer::{Outgoing, Recorder, Retried, Rotation, Sender, Target};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send back";
@@ -167,6 +167,7 @@ async fn send_copy(
         group: system::CLIENT_INNER_PRODUCER_GROUP.into(),
         config: Arc::new(ProducerConfig::default()),
         rotation: Arc::new(Rotation::new(random_u64() as u32)),
+        recorder: Arc::new(Recorder::new()),
     };
     let copy = copy_of(&member.group, part, record, level, limit);
     sender.deliver(&copy, Target::Any, TIMEOUT).await.map(drop).map_err(ClientError::from)
@@ -193,6 +194,7 @@ fn copy_of(group: &str, part: &PulledPart, record: &RecordView<'_>, level: i32, 
     keys.push(record.unique_key().unwrap_or(&place));
     Outgoing {
         topic: system::retry_topic(group),
+        message_bytes: record.body.len(),
         body: body_of(part, record),
         properties: String::from_utf8_lossy(&properties).into_owned(),
         flag: record.flag,

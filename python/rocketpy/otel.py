@@ -1,0 +1,321 @@
+"""OpenTelemetry: spans of sends and of work on messages, joined by a context in the messages' properties.
+
+It needs `opentelemetry-api` (extra `otel`). Names and attributes are those of OpenTelemetry's semantic conventions for
+messaging. The context travels as the global propagator writes it, by default as W3C's `traceparent`, `tracestate` and
+`baggage`: members in other languages read the same.
+
+Examples:
+    >>> import rocketpy
+    >>> from rocketpy.otel import instrument, process_span
+    >>> server = getfixture("rocketpy_server")
+    >>> with instrument(server.producer("shop")) as producer:
+    ...     receipt = producer.send(rocketpy.Message("otel-doc", b"a book"))
+    >>> with server.consumer("billing", "otel-doc") as consumer:
+    ...     for message in consumer.poll(timeout=60):
+    ...         with process_span(message, consumer=consumer) as span:
+    ...             span.set_attribute("shop.item", message.body.decode())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from rocketpy import Message, __version__
+from rocketpy.errors import RocketPyError
+from rocketpy.names import check_type
+
+try:
+    from opentelemetry import propagate, trace
+    from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+except ImportError as missing:
+    raise RocketPyError("opentelemetry-api is not installed", hint='pip install "rocketpy-mq[otel]"') from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+    from concurrent.futures import Future
+
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+    from rocketpy import (
+        AsyncConsumer,
+        AsyncProducer,
+        Consumer,
+        Producer,
+        Receipt,
+        Receipts,
+        ReceivedMessage,
+        Transaction,
+    )
+
+__all__ = ["extract", "inject", "instrument", "process_span"]
+
+P = TypeVar("P", "Producer", "AsyncProducer")
+Attributes = dict[str, str | int | Sequence[str]]
+
+
+def instrument(producer: P, *, tracer_provider: TracerProvider | None = None) -> P:
+    """A producer whose sends are spans. Each message that it sends carries the context of its span.
+
+    `send`, `request`, `submit`, `send_oneway` and `begin` make a span for a message, `send_many` one for all its
+    messages. The span of `submit` ends with the message's outcome. A context that a message has already is replaced.
+    Everything else is done by the given producer, which sends without spans if it is used itself.
+
+    Args:
+        producer: A `Producer`, a `TransactionProducer` or an `AsyncProducer`.
+        tracer_provider: Where the spans go; default: the global one.
+
+    Raises:
+        TypeError: It is no producer.
+    """
+    from rocketpy import AsyncProducer, Producer
+
+    check_type("producer", producer, Producer | AsyncProducer, "a Producer or an AsyncProducer")
+    kind = TracedAsync if isinstance(producer, AsyncProducer) else Traced
+    return cast("P", kind(producer, _tracer(tracer_provider)))
+
+
+def inject(message: Message, context: Context | None = None) -> Message:
+    """A copy of a message that carries a context.
+
+    Args:
+        message: The message. It is not changed.
+        context: What to carry; default: the current context.
+    """
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier, context)
+    if not carrier:
+        return message
+    arguments, options = message.__getnewargs_ex__()
+    options["properties"] = {**message.properties, **carrier}
+    return Message(*arguments, **options)
+
+
+def extract(message: ReceivedMessage) -> Context:
+    """The context that a message carries; the empty context without one."""
+    from opentelemetry.context import Context
+
+    return propagate.extract(message.properties, Context())
+
+
+@contextmanager
+def process_span(
+    messages: ReceivedMessage | Sequence[ReceivedMessage],
+    *,
+    consumer: Consumer | AsyncConsumer | None = None,
+    tracer_provider: TracerProvider | None = None,
+) -> Generator[Span]:
+    """A span for the work on a message, or on several at once. It is the current one in the block.
+
+    It has a link to the span of each message's send. Outside of any other span, the span of one message is a child of
+    that send, so that both are in one trace. An error that leaves the block is recorded, and raised.
+
+    Args:
+        messages: What is worked on, of one topic.
+        consumer: Where it comes from, for the attributes.
+        tracer_provider: Where the span goes; default: the global one.
+
+    Yields:
+        The span, for attributes of yours.
+    """
+    batch = messages if isinstance(messages, Sequence) else [messages]
+    origins = [extract(message) for message in batch]
+    contexts = [trace.get_current_span(origin).get_span_context() for origin in origins]
+    links = [Link(context) for context in contexts if context.is_valid]
+    has_current = trace.get_current_span().get_span_context().is_valid
+    parent = origins[0] if len(batch) == 1 and not has_current else None
+    topics = sorted({message.topic for message in batch})
+    attributes = _attributes("process", "process", topics)
+    if consumer is not None:
+        attributes |= {"messaging.consumer.group.name": consumer.group, "messaging.client.id": consumer.client_id}
+    if isinstance(messages, Sequence):
+        attributes["messaging.batch.message_count"] = len(batch)
+    else:
+        attributes |= _of_message(messages)
+        attributes["messaging.message.id"] = messages.msg_id
+        attributes["messaging.destination.partition.id"] = str(messages.queue_id)
+    tracer = _tracer(tracer_provider)
+    name = _span_name("process", topics)
+    with tracer.start_as_current_span(name, parent, SpanKind.CONSUMER, attributes, links) as span:
+        with _telling(span):
+            yield span
+
+
+class _Producing:
+    """What both kinds of instrumented producers share: the producer, and the spans of its sends."""
+
+    def __init__(self, producer: Any, tracer: Tracer) -> None:
+        self._producer = producer
+        self._tracer = tracer
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[object]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """That of the producer: code that asks for a `Producer` gets one."""
+        return cast("object", self._producer).__class__
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __repr__(self) -> str:
+        return f"<instrumented {self._producer!r}>"
+
+    def _start(self, messages: Sequence[Message]) -> Span:
+        for message in messages:
+            check_type("message", message, Message, "a rocketpy.Message")
+        topics = sorted({message.topic for message in messages})
+        attributes = _attributes("send", "send", topics)
+        attributes |= {"messaging.client.id": self._producer.client_id}
+        if len(messages) == 1:
+            attributes |= {"messaging.message.body.size": len(messages[0]), **_of_message(messages[0])}
+        else:
+            attributes["messaging.batch.message_count"] = len(messages)
+        return self._tracer.start_span(_span_name("send", topics), kind=SpanKind.PRODUCER, attributes=attributes)
+
+    @contextmanager
+    def _span(self, *messages: Message) -> Generator[tuple[Span, list[Message]]]:
+        """A span for a call, which is current in it, and the messages with its context."""
+        span = self._start(messages)
+        with trace.use_span(span, end_on_exit=True), _telling(span):
+            yield span, [inject(message) for message in messages]
+
+
+class Traced(_Producing):
+    """An instrumented `Producer`."""
+
+    def send(self, message: Message, **options: Any) -> Receipt:
+        with self._span(message) as (span, (carrying,)):
+            return _received(span, self._producer.send(carrying, **options))
+
+    def request(self, message: Message, **options: Any) -> ReceivedMessage:
+        with self._span(message) as (_, (carrying,)):
+            return cast("ReceivedMessage", self._producer.request(carrying, **options))
+
+    def begin(self, message: Message, **options: Any) -> Transaction:
+        begin = self._producer.begin  # what a plain producer has not
+        with self._span(message) as (span, (carrying,)):
+            transaction: Transaction = begin(carrying, **options)
+            _received(span, transaction.receipt)
+            return transaction
+
+    def send_oneway(self, message: Message, **options: Any) -> None:
+        with self._span(message) as (_, (carrying,)):
+            self._producer.send_oneway(carrying, **options)
+
+    def send_many(self, messages: Iterable[Message], **options: Any) -> Receipts:
+        with self._span(*messages) as (_, carrying):
+            return cast("Receipts", self._producer.send_many(carrying, **options))
+
+    def submit(self, message: Message, **options: Any) -> Future[Receipt]:
+        span = self._start([message])
+        try:
+            carrying = inject(message, trace.set_span_in_context(span))
+            future: Future[Receipt] = self._producer.submit(carrying, **options)
+        except BaseException as error:
+            _ended(span, error)
+            raise
+
+        def done(future: Future[Receipt]) -> None:
+            error = future.exception()
+            if error is None:
+                _received(span, future.result())
+            _ended(span, error)
+
+        future.add_done_callback(done)
+        return future
+
+    def __enter__(self) -> Traced:
+        self._producer.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._producer.__exit__(*raised)
+
+
+class TracedAsync(_Producing):
+    """An instrumented `AsyncProducer`."""
+
+    async def send(self, message: Message, **options: Any) -> Receipt:
+        with self._span(message) as (span, (carrying,)):
+            return _received(span, await self._producer.send(carrying, **options))
+
+    async def request(self, message: Message, **options: Any) -> ReceivedMessage:
+        with self._span(message) as (_, (carrying,)):
+            return cast("ReceivedMessage", await self._producer.request(carrying, **options))
+
+    async def send_oneway(self, message: Message, **options: Any) -> None:
+        with self._span(message) as (_, (carrying,)):
+            await self._producer.send_oneway(carrying, **options)
+
+    async def send_many(self, messages: Iterable[Message], **options: Any) -> Receipts:
+        with self._span(*messages) as (_, carrying):
+            return cast("Receipts", await self._producer.send_many(carrying, **options))
+
+    async def start(self) -> TracedAsync:
+        await self._producer.start()
+        return self
+
+    async def __aenter__(self) -> TracedAsync:
+        return await self.start()
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._producer.__aexit__(*raised)
+
+
+def _tracer(provider: TracerProvider | None) -> Tracer:
+    return trace.get_tracer("rocketpy", __version__, provider)
+
+
+def _span_name(operation: str, topics: list[str]) -> str:
+    return f"{operation} {topics[0]}" if len(topics) == 1 else operation
+
+
+def _attributes(operation: str, kind: str, topics: list[str]) -> Attributes:
+    attributes: Attributes = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+    }
+    if len(topics) == 1:
+        attributes["messaging.destination.name"] = topics[0]
+    return attributes
+
+
+def _of_message(message: Message | ReceivedMessage) -> Attributes:
+    attributes: Attributes = {}
+    if message.tag is not None:
+        attributes["messaging.rocketmq.message.tag"] = message.tag
+    if message.keys:
+        attributes["messaging.rocketmq.message.keys"] = message.keys
+    if message.order_key is not None:
+        attributes["messaging.rocketmq.message.group"] = message.order_key
+    return attributes
+
+
+@contextmanager
+def _telling(span: Span) -> Generator[None]:
+    """Names the kind of an error that leaves the block; the rest about it is told by the span's own block."""
+    try:
+        yield
+    except BaseException as error:
+        _failed(span, error)
+        raise
+
+
+def _failed(span: Span, error: BaseException) -> None:
+    span.set_attribute("error.type", type(error).__qualname__)
+
+
+def _received(span: Span, receipt: Receipt) -> Receipt:
+    span.set_attribute("messaging.message.id", receipt.msg_id)
+    span.set_attribute("messaging.destination.partition.id", str(receipt.queue.queue_id))
+    return receipt
+
+
+def _ended(span: Span, error: BaseException | None) -> None:
+    if error is not None:
+        _failed(span, error)
+        span.record_exception(error)
+        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+    span.end()

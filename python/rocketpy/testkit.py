@@ -1,0 +1,239 @@
+"""A real server for tests, on free ports and in well under a second, for unittest and for programs in any language.
+
+The fixtures for pytest in `rocketpy.testing` are made of it. It needs nothing but Python.
+
+`python -m rocketpy.testkit COMMAND...` runs a command with a server of its own: clients in Java, Go and Python find its
+address in the variable `NAMESRV_ADDR`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import rocketpy
+from rocketpy.config import duration_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Mapping, Sequence
+    from typing import Unpack
+
+    from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions
+    from rocketpy.server import Setting
+
+__all__ = ["PatientServer", "RocketPyTestCase", "drain", "fresh_name", "temporary_server", "wait_until_consumed"]
+
+SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
+"""Small log files for tests: a store of 1 GiB files is slow to create and to remove."""
+PATIENCE_SECONDS = 60.0
+"""Longest time of a call."""
+PACE_SECONDS = 0.01
+"""Pause between two questions to the brokers."""
+
+
+class PatientServer(rocketpy.Server):
+    """A server whose clients wait for a stalled disk, as a busy machine may have."""
+
+    __slots__ = ()
+
+    def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.Producer:
+        """Makes a producer that waits for a minute."""
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        options.setdefault("send_timeout", PATIENCE_SECONDS)
+        return super().producer(group, **options)
+
+    def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> rocketpy.Consumer:
+        """Makes a consumer that waits for a minute."""
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return super().consumer(group, topic, **options)
+
+    def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
+        """Makes a push consumer that waits for a minute."""
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return super().push_consumer(group, **options)
+
+    def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.Admin:
+        """Makes an administration object that waits for a minute."""
+        options.setdefault("api_timeout", PATIENCE_SECONDS)
+        return super().admin(**options)
+
+
+def fresh_name(prefix: str = "test") -> str:
+    """A topic or group name that nothing else uses.
+
+    Args:
+        prefix: Its beginning. Characters that a name cannot have become `-`.
+
+    Examples:
+        >>> fresh_name("orders[1]")
+        'orders-1--...'
+    """
+    return f"{re.sub('[^a-zA-Z0-9_-]', '-', prefix)[:80]}-{uuid.uuid4().hex[:8]}"
+
+
+@contextmanager
+def temporary_server(
+    *, host: str | None = None, settings: Mapping[str, Setting] | None = None
+) -> Generator[PatientServer]:
+    """A server on free ports and in a folder that is removed at the end.
+
+    Args:
+        host: Host or address to listen on; default `127.0.0.1`. Containers and other machines need another one.
+        settings: Keys of the configuration, beside those for small files.
+
+    Yields:
+        The running server.
+
+    Examples:
+        >>> with temporary_server() as server, server.producer("shop") as producer:
+        ...     producer.send(rocketpy.Message("orders", b"a book")).queue_offset
+        0
+    """
+    with tempfile.TemporaryDirectory(prefix="rocketpy-") as folder:
+        store = Path(folder) / "store"
+        with PatientServer(store, host=host, settings={**SMALL_FILES, **(settings or {})}) as server:
+            yield server
+
+
+class RocketPyTestCase(unittest.TestCase):
+    """Base of unittest classes whose tests share a server: `self.server`.
+
+    Examples:
+        >>> class OrderTest(RocketPyTestCase):
+        ...     def test_an_order_arrives(self):
+        ...         topic = self.new_topic()
+        ...         with self.server.producer("shop") as producer:
+        ...             producer.send(rocketpy.Message(topic, b"a book"))
+        ...         with self.server.consumer("billing", topic) as consumer:
+        ...             self.assertEqual([message.body for message in drain(consumer)], [b"a book"])
+        >>> result = unittest.TestResult()
+        >>> unittest.defaultTestLoader.loadTestsFromTestCase(OrderTest).run(result).wasSuccessful()
+        True
+    """
+
+    settings: ClassVar[Mapping[str, Setting]] = {}
+    """Keys of the configuration of the server, set by the subclass."""
+    server: ClassVar[PatientServer]
+    """The server of the class. Give each test topics and groups of its own."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Starts the server; it stops after the last test of the class."""
+        super().setUpClass()
+        cls.server = cls.enterClassContext(temporary_server(settings=cls.settings))
+
+    def new_topic(self, queues: int = 4) -> str:
+        """Creates a topic for one test alone, and returns its name."""
+        topic = fresh_name(self.id().rpartition(".")[2])
+        with self.server.admin() as admin:
+            admin.create_topic(topic, queues=queues)
+        return topic
+
+
+def drain(consumer: rocketpy.Consumer, *, timeout: Duration = PATIENCE_SECONDS) -> list[rocketpy.ReceivedMessage]:
+    """Reads all that is there: what the queues of a consumer held when this was called. Commits nothing.
+
+    Args:
+        consumer: A consumer that nobody else polls. Of a group with several members it reads the queues that are its.
+        timeout: Longest time, in seconds.
+
+    Returns:
+        The messages, those of one queue in its order. Messages that are sent meanwhile may be among them.
+
+    Raises:
+        RequestTimeoutError: It did not reach the ends of its queues in time.
+    """
+    deadline = time.monotonic() + duration_seconds("timeout", timeout)
+    messages: list[rocketpy.ReceivedMessage] = []
+    while not (assigned := consumer.assignment()) or len(positions := consumer.positions()) < len(assigned):
+        _check(deadline, timeout, f"{consumer!r} has no queues, or does not know where they begin")
+        time.sleep(PACE_SECONDS)
+    lag = consumer.lag()
+    ends = {queue: positions[queue] + lag.get(queue, 0) for queue in positions}
+    while True:
+        positions = consumer.positions()
+        behind = {queue: end - positions[queue] for queue, end in ends.items() if positions.get(queue, end) < end}
+        if not behind:
+            return messages
+        _check(deadline, timeout, f"{consumer!r} is {sum(behind.values())} messages behind")
+        messages += consumer.poll(timeout=min(1.0, max(0.0, deadline - time.monotonic())))
+
+
+def wait_until_consumed(
+    server: rocketpy.Server | rocketpy.Broker, group: str, topic: str, *, timeout: Duration = PATIENCE_SECONDS
+) -> None:
+    """Waits until a group has committed all that a topic held when this was called, whatever programs its members are.
+
+    Messages that wait for a retry, or in the group's retry topic, are not waited for.
+
+    Args:
+        server: The server.
+        group: The consumer group; it may begin later.
+        topic: The topic.
+        timeout: Longest wait, in seconds.
+
+    Raises:
+        RequestTimeoutError: The group has not committed all of it in time.
+        TopicNotFoundError: There is no such topic.
+
+    Examples:
+        >>> import threading
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("ingest") as producer:
+        ...     receipts = producer.send_many([rocketpy.Message("drained-doc", b"text") for _ in range(100)])
+        >>> def work():  # in real tests, the program under test
+        ...     with server.consumer("workers", "drained-doc", auto_commit=0.1) as consumer:
+        ...         for message in consumer.messages(idle_timeout=1.0):
+        ...             pass
+        >>> thread = threading.Thread(target=work)
+        >>> thread.start()
+        >>> wait_until_consumed(server, "workers", "drained-doc")
+        >>> thread.join()
+    """
+    deadline = time.monotonic() + duration_seconds("timeout", timeout)
+    with server.admin(api_timeout=PATIENCE_SECONDS) as admin:
+        ends = {queue: admin.next_offset(queue) for queue in admin.queues(topic)}
+        while True:
+            done = {queue: admin.committed_offset(group, queue) or 0 for queue in ends}
+            left = sum(max(0, end - done[queue]) for queue, end in ends.items())
+            if not left:
+                return
+            _check(deadline, timeout, f"group {group} has not committed {left} messages of topic {topic}")
+            time.sleep(PACE_SECONDS)
+
+
+def _check(deadline: float, timeout: Duration, problem: str) -> None:
+    """Raises when it is too late."""
+    if time.monotonic() >= deadline:
+        raise rocketpy.RequestTimeoutError(
+            f"{problem} after {duration_seconds('timeout', timeout):g} s",
+            retryable=True,
+            hint="look at the log of the consumers; give a longer timeout on a busy machine",
+        )
+
+
+def main(command: Sequence[str]) -> int:
+    """Runs a command with a server of its own, and returns the command's exit code."""
+    if not command or command[0].startswith("-"):
+        print("usage: python -m rocketpy.testkit COMMAND [ARGUMENT]...", file=sys.stderr)
+        return 2
+    with temporary_server() as server:
+        environment = {**os.environ, "NAMESRV_ADDR": server.name_server}
+        try:
+            return subprocess.run(command, env=environment, check=False).returncode
+        except FileNotFoundError:
+            print(f"error: no such command: {command[0]}", file=sys.stderr)
+            return 127
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

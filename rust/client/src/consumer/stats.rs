@@ -1,0 +1,65 @@
+//! What a consumer received, and how far it is behind.
+
+use rocketpy_model::{MessageQueue, QueueOffset};
+
+use super::pull_consumer::PullConsumer;
+use crate::traffic::Traffic;
+
+/// What a consumer received, and where it stands in its queues.
+///
+/// # Units
+/// Bytes are those of stored records.
+#[derive(Debug, Clone)]
+pub struct ConsumerStats {
+    /// Handed out; a request is a poll that got messages. What was taken back and handed out again counts again.
+    pub received: Traffic,
+    /// Pulled from brokers, in answers with messages. Includes what was dropped later, as by a seek.
+    pub pulled: Traffic,
+    /// Pulls that failed.
+    pub failed_pulls: u64,
+    /// Queues assigned to this member now, sorted.
+    pub queues: Vec<QueueProgress>,
+}
+
+/// Where a consumer stands in a queue.
+#[derive(Debug, Clone)]
+pub struct QueueProgress {
+    /// The queue.
+    pub queue: MessageQueue,
+    /// Offset after the last message handed out; `None` until the start is known.
+    pub position: Option<QueueOffset>,
+    /// End of the queue (exclusive) at the latest answer of its broker.
+    pub end: Option<QueueOffset>,
+    /// Messages pulled ahead.
+    pub prefetched_messages: usize,
+    /// Their bytes.
+    pub prefetched_bytes: usize,
+    /// The user paused it.
+    pub is_paused: bool,
+}
+
+/// What the state of a consumer counts.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) received: Traffic,
+    pub(super) pulled: Traffic,
+    pub(super) failed_pulls: u64,
+}
+
+impl PullConsumer {
+    /// What was received so far. Asks no broker, and works after a close too.
+    pub fn stats(&self) -> ConsumerStats {
+        let state = self.member().state.lock();
+        let progress = state.own().map(|assigned| QueueProgress {
+            queue: (*assigned.queue).clone(),
+            position: assigned.position,
+            end: assigned.end,
+            prefetched_messages: assigned.cached_messages,
+            prefetched_bytes: assigned.cached_bytes,
+            is_paused: assigned.paused,
+        });
+        let queues = progress.collect();
+        let Counts { received, pulled, failed_pulls } = &state.counts;
+        ConsumerStats { received: *received, pulled: *pulled, failed_pulls: *failed_pulls, queues }
+    }
+}

@@ -1,0 +1,135 @@
+"""What helps with tests, with pytest and without."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import rocketpy
+from rocketpy.testkit import drain, fresh_name, wait_until_consumed
+
+WITHOUT_PYTEST = """
+import sys, unittest
+sys.modules["pytest"] = None  # as where it is not installed
+import rocketpy
+from rocketpy.testkit import RocketPyTestCase, drain
+
+folders = []
+
+class OrderTest(RocketPyTestCase):
+    settings = {"maxMessageSize": 2048}
+
+    def test_an_order_arrives(self):
+        folders.append(self.server.path)
+        topic = self.new_topic(queues=2)
+        with self.server.producer("shop") as producer:
+            assert len(producer.queues(topic)) == 2
+            producer.send(rocketpy.Message(topic, b"a book"))
+        with self.server.consumer("billing", topic) as consumer:
+            self.assertEqual([message.body for message in drain(consumer)], [b"a book"])
+
+    def test_the_settings_count(self):
+        folders.append(self.server.path)
+        with self.server.producer("shop", retries=0) as producer, self.assertRaises(rocketpy.RefusedError):
+            producer.send(rocketpy.Message(self.new_topic(), bytes(range(256)) * 9))
+
+class FailingTest(OrderTest):
+    def test_an_order_arrives(self):
+        folders.append(self.server.path)
+        self.fail("on purpose")
+
+load = unittest.defaultTestLoader.loadTestsFromTestCase
+assert load(OrderTest).run(unittest.TestResult()).wasSuccessful()
+assert len(set(folders)) == 1, "one server for all tests of a class"
+assert len(load(FailingTest).run(unittest.TestResult()).failures) == 1
+assert len(set(folders)) == 2
+import os
+assert not [folder for folder in folders if os.path.exists(folder)]
+"""
+
+
+def test_unittest_needs_no_pytest(child):
+    ended = child(WITHOUT_PYTEST)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_drain_reads_all_queues_to_their_ends_and_passes_what_tags_leave_out(rocketpy_server, producer, rocketpy_topic):
+    queues = producer.queues(rocketpy_topic)
+    for queue in queues[:3]:  # the last one stays empty
+        messages = [rocketpy.Message(rocketpy_topic, b"%d" % n, tag="ab"[n % 2]) for n in range(600)]
+        producer.send_many(messages, queue=queue)
+    with rocketpy_server.consumer(fresh_name("drain"), rocketpy_topic, tags="a") as consumer:
+        messages = drain(consumer)
+        assert len(messages) == 900
+        assert {message.tag for message in messages} == {"a"}
+        assert drain(consumer) == []
+        producer.send(rocketpy.Message(rocketpy_topic, b"more", tag="a"))
+        assert [message.body for message in drain(consumer)] == [b"more"]
+
+
+def test_drain_of_a_paused_queue_says_how_much_is_left(rocketpy_server, producer, rocketpy_topic):
+    producer.send_many([rocketpy.Message(rocketpy_topic, b"x") for _ in range(7)])
+    with rocketpy_server.consumer(fresh_name("drain"), rocketpy_topic) as consumer:
+        consumer.poll(1, timeout=60)
+        consumer.pause()
+        with pytest.raises(rocketpy.RequestTimeoutError, match=r"is 6 messages behind after 0.05 s"):
+            drain(consumer, timeout=0.05)
+        consumer.resume()
+        assert len(drain(consumer)) == 6
+
+
+def test_a_group_is_waited_for_until_it_has_committed_all(rocketpy_server, producer, rocketpy_topic):
+    group, go, messages = fresh_name("waited"), threading.Event(), []
+    producer.send_many([rocketpy.Message(rocketpy_topic, b"x") for _ in range(5)])
+
+    def work():
+        with rocketpy_server.consumer(group, rocketpy_topic) as consumer:
+            messages.extend(drain(consumer))
+            go.wait()
+            consumer.commit()
+
+    thread = threading.Thread(target=work)
+    with pytest.raises(rocketpy.RequestTimeoutError, match="has not committed 5 messages"):
+        wait_until_consumed(rocketpy_server, group, rocketpy_topic, timeout=0)
+    thread.start()
+    with pytest.raises(rocketpy.RequestTimeoutError, match="has not committed 5 messages"):
+        wait_until_consumed(rocketpy_server, group, rocketpy_topic, timeout=0.1)
+    go.set()
+    wait_until_consumed(rocketpy_server, group, rocketpy_topic)
+    thread.join()
+    assert len(messages) == 5
+
+
+def test_a_topic_that_does_not_exist_is_named(rocketpy_server):
+    with pytest.raises(rocketpy.TopicNotFoundError, match="nowhere"):
+        wait_until_consumed(rocketpy_server, "group", "nowhere")
+
+
+def kit(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rocketpy.testkit", *command], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_a_command_of_any_language_finds_its_server_by_the_variable():
+    source = """
+import json, os, rocketpy, sys
+with rocketpy.Producer("p", send_timeout=60, api_timeout=60) as producer:
+    receipt = producer.send(rocketpy.Message("orders", b"a book"))
+print(json.dumps([os.environ["NAMESRV_ADDR"], receipt.queue.topic, sys.argv[1]]))
+sys.exit(7)
+"""
+    ended = kit(sys.executable, "-c", source, "--flag")
+    assert ended.returncode == 7, ended.stderr
+    address, topic, argument = json.loads(ended.stdout)
+    assert (topic, argument) == ("orders", "--flag")
+    assert address != os.environ.get("NAMESRV_ADDR")
+
+
+def test_no_command_and_one_that_is_not_there_are_told():
+    assert (kit().returncode, kit("--help").returncode) == (2, 2)
+    missing = kit("no-such-program")
+    assert (missing.returncode, missing.stderr) == (127, "error: no such command: no-such-program\n")
