@@ -76,8 +76,12 @@ class Workers:
         current = threading.current_thread()
         return current in self._threads or current in self._others
 
-    def end(self) -> None:
-        """Ends the threads, after the consumer was stopped. One that is stuck in a handler is left alone."""
+    def end(self, patience: float) -> None:
+        """Ends the threads, after the consumer was stopped. One that is stuck in a handler is left alone.
+
+        Args:
+            patience: Longest wait for them, in seconds.
+        """
         if self._ended.is_set():
             return
         self._ended.set()
@@ -87,7 +91,7 @@ class Workers:
                 self._loop.call_soon_threadsafe(self._end_loop)
         with self._lock:
             threads = [*self._threads, *self._others]
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + patience
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
