@@ -109,13 +109,21 @@ class Workers:
     def _add_other(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=f"rocketpy-push-{name}", daemon=True)
         self._others.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives none
+            self._others.remove(thread)
+            raise
 
     def _add_thread(self) -> None:
         name = f"rocketpy-push-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)
+            raise
 
     def _work(self) -> None:
         """Calls handlers until the consumer stops."""
