@@ -16,7 +16,7 @@ from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
 from rocketpy.signature import lists_options
-from rocketpy.workers import Workers
+from rocketpy.workers import END_SECONDS, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -264,7 +264,6 @@ class PushConsumer(Closing):
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stop_asked.is_set():
-            self._stop_timeout = 0.0
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
         self._stop_asked.set()
 
@@ -291,8 +290,11 @@ class PushConsumer(Closing):
         if self._native is not None:
             try:
                 self._native.stop(self._stop_timeout)
-            finally:
-                self._workers.end()
+            except BaseException:  # Ctrl-C: neither this nor the end of Python waits on
+                self._stop_timeout = 0.0
+                self._workers.end(0.0)
+                raise
+            self._workers.end(END_SECONDS)
 
     @property
     def group(self) -> str:

@@ -76,8 +76,12 @@ class Workers:
         current = threading.current_thread()
         return current in self._threads or current in self._others
 
-    def end(self) -> None:
-        """Ends the threads, after the consumer was stopped. One that is stuck in a handler is left alone."""
+    def end(self, patience: float) -> None:
+        """Ends the threads, after the consumer was stopped. One that is stuck in a handler is left alone.
+
+        Args:
+            patience: Longest wait for them, in seconds.
+        """
         if self._ended.is_set():
             return
         self._ended.set()
@@ -87,7 +91,7 @@ class Workers:
                 self._loop.call_soon_threadsafe(self._end_loop)
         with self._lock:
             threads = [*self._threads, *self._others]
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + patience
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -105,13 +109,21 @@ class Workers:
     def _add_other(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=f"rocketpy-push-{name}", daemon=True)
         self._others.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives none
+            self._others.remove(thread)
+            raise
 
     def _add_thread(self) -> None:
         name = f"rocketpy-push-{len(self._threads)}"
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._threads.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)
+            raise
 
     def _work(self) -> None:
         """Calls handlers until the consumer stops."""

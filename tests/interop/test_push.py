@@ -95,3 +95,22 @@ def test_java_and_python_share_the_queues_of_a_group(java: Java, address: str, h
         wait_until(lambda: committed(address, group, topic) == 40)
     assert {*calls, *theirs} == {f"one-{i}" for i in range(40)}
     assert len(calls) == len({*calls})  # what Java had may come here too: it commits now and then
+
+
+def test_each_member_of_a_broadcast_gets_all_messages_and_goes_on_where_it_was(address: str, home):
+    topic, group = made(address, 2)
+    got: dict[str, list[str]] = {"one": [], "two": []}
+
+    def member(name: str) -> rocketpy.PushConsumer:
+        options = {"broadcast": True, "offsets_folder": home, "instance_name": name, "api_timeout": 60}
+        consumer = rocketpy.PushConsumer(group, name_servers=[address], **options)
+        consumer.on(topic)(lambda message: got[name].append(message.keys[0]))
+        return consumer
+
+    with member("one"), member("two"):
+        send(address, messages(topic, 10, "first"))
+        wait_until(lambda: [len(keys) for keys in got.values()] == [10, 10])
+    send(address, messages(topic, 2, "second"))
+    with member("one"):
+        wait_until(lambda: len(got["one"]) == 12)
+    assert sorted(got["one"]) == sorted([*got["two"], "second-0", "second-1"])

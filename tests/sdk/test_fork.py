@@ -248,3 +248,36 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     assert pool.map(count, range(4)) == [10] * 4
 """
     )
+
+
+def test_a_push_consumer_works_in_the_parent_only(run):
+    run(
+        """
+import threading
+seen, pushed = [], server.push_consumer("pushers")
+
+@pushed.on("other")
+def handle(message):
+    seen.append(message.body)
+
+pushed.start()
+
+def wait_for(body):
+    producer.send(Message("other", body))
+    deadline = time.monotonic() + 60
+    while body not in seen:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+wait_for(b"before")
+
+def work():
+    refused(pushed.stats)
+    refused(pushed.state)
+    pushed.stop()
+
+assert in_child(work) == 0
+wait_for(b"after")
+pushed.stop()
+"""
+    )

@@ -176,3 +176,26 @@ def test_starting_a_broker_whose_name_server_is_silent(silence, tmp_path):
         interrupted(lambda: rocketpy.Broker(tmp_path / "store", name_servers=[silence], settings=settings).start()) < 1
     )
     start_when_unlocked(rocketpy.Server(tmp_path / "store", settings=settings)).stop()
+
+
+def test_the_stop_of_a_push_consumer(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.producer(fresh_name()) as producer:
+        producer.send(Message(rocketpy_topic, b"blocks"))
+
+    def seconds():
+        begun, release = threading.Event(), threading.Event()
+        consumer = rocketpy_server.push_consumer(fresh_name(), concurrency=1)
+
+        @consumer.on(rocketpy_topic)
+        def block(message):
+            begun.set()
+            release.wait(LONG)
+
+        consumer.start()
+        assert begun.wait(LONG)
+        took = interrupted(consumer.stop)
+        consumer.stop()  # what Ctrl-C left
+        release.set()
+        return took
+
+    assert any(seconds() < 0.2 for _ in range(10))

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use rocketpy_model::system;
 use rocketpy_protocol::compression::DecompressLimits;
-use tracing::{info, warn};
+use tracing::warn;
 
 use self::concurrent::Engine;
 pub(crate) use self::local_offsets::LocalOffsets;
@@ -232,9 +232,7 @@ impl PushConsumer {
                 unfinished, "the consumer stops while handlers run, their messages come again"
             );
         }
-        let closed = self.consumer.close().await;
-        info!(group = self.group(), "push consumer stopped");
-        closed
+        self.consumer.close().await
     }
 }
 
