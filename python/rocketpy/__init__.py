@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rocketpy.store import StoredTopic as StoredTopic
     from rocketpy.store import StoreRange as StoreRange
     from rocketpy.store import StoreReader as StoreReader
+    from rocketpy.trace import *
     from rocketpy.transaction import *
 
 _NAMES = {
@@ -70,6 +71,7 @@ _NAMES = {
     "replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "server": ("Broker", "NameServer", "Server"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
+    "trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),
     "transaction": ("Decision", "Transaction", "TransactionProducer"),
 }  # fmt: skip
 """The public names, by the module that each comes from."""

@@ -223,6 +223,10 @@ class ProducerOptions(ClientOptions, total=False):
     """How long a submitted message may wait for others to share its request. Default 0 s: while one is under way."""
     default_topic_queues: int
     """Queues asked for when the broker creates a topic by itself. Default 4."""
+    trace: bool
+    """Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default False."""
+    trace_topic: str | None
+    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
 
 
 PRODUCER_DEFAULTS: ProducerOptions = {
@@ -239,6 +243,8 @@ PRODUCER_DEFAULTS: ProducerOptions = {
     "requests_in_flight": 8,
     "linger": 0.0,
     "default_topic_queues": 4,
+    "trace": False,
+    "trace_topic": None,
     **CLIENT_DEFAULTS,
 }
 """The same for producers."""
@@ -292,6 +298,11 @@ class ConsumerOptions(ClientOptions, total=False):
     otherwise `poll` does."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
+    trace: bool
+    """Whether a trace of each message is written to the trace topic when it is handed out and when it is committed, for
+    `Admin.trace`. Default False."""
+    trace_topic: str | None
+    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
 
 
 CONSUMER_DEFAULTS: ConsumerOptions = {
@@ -311,6 +322,8 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     "allow_missing_topic": False,
     "allow_other_subscriptions": False,
     "max_body_bytes": None,
+    "trace": False,
+    "trace_topic": None,
     **CLIENT_DEFAULTS,
 }
 """Default of every option of a consumer."""

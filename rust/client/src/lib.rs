@@ -33,6 +33,7 @@ mod registry;
 mod replies;
 mod route;
 mod send_error;
+mod trace;
 mod wire;
 
 pub use admin::{
@@ -56,3 +57,7 @@ pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
 pub use replies::ReceivedReply;
 pub use send_error::SendError;
+pub use trace::{
+    ConsumeResult, TraceRecord, TracedBegin, TracedEnd, TracedKind, TracedRecall, TracedSend,
+    TracedTransaction,
+};

@@ -9,6 +9,7 @@ use rocketpy_client::ConsumerConfig;
 use crate::duration::Seconds;
 use crate::options::Options;
 use crate::start::StartArgument;
+use crate::trace;
 
 /// Interval of automatic commits when they are only switched on.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,6 +37,7 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set("retry_topic", &mut config.retry_topic)?;
     options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
     options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
+    config.trace_topic = trace::topic(options)?;
     config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
     Ok(config)
 }

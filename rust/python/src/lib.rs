@@ -38,6 +38,7 @@ mod store;
 mod store_retention;
 mod store_tools;
 mod tags;
+mod trace;
 mod transaction;
 mod untracked;
 mod wait;
@@ -89,6 +90,8 @@ mod extension {
     };
     #[pymodule_export]
     use crate::tags::tag_names;
+    #[pymodule_export]
+    use crate::trace::trace_records;
     #[pymodule_export]
     use crate::transaction::{Check, Checks, Half};
 

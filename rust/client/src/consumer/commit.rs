@@ -202,7 +202,12 @@ impl Member {
     ) -> Result<(), ClientError> {
         let result = self.client.api().store_offset(&self.group, &queue, offset).await;
         match &result {
-            Ok(()) => self.state.lock().committed(&queue, offset),
+            Ok(()) => {
+                self.state.lock().committed(&queue, offset);
+                if let Some(trace) = &self.trace {
+                    trace.committed(&queue, offset);
+                }
+            }
             Err(error) => debug!(%queue, %error, "commit failed"),
         }
         result

@@ -22,6 +22,7 @@ use crate::config::ConsumerConfig;
 use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::members::{Consumer, Role};
+use crate::trace::{Tracer, Uncommitted};
 
 /// What the handle and the tasks of a member share.
 pub(crate) struct Member {
@@ -53,6 +54,8 @@ pub(crate) struct Member {
     pub(super) locking: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) closed: AtomicBool,
     pub(super) ending: Ending<Result<(), ClientError>>,
+    /// Traces messages, where that was asked for.
+    pub(super) trace: Option<Uncommitted>,
     /// For starting tasks, each of which holds the member.
     pub(super) myself: Weak<Self>,
 }
@@ -63,10 +66,13 @@ impl Member {
         group: &str,
         subscriptions: Vec<TopicSubscription>,
         config: ConsumerConfig,
-    ) -> Arc<Self> {
-        Arc::new_cyclic(|myself| Self {
+    ) -> Result<Arc<Self>, ClientError> {
+        let group: Arc<str> = group.into();
+        let trace = |topic: &String| Tracer::start(client, &group, "CONSUME", topic).map(Uncommitted::new);
+        let trace = config.trace_topic.as_ref().map(trace).transpose()?;
+        Ok(Arc::new_cyclic(|myself| Self {
             client: client.clone(),
-            group: group.into(),
+            group,
             subscriptions,
             config,
             state: Mutex::default(),
@@ -82,8 +88,9 @@ impl Member {
             locking: Mutex::default(),
             closed: AtomicBool::new(false),
             ending: Ending::default(),
+            trace,
             myself: myself.clone(),
-        })
+        }))
     }
 
     pub(super) fn check(&self) -> Result<(), ClientError> {
@@ -208,6 +215,9 @@ impl Member {
         };
         // They stay where they are: to drop them with this future would abort them.
         while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
+        if let Some(trace) = &self.trace {
+            trace.tracer.close().await;
+        }
         self.client.leave(Role::Consumer, &self.group).await;
         info!(group = %self.group, "consumer closed");
         committed

@@ -28,7 +28,7 @@ async fn a_message_that_reaches_its_lane_during_a_flush_does_not_linger() {
     let config = ProducerConfig { linger: 2 * LONG, ..ProducerConfig::default() };
     let window = Arc::new(Window::new(&config));
     let rotation = Arc::new(Rotation::new(random_u64() as u32));
-    let sender = Sender { client, group: "ingest".into(), rotation, config: Arc::new(config) };
+    let sender = Sender { client, group: "ingest".into(), rotation, config: Arc::new(config), tracer: None };
     let lanes = Arc::new(Lanes::new(sender, window.clone()));
     let route = TopicRoute::of("t", &TopicRouteData::default());
     let push = async |during_a_flush: bool| {
