@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue};
 use rocketpy_protocol::handle::RecallHandle;
+use rocketpy_protocol::header::key;
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
@@ -224,7 +225,8 @@ impl Producer {
         if let Some(tracer) = &self.shared.sender.tracer
             && matches!(recalled, Ok(_) | Err(ClientError::Refused { .. }))
         {
-            tracer.recalled(&parsed, recalled.is_ok());
+            let region = recalled.as_ref().ok().and_then(|answer| answer.ext.get(key::MSG_REGION));
+            tracer.recalled(&parsed, region, recalled.is_ok());
         }
         recalled.map(drop)
     }

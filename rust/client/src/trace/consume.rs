@@ -103,6 +103,35 @@ struct Messages {
     count: usize,
 }
 
+impl Messages {
+    /// False when there are too many.
+    fn insert(&mut self, queue: &Arc<MessageQueue>, offset: QueueOffset, consumption: Consumption) -> bool {
+        let of_queue = self.queues.entry(queue.clone()).or_default();
+        if self.count >= MAX_UNCOMMITTED && !of_queue.contains_key(&offset) {
+            return false;
+        }
+        self.count += usize::from(of_queue.insert(offset, consumption).is_none());
+        true
+    }
+
+    /// Takes those before `offset`.
+    fn take_before(
+        &mut self,
+        queue: &MessageQueue,
+        offset: QueueOffset,
+    ) -> BTreeMap<QueueOffset, Consumption> {
+        let Some(of_queue) = self.queues.get_mut(queue) else { return BTreeMap::new() };
+        let rest = of_queue.split_off(&offset);
+        let taken = std::mem::replace(of_queue, rest);
+        self.count -= taken.len();
+        taken
+    }
+
+    fn forget(&mut self, queue: &MessageQueue) {
+        self.count -= self.queues.remove(queue).map_or(0, |of_queue| of_queue.len());
+    }
+}
+
 impl Uncommitted {
     pub(crate) fn new(tracer: Arc<Tracer>) -> Self {
         Self { tracer, messages: Mutex::default() }
@@ -118,37 +147,64 @@ impl Uncommitted {
                 .map(move |(span, record)| ((queue, span.queue_offset), record))
         });
         let begun = self.tracer.began(places);
-        let (mut messages, mut refused) = (self.messages.lock(), 0);
-        for ((queue, offset), consumption) in begun {
-            let is_full = messages.count >= MAX_UNCOMMITTED;
-            let of_queue = messages.queues.entry(queue.clone()).or_default();
-            if is_full && !of_queue.contains_key(&offset) {
-                refused += 1;
-            } else if of_queue.insert(offset, consumption).is_none() {
-                messages.count += 1;
-            }
-        }
+        let mut messages = self.messages.lock();
+        let kept = begun.into_iter().map(|((queue, offset), one)| messages.insert(queue, offset, one));
+        let refused = kept.filter(|is_kept| !is_kept).count();
         drop(messages);
         self.tracer.drop_records(refused);
     }
 
     /// A broker has taken a commit of messages before `offset`.
     pub(crate) fn committed(&self, queue: &MessageQueue, offset: QueueOffset) {
-        let done = {
-            let mut messages = self.messages.lock();
-            let Some(of_queue) = messages.queues.get_mut(queue) else { return };
-            let rest = of_queue.split_off(&offset);
-            let done = std::mem::replace(of_queue, rest);
-            messages.count -= done.len();
-            done
-        };
+        let done = self.messages.lock().take_before(queue, offset);
         self.tracer.ended(done.values(), ConsumeResult::Success, true);
     }
 
     /// The queue was another member's meanwhile, which got the messages too.
     pub(crate) fn forget(&self, queue: &MessageQueue) {
-        let mut messages = self.messages.lock();
-        let gone = messages.queues.remove(queue).map_or(0, |of_queue| of_queue.len());
-        messages.count -= gone;
+        self.messages.lock().forget(queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn consumption(id: &str) -> Consumption {
+        Consumption {
+            msg_id: id.to_owned(),
+            keys: None,
+            request_id: "R".into(),
+            began: Instant::now(),
+            share: 1,
+        }
+    }
+
+    #[test]
+    fn a_commit_ends_what_was_handed_out_before_it_in_its_queue() {
+        let (mut messages, [one, other]) =
+            (Messages::default(), [0, 1].map(|id| Arc::new(MessageQueue::new("t", "b", id))));
+        for offset in 0..3 {
+            assert!(messages.insert(&one, QueueOffset(offset), consumption("first")));
+            assert!(messages.insert(&other, QueueOffset(offset), consumption("other")));
+        }
+        assert!(messages.insert(&one, QueueOffset(2), consumption("again")));
+        assert_eq!(messages.count, 6, "one that comes again counts once");
+        assert_eq!(messages.take_before(&one, QueueOffset(2)).len(), 2);
+        let last = messages.take_before(&one, QueueOffset(9));
+        assert_eq!(last.values().map(|one| one.msg_id.as_str()).collect::<Vec<_>>(), ["again"]);
+        messages.forget(&other);
+        assert_eq!((messages.count, messages.take_before(&other, QueueOffset(9)).len()), (0, 0));
+    }
+
+    #[test]
+    fn messages_that_nobody_commits_have_a_bound() {
+        let (mut messages, queue) = (Messages::default(), Arc::new(MessageQueue::new("t", "b", 0)));
+        let kept = (0..MAX_UNCOMMITTED as u64 + 10)
+            .filter(|at| messages.insert(&queue, QueueOffset(*at), consumption("M")));
+        assert_eq!(kept.count(), MAX_UNCOMMITTED);
+        assert!(messages.insert(&queue, QueueOffset(0), consumption("again")), "it has its place");
+        messages.take_before(&queue, QueueOffset(1));
+        assert!(messages.insert(&queue, QueueOffset(MAX_UNCOMMITTED as u64), consumption("M")));
     }
 }

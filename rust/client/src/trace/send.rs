@@ -104,10 +104,10 @@ impl Tracer {
     }
 
     /// Traces the answer to a recall.
-    pub(crate) fn recalled(&self, handle: &RecallHandle, success: bool) {
+    pub(crate) fn recalled(&self, handle: &RecallHandle, region: Option<&str>, success: bool) {
         let record = TracedRecall {
             at_ms: now_ms(),
-            region: DEFAULT_REGION,
+            region: region.unwrap_or(DEFAULT_REGION),
             group: &self.group,
             topic: &handle.topic,
             msg_id: &handle.unique_key,

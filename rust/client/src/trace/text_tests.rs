@@ -1,3 +1,5 @@
+//! The text of trace records: vectors, and what other writers write.
+
 use super::record::{
     ConsumeResult, TraceRecord, TracedBegin, TracedEnd, TracedKind, TracedRecall, TracedSend,
     TracedTransaction,
