@@ -158,6 +158,17 @@ def test_traces_go_to_a_topic_of_ones_own_whose_messages_are_not_traced(rocketpy
         assert queue.max_offset == 2, "the trace and the message, and no trace of these"
 
 
+def test_the_first_trace_makes_its_topic_without_a_warning(
+    rocketpy_server_factory: Factory, caplog: pytest.LogCaptureFixture
+):
+    server = rocketpy_server_factory()
+    with server.producer("shop", trace=True) as producer:
+        receipt = producer.send(rocketpy.Message("orders", b"x"))
+    trace(server, receipt.msg_id, lambda found: found.sends)
+    wait_until(lambda: 'topic="orders"' in caplog.text, "the warning of the other topic")
+    assert "RMQ_SYS_TRACE_TOPIC" not in caplog.text
+
+
 def test_transactions_delays_and_recalls_are_traced(rocketpy_server: Server, rocketpy_topic: str):
     group = fresh_name("payers")
     message = rocketpy.Message(rocketpy_topic, b"17.50", keys=["A-17"])
