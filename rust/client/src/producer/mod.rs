@@ -106,7 +106,7 @@ impl Producer {
         let shared = Shared { sender, lanes, window, asked_topics, closed, ending };
         let producer = Self { shared: Arc::new(shared) };
         client.heartbeat().await;
-        info!(%group, client_id = client.client_id(), "producer started");
+        info!(group = &*group, client_id = client.client_id(), "producer started");
         Ok(producer)
     }
 
