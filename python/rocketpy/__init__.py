@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from rocketpy.store import StoredTopic as StoredTopic
     from rocketpy.store import StoreRange as StoreRange
     from rocketpy.store import StoreReader as StoreReader
+    from rocketpy.trace import *
     from rocketpy.transaction import *
 
 _NAMES = {
@@ -74,6 +75,7 @@ _NAMES = {
     "server": ("Broker", "NameServer", "Server"),
     "stats": ("ConsumerStats", "Latency", "ProducerStats", "QueueStats", "Traffic"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
+    "trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),
     "transaction": ("Decision", "Transaction", "TransactionProducer"),
 }  # fmt: skip
 """The public names, by the module that each comes from."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from threading import Condition
-from typing import Any, Self, TypedDict, Unpack, final, type_check_only
+from typing import Any, Literal, Self, TypedDict, Unpack, final, type_check_only
 
 from typing_extensions import disjoint_base
 
@@ -195,6 +195,8 @@ class Producer:
     def group(self) -> str: ...
     @property
     def client_id(self) -> str: ...
+    @property
+    def dropped_traces(self) -> int: ...
     def send(
         self,
         message: Message,
@@ -291,6 +293,8 @@ class Consumer:
     def group(self) -> str: ...
     @property
     def client_id(self) -> str: ...
+    @property
+    def dropped_traces(self) -> int: ...
     def poll(self, max_messages: int, timeout: Duration) -> list[ReceivedMessage]: ...
     def next(self, timeout: Duration) -> ReceivedMessage | None: ...
     def fetch_columns(self, max_rows: int, timeout: Duration, columns: list[str] | None = None) -> ArrowBatch: ...
@@ -504,6 +508,31 @@ class ConfigKey(TypedDict):
     layer: str
     source: str | None
 
+@type_check_only
+class TraceRecord(TypedDict):
+    step: Literal["sent", "began", "ended", "transaction", "recalled"]
+    msg_id: str
+    at_ms: int | None
+    region: str | None
+    group: str | None
+    topic: str | None
+    tag: str | None
+    keys: str | None
+    store_host: str | None
+    body_bytes: int | None
+    cost_ms: int | None
+    kind: str | None
+    offset_msg_id: str | None
+    success: bool | None
+    client_host: str | None
+    request_id: str | None
+    retries: int | None
+    result: str | None
+    transaction_id: str | None
+    state: str | None
+    from_check: bool | None
+
+def trace_records(body: bytes) -> list[TraceRecord]: ...
 def tag_names(tags: Tags) -> list[str] | None: ...
 def is_reserved_property(name: str) -> bool: ...
 def config_keys(

@@ -27,6 +27,7 @@ from rocketpy.producer import Producer
 from rocketpy.reader import RangeReader
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
+from rocketpy.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -531,6 +532,46 @@ class Admin(Closing):
             TopicNotFoundError: No name server knows the topic.
         """
         return self._native.message(topic, msg_id)
+
+    def trace(
+        self,
+        msg_id: str,
+        *,
+        trace_topic: str = TRACE_TOPIC,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        max_messages: int = 64,
+    ) -> MessageTrace:
+        """What producers and consumers with `trace=True`, of any language, wrote about a message.
+
+        Traces arrive some seconds after what they tell of. They are best effort: what is not there may have happened.
+
+        Args:
+            msg_id: The `msg_id` of a receipt or of a received message.
+            trace_topic: The topic of the traces.
+            begin: Only traces stored at or after this time.
+            end: Only traces stored at or before this time.
+            max_messages: Maximum number of trace messages that are read, from 1; the newest are kept. A broker gives at
+                most `maxMsgsNumBatch`, which is 64 by default.
+
+        Returns:
+            The trace; it is false when nobody wrote anything.
+
+        Raises:
+            TopicNotFoundError: There is no such trace topic yet.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.producer("trace-doc", trace=True) as producer:
+            ...     msg_id = producer.send(rocketpy.Message("trace-doc", b"text")).msg_id
+            >>> with server.admin() as admin:
+            ...     [(one.group, one.topic, one.success) for one in admin.trace(msg_id).sends]
+            [('trace-doc', 'trace-doc', True)]
+        """
+        with explained(trace_topic):
+            found = self.query_messages(trace_topic, msg_id, begin=begin, end=end, max_messages=max_messages)
+        return trace_of(msg_id, found)
 
     def dead_letter_groups(self) -> list[DeadLetterGroup]:
         """The groups that have dead letters, sorted by name."""

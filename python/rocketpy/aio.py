@@ -38,6 +38,7 @@ from rocketpy.receipts import Receipts
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, ProducerStats, consumer_stats, producer_stats
+from rocketpy.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -220,6 +221,11 @@ class AsyncProducer(AsyncClosing):
         """The id by which brokers know this producer, once it was started."""
         return self._native().client_id
 
+    @property
+    def dropped_traces(self) -> int:
+        """Trace records that were not sent so far: they came faster than they were sent, or no broker took them."""
+        return self._native().dropped_traces
+
     def _native(self) -> _rocketpy.Producer:
         return cast("_rocketpy.Producer", self._checked())
 
@@ -370,6 +376,14 @@ class AsyncConsumer(AsyncClosing):
     def client_id(self) -> str:
         """The id by which brokers and other members know this consumer, once it was started."""
         return self._native().client_id
+
+    @property
+    def dropped_traces(self) -> int:
+        """Trace records that were not sent so far.
+
+        They came faster than they were sent, no broker took them, or too many messages waited for a commit.
+        """
+        return self._native().dropped_traces
 
     def _native(self) -> _rocketpy.Consumer:
         return cast("_rocketpy.Consumer", self._checked())
@@ -650,6 +664,20 @@ class AsyncAdmin(AsyncClosing):
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """The message of a topic with this id; None if there is none, as `Admin.message`."""
         return await later(self._native().message, topic, msg_id)
+
+    async def trace(
+        self,
+        msg_id: str,
+        *,
+        trace_topic: str = TRACE_TOPIC,
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        max_messages: int = 64,
+    ) -> MessageTrace:
+        """What producers and consumers with `trace=True` wrote about a message, as `Admin.trace`."""
+        with explained(trace_topic):
+            found = await self.query_messages(trace_topic, msg_id, begin=begin, end=end, max_messages=max_messages)
+        return trace_of(msg_id, found)
 
     async def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""

@@ -234,6 +234,10 @@ class ProducerOptions(ClientOptions, total=False):
     """How long a submitted message may wait for others to share its request. Default 0 s: while one is under way."""
     default_topic_queues: int
     """Queues asked for when the broker creates a topic by itself. Default 4."""
+    trace: bool
+    """Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default False."""
+    trace_topic: str | None
+    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
 
 
 PRODUCER_DEFAULTS: ProducerOptions = {
@@ -250,6 +254,8 @@ PRODUCER_DEFAULTS: ProducerOptions = {
     "requests_in_flight": 8,
     "linger": 0.0,
     "default_topic_queues": 4,
+    "trace": False,
+    "trace_topic": None,
     **CLIENT_DEFAULTS,
 }
 """The same for producers."""
@@ -303,6 +309,11 @@ class ConsumerOptions(ClientOptions, total=False):
     otherwise `poll` does."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
+    trace: bool
+    """Whether a trace of each message is written to the trace topic when it is handed out and when it is committed, for
+    `Admin.trace`. Default False."""
+    trace_topic: str | None
+    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
 
 
 CONSUMER_DEFAULTS: ConsumerOptions = {
@@ -322,6 +333,8 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     "allow_missing_topic": False,
     "allow_other_subscriptions": False,
     "max_body_bytes": None,
+    "trace": False,
+    "trace_topic": None,
     **CLIENT_DEFAULTS,
 }
 """Default of every option of a consumer."""
@@ -383,6 +396,11 @@ class PushOptions(ClientOptions, total=False):
     otherwise an error is logged."""
     max_body_bytes: int | None
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
+    trace: bool
+    """Whether a trace of each message is written to the trace topic when its handler gets it and when that ends, for
+    `Admin.trace`. Default False."""
+    trace_topic: str | None
+    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
 
 
 CONCURRENCY = 16
@@ -410,6 +428,8 @@ PUSH_DEFAULTS: PushOptions = {
     "allow_missing_topic": False,
     "allow_other_subscriptions": False,
     "max_body_bytes": None,
+    "trace": False,
+    "trace_topic": None,
     **CLIENT_DEFAULTS,
 }
 """Default of every option of a push consumer."""

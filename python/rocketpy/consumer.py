@@ -133,6 +133,9 @@ class Consumer(Closing):
             that member is in this process, otherwise `poll` does.
         max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
             is stored.
+        trace: Whether a trace of each message is written to the trace topic when it is handed out and when it is
+            committed, for `Admin.trace`. Default False.
+        trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
         unit_name: Unit appended to the client id. Default None.
@@ -183,6 +186,14 @@ class Consumer(Closing):
     def client_id(self) -> str:
         """The id by which brokers and other members know this consumer."""
         return self._native.client_id
+
+    @property
+    def dropped_traces(self) -> int:
+        """Trace records that were not sent so far.
+
+        They came faster than they were sent, no broker took them, or too many messages waited for a commit.
+        """
+        return self._native.dropped_traces
 
     def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage]:
         """Returns messages that have arrived.

@@ -67,6 +67,9 @@ class Producer(Closing):
         linger: How long a submitted message may wait for others to share its request. Default 0 s: while one is under
             way.
         default_topic_queues: Queues asked for when the broker creates a topic by itself. Default 4.
+        trace: Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default
+            False.
+        trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
         unit_name: Unit appended to the client id. Default None.
@@ -107,6 +110,11 @@ class Producer(Closing):
     def client_id(self) -> str:
         """The id by which brokers know this producer."""
         return self._native.client_id
+
+    @property
+    def dropped_traces(self) -> int:
+        """Trace records that were not sent so far: they came faster than they were sent, or no broker took them."""
+        return self._native.dropped_traces
 
     def send(
         self,

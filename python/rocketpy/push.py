@@ -120,6 +120,9 @@ class PushConsumer(Closing):
             member is in this process, otherwise an error is logged.
         max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
             is stored.
+        trace: Whether a trace of each message is written to the trace topic when its handler gets it and when that
+            ends, for `Admin.trace`. Default False.
+        trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
         unit_name: Unit appended to the client id. Default None.

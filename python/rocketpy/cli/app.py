@@ -132,7 +132,7 @@ def make_app() -> typer.Typer:
         ("dlq", "Dead letters of consumer groups.", CLIENTS): (
             ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
         ),
-        ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query),),
+        ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query), ("trace", message.trace)),
         ("store", "A store folder, read beside its server or without one.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
             ("snapshot", store_tools.snapshot), ("diff", store_tools.diff), ("cut", store_tools.cut),

@@ -4,13 +4,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from rocketpy import Admin, ReceivedMessage
+from rocketpy import Admin, MessageTrace, ReceivedMessage, TracedSend
 from rocketpy.admin import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.cli import output
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
 from rocketpy.cli.terminal import printable
+from rocketpy.trace import TRACE_TOPIC
 
 BODY_SHOWN = 200
 """Characters of a body that the table shows."""
@@ -73,6 +74,87 @@ def query(
         output.show([facts_of(one) if as_json else row(one) for one in found], as_json=as_json)
     if not found:
         raise CommandError(f"no message of {topic} has {flag} {value}", ExitCode.NOT_FOUND, HINTS.get(flag, TIMES))
+
+
+def trace(
+    msg_id: Annotated[str, typer.Argument(metavar="MSG_ID")],
+    topic: Annotated[str, typer.Option("--trace-topic", metavar="TOPIC", help="Topic of the traces.")] = TRACE_TOPIC,
+    begin: Annotated[
+        str | None, typer.Option("--begin", metavar="TIME", help="Traces stored at or after this time, or -10m.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--end", metavar="TIME", help="Traces stored at or before this time.")
+    ] = None,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show what clients that trace did with a message: where it was stored, who consumed it, when, how long it took."""
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        found = admin.trace(
+            msg_id,
+            trace_topic=topic,
+            begin=None if begin is None else moment(begin),
+            end=None if end is None else moment(end),
+        )
+    if not found:
+        hint = f"only clients with trace=True write traces, some seconds later; {AN_ID}; {TIMES}"
+        raise CommandError(f"no trace of message {msg_id} in {topic}", ExitCode.NOT_FOUND, hint)
+    if as_json:
+        output.show_one(output.plain(found), as_json=True)
+    else:
+        output.show(steps(found), as_json=False, title=f"message {msg_id}", in_blocks=True)
+
+
+def steps(found: MessageTrace) -> list[dict[str, object]]:
+    """The rows of a trace, in the order of time."""
+    rows = [
+        step("stored", one.at, one.group, one.client, one.cost_ms, outcome(one.success), stored_where(one))
+        for one in found.sends
+    ]
+    rows += [
+        step(
+            "consumed",
+            one.began_at or one.ended_at,
+            one.group,
+            one.client,
+            one.cost_ms,
+            one.result or outcome(one.success),
+            f"retry {one.retries}" if one.retries else None,
+        )
+        for one in found.deliveries
+    ]
+    rows += [
+        step("transaction", one.at, one.group, one.client, None, one.state, f"at {one.store_host}")
+        for one in found.transactions
+    ]
+    rows += [step("recalled", one.at, one.group, one.client, None, outcome(one.success), None) for one in found.recalls]
+    return sorted(rows, key=lambda row: str(row["at"]))
+
+
+def step(
+    what: str, at: object, group: str | None, client: str, cost_ms: int | None, result: str, details: str | None
+) -> dict[str, object]:
+    """One row of a trace."""
+    return {
+        "step": what,
+        "at": at,
+        "group": group,
+        "client": client,
+        "ms": cost_ms,
+        "result": result,
+        "details": details,
+    }
+
+
+def outcome(success: bool | None) -> str:
+    """Whether a step succeeded, in a word."""
+    return "not done" if success is None else "success" if success else "failed"
+
+
+def stored_where(sent: TracedSend) -> str:
+    """Topic, broker and place of a message."""
+    place = f", offset_msg_id {sent.offset_msg_id}" if sent.offset_msg_id else ""
+    return f"{sent.topic} at {sent.store_host}{place}"
 
 
 def row(message: ReceivedMessage) -> dict[str, object]:

@@ -252,11 +252,14 @@ impl Api {
         let template = self.fetch_route(system::TEMPLATE_TOPIC).await?;
         match template.map(|template| template.into_template_for(topic, default_queues)) {
             Some(route) if !route.publish.is_empty() => {
-                // Perhaps the name is misspelt: nothing else tells the user.
-                warn!(
-                    topic,
-                    default_queues, "the topic does not exist, the brokers create it with this many queues"
-                );
+                // Perhaps the name is misspelt: nothing else tells the user. Nobody spells that of traces.
+                if topic != system::TRACE_TOPIC {
+                    warn!(
+                        topic,
+                        default_queues,
+                        "the topic does not exist, the brokers create it with this many queues"
+                    );
+                }
                 Ok(self.learn(route))
             }
             _ => Err(self.no_route(topic).await),

@@ -82,6 +82,8 @@ pub struct ProducerConfig {
     pub linger: Duration,
     /// Number of queues asked for when the broker creates the topic. Default 4.
     pub default_topic_queues: u32,
+    /// Topic of message traces. Default `None`: nothing is traced.
+    pub trace_topic: Option<String>,
 }
 
 impl Default for ProducerConfig {
@@ -100,6 +102,7 @@ impl Default for ProducerConfig {
             requests_in_flight: 8,
             linger: Duration::ZERO,
             default_topic_queues: 4,
+            trace_topic: None,
         }
     }
 }
@@ -193,6 +196,8 @@ pub struct ConsumerConfig {
     /// Largest decompressed body, at any compression ratio. Default `None`: 64 MiB, and above 16 MiB at most a hundred times the
     /// stored size.
     pub max_body_bytes: Option<usize>,
+    /// Topic of message traces. Default `None`: nothing is traced.
+    pub trace_topic: Option<String>,
 }
 
 impl Default for ConsumerConfig {
@@ -215,6 +220,7 @@ impl Default for ConsumerConfig {
             allow_missing_topic: false,
             allow_other_subscriptions: false,
             max_body_bytes: None,
+            trace_topic: None,
         }
     }
 }

@@ -33,6 +33,7 @@ mod registry;
 mod replies;
 mod route;
 mod send_error;
+mod trace;
 mod traffic;
 mod wire;
 
@@ -58,4 +59,8 @@ pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};
 pub use replies::ReceivedReply;
 pub use send_error::SendError;
+pub use trace::{
+    ConsumeResult, TraceRecord, TracedBegin, TracedEnd, TracedKind, TracedRecall, TracedSend,
+    TracedTransaction,
+};
 pub use traffic::Traffic;

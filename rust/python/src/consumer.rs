@@ -108,6 +108,12 @@ impl PyConsumer {
         Ok(self.running.get()?.client.client_id())
     }
 
+    /// Trace records that were not sent.
+    #[getter]
+    fn dropped_traces(&self) -> PyResult<u64> {
+        Ok(self.running.get()?.consumer.dropped_traces())
+    }
+
     fn poll<'py>(
         &self,
         py: Python<'py>,

@@ -9,6 +9,7 @@ use rocketpy_client::ConsumerConfig;
 use crate::duration::Seconds;
 use crate::options::Options;
 use crate::start::StartArgument;
+use crate::trace;
 
 /// Interval of automatic commits when they are only switched on.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,6 +43,7 @@ pub(crate) fn shared(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
     options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
     options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
+    config.trace_topic = trace::topic(options)?;
     config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
     Ok(config)
 }

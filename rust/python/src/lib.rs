@@ -40,6 +40,7 @@ mod store;
 mod store_retention;
 mod store_tools;
 mod tags;
+mod trace;
 mod transaction;
 mod untracked;
 mod wait;
@@ -93,6 +94,8 @@ mod extension {
     };
     #[pymodule_export]
     use crate::tags::tag_names;
+    #[pymodule_export]
+    use crate::trace::trace_records;
     #[pymodule_export]
     use crate::transaction::{Check, Checks, Half};
 

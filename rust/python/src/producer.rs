@@ -22,9 +22,9 @@ use crate::process::Owned;
 use crate::queue::QueueArgument;
 use crate::receipt::SentMany;
 use crate::received::{Origin, ReceivedMessage};
-use crate::stats;
 use crate::transaction::{Checks, Half};
 use crate::wait::{wait, wait_detached};
+use crate::{stats, trace};
 
 /// Longest wait of a close for the callbacks of futures.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(3);
@@ -90,6 +90,12 @@ impl PyProducer {
     #[getter]
     fn client_id(&self) -> PyResult<&str> {
         Ok(self.running.get()?.client.client_id())
+    }
+
+    /// Trace records that were not sent.
+    #[getter]
+    fn dropped_traces(&self) -> PyResult<u64> {
+        Ok(self.running.get()?.producer.dropped_traces())
     }
 
     #[pyo3(signature = (message, queue=None, timeout=None, msg_id=None))]
@@ -351,6 +357,7 @@ fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {
     options.set("requests_in_flight", &mut config.requests_in_flight)?;
     options.set_duration("linger", &mut config.linger)?;
     options.set("default_topic_queues", &mut config.default_topic_queues)?;
+    config.trace_topic = trace::topic(options)?;
     Ok(config)
 }
 

@@ -43,6 +43,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  *   Driver fail NAMESRV TOPIC COUNT GROUP
  *   Driver ask NAMESRV TOPIC COUNT PREFIX
  *   Driver answer NAMESRV TOPIC COUNT GROUP
+ *   Driver trace NAMESRV TOPIC COUNT GROUP
  *   Driver key|unique|view NAMESRV TOPIC KEY_OR_ID
  * </pre>
  *
@@ -74,6 +75,7 @@ public final class Driver {
                 case "ask" -> ask(args);
                 case "answer" -> answer(args);
                 case "lite" -> lite(args);
+                case "trace" -> trace(args);
                 case "key", "unique", "view" -> query(args);
                 default -> throw new IllegalArgumentException("unknown command: " + args[0]);
             }
@@ -186,6 +188,57 @@ public final class Driver {
             throw new IllegalStateException("not asked for: " + open.getCount());
         }
         producer.shutdown();
+    }
+
+    /**
+     * With message trace: sends, commits one more in a transaction and recalls a delayed one; then a group of the same name consumes.
+     * It is killed at the end: its shutdown does not wait for the answers to the last traces, which it sends within 5 s.
+     */
+    private static void trace(String[] args) throws Exception {
+        String topic = args[2];
+        int count = Integer.parseInt(args[3]);
+        TransactionMQProducer producer = new TransactionMQProducer(args[4]);
+        reach(producer, args[1]);
+        producer.setEnableTrace(true);
+        System.setProperty("com.rocketmq.recall.default.trace.enable", "true"); // before it starts
+        producer.setSendMsgTimeout(10_000);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        producer.start();
+        for (int i = 0; i < count; i++) {
+            print(producer.send(message(topic, "TagA", "trace-" + i, 0)));
+        }
+        print(producer.sendMessageInTransaction(message(topic, "TagA", "trace-half", 0), null));
+        Message delayed = message(topic, "TagA", "trace-later", 0);
+        delayed.setDelayTimeSec(3600);
+        SendResult result = producer.send(delayed);
+        print(result);
+        producer.recallMessage(topic, result.getRecallHandle());
+        CountDownLatch left = new CountDownLatch(count + 1);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
+        reach(consumer, args[1]);
+        consumer.setEnableTrace(true);
+        consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> left.countDown());
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        if (!left.await(TIMEOUT_SECONDS, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("still missing: " + left.getCount());
+        }
+        System.in.read();
     }
 
     /** Handles no message, and prints each that comes; after its one retry it is dead. */

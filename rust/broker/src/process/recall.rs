@@ -10,7 +10,7 @@ use rocketpy_env::Disk;
 use rocketpy_model::{Properties, property, system};
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::handle::RecallHandle;
-use rocketpy_protocol::header::{RecallMessageRequestHeader, RecallMessageResponseHeader};
+use rocketpy_protocol::header::{RecallMessageRequestHeader, RecallMessageResponseHeader, key};
 use rocketpy_protocol::{Header, properties_text};
 use rocketpy_remoting::Reply;
 
@@ -35,6 +35,7 @@ pub(super) fn recall(Call { shared, request, .. }: Call<'_>, reply: Reply) {
             Ok((ack, unique_key)) => {
                 let mut answer = respond(response::SUCCESS);
                 RecallMessageResponseHeader { msg_id: &unique_key }.write(&mut answer.ext);
+                answer.ext.push(key::MSG_REGION, &owner.config().region_id); // without it Apache's client traces no recall
                 acknowledge(&owner, ack, reply, answer.into());
             }
             Err(refusal) => reply.send(refusal.response()),

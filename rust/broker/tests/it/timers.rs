@@ -96,6 +96,7 @@ async fn a_recalled_message_does_not_come() {
     assert_eq!((&*parsed.topic, parsed.deliver_at_ms), ("orders", due_ms));
     let answer = recall(&fixture, "orders", &handle).await;
     assert_eq!((answer.code, answer.ext.get("msgId")), (0, Some(&*parsed.unique_key)), "{:?}", answer.remark);
+    assert_eq!(answer.ext.get("MSG_REGION"), Some("DefaultRegion"));
     let held = Pull::new("orders", 0).held(TIMEOUT.as_millis() as i64);
     assert_eq!(fixture.pull(held).await.bodies(), ["stays"]);
     send(&fixture, "next", now_ms() + 1).await;

@@ -235,7 +235,12 @@ impl Member {
     ) -> Result<(), ClientError> {
         let result = self.store_offset(&queue, offset).await;
         match &result {
-            Ok(()) => self.state.lock().committed(&queue, offset),
+            Ok(()) => {
+                self.state.lock().committed(&queue, offset);
+                if let Some(trace) = &self.trace {
+                    trace.committed(&queue, offset);
+                }
+            }
             Err(error) => debug!(%queue, %error, "commit failed"),
         }
         result

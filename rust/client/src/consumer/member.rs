@@ -23,6 +23,7 @@ use crate::config::{ConsumerConfig, Start};
 use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::members::{Consumer, Role};
+use crate::trace::{Tracer, Uncommitted};
 
 /// What the handle and the tasks of a member share.
 pub(crate) struct Member {
@@ -61,6 +62,8 @@ pub(crate) struct Member {
     pub(super) locking: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) closed: AtomicBool,
     pub(super) ending: Ending<Result<(), ClientError>>,
+    /// Traces messages, where that was asked for.
+    pub(super) trace: Option<Uncommitted>,
     /// For starting tasks, each of which holds the member.
     pub(super) myself: Weak<Self>,
 }
@@ -73,10 +76,13 @@ impl Member {
         config: ConsumerConfig,
         delivery: Delivery,
         local_offsets: Option<LocalOffsets>,
-    ) -> Arc<Self> {
-        Arc::new_cyclic(|myself| Self {
+    ) -> Result<Arc<Self>, ClientError> {
+        let group: Arc<str> = group.into();
+        let trace = |topic: &String| Tracer::start(client, &group, "CONSUME", topic).map(Uncommitted::new);
+        let trace = config.trace_topic.as_ref().map(trace).transpose()?;
+        Ok(Arc::new_cyclic(|myself| Self {
             client: client.clone(),
-            group: group.into(),
+            group,
             subscriptions,
             config,
             delivery,
@@ -96,8 +102,9 @@ impl Member {
             locking: Mutex::default(),
             closed: AtomicBool::new(false),
             ending: Ending::default(),
+            trace,
             myself: myself.clone(),
-        })
+        }))
     }
 
     pub(super) fn check(&self) -> Result<(), ClientError> {
@@ -239,6 +246,9 @@ impl Member {
         while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
         if let Some(offsets) = &self.local_offsets {
             offsets.close();
+        }
+        if let Some(trace) = &self.trace {
+            trace.tracer.close().await;
         }
         self.client.leave(Role::Consumer, &self.group).await;
         info!(group = %self.group, "consumer closed");

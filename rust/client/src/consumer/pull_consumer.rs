@@ -95,7 +95,7 @@ impl PullConsumer {
                 route => drop(route?),
             }
         }
-        let member = Member::new(client, group, subscriptions, config, delivery, local_offsets);
+        let member = Member::new(client, group, subscriptions, config, delivery, local_offsets)?;
         groups().join(&member)?;
         let consumer: Arc<dyn Consumer> = member.clone();
         client.join_as_consumer(group, Arc::downgrade(&consumer))?;
@@ -158,6 +158,10 @@ impl PullConsumer {
                 let mut state = member.state.lock();
                 let batch = state.take(max_messages, &member.config);
                 if !batch.is_empty() {
+                    drop(state);
+                    if let Some(trace) = &member.trace {
+                        trace.handed_out(&batch);
+                    }
                     return Ok(batch);
                 }
                 if let Some(error) = state.contacts.tell_if_due(member.config.unreachable_timeout) {
@@ -330,6 +334,11 @@ impl PullConsumer {
     /// Returns the moves that brokers ordered since the last call.
     pub fn take_offset_moves(&self) -> Vec<OffsetMove> {
         self.member().state.lock().take_moves()
+    }
+
+    /// Trace records that were not sent: they came too fast, no broker took them, or too many messages wait for a commit.
+    pub fn dropped_traces(&self) -> u64 {
+        self.member().trace.as_ref().map_or(0, |trace| trace.tracer.dropped())
     }
 
     /// Leaves the group. With `auto_commit`, first commits what it covers; otherwise commits nothing. Every call waits for that and has

@@ -186,6 +186,9 @@ async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>
     }
     let (assigned, group) = (wanted.len(), &member.group);
     info!(%group, gained = gained.len(), lost = lost.len() + kept.len(), assigned, "assignment changed");
+    if let Some(trace) = &member.trace {
+        gained.iter().for_each(|gained| trace.forget(&gained.queue));
+    }
     handover::start(member, kept);
     if is_careful {
         handover::begin_when_free(member, gained);

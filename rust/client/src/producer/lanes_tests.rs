@@ -30,7 +30,7 @@ async fn a_message_that_reaches_its_lane_during_a_flush_does_not_linger() {
     let window = Arc::new(Window::new(&config));
     let rotation = Arc::new(Rotation::new(random_u64() as u32));
     let (recorder, config) = (Arc::new(Recorder::new()), Arc::new(config));
-    let sender = Sender { client, group: "ingest".into(), rotation, recorder, config };
+    let sender = Sender { client, group: "ingest".into(), rotation, recorder, config, tracer: None };
     let lanes = Arc::new(Lanes::new(sender, window.clone()));
     let route = TopicRoute::of("t", &TopicRouteData::default());
     let push = async |during_a_flush: bool| {

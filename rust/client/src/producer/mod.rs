@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue};
 use rocketpy_protocol::handle::RecallHandle;
+use rocketpy_protocol::header::key;
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
@@ -40,15 +41,17 @@ use self::lanes::Lanes;
 use self::many::Job;
 pub use self::many::SentMany;
 pub use self::options::SendOptions;
-pub(crate) use self::pack::{KeyList, Outgoing, Retried};
+pub(crate) use self::pack::{Given, KeyList, Outgoing, Retried, single};
 use self::plan::Choice;
+pub(crate) use self::receipts::nth_id;
 use self::receipts::receipt_of;
 pub(crate) use self::select::Rotation;
-pub(crate) use self::send::{Sender, Target};
+pub(crate) use self::send::{Sender, Stored, Target};
 pub(crate) use self::stats::Recorder;
 pub use self::stats::{LatencyStats, ProducerStats};
 pub use self::told::{Outcome, OutcomeSink, Outcomes, PendingSend};
 pub use self::transaction::{HalfMessage, TransactionEnd};
+pub(crate) use self::validate::check_topic as check_send_topic;
 pub use self::validate::{check_tag, unsupported_feature};
 use self::window::Window;
 use crate::client::Client;
@@ -59,6 +62,7 @@ use crate::members::{Role, check_group};
 use crate::receipt::Receipt;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
+use crate::trace::Tracer;
 use crate::wire;
 
 /// Sends messages for one producer group. Clones are one producer; dropping the last one leaves the group.
@@ -83,18 +87,22 @@ impl Producer {
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::Closed`],
-    /// [`ClientError::Forked`].
+    /// [`ClientError::Forked`]; [`ClientError::InvalidTopic`] and [`ClientError::ReservedTopic`] of a trace topic.
     pub async fn new(client: &Client, group: &str, config: ProducerConfig) -> Result<Self, ClientError> {
         client.check()?;
         check_group(group)?;
         config.check()?;
-        client.join_as_producer(group)?;
+        let group: Arc<str> = group.into();
+        let trace = |topic: &String| Tracer::start(client, &group, "PRODUCE", topic);
+        let tracer = config.trace_topic.as_ref().map(trace).transpose()?;
+        client.join_as_producer(&group)?;
         let sender = Sender {
             client: client.clone(),
-            group: group.into(),
+            group: group.clone(),
             rotation: Arc::new(Rotation::new(random_u64() as u32)),
             recorder: Arc::new(Recorder::new()),
             config: Arc::new(config),
+            tracer,
         };
         let window = Arc::new(Window::new(&sender.config));
         let lanes = Arc::new(Lanes::new(sender.clone(), window.clone()));
@@ -102,7 +110,7 @@ impl Producer {
         let shared = Shared { sender, lanes, window, asked_topics, closed, ending };
         let producer = Self { shared: Arc::new(shared) };
         client.heartbeat().await;
-        info!(group, client_id = client.client_id(), "producer started");
+        info!(group = &*group, client_id = client.client_id(), "producer started");
         Ok(producer)
     }
 
@@ -217,10 +225,17 @@ impl Producer {
         };
         let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
         let address = api.master_of(&queue).await?;
-        api.call_ok(&address, "recall", wire::recall(self.group(), &queue, handle)).await.map(drop)
+        let recalled = api.call_ok(&address, "recall", wire::recall(self.group(), &queue, handle)).await;
+        if let Some(tracer) = &self.shared.sender.tracer
+            && matches!(recalled, Ok(_) | Err(ClientError::Refused { .. }))
+        {
+            let region = recalled.as_ref().ok().and_then(|answer| answer.ext.get(key::MSG_REGION));
+            tracer.recalled(&parsed, region, recalled.is_ok());
+        }
+        recalled.map(drop)
     }
 
-    /// Ends the waits of requests, flushes (up to the send timeout) and leaves the group. Every call waits for that and has the same outcome.
+    /// Ends the waits of requests, flushes (up to the send timeout), sends the traces that wait (up to 5 s) and leaves the group. Every call waits for that and has the same outcome.
     ///
     /// # Errors
     /// [`ClientError::FlushTimeout`]; the producer is closed all the same.
@@ -237,6 +252,9 @@ impl Producer {
             producer.client().checks().end(producer.group());
             async move {
                 let flushed = producer.flush(producer.shared.sender.config.send_timeout).await;
+                if let Some(tracer) = &producer.shared.sender.tracer {
+                    tracer.close().await;
+                }
                 producer.client().leave(Role::Producer, producer.group()).await;
                 debug!(group = producer.group(), "producer closed");
                 flushed
@@ -244,6 +262,11 @@ impl Producer {
         };
         let closed = self.shared.ending.run(self.client().runtime(), close).await;
         closed.unwrap_or(Err(ClientError::Closed { what: "runtime" }))
+    }
+
+    /// Trace records that were not sent: they came too fast, or no broker took them.
+    pub fn dropped_traces(&self) -> u64 {
+        self.shared.sender.tracer.as_ref().map_or(0, |tracer| tracer.dropped())
     }
 
     fn check(&self) -> Result<(), ClientError> {
@@ -294,7 +317,7 @@ impl Producer {
         self.check().and_then(|()| self.check_one(message, options)).map_err(untried)?;
         let sender = &self.shared.sender;
         let ids = sender.client.ids();
-        Ok(pack::single(message, options.given(), &sender.config, ids, ids.moment()))
+        Ok(single(message, options.given(), &sender.config, ids, ids.moment()))
     }
 
     /// Where one message goes.

@@ -35,7 +35,7 @@ pub(crate) fn outcome_of(
 }
 
 /// One of several ids separated by commas. Ids of one broker have one length, so most are found without a search.
-fn nth_id(ids: &str, index: usize) -> &str {
+pub(crate) fn nth_id(ids: &str, index: usize) -> &str {
     let length = ids.find(',').unwrap_or(ids.len());
     let start = index * (length + 1);
     match ids.get(start..start + length) {

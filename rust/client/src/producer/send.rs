@@ -19,6 +19,7 @@ use crate::error::ClientError;
 use crate::receipt::SendStatus;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
+use crate::trace::{Acknowledged, Tracer};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send";
@@ -57,6 +58,8 @@ pub(crate) struct Sender {
     pub(crate) config: Arc<ProducerConfig>,
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) recorder: Arc<Recorder>,
+    /// Traces acknowledged sends, where that was asked for.
+    pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 /// The attempts of one request so far.
@@ -215,9 +218,20 @@ impl Sender {
         };
         let request = self.request(outgoing, queue);
         let timeout = timeout.saturating_sub(started.elapsed());
+        let began = Instant::now();
         let answer = self.client.api().call(&address, OPERATION, request, timeout).await;
         let answer = answer.map_err(|error| naming_the_topic(error, &outgoing.topic))?;
-        read_answer(&address, queue, &answer)
+        let (stored, header) = read_answer(&address, queue, &answer)?;
+        if let Some(tracer) = &self.tracer {
+            tracer.sent(&Acknowledged {
+                outgoing,
+                stored: &stored,
+                answer: &header,
+                address: &address,
+                began,
+            });
+        }
+        Ok(stored)
     }
 
     /// Address of the master of the queue's broker. Fetches the route once more when it does not name one.
@@ -318,7 +332,11 @@ fn naming_the_topic(error: ClientError, topic: &str) -> ClientError {
 ///
 /// # Source
 /// docs/reference/client.md 5.4.
-fn read_answer(address: &str, queue: &MessageQueue, answer: &Command) -> Result<Stored, ClientError> {
+fn read_answer<'a>(
+    address: &str,
+    queue: &MessageQueue,
+    answer: &'a Command,
+) -> Result<(Stored, SendMessageResponseHeader<'a>), ClientError> {
     let status = match answer.code {
         response::SUCCESS => SendStatus::SendOk,
         response::FLUSH_DISK_TIMEOUT => SendStatus::FlushDiskTimeout,
@@ -326,17 +344,18 @@ fn read_answer(address: &str, queue: &MessageQueue, answer: &Command) -> Result<
         response::SLAVE_NOT_AVAILABLE => SendStatus::SlaveNotAvailable,
         _ => return Err(outcome::refused(OPERATION, address, answer)),
     };
-    let header: SendMessageResponseHeader<'_> =
+    let header: SendMessageResponseHeader<'a> =
         wire::header(OPERATION, address, answer).map_err(outcome::bad_answer_to_change)?;
     let queue_id = u32::try_from(header.queue_id).unwrap_or(queue.queue_id);
     let queue_offset = wire::offset(OPERATION, address, header.queue_offset);
     let queue_offset = queue_offset.map_err(outcome::bad_answer_to_change)?;
-    Ok(Stored {
+    let stored = Stored {
         status,
         queue: MessageQueue { queue_id, ..queue.clone() },
         queue_offset,
         offset_msg_ids: header.msg_id.to_owned(),
         transaction_id: header.transaction_id.map(str::to_owned),
         recall_handle: header.recall_handle.map(str::to_owned),
-    })
+    };
+    Ok((stored, header))
 }

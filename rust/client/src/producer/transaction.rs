@@ -44,6 +44,8 @@ pub struct HalfMessage {
     /// The acknowledgement of the half message: its queue is the one that the message is meant for, its offsets are those of the half.
     pub receipt: Receipt,
     place: HalfPlace,
+    /// For traces; empty where there are none.
+    properties: String,
 }
 
 impl Producer {
@@ -79,7 +81,9 @@ impl Producer {
         let stored = stored.map_err(|error| of(error, &id))?;
         let receipt = receipt_of(&stored, &outgoing.keys, 0);
         let place = place_of(&receipt).map_err(|error| of(error.into(), &id))?;
-        let half = HalfMessage { receipt, place };
+        let properties =
+            if self.shared.sender.tracer.is_some() { outgoing.properties } else { String::new() };
+        let half = HalfMessage { receipt, place, properties };
         if half.receipt.status != SendStatus::SendOk {
             let error = ClientError::HalfInDoubt { status: half.receipt.status.as_str(), msg_id: id.clone() };
             drop(self.end_transaction(&half, TransactionEnd::Rollback).await); // else the broker asks
@@ -136,7 +140,11 @@ impl Producer {
         let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
         let address = api.master_of(&half.receipt.queue).await?;
         let command = wire::end_transaction(self.group(), &half.place, end.flag(), false);
-        api.call_ok(&address, OPERATION, command).await.map(drop).map_err(outcome::bad_answer_to_change)
+        api.call_ok(&address, OPERATION, command).await.map_err(outcome::bad_answer_to_change)?;
+        if let Some(tracer) = &self.shared.sender.tracer {
+            tracer.transaction_ended(&half.place, &half.properties, &address, end, false);
+        }
+        Ok(())
     }
 
     /// The questions that brokers put to this producer's group from now on. All brokers hear of it soon, those included to which it sends
@@ -160,9 +168,14 @@ impl Producer {
         self.check()?;
         let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
         let command = wire::end_transaction(self.group(), &check.place, end.flag(), true);
-        let answered = api.call_ok(&check.peer.to_string(), OPERATION, command).await;
+        let address = check.peer.to_string();
+        let answered = api.call_ok(&address, OPERATION, command).await;
         answered.map_err(outcome::bad_answer_to_change)?;
         check.ended();
+        if let Some(tracer) = &self.shared.sender.tracer {
+            let properties = String::from_utf8_lossy(check.record().properties);
+            tracer.transaction_ended(&check.place, &properties, &address, end, true);
+        }
         Ok(())
     }
 }

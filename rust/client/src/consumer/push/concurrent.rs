@@ -24,6 +24,7 @@ use crate::consumer::member::Member;
 use crate::consumer::state::Taken;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
+use crate::trace::{ConsumeResult, Consumption};
 
 /// A handler gets messages for about this long at a time: fewer turns for quick handlers, and no others kept waiting by slow ones.
 const TURN: Duration = Duration::from_millis(2);
@@ -145,6 +146,20 @@ impl Engine {
                 return;
             }
             drop(timeout_at((Instant::now() + STOP_GRACE).into(), ended).await);
+        }
+    }
+
+    /// Traces that a handler gets messages.
+    pub(super) fn trace_begin(&self, part: &PulledPart, range: std::ops::Range<usize>) -> Vec<Consumption> {
+        let Some(trace) = &self.member.trace else { return Vec::new() };
+        let begun = trace.tracer.began(range.map(|index| ((), part.record(index))));
+        begun.into_iter().map(|((), one)| one).collect()
+    }
+
+    /// Traces what became of them.
+    pub(super) fn trace_end(&self, traced: &[Consumption], result: ConsumeResult) {
+        if let Some(trace) = self.member.trace.as_ref().filter(|_| !traced.is_empty()) {
+            trace.tracer.ended(traced, result, matches!(result, ConsumeResult::Success));
         }
     }
 

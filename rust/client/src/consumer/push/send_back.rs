@@ -168,6 +168,7 @@ async fn send_copy(
         config: Arc::new(ProducerConfig::default()),
         rotation: Arc::new(Rotation::new(random_u64() as u32)),
         recorder: Arc::new(Recorder::new()),
+        tracer: None,
     };
     let copy = copy_of(&member.group, part, record, level, limit);
     sender.deliver(&copy, Target::Any, TIMEOUT).await.map(drop).map_err(ClientError::from)

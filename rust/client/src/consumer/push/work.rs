@@ -11,6 +11,7 @@ use rocketpy_model::MessageQueue;
 use super::concurrent::{Engine, Piece};
 use crate::consumer::assigned::Epoch;
 use crate::consumer::batch::PulledPart;
+use crate::trace::{ConsumeResult, Consumption};
 
 /// Ends of messages are noted together, at most this long after the first of them.
 const NOTE_INTERVAL: Duration = Duration::from_millis(10);
@@ -88,6 +89,8 @@ struct Progress {
     is_ended: bool,
     /// How many times the first messages were tried in their place.
     tries: u32,
+    /// What the handler has, where that is traced.
+    traced: Vec<Consumption>,
 }
 
 impl Work {
@@ -139,6 +142,7 @@ impl Work {
             (progress.is_taken_over, progress.is_stuck, progress.noted) = (false, false, at);
         } else {
             self.engine.counts.consumed(progress.running.len());
+            self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Success);
         }
         if at > 0 {
             progress.tries = 0;
@@ -155,6 +159,7 @@ impl Work {
             self.held.note(&self.engine, progress);
         }
         progress.since = now;
+        progress.traced = self.engine.trace_begin(&progress.part, at..end);
         Some(at..end)
     }
 
@@ -166,6 +171,7 @@ impl Work {
         }
         self.held.note(&self.engine, &mut progress);
         progress.is_taken_over = true;
+        self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Failed);
         let (failed, tries) = (progress.part.slice(progress.running.clone()), progress.tries);
         let behind = progress.running.end..progress.part.len();
         let failed = self.held.piece(failed, tries);
@@ -224,6 +230,7 @@ impl Held {
             is_stuck: false,
             is_ended: false,
             tries,
+            traced: Vec::new(),
         };
         Arc::new(Self { id, topic, life, over, began: now, progress: Mutex::new(progress) })
     }
@@ -277,6 +284,7 @@ impl Held {
         }
         self.note(engine, &mut progress);
         (progress.is_taken_over, progress.is_stuck) = (true, true);
+        engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::TimedOut);
         Some(self.piece(progress.part.slice(progress.running.clone()), 0))
     }
 

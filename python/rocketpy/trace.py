@@ -1,0 +1,225 @@
+"""The trace of a message: what producers and consumers wrote about it, read by `Admin.trace`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rocketpy import _rocketpy
+from rocketpy.errors import TopicNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from rocketpy._rocketpy import ReceivedMessage, TraceRecord
+
+__all__ = ["MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"]
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Where clients write traces unless they name another topic."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedSend:
+    """A send that a broker acknowledged."""
+
+    at: datetime
+    """When the send began, by the clock of its client."""
+    group: str
+    """Producer group."""
+    client: str
+    """The client id of the sender, or `host:port` of its connection: clients of Apache 5 do not write the id."""
+    topic: str
+    tag: str | None
+    keys: tuple[str, ...]
+    kind: str | None
+    """`normal`, `half` (of a transaction), `commit`, `delay` or `order`; None if it is another one."""
+    store_host: str
+    """`host:port` of the broker that stored it."""
+    offset_msg_id: str | None
+    """Id of the place where it is stored; None from old clients. `Admin.view_message` reads it."""
+    body_bytes: int
+    """Length of the body as it was sent, compressed or not."""
+    cost_ms: int
+    """Milliseconds from the request to its answer."""
+    success: bool
+    """Whether it was stored as the broker's policy asks: the receipt's status is SEND_OK."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedDelivery:
+    """A message that a consumer got."""
+
+    began_at: datetime | None
+    """When the consumer got it; None if that record is missing."""
+    ended_at: datetime | None
+    """When the consumer was done with it: for a `Consumer`, committed it. None before that, and from old clients."""
+    group: str | None
+    """Consumer group; None if an old client wrote only the end."""
+    client: str
+    """`host:port` of the consumer's connection."""
+    retries: int | None
+    """How many times it had been sent back; None if the record of the begin is missing."""
+    cost_ms: int | None
+    """Milliseconds, on average of the messages that the consumer got together; None before the end."""
+    success: bool | None
+    """Whether it counts as consumed; None before the end."""
+    result: str | None
+    """`success`, `timed out`, `exception`, `returned null` or `failed`; None before the end, and from old clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTransaction:
+    """The end of the message's transaction, which its producer told the broker."""
+
+    at: datetime
+    group: str
+    """Producer group."""
+    client: str
+    """`host:port` of the producer's connection."""
+    store_host: str
+    """`host:port` of the broker."""
+    transaction_id: str | None
+    state: str
+    """`COMMIT_MESSAGE`, `ROLLBACK_MESSAGE` or `UNKNOW`."""
+    from_check: bool
+    """Whether the broker had asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRecall:
+    """A recall of the message before its time."""
+
+    at: datetime
+    group: str
+    """Producer group."""
+    client: str
+    """`host:port` of the producer's connection."""
+    success: bool
+    """Whether the broker took the message back."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTrace:
+    """What clients wrote about one message, each list the oldest first. Only clients that trace write anything."""
+
+    msg_id: str
+    sends: tuple[TracedSend, ...]
+    """Where it was stored. More than one when it was sent again under its id."""
+    deliveries: tuple[TracedDelivery, ...]
+    """Who consumed it."""
+    transactions: tuple[TracedTransaction, ...]
+    recalls: tuple[TracedRecall, ...]
+
+    def __bool__(self) -> bool:
+        """Whether anything was written."""
+        return any(getattr(self, field.name) for field in fields(self)[1:])
+
+
+def instant(at_ms: int | None) -> datetime | None:
+    """A point in time; None if it is missing or no clock shows it."""
+    try:
+        return None if not at_ms else EPOCH + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return None
+
+
+def trace_of(msg_id: str, found: Iterable[ReceivedMessage]) -> MessageTrace:
+    """Reads the trace of a message from trace messages. What is there twice counts once."""
+    sends: dict[TracedSend, None] = {}
+    transactions: dict[TracedTransaction, None] = {}
+    recalls: dict[TracedRecall, None] = {}
+    begins: dict[str, tuple[TraceRecord, str]] = {}
+    ends: dict[str, tuple[TraceRecord, str]] = {}
+    for message in found:
+        for record in _rocketpy.trace_records(message.body):
+            if record["msg_id"] != msg_id:
+                continue
+            client = message.born_host
+            match record["step"]:
+                case "sent":
+                    sends[sent(record, client)] = None
+                case "began":
+                    begins[record["request_id"] or ""] = (record, client)
+                case "ended":
+                    ends[record["request_id"] or ""] = (record, client)
+                case "transaction":
+                    transactions[transaction(record, client)] = None
+                case _:
+                    recalls[recall(record, client)] = None
+    deliveries = [delivery(begins.get(request), ends.get(request)) for request in begins | ends]
+    return MessageTrace(
+        msg_id,
+        tuple(sorted(sends, key=lambda one: one.at)),
+        tuple(sorted(deliveries, key=lambda one: one.began_at or one.ended_at or EPOCH)),
+        tuple(sorted(transactions, key=lambda one: one.at)),
+        tuple(sorted(recalls, key=lambda one: one.at)),
+    )
+
+
+def sent(record: TraceRecord, client: str) -> TracedSend:
+    """A send of its record."""
+    return TracedSend(
+        at=instant(record["at_ms"]) or EPOCH,
+        group=record["group"] or "",
+        client=record["client_host"] or client,
+        topic=record["topic"] or "",
+        tag=record["tag"],
+        keys=tuple((record["keys"] or "").split()),
+        kind=record["kind"],
+        store_host=record["store_host"] or "",
+        offset_msg_id=record["offset_msg_id"],
+        body_bytes=record["body_bytes"] or 0,
+        cost_ms=record["cost_ms"] or 0,
+        success=bool(record["success"]),
+    )
+
+
+def transaction(record: TraceRecord, client: str) -> TracedTransaction:
+    """The end of a transaction of its record."""
+    return TracedTransaction(
+        at=instant(record["at_ms"]) or EPOCH,
+        group=record["group"] or "",
+        client=client,
+        store_host=record["store_host"] or "",
+        transaction_id=record["transaction_id"],
+        state=record["state"] or "",
+        from_check=bool(record["from_check"]),
+    )
+
+
+def recall(record: TraceRecord, client: str) -> TracedRecall:
+    """A recall of its record."""
+    return TracedRecall(instant(record["at_ms"]) or EPOCH, record["group"] or "", client, bool(record["success"]))
+
+
+def delivery(began: tuple[TraceRecord, str] | None, ended: tuple[TraceRecord, str] | None) -> TracedDelivery:
+    """A delivery of its two records, of which one may be missing."""
+    begin, client = began or (None, "")
+    end, ending_client = ended or (None, "")
+    return TracedDelivery(
+        began_at=instant(begin["at_ms"]) if begin else None,
+        ended_at=instant(end["at_ms"]) if end else None,
+        group=(begin and begin["group"]) or (end and end["group"]),
+        client=client or ending_client,
+        retries=begin["retries"] if begin else None,
+        cost_ms=end["cost_ms"] if end else None,
+        success=end["success"] if end else None,
+        result=end["result"] if end else None,
+    )
+
+
+@contextmanager
+def explained(trace_topic: str) -> Generator[None]:
+    """Says of a trace topic that does not exist how it comes to be."""
+    try:
+        yield
+    except TopicNotFoundError:
+        raise TopicNotFoundError(
+            f"no message was traced, there is no topic {trace_topic}",
+            hint="give producers and consumers trace=True; a broker without autoCreateTopicEnable needs "
+            "traceTopicEnable=true, or a topic of your own as trace_topic",
+        ) from None
