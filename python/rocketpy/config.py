@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypedDict
 
+from rocketpy.balance import Balance
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import Instant, instant_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rocketpy.balance import Allocate
 
 __all__ = ["Compression", "ConsumerOptions", "Duration", "Instant", "ProducerOptions", "SendStatus", "Start", "Tags"]
 
@@ -284,6 +287,12 @@ class ConsumerOptions(ClientOptions, total=False):
     retry_topic: bool
     """Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a message stands in
     its property `RETRY_TOPIC`. Default False."""
+    balance: Balance | str | Allocate
+    """How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default), `CIRCLE`,
+    `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or `"consistent_hash"`;
+    or a function `(group, client_id, queues, members)` that returns the queues of this member, called for each topic
+    at every change and every 20 s, in a thread of its own. What it raises is logged and the queues stay as they are,
+    also when it takes longer than 10 s."""
     allow_missing_topic: bool
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
     allow_other_subscriptions: bool
@@ -308,6 +317,7 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     "pull_timeout": 30.0,
     "handover_timeout": 5.0,
     "retry_topic": False,
+    "balance": Balance.AVERAGE,
     "allow_missing_topic": False,
     "allow_other_subscriptions": False,
     "max_body_bytes": None,

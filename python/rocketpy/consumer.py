@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import import_optional, import_polars, import_pyarrow
+from rocketpy.balance import allocating
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
@@ -126,6 +127,11 @@ class Consumer(Closing):
             member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody.
         retry_topic: Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a
             message stands in its property `RETRY_TOPIC`. Default False.
+        balance: How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default),
+            `CIRCLE`, `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or
+            `"consistent_hash"`; or a function `(group, client_id, queues, members)` that returns the queues of this
+            member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
+            logged and the queues stay as they are, also when it takes longer than 10 s.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
             or tags, as during a change of all members' tags. Default False: `Consumer` raises `GroupConflictError` if
@@ -157,7 +163,7 @@ class Consumer(Closing):
         (10, b'0')
     """
 
-    __slots__ = ("_group", "_native")
+    __slots__ = ("_allocating", "_group", "_native")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -169,8 +175,15 @@ class Consumer(Closing):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
-        self._group = group
-        self._native = _rocketpy.Consumer.join(group, topic_list(topic), name_server_list(name_servers), **options)
+        topics, servers = topic_list(topic), name_server_list(name_servers)
+        self._group, self._allocating = group, allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            self._native = _rocketpy.Consumer.join(group, topics, servers, **options)
+        except BaseException:
+            self._end_allocating()
+            raise
         self._opened()
 
     @property
@@ -415,7 +428,15 @@ class Consumer(Closing):
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:
-        self._native.close()
+        try:
+            self._native.close()
+        finally:
+            self._end_allocating()
+
+    def _end_allocating(self) -> None:
+        if self._allocating is not None:
+            self._allocating.end()
+            self._allocating.join()
 
     def __repr__(self) -> str:
         return f"<Consumer{' (closed)' if self.closed else ''} of group {self._group!r}>"

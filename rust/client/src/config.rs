@@ -5,6 +5,7 @@ use std::time::Duration;
 use rocketpy_filter::Tags;
 use rocketpy_protocol::compression::CompressionType;
 
+use crate::consumer::Balance;
 use crate::error::ClientError;
 
 /// Settings of a [`Client`](crate::Client).
@@ -185,6 +186,8 @@ pub struct ConsumerConfig {
     pub rebalance_min_gap: Duration,
     /// Also reads the group's retry topic, as Apache's push consumers do. Default: off, as in its pull consumers.
     pub retry_topic: bool,
+    /// How the group's members share queues. Default: `Average`.
+    pub balance: Balance,
     /// Starts even if a topic has no route yet, and waits for it. Default: off, a missing topic is an error.
     pub allow_missing_topic: bool,
     /// Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change of the tags
@@ -212,6 +215,7 @@ impl Default for ConsumerConfig {
             rebalance_interval: Duration::from_secs(20),
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
+            balance: Balance::Average,
             allow_missing_topic: false,
             allow_other_subscriptions: false,
             max_body_bytes: None,
@@ -243,6 +247,7 @@ impl ConsumerConfig {
             let reason = "more than 0 s; None for never".to_owned();
             return Err(ClientError::InvalidConfig { field: "unreachable_timeout", reason });
         }
+        self.balance.check()?;
         if self.pull_timeout <= self.suspend {
             let reason = format!("must be longer than suspend: {:?}", self.suspend);
             return Err(ClientError::InvalidConfig { field: "pull_timeout", reason });

@@ -108,6 +108,11 @@ pub enum ClientError {
     /// The broker that was asked knows no member of the group.
     #[error("no members are known of group: {group}")]
     NoMembers { group: String },
+    /// A member cannot have its share of a topic's queues, and keeps those that it has.
+    #[error(
+        "group {group} cannot share out the queues of topic {topic} ({reason}), this member keeps its queues"
+    )]
+    NotBalanced { group: String, topic: String, reason: String },
     /// The group has live members, which the change would meet.
     #[error("the group has {members} live members: {group}")]
     GroupActive { group: String, members: usize },

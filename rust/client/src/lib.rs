@@ -43,8 +43,8 @@ pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
 pub use consumer::{
-    BrokerContact, ConsumerState, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart,
-    RangeReader, RecordSpan, Trouble,
+    Allocation, Allocations, Allocator, Balance, BrokerContact, ConsumerState, NearestRoom, OffsetMove,
+    Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, RangeReader, RecordSpan, Rooms, Trouble,
 };
 pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use rocketpy_client::ConsumerConfig;
 
+use crate::balance::BalanceArgument;
 use crate::duration::Seconds;
 use crate::options::Options;
 use crate::start::StartArgument;
@@ -34,6 +35,9 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     options.set_duration("suspend", &mut config.suspend)?;
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
     options.set("retry_topic", &mut config.retry_topic)?;
+    if let Some(BalanceArgument(balance)) = options.take("balance")? {
+        config.balance = balance;
+    }
     options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
     options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
     config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();

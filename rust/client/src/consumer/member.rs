@@ -195,6 +195,7 @@ impl Member {
             return false;
         }
         self.tasks.lock().abort_all();
+        self.config.balance.end();
         self.arrived.notify_waiters();
         self.handover.notify_waiters();
         true

@@ -1,6 +1,9 @@
 //! Receiving messages.
 
 mod allocate;
+#[cfg(test)]
+mod allocate_tests;
+mod allocation;
 mod assigned;
 mod batch;
 mod bodies;
@@ -15,14 +18,19 @@ mod pull;
 mod pull_consumer;
 mod range;
 mod rebalance;
+mod ring;
+mod room;
 mod state;
 #[cfg(test)]
 mod state_tests;
 mod subscription;
 
+pub use self::allocate::Balance;
+pub use self::allocation::{Allocation, Allocations, Allocator};
 pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
 pub(crate) use self::conflict::Groups;
 pub use self::contact::{BrokerContact, Trouble};
 pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::range::RangeReader;
+pub use self::room::{NearestRoom, Rooms};
 pub use self::state::OffsetMove;

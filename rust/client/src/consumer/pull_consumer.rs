@@ -44,7 +44,7 @@ pub struct ConsumerState {
 /// A member of a consumer group that pulls messages ahead and hands them out when polled.
 ///
 /// Clones are one member; dropping the last one leaves the group. Other members may use any language's client, if they subscribe to
-/// the same topics with the same tags and allocate queues by the average strategy.
+/// the same topics with the same tags and share queues by the same [`Balance`](crate::Balance).
 #[derive(Clone)]
 #[doc(alias = "DefaultLitePullConsumer")]
 pub struct PullConsumer {
@@ -76,6 +76,8 @@ impl PullConsumer {
         check_group(group)?;
         config.check()?;
         let subscriptions = subscription::of(group, &subscriptions, config.retry_topic)?;
+        let is_read = |topic: &str| subscriptions.iter().any(|subscription| subscription.topic == *topic);
+        config.balance.check_topics(is_read)?;
         for subscription in &subscriptions {
             match client.api().route(&subscription.topic).await {
                 Err(ClientError::NoRoute { .. } | ClientError::NoBrokers { .. })

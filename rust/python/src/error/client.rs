@@ -58,7 +58,7 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::GroupInUse { .. }
         | ClientError::GroupActive { .. }
         | ClientError::OtherSubscriptions { .. } => "GroupConflictError",
-        ClientError::NoMembers { .. } => "RefusedError",
+        ClientError::NoMembers { .. } | ClientError::NotBalanced { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
         ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",
         ClientError::ConnectionLost { .. } | ClientError::Abandoned => "ConnectionLostError",
