@@ -257,6 +257,10 @@ class ConsumerOptions(ClientOptions, total=False):
     tags: Tags | Mapping[str, Tags]
     """Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
     `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`."""
+    sql: str | Mapping[str, str] | None
+    """Which messages to receive, as an SQL92 expression over their properties; filtered in the broker:
+    `"a > 3 AND b IS NOT NULL"`. Or such by topic, `{"orders": "price > 9"}`: other topics come by `tags`, which one
+    topic cannot have beside it. Default None: all that `tags` let through."""
     start: Start | str | datetime
     """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
     `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
@@ -305,6 +309,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
 CONSUMER_DEFAULTS: ConsumerOptions = {
     "tags": "*",
+    "sql": None,
     "start": Start.EARLIEST,
     "auto_commit": False,
     "unreachable_timeout": 60.0,

@@ -135,19 +135,34 @@ pub enum Start {
     Stored,
 }
 
-/// One topic and the tags wanted from it.
+/// One topic and the messages wanted from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
     /// The topic's name.
     pub topic: String,
+    /// Which of its messages.
+    pub wanted: Wanted,
+}
+
+/// Which messages of a topic a consumer wants. The broker filters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "MessageSelector")]
+pub enum Wanted {
     /// The tags: an expression, or a list.
-    pub tags: Tags,
+    Tags(Tags),
+    /// An SQL92 expression over properties, for which Apache's brokers need `enablePropertyFilter`.
+    Sql(String),
 }
 
 impl Subscription {
     /// All messages of a topic, or those with one of the tags.
     pub fn new(topic: impl Into<String>, tags: impl Into<Tags>) -> Self {
-        Self { topic: topic.into(), tags: tags.into() }
+        Self { topic: topic.into(), wanted: Wanted::Tags(tags.into()) }
+    }
+
+    /// The messages for whose properties an SQL92 expression is true.
+    pub fn sql(topic: impl Into<String>, expression: impl Into<String>) -> Self {
+        Self { topic: topic.into(), wanted: Wanted::Sql(expression.into()) }
     }
 }
 

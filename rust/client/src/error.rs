@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rocketpy_filter::TagsError;
+use rocketpy_filter::{SqlError, TagsError};
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
 use rocketpy_protocol::code::response;
 
@@ -60,6 +60,12 @@ pub enum ClientError {
     /// Tags that cannot be asked for.
     #[error(transparent)]
     InvalidExpression(#[from] TagsError),
+    /// An SQL92 expression that cannot be evaluated.
+    #[error("illegal SQL92 expression ({reason}): {expression}")]
+    InvalidSql { expression: String, reason: SqlError },
+    /// A broker that filters by tags only.
+    #[error("broker {address} does not filter by SQL92: {remark}")]
+    NoSqlFilter { address: String, remark: String },
     /// A configuration value outside its range.
     #[error("illegal value for {field} ({reason})")]
     InvalidConfig { field: &'static str, reason: String },
@@ -398,6 +404,9 @@ impl ClientError {
                 Some("the unit is seconds; None or False switches automatic commits off".to_owned())
             }
             Self::InvalidExpression(error) => Some(error.hint()),
+            Self::NoSqlFilter { .. } => Some(
+                "set enablePropertyFilter=true at Apache's broker and start it again, or choose messages by tags".to_owned(),
+            ),
             Self::InvalidMessageId { .. } => Some(
                 "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages \
                      have it"

@@ -41,7 +41,7 @@ pub use admin::{
 };
 pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
-pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
+pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription, Wanted};
 pub use consumer::{
     Allocation, Allocations, Allocator, Balance, BrokerContact, ConsumerState, NearestRoom, OffsetMove,
     Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, RangeReader, RecordSpan, Rooms, Trouble,

@@ -15,6 +15,7 @@ use super::state::Task;
 use crate::config::Start;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
+use crate::outcome;
 use crate::wire::Pull;
 
 const OPERATION: &str = "pull";
@@ -171,10 +172,12 @@ impl Puller {
             max_bytes: member.pull_bytes(),
             suspend_ms: Some(member.config.suspend.as_millis() as i64),
             subscription: &subscription.expression,
+            expression_type: subscription.expression_type,
         };
         let timeout = member.config.pull_timeout;
         let answer = member.client.api().pull(address, OPERATION, &pull, timeout).await?;
-        decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer)
+        let answer = decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer);
+        answer.map_err(|error| if subscription.is_sql() { outcome::of_sql(error) } else { error })
     }
 
     fn take(&self, epoch: Epoch, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {

@@ -63,7 +63,7 @@ impl PullConsumer {
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],
-    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::OtherSubscriptions`]; [`ClientError::NoRoute`] for
+    /// [`ClientError::InvalidSql`], [`ClientError::NoSqlFilter`], [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::OtherSubscriptions`]; [`ClientError::NoRoute`] for
     /// a topic that does not exist, [`ClientError::NoBrokers`] (unless [`ConsumerConfig::allow_missing_topic`]); those of reaching a
     /// name server.
     pub async fn new(
@@ -82,7 +82,7 @@ impl PullConsumer {
             match client.api().route(&subscription.topic).await {
                 Err(ClientError::NoRoute { .. } | ClientError::NoBrokers { .. })
                     if config.allow_missing_topic || subscription.is_retry => {}
-                route => drop(route?),
+                route => subscription::check_at_brokers(client, group, subscription, &*route?).await?,
             }
         }
         let member = Member::new(client, group, subscriptions, config);

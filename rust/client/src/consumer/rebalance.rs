@@ -155,6 +155,7 @@ async fn tell_of_missing_group(member: &Member, index: usize) {
             max_bytes: 1,
             suspend_ms: None,
             subscription: &subscription.expression,
+            expression_type: subscription.expression_type,
         });
         let answer = api.call(address, OPERATION, request, api.timeout()).await;
         if let Ok(answer) = answer

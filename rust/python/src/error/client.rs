@@ -43,12 +43,15 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::FrameTooLarge { .. }
         | ClientError::WrongQueue { .. }
         | ClientError::InvalidExpression { .. }
+        | ClientError::InvalidSql { .. }
         | ClientError::InvalidConfig { .. }
         | ClientError::InvalidMessageId { .. }
         | ClientError::InvalidRecallHandle { .. }
         | ClientError::NoRequest { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
-        ClientError::Unsupported { .. } | ClientError::NoDelayedTransactions { .. } => "NotSupportedError",
+        ClientError::Unsupported { .. }
+        | ClientError::NoDelayedTransactions { .. }
+        | ClientError::NoSqlFilter { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {
             "TopicNotFoundError"
         }
