@@ -20,7 +20,7 @@ from rocketpy.admin import (
     warn_of_cut,
 )
 from rocketpy.arrow import import_pyarrow
-from rocketpy.balance import Allocating, allocating
+from rocketpy.balance import Allocating, allocating, assigned
 from rocketpy.config import (
     CLIENT_DEFAULTS,
     CONSUMER_DEFAULTS,
@@ -342,6 +342,19 @@ class AsyncConsumer(AsyncClosing):
         self._group, self._topics = group, topic_list(topic)
         self._name_servers, self._options = name_server_list(name_servers), options
         self._allocating: Allocating | None = None
+
+    @classmethod
+    def assign(
+        cls,
+        group: str,
+        queues: Iterable[MessageQueue],
+        *,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """A consumer of given queues that is no member of the group, as `Consumer.assign`."""
+        topics, options = assigned(queues, options)
+        return cls(group, topics, name_servers=name_servers, **options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         join, options = _rocketpy.Consumer.join, self._options

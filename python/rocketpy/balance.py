@@ -48,10 +48,10 @@ class Balance:
         Balance('consistent_hash', virtual_nodes=10)
     """
 
-    kind: Literal["average", "circle", "configuration", "machine_room", "nearest_room", "consistent_hash"]
+    kind: Literal["average", "circle", "configuration", "assigned", "machine_room", "nearest_room", "consistent_hash"]
     """Which rule applies."""
     queues: tuple[MessageQueue, ...] = ()
-    """The queues of `by_configuration`."""
+    """The queues of `by_configuration` and of `Consumer.assign`."""
     rooms: tuple[str, ...] = ()
     """The rooms of `machine_room`."""
     brokers: tuple[tuple[str, str], ...] = ()
@@ -239,6 +239,20 @@ class Allocating:
             return
         self._failure = ""
         question.answer(chosen)
+
+
+def assigned(queues: Iterable[MessageQueue], options: ConsumerOptions) -> tuple[list[str], ConsumerOptions]:
+    """The topics and the options of a consumer that reads given queues without its group.
+
+    Raises:
+        InvalidArgumentError: No queue is given, or an option is one of members.
+    """
+    for name in ("balance", "retry_topic"):
+        if name in options:
+            raise InvalidArgumentError(f"a consumer of assigned queues has no option {name}")
+    balance = Balance("assigned", queues=some("queues", tuple(queues)))
+    topics = list(dict.fromkeys(queue.topic for queue in balance.queues))
+    return topics, cast("ConsumerOptions", {**options, "balance": balance})
 
 
 def allocating(options: ConsumerOptions) -> Allocating | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import import_optional, import_polars, import_pyarrow
-from rocketpy.balance import allocating
+from rocketpy.balance import allocating, assigned
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
@@ -18,7 +18,7 @@ from rocketpy.signature import lists_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
-    from typing import Unpack
+    from typing import Self, Unpack
 
     import pandas
     import polars
@@ -188,6 +188,45 @@ class Consumer(Closing):
             self._end_allocating()
             raise
         self._opened()
+
+    @classmethod
+    def assign(
+        cls,
+        group: str,
+        queues: Iterable[MessageQueue],
+        *,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """Makes a consumer of given queues that is no member of the group: it shares them with nobody.
+
+        It begins where the group committed last, else as `start` says, and stores nothing before a `commit`. Members of
+        the group do not know of it, and read the same queues: give it a group without members. A commit that a crash of
+        the broker undoes is not repeated. `seek`, `pause`, `lag` and all other calls are those of every consumer.
+
+        Args:
+            group: Name of the group whose offsets it reads and commits.
+            queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
+            name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
+            options: As for `Consumer`, without `balance` and `retry_topic`.
+
+        Raises:
+            InvalidArgumentError: No queue is given, or a topic does not have one (with `allow_missing_topic` it is
+                waited for).
+            TopicNotFoundError: The topic does not exist.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.producer("ingest") as producer:
+            ...     receipt = producer.send(rocketpy.Message("assigned-doc", b"it"))
+            >>> with rocketpy.Consumer.assign("audit", [receipt.queue], name_servers=server.name_servers) as consumer:
+            ...     _ = consumer.seek(receipt.queue, receipt.queue_offset)
+            ...     [message.body for message in consumer.poll(timeout=60)]
+            [b'it']
+        """
+        topics, options = assigned(queues, options)
+        return cls(group, topics, name_servers=name_servers, **options)
 
     @property
     def group(self) -> str:

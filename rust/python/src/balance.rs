@@ -36,9 +36,10 @@ impl<'py> FromPyObject<'_, 'py> for BalanceArgument {
         Ok(Self(match kind.as_str() {
             "average" => Balance::Average,
             "circle" => Balance::Circle,
-            "configuration" => {
+            "configuration" | "assigned" => {
                 let queues: Vec<QueueArgument> = balance.getattr(intern!(py, "queues"))?.extract()?;
-                Balance::Configuration(queues.into_iter().map(|QueueArgument(queue)| queue).collect())
+                let queues = queues.into_iter().map(|QueueArgument(queue)| queue).collect();
+                if kind == "assigned" { Balance::Assigned(queues) } else { Balance::Configuration(queues) }
             }
             "machine_room" => {
                 let rooms: Vec<String> = balance.getattr(intern!(py, "rooms"))?.extract()?;

@@ -11,6 +11,7 @@ use super::allocation::Allocator;
 use super::ring::Ring;
 use super::room::{self, NearestRoom};
 use crate::error::ClientError;
+use crate::route::TopicRoute;
 
 /// Largest number of points of a member on the ring of the consistent hash.
 const MAX_VIRTUAL_NODES: u32 = 1000;
@@ -31,6 +32,8 @@ pub enum Balance {
     Circle,
     /// These queues, whatever other members read. Those that the topic does not have are left out.
     Configuration(Vec<MessageQueue>),
+    /// These queues, without being a member of the group: nobody else is asked or told.
+    Assigned(Vec<MessageQueue>),
     /// The queues of brokers in these rooms; the room is the part of the broker's name before `@`.
     MachineRoom(BTreeSet<String>),
     /// Those of the member's own room, and shares of rooms without a member.
@@ -68,9 +71,11 @@ impl Balance {
         };
         match self {
             Self::Average | Self::Circle | Self::Asked(_) => Ok(()),
-            Self::Configuration(queues) if queues.is_empty() => illegal("no queue is named".into()),
+            Self::Configuration(queues) | Self::Assigned(queues) if queues.is_empty() => {
+                illegal("no queue is named".into())
+            }
             Self::MachineRoom(rooms) if rooms.is_empty() => illegal("no room is named".into()),
-            Self::Configuration(_) | Self::MachineRoom(_) => Ok(()),
+            Self::Configuration(_) | Self::Assigned(_) | Self::MachineRoom(_) => Ok(()),
             Self::ConsistentHash { virtual_nodes } if !(1..=MAX_VIRTUAL_NODES).contains(virtual_nodes) => {
                 illegal(format!("virtual nodes from 1 to {MAX_VIRTUAL_NODES}, given: {virtual_nodes}").into())
             }
@@ -111,7 +116,7 @@ impl Balance {
         members: &[String],
         me: &str,
     ) -> Result<Vec<MessageQueue>, NoShare> {
-        if let Self::Configuration(configured) = self {
+        if let Some(configured) = self.configured() {
             return Ok(configured.iter().filter(|queue| queues.contains(queue)).cloned().collect());
         }
         let Some(index) = members.iter().position(|member| member == me) else { return Ok(Vec::new()) };
@@ -124,13 +129,40 @@ impl Balance {
                 let ring = Ring::new(members, *virtual_nodes);
                 queues.iter().filter(|queue| ring.owner(queue) == Some(me)).cloned().collect()
             }
-            Self::Configuration(_) | Self::Asked(_) => return Err(NoShare::NotAnswered),
+            Self::Configuration(_) | Self::Assigned(_) | Self::Asked(_) => return Err(NoShare::NotAnswered),
         })
+    }
+
+    /// Checks that a topic has the queues that are read without the group.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidConfig`].
+    pub(super) fn check_assigned(&self, route: &TopicRoute) -> Result<(), ClientError> {
+        match self.missing(&route.topic, &route.subscribe).into_iter().next() {
+            Some(queue) if !self.is_of_members() => Err(ClientError::InvalidConfig {
+                field: "queues",
+                reason: format!("the topic has no such queue: {queue}"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the consumer joins its group.
+    pub(super) const fn is_of_members(&self) -> bool {
+        !matches!(self, Self::Assigned(_))
+    }
+
+    /// The queues that the user names.
+    fn configured(&self) -> Option<&[MessageQueue]> {
+        match self {
+            Self::Configuration(queues) | Self::Assigned(queues) => Some(queues),
+            _ => None,
+        }
     }
 
     /// Configured queues of a topic that it does not have.
     pub(super) fn missing(&self, topic: &str, queues: &[MessageQueue]) -> Vec<MessageQueue> {
-        let Self::Configuration(configured) = self else { return Vec::new() };
+        let Some(configured) = self.configured() else { return Vec::new() };
         let is_missing = |queue: &&MessageQueue| *queue.topic == *topic && !queues.contains(queue);
         configured.iter().filter(is_missing).cloned().collect()
     }
@@ -140,7 +172,7 @@ impl Balance {
     /// # Errors
     /// [`ClientError::InvalidConfig`].
     pub(super) fn check_topics(&self, is_read: impl Fn(&str) -> bool) -> Result<(), ClientError> {
-        let Self::Configuration(configured) = self else { return Ok(()) };
+        let Some(configured) = self.configured() else { return Ok(()) };
         match configured.iter().find(|queue| !is_read(&queue.topic)) {
             None => Ok(()),
             Some(queue) => Err(ClientError::InvalidConfig {

@@ -179,6 +179,7 @@ fn values_of_a_strategy_are_checked() {
         NearestRoom { brokers: Rooms::new(), clients: Rooms::new(), inner: Box::new(Balance::Average) };
     for balance in [
         Balance::Configuration(Vec::new()),
+        Balance::Assigned(Vec::new()),
         Balance::MachineRoom(Default::default()),
         Balance::ConsistentHash { virtual_nodes: 0 },
         Balance::ConsistentHash { virtual_nodes: 1001 },

@@ -209,7 +209,9 @@ impl Member {
         };
         // They stay where they are: to drop them with this future would abort them.
         while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
-        self.client.leave(Role::Consumer, &self.group).await;
+        if self.config.balance.is_of_members() {
+            self.client.leave(Role::Consumer, &self.group).await;
+        }
         info!(group = %self.group, "consumer closed");
         committed
     }

@@ -114,6 +114,9 @@ impl Puller {
                 return Err(ClientError::NoStoredOffset { group, queue });
             }
         };
+        if !member.config.balance.is_of_members() {
+            return Ok((offset, false)); // nobody takes the queue over
+        }
         Ok((member.store_start(queue, offset).await?, true))
     }
 

@@ -55,7 +55,7 @@ pub struct PullConsumer {
 struct Owner(Arc<Member>);
 
 impl PullConsumer {
-    /// Joins the group and starts pulling.
+    /// Joins the group and starts pulling. With [`Balance::Assigned`](crate::Balance::Assigned) it joins no group.
     ///
     /// With [`Start::Latest`] it also waits until the member has its queues and they have their starts, for the client's
     /// `api_timeout` at most: a group that has no other member misses no message that is sent after that. Where that takes
@@ -82,20 +82,29 @@ impl PullConsumer {
             match client.api().route(&subscription.topic).await {
                 Err(ClientError::NoRoute { .. } | ClientError::NoBrokers { .. })
                     if config.allow_missing_topic || subscription.is_retry => {}
-                route => subscription::check_at_brokers(client, group, subscription, &*route?).await?,
+                route => {
+                    let route = route?;
+                    config.balance.check_assigned(&route)?;
+                    subscription::check_at_brokers(client, group, subscription, &route).await?;
+                }
             }
         }
         let member = Member::new(client, group, subscriptions, config);
-        groups().join(&member)?;
-        let consumer: Arc<dyn Consumer> = member.clone();
-        client.join_as_consumer(group, Arc::downgrade(&consumer))?;
+        let is_member = member.config.balance.is_of_members();
+        if is_member {
+            groups().join(&member)?;
+            let consumer: Arc<dyn Consumer> = member.clone();
+            client.join_as_consumer(group, Arc::downgrade(&consumer))?;
+        }
         let owner = Arc::new(Owner(member));
-        client.heartbeat().await;
+        if is_member {
+            client.heartbeat().await;
+        }
         owner.0.spawn(rebalance::run);
         if let Some(interval) = owner.0.config.auto_commit {
             owner.0.spawn(|member| commit::run(member, interval));
         }
-        if owner.0.config.start == Start::Latest {
+        if owner.0.config.start == Start::Latest || !is_member {
             owner.0.joined().await;
         }
         info!(group, client_id = client.client_id(), "consumer started");
@@ -352,7 +361,8 @@ impl PullConsumer {
 impl Drop for Owner {
     fn drop(&mut self) {
         let member = &self.0;
-        if member.client.check_process().is_ok() && member.begin_close() {
+        let is_first = member.client.check_process().is_ok() && member.begin_close();
+        if is_first && member.config.balance.is_of_members() {
             member.client.start_leaving(Role::Consumer, &member.group);
         }
     }

@@ -113,30 +113,38 @@ async fn round(member: &Arc<Member>, failure: &mut Lasting) -> BTreeSet<usize> {
 async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     let api = member.client.api();
     let route = api.route(topic).await.inspect_err(|error| member.note_name_server(error))?;
+    let balance = &member.config.balance;
+    let members = if balance.is_of_members() { sorted_members(member, &route).await? } else { Vec::new() };
+    let client_id = member.client.client_id();
+    let queues =
+        balance.share(&member.group, &route.subscribe, &members, client_id).await.map_err(|cause| {
+            let (group, topic) = (member.group.to_string(), topic.to_owned());
+            ClientError::NotBalanced { group, topic, reason: cause.to_string() }
+        })?;
+    let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
+    let missing = balance.missing(topic, &route.subscribe);
+    Ok(Share { queues, others: members.len() > 1, brokers, missing })
+}
+
+/// The client ids of the group, as every member sorts them.
+async fn sorted_members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, ClientError> {
     let client_id = member.client.client_id();
     let is_member = |members: &[String]| members.iter().any(|id| id == client_id);
-    let mut members = members(member, &route).await?;
+    let mut members = members(member, route).await?;
     if !is_member(&members) {
         member.client.heartbeat().await;
-        members = self::members(member, &route).await?;
+        members = self::members(member, route).await?;
     }
     allocate::sort_members(&mut members);
     if members.is_empty() {
         // The broker has not seen the heartbeats yet.
         return Err(ClientError::NoMembers { group: member.group.to_string() });
     }
-    let balance = &member.config.balance;
-    let queues =
-        balance.share(&member.group, &route.subscribe, &members, client_id).await.map_err(|cause| {
-            let (group, topic) = (member.group.to_string(), topic.to_owned());
-            ClientError::NotBalanced { group, topic, reason: cause.to_string() }
-        })?;
     if !is_member(&members) {
-        warn!(group = %member.group, topic, "this member is not in its group's list, it reads nothing");
+        let (group, topic) = (&member.group, &route.topic);
+        warn!(%group, %topic, "this member is not in its group's list, it reads nothing");
     }
-    let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
-    let missing = balance.missing(topic, &route.subscribe);
-    Ok(Share { queues, others: members.len() > 1, brokers, missing })
+    Ok(members)
 }
 
 /// Returns an error with the next poll when the broker neither has the group nor creates it.
