@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import __version__ as __version__
     from rocketpy.admin import *
     from rocketpy.aio import *
+    from rocketpy.balance import Balance as Balance
     from rocketpy.config import Compression as Compression
     from rocketpy.config import Duration as Duration
     from rocketpy.config import Instant as Instant
@@ -55,6 +56,7 @@ _NAMES = {
         "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
     ),
     "aio": ("AsyncAdmin", "AsyncConsumer", "AsyncProducer"),
+    "balance": ("Balance",),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),

@@ -20,6 +20,7 @@ from rocketpy.admin import (
     warn_of_cut,
 )
 from rocketpy.arrow import import_pyarrow
+from rocketpy.balance import Allocating, allocating, assigned
 from rocketpy.config import (
     CLIENT_DEFAULTS,
     CONSUMER_DEFAULTS,
@@ -348,7 +349,7 @@ class AsyncConsumer(AsyncClosing):
         10
     """
 
-    __slots__ = ("_group", "_name_servers", "_options", "_topics")
+    __slots__ = ("_allocating", "_group", "_name_servers", "_options", "_topics")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -362,10 +363,37 @@ class AsyncConsumer(AsyncClosing):
         super().__init__()
         self._group, self._topics = group, topic_list(topic)
         self._name_servers, self._options = name_server_list(name_servers), options
+        self._allocating: Allocating | None = None
+
+    @classmethod
+    def assign(
+        cls,
+        group: str,
+        queues: Iterable[MessageQueue],
+        *,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """A consumer of given queues that is no member of the group, as `Consumer.assign`."""
+        topics, options = assigned(queues, options)
+        return cls(group, topics, name_servers=name_servers, **options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
-        join = _rocketpy.Consumer.join
-        return await later(join, self._group, self._topics, self._name_servers, arrivals, **self._options)
+        join, options = _rocketpy.Consumer.join, self._options
+        self._allocating = allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            return await later(join, self._group, self._topics, self._name_servers, arrivals, **options)
+        except BaseException:
+            if self._allocating is not None:
+                self._allocating.end()
+            raise
+
+    def _close_now(self) -> None:
+        super()._close_now()
+        if self._allocating is not None:
+            self._allocating.join()
 
     @property
     def group(self) -> str:

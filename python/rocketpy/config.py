@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypedDict
 
+from rocketpy.balance import Balance
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import Instant, instant_ms
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+
+    from rocketpy.balance import Allocate
 
 __all__ = [
     "Compression",
@@ -271,6 +274,10 @@ class ConsumerOptions(ClientOptions, total=False):
     tags: Tags | Mapping[str, Tags]
     """Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
     `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`."""
+    sql: str | Mapping[str, str] | None
+    """Which messages to receive, as an SQL92 expression over their properties; filtered in the broker:
+    `"a > 3 AND b IS NOT NULL"`. Or such by topic, `{"orders": "price > 9"}`: other topics come by `tags`, which one
+    topic cannot have beside it. Default None: all that `tags` let through."""
     start: Start | str | datetime
     """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
     `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
@@ -301,6 +308,12 @@ class ConsumerOptions(ClientOptions, total=False):
     retry_topic: bool
     """Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a message stands in
     its property `RETRY_TOPIC`. Default False."""
+    balance: Balance | str | Allocate
+    """How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default), `CIRCLE`,
+    `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or `"consistent_hash"`;
+    or a function `(group, client_id, queues, members)` that returns the queues of this member, called for each topic
+    at every change and every 20 s, in a thread of its own. What it raises is logged and the queues stay as they are,
+    also when it takes longer than 10 s."""
     allow_missing_topic: bool
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
     allow_other_subscriptions: bool
@@ -318,6 +331,7 @@ class ConsumerOptions(ClientOptions, total=False):
 
 CONSUMER_DEFAULTS: ConsumerOptions = {
     "tags": "*",
+    "sql": None,
     "start": Start.EARLIEST,
     "auto_commit": False,
     "unreachable_timeout": 60.0,
@@ -330,6 +344,7 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     "pull_timeout": 30.0,
     "handover_timeout": 5.0,
     "retry_topic": False,
+    "balance": Balance.AVERAGE,
     "allow_missing_topic": False,
     "allow_other_subscriptions": False,
     "max_body_bytes": None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import import_optional, import_polars, import_pyarrow
+from rocketpy.balance import allocating, assigned
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
@@ -18,7 +19,7 @@ from rocketpy.stats import ConsumerStats, consumer_stats
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
-    from typing import Unpack
+    from typing import Self, Unpack
 
     import pandas
     import polars
@@ -108,6 +109,9 @@ class Consumer(Closing):
     Options:
         tags: Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
             `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`.
+        sql: Which messages to receive, as an SQL92 expression over their properties; filtered in the broker: `"a > 3
+            AND b IS NOT NULL"`. Or such by topic, `{"orders": "price > 9"}`: other topics come by `tags`, which one
+            topic cannot have beside it. Default None: all that `tags` let through.
         start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
             skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
             stored.
@@ -127,6 +131,11 @@ class Consumer(Closing):
             member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody.
         retry_topic: Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a
             message stands in its property `RETRY_TOPIC`. Default False.
+        balance: How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default),
+            `CIRCLE`, `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or
+            `"consistent_hash"`; or a function `(group, client_id, queues, members)` that returns the queues of this
+            member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
+            logged and the queues stay as they are, also when it takes longer than 10 s.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
             or tags, as during a change of all members' tags. Default False: `Consumer` raises `GroupConflictError` if
@@ -161,7 +170,7 @@ class Consumer(Closing):
         (10, b'0')
     """
 
-    __slots__ = ("_group", "_native")
+    __slots__ = ("_allocating", "_group", "_native")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -173,9 +182,55 @@ class Consumer(Closing):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
-        self._group = group
-        self._native = _rocketpy.Consumer.join(group, topic_list(topic), name_server_list(name_servers), **options)
+        topics, servers = topic_list(topic), name_server_list(name_servers)
+        self._group, self._allocating = group, allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            self._native = _rocketpy.Consumer.join(group, topics, servers, **options)
+        except BaseException:
+            self._end_allocating()
+            raise
         self._opened()
+
+    @classmethod
+    def assign(
+        cls,
+        group: str,
+        queues: Iterable[MessageQueue],
+        *,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Self:
+        """Makes a consumer of given queues that is no member of the group: it shares them with nobody.
+
+        It begins where the group committed last, else as `start` says, and stores nothing before a `commit`. Members of
+        the group do not know of it, and read the same queues: give it a group without members. A commit that a crash of
+        the broker undoes is not repeated. `seek`, `pause`, `lag` and all other calls are those of every consumer.
+
+        Args:
+            group: Name of the group whose offsets it reads and commits.
+            queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
+            name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
+            options: As for `Consumer`, without `balance` and `retry_topic`.
+
+        Raises:
+            InvalidArgumentError: No queue is given, or a topic does not have one (with `allow_missing_topic` it is
+                waited for).
+            TopicNotFoundError: The topic does not exist.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.producer("ingest") as producer:
+            ...     receipt = producer.send(rocketpy.Message("assigned-doc", b"it"))
+            >>> with rocketpy.Consumer.assign("audit", [receipt.queue], name_servers=server.name_servers) as consumer:
+            ...     _ = consumer.seek(receipt.queue, receipt.queue_offset)
+            ...     [message.body for message in consumer.poll(timeout=60)]
+            [b'it']
+        """
+        topics, options = assigned(queues, options)
+        return cls(group, topics, name_servers=name_servers, **options)
 
     @property
     def group(self) -> str:
@@ -434,7 +489,15 @@ class Consumer(Closing):
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:
-        self._native.close()
+        try:
+            self._native.close()
+        finally:
+            self._end_allocating()
+
+    def _end_allocating(self) -> None:
+        if self._allocating is not None:
+            self._allocating.end()
+            self._allocating.join()
 
     def __repr__(self) -> str:
         return f"<Consumer{' (closed)' if self.closed else ''} of group {self._group!r}>"

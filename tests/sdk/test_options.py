@@ -61,8 +61,8 @@ def written(value: object) -> str:
         return f"{value:g} s"
     if type(value) is int and value >= 1 << 17:
         return f"{value >> 20} MiB" if value % (1 << 20) == 0 else f"{value >> 10} KiB"
-    if isinstance(value, rocketpy.Start):
-        return f"Start.{value.kind.upper()}"
+    if isinstance(value, rocketpy.Start | rocketpy.Balance):
+        return f"{type(value).__name__}.{value.kind.upper()}"
     return str(value)
 
 
@@ -118,8 +118,8 @@ def test_the_defaults_are_those_of_the_client():
 
 def same(rust: str, python: object) -> bool:
     rust = rust.removeprefix("Some(").removesuffix(")") if rust.startswith("Some(") else rust
-    if isinstance(python, rocketpy.Start):
-        return rust == f"Start::{python.kind.capitalize()}"
+    if isinstance(python, rocketpy.Start | rocketpy.Balance):
+        return rust == f"{type(python).__name__}::{python.kind.capitalize()}"
     if python == "zlib":
         return rust == "CompressionType::Zlib"
     if python is None or isinstance(python, bool):

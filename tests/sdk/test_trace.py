@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,8 +16,7 @@ from rocketpy.testing import fresh_name
 from waiting import wait_until
 
 if TYPE_CHECKING:
-    import threading
-from collections.abc import Callable
+    from collections.abc import Callable
 
     from rocketpy import Consumer, MessageTrace, Server
 
@@ -98,7 +98,8 @@ def test_every_message_has_a_record_of_its_own_however_it_is_sent(rocketpy_serve
 def test_handlers_are_traced_with_what_became_of_each_message(rocketpy_server: Server, rocketpy_topic: str):
     group, done = fresh_name("handlers"), threading.Semaphore(0)
     with rocketpy_server.producer(group) as producer:
-        ids = {name: producer.send(rocketpy.Message(rocketpy_topic, name)).msg_id for name in (b"good", b"bad", b"slow")}
+        bodies = (b"good", b"bad", b"slow")
+        ids = {body: producer.send(rocketpy.Message(rocketpy_topic, body)).msg_id for body in bodies}
     consumer = rocketpy_server.push_consumer(group, trace=True, handler_timeout=0.5)
     over = threading.Event()
 

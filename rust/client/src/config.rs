@@ -5,6 +5,7 @@ use std::time::Duration;
 use rocketpy_filter::Tags;
 use rocketpy_protocol::compression::CompressionType;
 
+use crate::consumer::Balance;
 use crate::error::ClientError;
 
 /// Settings of a [`Client`](crate::Client).
@@ -137,19 +138,34 @@ pub enum Start {
     Stored,
 }
 
-/// One topic and the tags wanted from it.
+/// One topic and the messages wanted from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
     /// The topic's name.
     pub topic: String,
+    /// Which of its messages.
+    pub wanted: Wanted,
+}
+
+/// Which messages of a topic a consumer wants. The broker filters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[doc(alias = "MessageSelector")]
+pub enum Wanted {
     /// The tags: an expression, or a list.
-    pub tags: Tags,
+    Tags(Tags),
+    /// An SQL92 expression over properties, for which Apache's brokers need `enablePropertyFilter`.
+    Sql(String),
 }
 
 impl Subscription {
     /// All messages of a topic, or those with one of the tags.
     pub fn new(topic: impl Into<String>, tags: impl Into<Tags>) -> Self {
-        Self { topic: topic.into(), tags: tags.into() }
+        Self { topic: topic.into(), wanted: Wanted::Tags(tags.into()) }
+    }
+
+    /// The messages for whose properties an SQL92 expression is true.
+    pub fn sql(topic: impl Into<String>, expression: impl Into<String>) -> Self {
+        Self { topic: topic.into(), wanted: Wanted::Sql(expression.into()) }
     }
 }
 
@@ -188,6 +204,8 @@ pub struct ConsumerConfig {
     pub rebalance_min_gap: Duration,
     /// Also reads the group's retry topic, as Apache's push consumers do. Default: off, as in its pull consumers.
     pub retry_topic: bool,
+    /// How the group's members share queues. Default: `Average`.
+    pub balance: Balance,
     /// Starts even if a topic has no route yet, and waits for it. Default: off, a missing topic is an error.
     pub allow_missing_topic: bool,
     /// Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change of the tags
@@ -217,6 +235,7 @@ impl Default for ConsumerConfig {
             rebalance_interval: Duration::from_secs(20),
             rebalance_min_gap: Duration::from_millis(200),
             retry_topic: false,
+            balance: Balance::Average,
             allow_missing_topic: false,
             allow_other_subscriptions: false,
             max_body_bytes: None,
@@ -249,6 +268,7 @@ impl ConsumerConfig {
             let reason = "more than 0 s; None for never".to_owned();
             return Err(ClientError::InvalidConfig { field: "unreachable_timeout", reason });
         }
+        self.balance.check()?;
         if self.pull_timeout <= self.suspend {
             let reason = format!("must be longer than suspend: {:?}", self.suspend);
             return Err(ClientError::InvalidConfig { field: "pull_timeout", reason });

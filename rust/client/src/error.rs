@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rocketpy_filter::TagsError;
+use rocketpy_filter::{SqlError, TagsError};
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
 use rocketpy_protocol::code::response;
 
@@ -60,6 +60,12 @@ pub enum ClientError {
     /// Tags that cannot be asked for.
     #[error(transparent)]
     InvalidExpression(#[from] TagsError),
+    /// An SQL92 expression that cannot be evaluated.
+    #[error("illegal SQL92 expression ({reason}): {expression}")]
+    InvalidSql { expression: String, reason: SqlError },
+    /// A broker that filters by tags only.
+    #[error("broker {address} does not filter by SQL92: {remark}")]
+    NoSqlFilter { address: String, remark: String },
     /// A configuration value outside its range.
     #[error("illegal value for {field} ({reason})")]
     InvalidConfig { field: &'static str, reason: String },
@@ -108,6 +114,11 @@ pub enum ClientError {
     /// The broker that was asked knows no member of the group.
     #[error("no members are known of group: {group}")]
     NoMembers { group: String },
+    /// A member cannot have its share of a topic's queues, and keeps those that it has.
+    #[error(
+        "group {group} cannot share out the queues of topic {topic} ({reason}), this member keeps its queues"
+    )]
+    NotBalanced { group: String, topic: String, reason: String },
     /// The group has live members, which the change would meet.
     #[error("the group has {members} live members: {group}")]
     GroupActive { group: String, members: usize },
@@ -396,6 +407,9 @@ impl ClientError {
                 Some("the unit is seconds; None or False switches automatic commits off".to_owned())
             }
             Self::InvalidExpression(error) => Some(error.hint()),
+            Self::NoSqlFilter { .. } => Some(
+                "set enablePropertyFilter=true at Apache's broker and start it again, or choose messages by tags".to_owned(),
+            ),
             Self::InvalidMessageId { .. } => Some(
                 "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages \
                      have it"

@@ -43,11 +43,12 @@ pub use admin::{
 };
 pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
-pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription};
+pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription, Wanted};
 pub use consumer::{
-    BrokerContact, ConsumerState, ConsumerStats, Fate, OffsetMove, Position, PullConsumer, PulledBatch,
-    PulledMessage, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, QueueProgress, RangeReader,
-    RecordSpan, Trouble, Verdict, Work,
+    Allocation, Allocations, Allocator, Balance, BrokerContact, ConsumerState, ConsumerStats, Fate,
+    NearestRoom, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, PushConfig,
+    PushConsumer, PushCounts, PushTopic, QueueProgress, RangeReader, RecordSpan, Rooms, Trouble, Verdict,
+    Work,
 };
 pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};

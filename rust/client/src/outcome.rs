@@ -37,6 +37,21 @@ pub(crate) fn of_call_error(operation: &'static str, error: CallError) -> Client
     }
 }
 
+/// The error of a request with an SQL92 expression, named if it says that the broker does not filter so.
+///
+/// # Source
+/// docs/reference/store-format.md 11.5: SYSTEM_ERROR with a text.
+pub(crate) fn of_sql(error: ClientError) -> ClientError {
+    match error {
+        ClientError::Refused { address, code: response::SYSTEM_ERROR, remark, .. }
+            if remark.contains("filter message by SQL92") =>
+        {
+            ClientError::NoSqlFilter { address, remark }
+        }
+        error => error,
+    }
+}
+
 /// Whether a call that ended this way may have changed something at the server.
 fn may_change(error: &CallError) -> bool {
     match error {

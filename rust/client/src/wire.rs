@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use rocketpy_model::{GroupConfig, MessageQueue, PhysicalOffset, QueueOffset, TopicConfig, sys_flag, system};
-use rocketpy_protocol::body::{HeartbeatData, LockBatchRequestBody, OtherSubscription};
+use rocketpy_protocol::body::{
+    CheckClientRequestBody, HeartbeatData, LockBatchRequestBody, OtherSubscription, SubscriptionData,
+};
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
     ChangeBrokerRoleHeader, ConsumerSendMsgBackRequestHeader, CreateTopicRequestHeader,
@@ -169,8 +171,10 @@ pub(crate) struct Pull<'a> {
     pub(crate) max_bytes: u32,
     /// How long the broker may hold it. `None`: not at all.
     pub(crate) suspend_ms: Option<i64>,
-    /// The tag expression.
+    /// The expression.
     pub(crate) subscription: &'a str,
+    /// `TAG` or `SQL92`.
+    pub(crate) expression_type: &'a str,
 }
 
 /// LITE_PULL_MESSAGE with its subscription, which needs no heartbeat before it.
@@ -196,13 +200,24 @@ fn pull_request(code: i32, flags: i32, pull: &Pull<'_>) -> Command {
         suspend_timeout_millis: pull.suspend_ms.unwrap_or(0),
         subscription: Some(pull.subscription),
         sub_version: 0,
-        expression_type: Some("TAG"),
+        expression_type: Some(pull.expression_type),
         max_msg_bytes: Some(pull.max_bytes as i32),
         request_source: None,
         proxy_froward_client_id: None,
         broker_name: Some(&pull.queue.broker_name),
     };
     Command::request(code, &header)
+}
+
+/// CHECK_CLIENT_CONFIG: whether a broker filters by a subscription.
+pub(crate) fn check_subscription(client_id: &str, group: &str, subscription: SubscriptionData) -> Command {
+    let body = CheckClientRequestBody {
+        client_id: client_id.to_owned(),
+        group: group.to_owned(),
+        namespace: None,
+        subscription_data: subscription,
+    };
+    Command::bare_request(request::CHECK_CLIENT_CONFIG).with_body(json::to_vec(&body))
 }
 
 pub(crate) fn route(topic: &str) -> Command {

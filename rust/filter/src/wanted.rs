@@ -92,7 +92,7 @@ impl TagsError {
         };
         let names = if names.is_empty() { vec!["UA", "AA"] } else { names };
         let is_sql = matches!(self, Self::OtherLanguage { sign, .. } if SQL_SIGNS.contains(sign) || CAPITALS.contains(sign));
-        let no_sql = if is_sql { "; SQL expressions are not supported" } else { "" };
+        let no_sql = if is_sql { "; SQL expressions are an option of consumers, sql" } else { "" };
         format!("write \"{}\", or tags={names:?}, which takes tags as they are{no_sql}", names.join(" || "))
     }
 }

@@ -28,9 +28,8 @@ use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
 use crate::received::{Origin, ReceivedMessage, instant};
 use crate::start::StartArgument;
-use crate::tags::TopicTags;
 use crate::wait::wait;
-use crate::{consumer_options, stats, untracked};
+use crate::{consumer_options, stats, tags, untracked};
 
 /// Batches kept for their memory: one that the caller reads, and one that it has read.
 const SPENT_BATCHES: usize = 2;
@@ -83,8 +82,8 @@ impl PyConsumer {
             return Err(error::invalid("a consumer needs at least one topic"));
         }
         let mut options = Options::new("Consumer", options);
-        let tags = options.take("tags")?.unwrap_or_else(|| TopicTags::All("*".into()));
-        let subscriptions = tags.subscriptions(topics)?;
+        let (tags, sql) = (options.take("tags")?, options.take::<Option<_>>("sql")?.flatten());
+        let subscriptions = tags::subscriptions(topics, tags, sql)?;
         let config = consumer_options::config(&mut options)?;
         let (client, runtime) = connect(py, name_servers, options)?;
         let joined = {

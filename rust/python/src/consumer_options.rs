@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use rocketpy_client::ConsumerConfig;
 
+use crate::balance::BalanceArgument;
 use crate::duration::Seconds;
 use crate::options::Options;
 use crate::start::StartArgument;
@@ -21,6 +22,9 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
         config.auto_commit = interval;
     }
     options.set("retry_topic", &mut config.retry_topic)?;
+    if let Some(BalanceArgument(balance)) = options.take("balance")? {
+        config.balance = balance;
+    }
     Ok(config)
 }
 

@@ -10,6 +10,7 @@
 mod admin;
 mod aio;
 mod arrow;
+mod balance;
 mod buffer;
 mod client;
 mod completion;
@@ -61,6 +62,8 @@ mod extension {
     use crate::aio::Arrivals;
     #[pymodule_export]
     use crate::arrow::ArrowBatch;
+    #[pymodule_export]
+    use crate::balance::{PyAllocation, PyAllocations};
     #[pymodule_export]
     use crate::completion::SendOutcome;
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! The tags that a reader asks for.
+//! The messages that a reader asks for: by tags, or by SQL92 expressions.
 
 use std::collections::BTreeMap;
 
@@ -50,12 +50,76 @@ impl<'py> FromPyObject<'_, 'py> for TopicTags {
     }
 }
 
+/// The SQL92 expressions of a consumer: the same for all topics, or those of some by their names.
+pub(crate) enum TopicSql {
+    All(String),
+    ByTopic(BTreeMap<String, String>),
+}
+
+impl<'py> FromPyObject<'_, 'py> for TopicSql {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let by_topic = || value.extract().map(Self::ByTopic);
+        value.extract().map(Self::All).or_else(|_: PyErr| by_topic()).map_err(|_: PyErr| {
+            error::wrong_type("sql", "an expression such as \"a > 3\", or a dict of such by topic", &value)
+        })
+    }
+}
+
+/// One subscription for each topic: by its expression if it has one, else by its tags.
+///
+/// # Errors
+/// `InvalidArgumentError` when a topic has both, when tags by topic do not name exactly the others, or an expression is for a topic that
+/// is not read.
+pub(crate) fn subscriptions(
+    topics: Vec<String>,
+    tags: Option<TopicTags>,
+    sql: Option<TopicSql>,
+) -> PyResult<Vec<Subscription>> {
+    let both = || {
+        let text = "tags and sql exclude each other for a topic; an expression names the tag as TAGS, as in TAGS = 'UA'";
+        Err(error::invalid(text))
+    };
+    let tags = tags.unwrap_or_else(|| TopicTags::All("*".into()));
+    let mut by_topic = match (sql, &tags) {
+        (None, _) => BTreeMap::new(),
+        (Some(TopicSql::All(_)), tags) if !tags.is_everything() => return both(),
+        (Some(TopicSql::All(sql)), _) => {
+            return Ok(topics.into_iter().map(|topic| Subscription::sql(topic, sql.clone())).collect());
+        }
+        (Some(TopicSql::ByTopic(sql)), TopicTags::ByTopic(tags))
+            if sql.keys().any(|topic| tags.contains_key(topic)) =>
+        {
+            return both();
+        }
+        (Some(TopicSql::ByTopic(sql)), _) => sql,
+    };
+    let (mut all, mut rest) = (Vec::new(), Vec::new());
+    for topic in topics {
+        match by_topic.remove(&topic) {
+            Some(sql) => all.push(Subscription::sql(topic, sql)),
+            None => rest.push(topic),
+        }
+    }
+    if let Some(other) = by_topic.into_keys().next() {
+        return Err(error::invalid(format!("sql is given for a topic that is not read: {other}")));
+    }
+    all.extend(tags.subscriptions(rest)?);
+    Ok(all)
+}
+
 impl TopicTags {
+    /// Whether they leave nothing out of any topic.
+    fn is_everything(&self) -> bool {
+        matches!(self, Self::All(tags) if tags.filter().is_ok_and(|(filter, _)| filter.is_all()))
+    }
+
     /// One subscription for each topic.
     ///
     /// # Errors
     /// `InvalidArgumentError` when tags by topic do not name exactly the topics.
-    pub(crate) fn subscriptions(self, topics: Vec<String>) -> PyResult<Vec<Subscription>> {
+    fn subscriptions(self, topics: Vec<String>) -> PyResult<Vec<Subscription>> {
         let mut by_topic = match self {
             Self::All(tags) => {
                 return Ok(topics.into_iter().map(|topic| Subscription::new(topic, tags.clone())).collect());

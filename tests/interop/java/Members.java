@@ -2,15 +2,22 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * Members of a group by Apache's Java client that work until they are killed: one JSON object a line on standard output.
@@ -18,6 +25,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * <pre>
  *   Members orderly NAMESRV TOPIC GROUP [HANGS]
  *   Members payer NAMESRV TOPIC GROUP KEY...
+ *   Members balanced NAMESRV TOPIC GROUP average|circle|hash NAME
  * </pre>
  *
  * An orderly member prints that it "began" a message, and "ended" it; it does not come to an end with those whose key ends with
@@ -26,6 +34,9 @@ import org.apache.rocketmq.common.message.MessageExt;
  * A payer sends one half message for each key, and says when it is a "half", and when it is "asked" for it. It commits and rolls
  * back at once what begins with "committed" and "rolled". It hangs within the transaction of "hanging", and in the answer for
  * "mute", until it reads a line; then it commits both. Of all others it does not know the end before it has read the line.
+ *
+ * A balanced member, whose client id is host@NAME, prints which queues its strategy "allocated" to it, and which queue it has "read"
+ * a message of. It leaves the group when it reads a line.
  */
 public final class Members {
     private static final int TIMEOUT_SECONDS = 180;
@@ -38,6 +49,7 @@ public final class Members {
             List<String> rest = List.of(args).subList(4, args.length);
             switch (args[0]) {
                 case "orderly" -> orderly(args[1], args[2], args[3], rest);
+                case "balanced" -> balanced(args[1], args[2], args[3], args[4], args[5]);
                 case "payer" -> new Members().pay(args[1], args[2], args[3], rest);
                 default -> throw new IllegalArgumentException("unknown member: " + args[0]);
             }
@@ -66,6 +78,47 @@ public final class Members {
             return ConsumeOrderlyStatus.SUCCESS;
         });
         consumer.start();
+    }
+
+    private static void balanced(String nameServer, String topic, String group, String strategy, String name) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        Driver.reach(consumer, nameServer);
+        consumer.setHeartbeatBrokerInterval(Driver.HEARTBEAT_MS);
+        consumer.setClientIP("host");
+        consumer.setInstanceName(name);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        AllocateMessageQueueStrategy chosen = switch (strategy) {
+            case "average" -> new AllocateMessageQueueAveragely();
+            case "circle" -> new AllocateMessageQueueAveragelyByCircle();
+            case "hash" -> new AllocateMessageQueueConsistentHash();
+            default -> throw new IllegalArgumentException("unknown strategy: " + strategy);
+        };
+        consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueStrategy() {
+            @Override
+            public List<MessageQueue> allocate(String group, String me, List<MessageQueue> queues, List<String> members) {
+                List<MessageQueue> share = chosen.allocate(group, me, queues, members);
+                if (queues.get(0).getTopic().equals(topic)) {
+                    List<Integer> numbers = share.stream().map(MessageQueue::getQueueId).sorted().toList();
+                    Driver.print(Map.of("allocated", numbers, "members", members));
+                }
+                return share;
+            }
+
+            @Override
+            public String getName() {
+                return chosen.getName();
+            }
+        });
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> Driver.print(Map.of("read", message.getQueueId())));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        if (System.in.read() >= 0) {
+            consumer.shutdown();
+            System.exit(0);
+        }
     }
 
     private static void sleepForEver() {

@@ -1,20 +1,202 @@
 //! Which queues of a topic belong to which member of a group.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
 use rocketpy_model::MessageQueue;
 
-/// The queues of member `me`: one contiguous run. When the queues do not divide evenly, the first members get one more.
+use super::allocation::Allocator;
+use super::ring::Ring;
+use super::room::{self, NearestRoom};
+use crate::error::ClientError;
+use crate::route::TopicRoute;
+
+/// Largest number of points of a member on the ring of the consistent hash.
+const MAX_VIRTUAL_NODES: u32 = 1000;
+
+/// How the queues of a topic are shared among the members of a group.
 ///
-/// Every member computes this by itself, so both lists must be sorted the same way everywhere: queues by topic, broker and
-/// number, client ids by UTF-16 code unit. A member that is not in the list gets nothing.
+/// Every member computes its share by itself, so all must have the same strategy: otherwise some queues are read twice, others not at
+/// all. All strategies but [`Asked`](Self::Asked) compute what those of Apache's Java client do.
+///
+/// # Source
+/// docs/reference/client.md 8.4.
+#[derive(Debug, Clone)]
+#[doc(alias = "AllocateMessageQueueStrategy")]
+pub enum Balance {
+    /// One contiguous run of queues each; the first members get one more when they do not divide evenly.
+    Average,
+    /// The queues in turn: one for each member, then the next for each.
+    Circle,
+    /// These queues, whatever other members read. Those that the topic does not have are left out.
+    Configuration(Vec<MessageQueue>),
+    /// These queues, without being a member of the group: nobody else is asked or told.
+    Assigned(Vec<MessageQueue>),
+    /// The queues of brokers in these rooms; the room is the part of the broker's name before `@`.
+    MachineRoom(BTreeSet<String>),
+    /// Those of the member's own room, and shares of rooms without a member.
+    NearestRoom(NearestRoom),
+    /// By a ring of hashes: few queues move when members come and go.
+    ConsistentHash {
+        /// Points of each member on the ring, from 1 to 1,000. Apache's default is 10.
+        virtual_nodes: u32,
+    },
+    /// The user's own code answers.
+    Asked(Allocator),
+}
+
+/// Why a member cannot have its share of a topic. It keeps the queues that it has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoShare {
+    #[error("no room is known of {what} {name}")]
+    NoRoom { what: &'static str, name: String },
+    #[error("the topic has no such queue: {queue}")]
+    NoSuchQueue { queue: MessageQueue },
+    #[error("the function that shares queues out gave no answer")]
+    NotAnswered,
+    #[error("the function that shares queues out gave no answer within {} s", timeout.as_secs())]
+    Slow { timeout: Duration },
+}
+
+impl Balance {
+    /// Checks the values of a strategy.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidConfig`].
+    pub(crate) fn check(&self) -> Result<(), ClientError> {
+        let illegal = |reason: Cow<'static, str>| {
+            Err(ClientError::InvalidConfig { field: "balance", reason: reason.into_owned() })
+        };
+        match self {
+            Self::Average | Self::Circle | Self::Asked(_) => Ok(()),
+            Self::Configuration(queues) | Self::Assigned(queues) if queues.is_empty() => {
+                illegal("no queue is named".into())
+            }
+            Self::MachineRoom(rooms) if rooms.is_empty() => illegal("no room is named".into()),
+            Self::Configuration(_) | Self::Assigned(_) | Self::MachineRoom(_) => Ok(()),
+            Self::ConsistentHash { virtual_nodes } if !(1..=MAX_VIRTUAL_NODES).contains(virtual_nodes) => {
+                illegal(format!("virtual nodes from 1 to {MAX_VIRTUAL_NODES}, given: {virtual_nodes}").into())
+            }
+            Self::ConsistentHash { .. } => Ok(()),
+            Self::NearestRoom(nearest) => match &*nearest.inner {
+                _ if nearest.brokers.is_empty() || nearest.clients.is_empty() => {
+                    illegal("rooms of brokers and of clients are needed".into())
+                }
+                _ if nearest.brokers.values().chain(nearest.clients.values()).any(String::is_empty) => {
+                    illegal("a room has no name".into())
+                }
+                inner @ (Self::Average | Self::Circle | Self::ConsistentHash { .. }) => inner.check(),
+                _ => illegal("a room is shared by average, circle or consistent hash".into()),
+            },
+        }
+    }
+
+    /// The queues of member `me`. A member that is not in the list gets none, except by configuration.
+    ///
+    /// Both lists must be sorted the same way everywhere: queues by topic, broker and number, client ids by UTF-16 code unit.
+    pub(super) async fn share(
+        &self,
+        group: &Arc<str>,
+        queues: &[MessageQueue],
+        members: &[String],
+        me: &str,
+    ) -> Result<Vec<MessageQueue>, NoShare> {
+        match self {
+            Self::Asked(allocator) => allocator.ask(group, queues, members, me).await,
+            _ => self.of_members(queues, members, me),
+        }
+    }
+
+    /// As [`share`](Self::share), of a strategy that asks nobody.
+    pub(super) fn of_members(
+        &self,
+        queues: &[MessageQueue],
+        members: &[String],
+        me: &str,
+    ) -> Result<Vec<MessageQueue>, NoShare> {
+        if let Some(configured) = self.configured() {
+            return Ok(configured.iter().filter(|queue| queues.contains(queue)).cloned().collect());
+        }
+        let Some(index) = members.iter().position(|member| member == me) else { return Ok(Vec::new()) };
+        Ok(match self {
+            Self::Average => average(queues, members.len(), index).to_vec(),
+            Self::Circle => queues.iter().skip(index).step_by(members.len()).cloned().collect(),
+            Self::MachineRoom(rooms) => room::in_rooms(rooms, queues, members.len(), index),
+            Self::NearestRoom(nearest) => return nearest.share(queues, members, me),
+            Self::ConsistentHash { virtual_nodes } => {
+                let ring = Ring::new(members, *virtual_nodes);
+                queues.iter().filter(|queue| ring.owner(queue) == Some(me)).cloned().collect()
+            }
+            Self::Configuration(_) | Self::Assigned(_) | Self::Asked(_) => return Err(NoShare::NotAnswered),
+        })
+    }
+
+    /// Checks that a topic has the queues that are read without the group.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidConfig`].
+    pub(super) fn check_assigned(&self, route: &TopicRoute) -> Result<(), ClientError> {
+        match self.missing(&route.topic, &route.subscribe).into_iter().next() {
+            Some(queue) if !self.is_of_members() => Err(ClientError::InvalidConfig {
+                field: "queues",
+                reason: format!("the topic has no such queue: {queue}"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the consumer joins its group.
+    pub(super) const fn is_of_members(&self) -> bool {
+        !matches!(self, Self::Assigned(_))
+    }
+
+    /// The queues that the user names.
+    fn configured(&self) -> Option<&[MessageQueue]> {
+        match self {
+            Self::Configuration(queues) | Self::Assigned(queues) => Some(queues),
+            _ => None,
+        }
+    }
+
+    /// Configured queues of a topic that it does not have.
+    pub(super) fn missing(&self, topic: &str, queues: &[MessageQueue]) -> Vec<MessageQueue> {
+        let Some(configured) = self.configured() else { return Vec::new() };
+        let is_missing = |queue: &&MessageQueue| *queue.topic == *topic && !queues.contains(queue);
+        configured.iter().filter(is_missing).cloned().collect()
+    }
+
+    /// Checks that configured queues are those of topics that are read.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidConfig`].
+    pub(super) fn check_topics(&self, is_read: impl Fn(&str) -> bool) -> Result<(), ClientError> {
+        let Some(configured) = self.configured() else { return Ok(()) };
+        match configured.iter().find(|queue| !is_read(&queue.topic)) {
+            None => Ok(()),
+            Some(queue) => Err(ClientError::InvalidConfig {
+                field: "balance",
+                reason: format!("a queue of a topic that is not read: {queue}"),
+            }),
+        }
+    }
+
+    /// Ends the questions to the user's own code.
+    pub(super) fn end(&self) {
+        if let Self::Asked(allocator) = self {
+            allocator.end();
+        }
+    }
+}
+
+/// One contiguous run.
 ///
 /// # Source
 /// docs/reference/client.md 8.4 (AVG), worked examples in 8.5.
 #[doc(alias = "AllocateMessageQueueAveragely")]
-pub(crate) fn average<'q>(queues: &'q [MessageQueue], members: &[String], me: &str) -> &'q [MessageQueue] {
-    let Some(index) = members.iter().position(|member| member == me) else {
-        return &[];
-    };
-    let (share, rest) = (queues.len() / members.len(), queues.len() % members.len());
+fn average(queues: &[MessageQueue], members: usize, index: usize) -> &[MessageQueue] {
+    let (share, rest) = (queues.len() / members, queues.len() % members);
     let start = index * share + index.min(rest);
     let size = share + usize::from(index < rest);
     &queues[start..start + size]
@@ -24,73 +206,4 @@ pub(crate) fn average<'q>(queues: &'q [MessageQueue], members: &[String], me: &s
 pub(crate) fn sort_members(members: &mut Vec<String>) {
     members.sort_by(|a, b| a.encode_utf16().cmp(b.encode_utf16()));
     members.dedup();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queues(count: u32) -> Vec<MessageQueue> {
-        (0..count).map(|id| MessageQueue::new("t", "b", id)).collect()
-    }
-
-    fn shares(count: u32, members: usize) -> Vec<Vec<u32>> {
-        let queues = queues(count);
-        let members: Vec<String> = (0..members).map(|member| format!("c{member}")).collect();
-        let share = |me: &String| average(&queues, &members, me).iter().map(|queue| queue.queue_id).collect();
-        members.iter().map(share).collect()
-    }
-
-    #[test]
-    fn shares_are_those_of_the_specification() {
-        assert_eq!(shares(8, 3), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]]);
-        assert_eq!(shares(10, 4), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7], vec![8, 9]]);
-        assert_eq!(shares(4, 3), [vec![0, 1], vec![2], vec![3]]);
-        assert_eq!(shares(7, 2), [vec![0, 1, 2, 3], vec![4, 5, 6]]);
-        assert_eq!(shares(3, 4), [vec![0], vec![1], vec![2], vec![]]);
-        assert_eq!(shares(1, 3), [vec![0], vec![], vec![]]);
-    }
-
-    /// The formula as the reference writes it, for comparison.
-    fn literal(n: usize, m: usize, i: usize) -> (usize, usize) {
-        let r = n % m;
-        let size = if n <= m {
-            1
-        } else if r > 0 && i < r {
-            n / m + 1
-        } else {
-            n / m
-        };
-        let start = if r > 0 && i < r { i * size } else { i * size + r };
-        (start.min(n), size.min(n.saturating_sub(start)))
-    }
-
-    #[test]
-    fn every_share_equals_the_literal_formula_and_each_queue_is_given_once() {
-        for n in 0..40 {
-            for m in 1..20 {
-                let shares = shares(n, m);
-                for (i, share) in shares.iter().enumerate() {
-                    let (start, size) = literal(n as usize, m, i);
-                    let expected: Vec<u32> = (start as u32..(start + size) as u32).collect();
-                    assert_eq!(*share, expected, "{n} queues, {m} members, member {i}");
-                }
-                assert_eq!(shares.concat(), (0..n).collect::<Vec<_>>(), "{n} queues, {m} members");
-            }
-        }
-    }
-
-    #[test]
-    fn a_stranger_gets_nothing() {
-        assert!(average(&queues(4), &["a".to_owned()], "b").is_empty());
-        assert!(average(&queues(4), &[], "b").is_empty());
-    }
-
-    #[test]
-    fn members_sort_by_code_unit() {
-        let mut members: Vec<String> =
-            ["\u{ff5e}", "\u{1f600}", "b", "B", "a", "a"].map(str::to_owned).to_vec();
-        sort_members(&mut members);
-        assert_eq!(members, ["B", "a", "b", "\u{1f600}", "\u{ff5e}"], "surrogates sort before U+FF5E");
-    }
 }

@@ -39,7 +39,7 @@ impl Groups {
             !members.is_empty()
         });
         let members = groups.entry(key).or_default();
-        let differs = |other: &Arc<Member>| tags(&other.subscriptions) != tags(&member.subscriptions);
+        let differs = |other: &Arc<Member>| wanted(&other.subscriptions) != wanted(&member.subscriptions);
         let other = members.iter().filter_map(live).find(differs);
         if let Some(other) = other
             && !member.config.allow_other_subscriptions
@@ -59,9 +59,22 @@ fn live(member: &Weak<Member>) -> Option<Arc<Member>> {
     member.upgrade().filter(|member| !member.closed.load(Ordering::Acquire))
 }
 
-/// The tags by topic; none for all messages. Without the retry topic, which push consumers read and others may not.
-fn tags(subscriptions: &[TopicSubscription]) -> BTreeMap<&str, BTreeSet<&String>> {
-    own(subscriptions).map(|one| (one.topic.as_str(), one.filter.names().iter().collect())).collect()
+/// What is wanted by topic. Without the retry topic, which push consumers read and others may not.
+fn wanted(subscriptions: &[TopicSubscription]) -> BTreeMap<&str, Wanted<'_>> {
+    fn of(one: &TopicSubscription) -> Wanted<'_> {
+        if one.is_sql() {
+            return Wanted::Sql(&one.expression);
+        }
+        Wanted::Tags(one.filter.names().iter().collect())
+    }
+    own(subscriptions).map(|one| (one.topic.as_str(), of(one))).collect()
+}
+
+#[derive(PartialEq, Eq)]
+enum Wanted<'a> {
+    /// None for all messages.
+    Tags(BTreeSet<&'a String>),
+    Sql(&'a str),
 }
 
 fn text(subscriptions: &[TopicSubscription]) -> String {

@@ -229,6 +229,7 @@ impl Member {
             return false;
         }
         self.tasks.lock().abort_all();
+        self.config.balance.end();
         self.arrived.notify_waiters();
         self.handover.notify_waiters();
         true
@@ -250,7 +251,9 @@ impl Member {
         if let Some(trace) = &self.trace {
             trace.tracer.close().await;
         }
-        self.client.leave(Role::Consumer, &self.group).await;
+        if self.config.balance.is_of_members() {
+            self.client.leave(Role::Consumer, &self.group).await;
+        }
         info!(group = %self.group, "consumer closed");
         committed
     }

@@ -1,6 +1,9 @@
 //! Receiving messages.
 
 mod allocate;
+#[cfg(test)]
+mod allocate_tests;
+mod allocation;
 mod assigned;
 mod batch;
 mod bodies;
@@ -16,6 +19,8 @@ mod pull_consumer;
 mod push;
 mod range;
 mod rebalance;
+mod ring;
+mod room;
 mod state;
 #[cfg(test)]
 mod state_pushed_tests;
@@ -24,11 +29,14 @@ mod state_tests;
 mod stats;
 mod subscription;
 
+pub use self::allocate::Balance;
+pub use self::allocation::{Allocation, Allocations, Allocator};
 pub use self::batch::{PulledBatch, PulledMessage, PulledPart, RecordSpan};
 pub(crate) use self::conflict::Groups;
 pub use self::contact::{BrokerContact, Trouble};
 pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::push::{Fate, PushConfig, PushConsumer, PushCounts, PushTopic, Verdict, Work};
 pub use self::range::RangeReader;
+pub use self::room::{NearestRoom, Rooms};
 pub use self::state::OffsetMove;
 pub use self::stats::{ConsumerStats, QueueProgress};

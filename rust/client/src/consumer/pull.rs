@@ -16,6 +16,7 @@ use super::state::Task;
 use crate::config::Start;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
+use crate::outcome;
 use crate::wire::Pull;
 
 const OPERATION: &str = "pull";
@@ -118,6 +119,9 @@ impl Puller {
                 return Err(ClientError::NoStoredOffset { group, queue });
             }
         };
+        if !member.config.balance.is_of_members() {
+            return Ok((offset, false)); // nobody takes the queue over
+        }
         Ok((member.store_start(queue, offset).await?, true))
     }
 
@@ -176,10 +180,12 @@ impl Puller {
             max_bytes: member.pull_bytes(),
             suspend_ms: Some(member.config.suspend.as_millis() as i64),
             subscription: &subscription.expression,
+            expression_type: subscription.expression_type,
         };
         let timeout = member.config.pull_timeout;
         let answer = member.client.api().pull(address, OPERATION, &pull, timeout).await?;
-        decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer)
+        let answer = decode::read_answer(OPERATION, address, queue, offset, &subscription.filter, answer);
+        answer.map_err(|error| if subscription.is_sql() { outcome::of_sql(error) } else { error })
     }
 
     fn take(&self, epoch: Epoch, offset: QueueOffset, answer: Answer, took: Duration) -> Option<Duration> {

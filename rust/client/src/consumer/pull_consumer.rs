@@ -45,7 +45,7 @@ pub struct ConsumerState {
 /// A member of a consumer group that pulls messages ahead and hands them out when polled.
 ///
 /// Clones are one member; dropping the last one leaves the group. Other members may use any language's client, if they subscribe to
-/// the same topics with the same tags and allocate queues by the average strategy.
+/// the same topics with the same tags and share queues by the same [`Balance`](crate::Balance).
 #[derive(Clone)]
 #[doc(alias = "DefaultLitePullConsumer")]
 pub struct PullConsumer {
@@ -56,7 +56,7 @@ pub struct PullConsumer {
 struct Owner(Arc<Member>);
 
 impl PullConsumer {
-    /// Joins the group and starts pulling.
+    /// Joins the group and starts pulling. With [`Balance::Assigned`](crate::Balance::Assigned) it joins no group.
     ///
     /// With [`Start::Latest`] it also waits until the member has its queues and they have their starts, for the client's
     /// `api_timeout` at most: a group that has no other member misses no message that is sent after that. Where that takes
@@ -64,7 +64,7 @@ impl PullConsumer {
     ///
     /// # Errors
     /// [`ClientError::InvalidGroup`], [`ClientError::InvalidTopic`], [`ClientError::InvalidExpression`],
-    /// [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::OtherSubscriptions`]; [`ClientError::NoRoute`] for
+    /// [`ClientError::InvalidSql`], [`ClientError::NoSqlFilter`], [`ClientError::InvalidConfig`], [`ClientError::GroupInUse`], [`ClientError::OtherSubscriptions`]; [`ClientError::NoRoute`] for
     /// a topic that does not exist, [`ClientError::NoBrokers`] (unless [`ConsumerConfig::allow_missing_topic`]); those of reaching a
     /// name server.
     pub async fn new(
@@ -88,24 +88,35 @@ impl PullConsumer {
         check_group(group)?;
         config.check()?;
         let subscriptions = subscription::of(group, &subscriptions, config.retry_topic)?;
+        let is_read = |topic: &str| subscriptions.iter().any(|subscription| subscription.topic == *topic);
+        config.balance.check_topics(is_read)?;
         for subscription in &subscriptions {
             match client.api().route(&subscription.topic).await {
                 Err(ClientError::NoRoute { .. } | ClientError::NoBrokers { .. })
                     if config.allow_missing_topic || subscription.is_retry => {}
-                route => drop(route?),
+                route => {
+                    let route = route?;
+                    config.balance.check_assigned(&route)?;
+                    subscription::check_at_brokers(client, group, subscription, &route).await?;
+                }
             }
         }
         let member = Member::new(client, group, subscriptions, config, delivery, local_offsets)?;
-        groups().join(&member)?;
-        let consumer: Arc<dyn Consumer> = member.clone();
-        client.join_as_consumer(group, Arc::downgrade(&consumer))?;
+        let is_member = member.config.balance.is_of_members();
+        if is_member {
+            groups().join(&member)?;
+            let consumer: Arc<dyn Consumer> = member.clone();
+            client.join_as_consumer(group, Arc::downgrade(&consumer))?;
+        }
         let owner = Arc::new(Owner(member));
-        client.heartbeat().await;
+        if is_member {
+            client.heartbeat().await;
+        }
         owner.0.spawn(rebalance::run);
         if let Some(interval) = owner.0.config.auto_commit {
             owner.0.spawn(|member| commit::run(member, interval));
         }
-        if owner.0.config.start == Start::Latest {
+        if owner.0.config.start == Start::Latest || !is_member {
             owner.0.joined().await;
         }
         info!(group, client_id = client.client_id(), "consumer started");
@@ -365,7 +376,8 @@ impl PullConsumer {
 impl Drop for Owner {
     fn drop(&mut self) {
         let member = &self.0;
-        if member.client.check_process().is_ok() && member.begin_close() {
+        let is_first = member.client.check_process().is_ok() && member.begin_close();
+        if is_first && member.config.balance.is_of_members() {
             member.client.start_leaving(Role::Consumer, &member.group);
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rocketpy_filter::{TagFilter, Tags};
 use rocketpy_model::{MessageQueue, QueueOffset, system};
+use rocketpy_protocol::body::SubscriptionData;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
@@ -142,6 +143,7 @@ impl Reading {
             max_bytes: PULL_BYTES,
             suspend_ms: Some(DISPATCH_MS),
             subscription: &self.expression,
+            expression_type: SubscriptionData::TAG,
         });
         let api = self.client.api();
         let answer = api.call(address, OPERATION, request, api.timeout()).await?;

@@ -15,6 +15,7 @@ use super::member::Member;
 use super::push::orderly;
 use super::{allocate, commit, handover, pull};
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 use crate::outcome;
 use crate::route::TopicRoute;
 use crate::wire::{self, Pull};
@@ -30,6 +31,8 @@ struct Share {
     others: bool,
     /// Names of the topic's brokers.
     brokers: Vec<Arc<str>>,
+    /// Configured queues that the topic does not have.
+    missing: Vec<MessageQueue>,
 }
 
 /// Runs rounds until the consumer stops.
@@ -38,13 +41,13 @@ struct Share {
 /// docs/reference/client.md 8.1, 8.2.
 pub(super) async fn run(member: Arc<Member>) {
     // Subscriptions whose commits must be repeated once a round has shown which of their queues are still assigned here.
-    let mut to_repeat = BTreeSet::new();
+    let (mut to_repeat, mut failure) = (BTreeSet::new(), Lasting::default());
     loop {
         let started = Instant::now();
         if member.reconnected.swap(false, Ordering::AcqRel) {
             to_repeat.extend(0..member.subscriptions.len());
         }
-        let left = round(&member).await;
+        let left = round(&member, &mut failure).await;
         member.progress.notify_waiters();
         let shared_out = &to_repeat - &left;
         if !shared_out.is_empty() {
@@ -61,19 +64,25 @@ pub(super) async fn run(member: Arc<Member>) {
 }
 
 /// Computes and applies the assignment. Returns the subscriptions whose topics could not be balanced and keep their queues.
-async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
+async fn round(member: &Arc<Member>, failure: &mut Lasting) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
+    let mut problem = None;
     let (mut brokers, mut knows_all) = (BTreeSet::new(), true);
     for (index, subscription) in member.subscriptions.iter().enumerate() {
         match share_of(member, &subscription.topic).await {
             Ok(share) => {
                 others |= share.others;
                 brokers.extend(share.brokers);
+                let missing = share.missing.into_iter().next();
+                problem = problem.or_else(|| missing.map(|queue| format!("no such queue: {queue}")));
                 wanted.extend(share.queues.into_iter().map(|queue| (Arc::new(queue), index)));
             }
             Err(error) => {
                 debug!(group = %member.group, topic = subscription.topic, %error, "topic not rebalanced");
                 left.insert(index);
+                if matches!(error, ClientError::NotBalanced { .. }) {
+                    problem.get_or_insert_with(|| error.to_string());
+                }
                 // A topic that no broker has names none.
                 knows_all &= matches!(error, ClientError::NoRoute { .. } | ClientError::NoBrokers { .. });
                 if matches!(error, ClientError::NoMembers { .. } | ClientError::Refused { .. })
@@ -86,6 +95,13 @@ async fn round(member: &Arc<Member>) -> BTreeSet<usize> {
                 wanted.extend(kept.map(|queue| (queue.clone(), index)));
             }
         }
+    }
+    if let Some(problem) = problem {
+        if failure.failed(Instant::now()) {
+            warn!(group = %member.group, "{problem}");
+        }
+    } else if failure.worked() {
+        info!(group = %member.group, "the queues of the group are shared out again");
     }
     if knows_all && !brokers.is_empty() {
         member.retain_contacts(&brokers);
@@ -102,25 +118,39 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     let route = api.route(topic).await.inspect_err(|error| member.note_name_server(error))?;
     let brokers = route.brokers.iter().map(|broker| broker.broker_name.as_str().into()).collect();
     if member.delivery.is_broadcast() {
-        return Ok(Share { queues: route.subscribe.to_vec(), others: false, brokers });
+        return Ok(Share { queues: route.subscribe.to_vec(), others: false, brokers, missing: Vec::new() });
     }
+    let balance = &member.config.balance;
+    let members = if balance.is_of_members() { sorted_members(member, &route).await? } else { Vec::new() };
+    let client_id = member.client.client_id();
+    let queues =
+        balance.share(&member.group, &route.subscribe, &members, client_id).await.map_err(|cause| {
+            let (group, topic) = (member.group.to_string(), topic.to_owned());
+            ClientError::NotBalanced { group, topic, reason: cause.to_string() }
+        })?;
+    let missing = balance.missing(topic, &route.subscribe);
+    Ok(Share { queues, others: members.len() > 1, brokers, missing })
+}
+
+/// The client ids of the group, as every member sorts them.
+async fn sorted_members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, ClientError> {
     let client_id = member.client.client_id();
     let is_member = |members: &[String]| members.iter().any(|id| id == client_id);
-    let mut members = members(member, &route).await?;
+    let mut members = members(member, route).await?;
     if !is_member(&members) {
         member.client.heartbeat().await;
-        members = self::members(member, &route).await?;
+        members = self::members(member, route).await?;
     }
     allocate::sort_members(&mut members);
     if members.is_empty() {
         // The broker has not seen the heartbeats yet.
         return Err(ClientError::NoMembers { group: member.group.to_string() });
     }
-    let queues = allocate::average(&route.subscribe, &members, client_id).to_vec();
     if !is_member(&members) {
-        warn!(group = %member.group, topic, "this member is not in its group's list, it reads nothing");
+        let (group, topic) = (&member.group, &route.topic);
+        warn!(%group, %topic, "this member is not in its group's list, it reads nothing");
     }
-    Ok(Share { queues, others: members.len() > 1, brokers })
+    Ok(members)
 }
 
 /// Returns an error with the next poll when the broker neither has the group nor creates it.
@@ -139,6 +169,7 @@ async fn tell_of_missing_group(member: &Member, index: usize) {
             max_bytes: 1,
             suspend_ms: None,
             subscription: &subscription.expression,
+            expression_type: subscription.expression_type,
         });
         let answer = api.call(address, OPERATION, request, api.timeout()).await;
         if let Ok(answer) = answer

@@ -43,12 +43,15 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::FrameTooLarge { .. }
         | ClientError::WrongQueue { .. }
         | ClientError::InvalidExpression { .. }
+        | ClientError::InvalidSql { .. }
         | ClientError::InvalidConfig { .. }
         | ClientError::InvalidMessageId { .. }
         | ClientError::InvalidRecallHandle { .. }
         | ClientError::NoRequest { .. }
         | ClientError::NoNameServer => "InvalidArgumentError",
-        ClientError::Unsupported { .. } | ClientError::NoDelayedTransactions { .. } => "NotSupportedError",
+        ClientError::Unsupported { .. }
+        | ClientError::NoDelayedTransactions { .. }
+        | ClientError::NoSqlFilter { .. } => "NotSupportedError",
         ClientError::NoRoute { .. } | ClientError::NoSuchTopic { .. } | ClientError::NoQueue { .. } => {
             "TopicNotFoundError"
         }
@@ -60,7 +63,7 @@ fn class(error: &ClientError) -> &'static str {
         | ClientError::OffsetsFile { is_shared: true, .. }
         | ClientError::OtherSubscriptions { .. } => "GroupConflictError",
         ClientError::OffsetsFile { is_shared: false, .. } => "StoreError",
-        ClientError::NoMembers { .. } => "RefusedError",
+        ClientError::NoMembers { .. } | ClientError::NotBalanced { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
         ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",
         ClientError::ConnectionLost { .. } | ClientError::Abandoned => "ConnectionLostError",
