@@ -59,7 +59,7 @@ Attributes = dict[str, str | int | Sequence[str]]
 def instrument(producer: P, *, tracer_provider: TracerProvider | None = None) -> P:
     """A producer whose sends are spans. Each message that it sends carries the context of its span.
 
-    `send`, `request`, `submit`, `send_oneway` and `begin` make a span for a message, `send_many` one for all its
+    `send`, `request`, `submit`, `send_oneway` and `transaction` make a span for a message, `send_many` one for all its
     messages. The span of `submit` ends with the message's outcome. A context that a message has already is replaced.
     Everything else is done by the given producer, which sends without spans if it is used itself.
 
@@ -192,8 +192,8 @@ class Traced(_Producing):
         with self._span(message) as (_, (carrying,)):
             return cast("ReceivedMessage", self._producer.request(carrying, **options))
 
-    def begin(self, message: Message, **options: Any) -> Transaction:
-        begin = self._producer.begin  # what a plain producer has not
+    def transaction(self, message: Message, **options: Any) -> Transaction:
+        begin = self._producer.transaction  # what a plain producer has not
         with self._span(message) as (span, (carrying,)):
             transaction: Transaction = begin(carrying, **options)
             _received(span, transaction.receipt)

@@ -206,8 +206,8 @@ def test_an_instrumented_producer_is_a_producer(traces, rocketpy_server, rocketp
         assert isinstance(traced, rocketpy.Producer)
         assert traced.queues(rocketpy_topic)
         assert "instrumented <Producer" in repr(traced)
-        with pytest.raises(AttributeError, match="begin"):
-            traced.begin(rocketpy.Message(rocketpy_topic, b"x"))
+        with pytest.raises(AttributeError, match="transaction"):
+            traced.transaction(rocketpy.Message(rocketpy_topic, b"x"))
         with pytest.raises(TypeError, match=r"message must be a rocketpy\.Message, not int"):
             traced.send_many(b"bytes")
     assert traced.closed
@@ -220,7 +220,7 @@ def test_messages_of_transactions_carry_their_span(traces, rocketpy_server, rock
         return rocketpy.Decision.UNKNOWN
 
     with rocketpy_server.transaction_producer(fresh_name("p"), check, api_timeout=60, send_timeout=60) as producer:
-        with instrument(producer, tracer_provider=traces.provider).begin(rocketpy.Message(rocketpy_topic, b"x")):
+        with instrument(producer, tracer_provider=traces.provider).transaction(rocketpy.Message(rocketpy_topic, b"x")):
             pass
     messages = []
     wait_until(lambda: messages.extend(receive()) or messages)

@@ -121,7 +121,7 @@ def test_handlers_are_traced_with_what_became_of_each_message(rocketpy_server: S
         over.set()
     first = {name: of.deliveries[0] for name, of in found.items()}
     assert [first[name].success for name in ids] == [True, False, False]
-    assert [first[name].result for name in ids] == ["success", "failed", "timed_out"]
+    assert [first[name].result for name in ids] == ["success", "failed", "timed out"]
     assert first[b"slow"].cost_ms >= 500
 
 
@@ -207,9 +207,9 @@ def test_transactions_delays_and_recalls_are_traced(rocketpy_server: Server, roc
     with rocketpy.TransactionProducer(
         group, lambda _: decide, name_servers=rocketpy_server.name_servers, trace=True
     ) as producer:
-        with producer.begin(message) as committed:
+        with producer.transaction(message) as committed:
             pass
-        rolled_back = producer.begin(message)
+        rolled_back = producer.transaction(message)
         rolled_back.rollback()
         delayed = producer.send(rocketpy.Message(rocketpy_topic, b"later", delay=3600))
         producer.recall(delayed)
@@ -235,7 +235,7 @@ def test_the_answer_to_a_brokers_question_is_traced(rocketpy_server_factory: Fac
     with rocketpy.TransactionProducer(
         "payers", lambda _: rocketpy.Decision.COMMIT, name_servers=server.name_servers, trace=True
     ) as producer:
-        half = producer.begin(rocketpy.Message("invoices", b"17.50"))
+        half = producer.transaction(rocketpy.Message("invoices", b"17.50"))
         [end] = trace(server, half.receipt.msg_id, lambda found: found.transactions).transactions
     assert (end.state, end.from_check, end.group) == ("COMMIT_MESSAGE", True, "payers")
 
