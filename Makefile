@@ -26,7 +26,7 @@ demo-cluster: $(INSTALLED)
 test: $(INSTALLED)
 	cargo test --workspace --locked
 	cargo test --locked -p rocketpy-proof --features planted-bugs planted
-	pytest
+	pytest -n 2 --dist loadfile # a module's tests share fixtures; most of their time they wait
 
 # The memory that hostile peers make a server hold. Then the proof of durability (docs/durability.md), without end or for N turns:
 # each fuzz target for FUZZ seconds, simulated seeds, kills, power cuts.
