@@ -6,7 +6,8 @@ use rocketpy_protocol::handle::RecallHandle;
 use rocketpy_protocol::header::{Header, RecallMessageRequestHeader, SendMessageResponseHeader};
 use rocketpy_protocol::{Command, json};
 
-use crate::support::{Fixture, Pull, Send, TIMEOUT};
+use crate::state::runtime_value;
+use crate::support::{Fixture, Pull, Send, TIMEOUT, wait_until};
 
 /// Sends a message that is due at a time; returns its recall handle, unless that was over already.
 async fn send(fixture: &Fixture, body: &str, due_ms: i64) -> Option<String> {
@@ -38,7 +39,8 @@ async fn messages_come_in_the_order_of_their_times_and_none_early() {
         assert_eq!(pulled.bodies(), [body]);
         assert!(pulled.records()[0].stored_at_ms >= start_ms + after_ms, "{body}");
     }
-    assert_eq!(crate::state::runtime_value(&fixture, "timersDelivered").await, "3");
+    // It is counted once it is stored, which is after it can be read.
+    wait_until("all are counted", async || runtime_value(&fixture, "timersDelivered").await == "3").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +104,7 @@ async fn a_recalled_message_does_not_come() {
     send(&fixture, "next", now_ms() + 1).await;
     let held = Pull::new("orders", 1).held(TIMEOUT.as_millis() as i64);
     assert_eq!(fixture.pull(held).await.bodies(), ["next"]);
-    assert_eq!(crate::state::runtime_value(&fixture, "timersRecalled").await, "1");
+    assert_eq!(runtime_value(&fixture, "timersRecalled").await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
