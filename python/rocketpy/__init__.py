@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import __version__ as __version__
     from rocketpy.admin import *
     from rocketpy.aio import *
+    from rocketpy.aio_admin import *
     from rocketpy.balance import Balance as Balance
+    from rocketpy.cluster import *
     from rocketpy.config import Compression as Compression
     from rocketpy.config import Duration as Duration
     from rocketpy.config import Instant as Instant
@@ -52,11 +54,13 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
-    "admin": (
-        "Admin", "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
-    ),
-    "aio": ("AsyncAdmin", "AsyncConsumer", "AsyncProducer"),
+    "admin": ("Admin",),
+    "aio": ("AsyncConsumer", "AsyncProducer"),
+    "aio_admin": ("AsyncAdmin",),
     "balance": ("Balance",),
+    "cluster": (
+        "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
+    ),
     "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
+from rocketpy.cluster import BrokerInfo, GroupInfo, GroupMember, QueueLag, TopicInfo
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.dead_letters import (
     PREFIX,
@@ -19,7 +18,7 @@ from rocketpy.dead_letters import (
     Resent,
     topic_of,
 )
-from rocketpy.errors import InvalidArgumentError, TopicNotFoundError
+from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list
@@ -27,37 +26,25 @@ from rocketpy.producer import Producer
 from rocketpy.reader import RangeReader
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
+from rocketpy.topic_change import TopicChange
 from rocketpy.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
-    from typing import Any, Literal, Self, Unpack
+    from typing import Literal, Unpack
 
     from rocketpy._rocketpy import ReceivedMessage
     from rocketpy.config import Instant, Start
     from rocketpy.message import MessageQueue
 
-    NativeTopic = tuple[str, int, int, int, str | None, str | None, dict[str, str | None]]
-
 logger = logging.getLogger("rocketpy.client")
 
-DEFAULT_QUEUES = 8
-"""Of a new topic, at each broker."""
 BROKER_LIMIT = 64
 """Messages that a broker gives to one query unless it is configured otherwise (`maxMsgsNumBatch`)."""
 CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an earlier end"
 
-__all__ = [
-    "Admin",
-    "BrokerInfo",
-    "GroupInfo",
-    "GroupMember",
-    "QueueInfo",
-    "QueueLag",
-    "TopicBroker",
-    "TopicInfo",
-]
+__all__ = ["Admin"]
 
 
 def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
@@ -85,173 +72,6 @@ def span_ms(begin: Instant | None, end: Instant | None) -> tuple[int, int]:
 def master_role(sync: bool) -> str:
     """The role of a master, whose sends wait for slaves or do not."""
     return "SYNC_MASTER" if sync else "ASYNC_MASTER"
-
-
-def first_given(*values: int | None) -> int:
-    """The first value that is not None. One must be."""
-    return next(value for value in values if value is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicBroker:
-    """A topic's part at one broker."""
-
-    broker_name: str
-    cluster: str
-    addresses: dict[int, str]
-    """`host:port` by broker id; 0 is the master."""
-    read_queues: int
-    write_queues: int
-    readable: bool
-    writable: bool
-    attributes: dict[str, str]
-    """Attributes of the topic by name; empty where the broker cannot be asked (Apache's before 5.0)."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
-    """What one queue holds."""
-
-    queue: MessageQueue
-    min_offset: int
-    """Offset of the oldest message."""
-    max_offset: int
-    """Offset after the newest message."""
-    last_stored_at: datetime | None
-    """When the newest message was stored; None without messages."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """A topic with its brokers and queues."""
-
-    name: str
-    brokers: tuple[TopicBroker, ...]
-    queues: tuple[QueueInfo, ...]
-    """Sorted."""
-
-    @classmethod
-    def of(cls, name: str, brokers: Iterable[Any], queues: Iterable[Any]) -> Self:
-        """Of what the native call gives."""
-        return cls(name, tuple(TopicBroker(*one) for one in brokers), tuple(QueueInfo(*one) for one in queues))
-
-
-class TopicChanges(TypedDict, total=False):
-    """What `create_topic` may be told, beside name and queues."""
-
-    write_queues: int | None
-    readable: bool | None
-    writable: bool | None
-    cluster: str | None
-    broker: str | None
-    attributes: Mapping[str, str | None] | None
-    force: bool
-
-
-class TopicChange:
-    """What `create_topic` was told; what is not named stays as it is."""
-
-    def __init__(self, topic: str, queues: int | None, **changes: Unpack[TopicChanges]) -> None:
-        self.topic, self.queues = topic, queues
-        self.write_queues = changes.get("write_queues")
-        self.readable, self.writable = changes.get("readable"), changes.get("writable")
-        self.cluster, self.broker = changes.get("cluster"), changes.get("broker")
-        self.attributes, self.force = changes.get("attributes"), changes.get("force", False)
-        check_type("queues", queues, int | None, "a whole number")
-        check_type("write_queues", self.write_queues, int | None, "a whole number")
-        check_type("readable", self.readable, bool | None, "a bool")
-        check_type("writable", self.writable, bool | None, "a bool")
-        check_type("attributes", self.attributes, Mapping | None, "a dict by name")
-
-    def dropped(self, known: TopicInfo | None) -> list[QueueInfo]:
-        """The queues that would go, and must not hold messages."""
-        if known is None or not known.brokers or self.queues is None or self.force:
-            return []
-        return [one for one in known.queues if one.queue.queue_id >= self.queues]
-
-    def calls(self, known: TopicInfo | None, held: int) -> list[NativeTopic]:
-        """The arguments of the native calls.
-
-        Args:
-            known: The topic as it is.
-            held: Messages in the queues that would go, including those that cannot be read yet.
-        """
-        if held:
-            raise InvalidArgumentError(
-                f"queues of {self.topic} from {self.queues} on hold {held:,} messages that nobody could read any more",
-                hint="consume them first, or add force=True (--force); the same number of queues brings them back",
-            )
-        chosen = [
-            one
-            for one in (known.brokers if known else ())
-            if self.cluster in (None, one.cluster) and self.broker in (None, one.broker_name)
-        ]
-        shapes = {(one.read_queues, one.write_queues, one.readable, one.writable) for one in chosen}
-        if len(shapes) <= 1:
-            return [self._call(chosen[0] if chosen else None, self.broker)]  # also at brokers that do not have it yet
-        return [self._call(one, one.broker_name) for one in chosen]
-
-    def _call(self, now: TopicBroker | None, at: str | None) -> NativeTopic:
-        read = first_given(self.queues, now.read_queues if now else None, DEFAULT_QUEUES)
-        write = first_given(self.write_queues, self.queues, now.write_queues if now else None, DEFAULT_QUEUES)
-        may_read = first_given(self.readable, now.readable if now else None, True)
-        may_write = first_given(self.writable, now.writable if now else None, True)
-        perm = 4 * may_read + 2 * may_write
-        return self.topic, read, write, perm, self.cluster, at, dict(self.attributes or {})
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A consumer group."""
-
-    name: str
-    members: tuple[str, ...]
-    """Client ids of the members that are there now, sorted."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """A live member of a consumer group."""
-
-    client_id: str
-    address: str
-    """`host:port` of its end of the connection."""
-    language: str
-    """The language of its client."""
-    subscriptions: dict[str, str] | None
-    """Tags by topic; None where the broker does not tell it (Apache's)."""
-    differs: bool
-    """Whether it subscribes to something else than most members. Without a majority every member differs.
-
-    Members share the queues of a topic: where they want different things, each misses messages.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLag:
-    """How far a group is in one queue."""
-
-    queue: MessageQueue
-    committed_offset: int | None
-    """Next offset to read, as the broker has it stored; None when the group committed nothing."""
-    max_offset: int
-    """Offset after the newest message."""
-    lag: int
-    """Messages after the stored commit."""
-    last_consumed_at: datetime | None
-    """When the last consumed message was stored; None when there is none."""
-    held: int
-    """Of `lag`, the messages that live members have fetched and not committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
-    """A broker of the cluster."""
-
-    broker_name: str
-    cluster: str
-    addresses: dict[int, str]
-    """`host:port` by broker id; 0 is the master."""
 
 
 class Admin(Closing):

@@ -177,7 +177,7 @@ class PydanticCodec(Generic[T]):
 
 
 class Decoded(Iterator[tuple[T, "ReceivedMessage"]]):
-    """Values with their messages, as `decoded` returns them. It goes on behind a message that made it raise."""
+    """Iterates over values and their messages. After an error it continues with the next message."""
 
     __slots__ = ("_codec", "_messages", "_on_error")
 

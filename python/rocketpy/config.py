@@ -359,7 +359,7 @@ class PushOptions(ClientOptions, total=False):
     """Options of `rocketpy.PushConsumer`, all by keyword."""
 
     concurrency: int
-    """How many handlers run side by side, from 1 to 1000: so many threads, and so many tasks of `async def` handlers.
+    """Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is `async def`.
     Default 16."""
     start: Start | str | datetime
     """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),

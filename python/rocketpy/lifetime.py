@@ -47,9 +47,16 @@ class Lifetime(ABC):
         """Whether `close` has nothing to do: never opened, or closed, and no call of `close` was cut short."""
         return self._closed and self not in _open
 
-    def _ended(self) -> None:
-        """Marks the object as closed for good."""
+    def _ended(self) -> bool:
+        """Marks the object as closed for good. False if it was that already."""
+        is_first = self in _open
         _open.discard(self)
+        return is_first
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether another process made it, which also closes it."""
+        return os.getpid() != self._made_by
 
     @property
     def closed(self) -> bool:
@@ -61,7 +68,7 @@ class Lifetime(ABC):
         """Closes the object when Python ends, by a call that waits."""
 
     def __del__(self) -> None:
-        if self._warns and not getattr(self, "_closed", True) and os.getpid() == self._made_by:
+        if self._warns and not getattr(self, "_closed", True) and not self._is_elsewhere:
             warnings.warn(f"never closed: {self!r}", ResourceWarning, source=self, stacklevel=2)
 
 
@@ -76,7 +83,7 @@ class Closing(Lifetime):
             return
         self._closed = True
         try:
-            if os.getpid() == self._made_by:
+            if not self._is_elsewhere:
                 self._close()
         except Exception:
             self._ended()

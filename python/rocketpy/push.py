@@ -80,8 +80,8 @@ class PushConsumer(Closing):
         options: All below, by keyword.
 
     Options:
-        concurrency: How many handlers run side by side, from 1 to 1000: so many threads, and so many tasks of `async
-            def` handlers. Default 16.
+        concurrency: Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is
+            `async def`. Default 16.
         start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
             skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
             stored.
@@ -176,9 +176,9 @@ class PushConsumer(Closing):
     def on(self, topic: str, *, tags: Tags = "*", batch: int | None = None) -> Callable[[Function], Function]:
         """Makes a decorator that registers the handler of a topic, before the start.
 
-        A handler takes a message. With `batch` it takes a list of up to so many messages of one queue; when it raises,
-        all of them come again. An `async def` runs as a task; the tasks of all handlers share one event loop, and none
-        may block it.
+        A handler takes a message. With `batch` it takes a list of messages of one queue, at most that many; when it
+        raises, all of them come again. An `async def` runs as a task; the tasks of all handlers share one event loop,
+        and none may block it.
 
         Args:
             topic: The topic. Each has one handler.

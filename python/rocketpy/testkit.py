@@ -217,7 +217,7 @@ def _check(deadline: float, timeout: Duration, problem: str) -> None:
         raise rocketpy.RequestTimeoutError(
             f"{problem} after {duration_seconds('timeout', timeout):g} s",
             retryable=True,
-            hint="look at the log of the consumers; give a longer timeout on a busy machine",
+            hint="check the consumers' log; on a busy machine give a longer timeout",
         )
 
 

@@ -53,14 +53,15 @@ class Workers:
         """Starts the threads that the handlers need."""
         self._native, self._handlers = native, handlers
         lanes = {handler.lane for handler in handlers.values()}
-        if THREADS in lanes:
-            for _ in range(self._concurrency):
-                self._add_thread()
-            self._add_other(self._watch, "watch")
-        if TASKS in lanes:
-            self._loop = asyncio.new_event_loop()
-            self._add_other(self._run_loop, "loop")
-            self._add_other(self._feed_loop, "feed")
+        with self._lock:  # a handler may stop the consumer before all threads are started
+            if THREADS in lanes:
+                for _ in range(self._concurrency):
+                    self._add_thread()
+                self._add_other(self._watch, "watch")
+            if TASKS in lanes:
+                self._loop = asyncio.new_event_loop()
+                self._add_other(self._run_loop, "loop")
+                self._add_other(self._feed_loop, "feed")
 
     def check_open(self) -> None:
         """Raises once the consumer was stopped.
@@ -105,6 +106,8 @@ class Workers:
             ended.add_done_callback(lambda _: self._loop.stop() if self._loop else None)
         else:
             self._loop.stop()
+
+    # Both are called with the lock, so that `end` meets no thread that is not started.
 
     def _add_other(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=f"rocketpy-push-{name}", daemon=True)

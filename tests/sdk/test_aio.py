@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 import rocketpy
-from rocketpy import AsyncAdmin, AsyncConsumer, AsyncProducer, Message
+from rocketpy import AsyncAdmin, AsyncConsumer, AsyncProducer, Message, aio_loop
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 
@@ -330,6 +330,56 @@ def test_ctrl_c_ends_a_wait_and_closes_in_order(child, rocketpy_server, rocketpy
         """
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True []\n", "")
+
+
+def test_several_calls_of_close_are_one(rocketpy_server, rocketpy_topic):
+    """Others of the loop get their answers on."""
+
+    async def main():
+        async with producer(rocketpy_server) as other:
+            sending = await producer(rocketpy_server).start()
+            await sending.send(Message(rocketpy_topic, b"text"))
+            await asyncio.gather(*(sending.close() for _ in range(3)))
+            assert (await asyncio.wait_for(other.send(Message(rocketpy_topic, b"text")), 60)).queue
+
+    asyncio.run(main())
+
+
+def test_a_close_that_fails_is_over_all_the_same(stoppable):
+    async def main():
+        with rocketpy.Producer("first", name_servers=stoppable.name_server, send_timeout=60) as first:
+            first.send(Message("closing", b"text"))
+        options = {"auto_commit": 3600, "api_timeout": 0.5, "handover_timeout": 0}
+        member = await AsyncConsumer("closers", "closing", name_servers=stoppable.name_server, **options).start()
+        while not await member.poll(timeout=1):
+            pass
+        await member.poll(timeout=0)
+        stoppable.freeze()
+        with pytest.raises(rocketpy.RocketPyError):
+            await member.close()
+        await member.close()
+        stoppable.thaw()
+
+    asyncio.run(main())
+    assert not aio_loop._watches
+
+
+def test_a_child_leaves_its_parents_clients_alone(child, rocketpy_server, rocketpy_topic):
+    ended = child(
+        f"""
+        import asyncio, os, rocketpy
+        servers = ["{rocketpy_server.name_server}"]
+        async def main():
+            global sending
+            sending = await rocketpy.AsyncProducer("app", name_servers=servers, send_timeout=60).start()
+            if pid := os.fork():
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+                await sending.send(rocketpy.Message("{rocketpy_topic}", b"text"))
+                await sending.close()
+        asyncio.run(main())
+        """
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_what_is_forgotten_is_reported(rocketpy_server, rocketpy_topic):

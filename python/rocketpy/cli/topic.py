@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin
-from rocketpy.admin import DEFAULT_QUEUES, TopicInfo
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.cli.terminal import printable
+from rocketpy.cluster import TopicInfo
 from rocketpy.errors import TopicNotFoundError
+from rocketpy.topic_change import DEFAULT_QUEUES
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 MAX_QUEUES = 16_384

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rocketpy.admin import Admin, QueueInfo
+    from rocketpy.admin import Admin
+    from rocketpy.cluster import QueueInfo
     from rocketpy.message import MessageQueue
     from rocketpy.spark.options import ReadOptions
 

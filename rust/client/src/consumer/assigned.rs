@@ -55,7 +55,7 @@ pub(super) struct Assigned {
     pub(super) life: Epoch,
     /// When a consumer in order last got the queue's lock.
     pub(super) locked: Option<Instant>,
-    /// End of the queue (exclusive) at the latest answer of its broker.
+    /// End of the queue (exclusive), as its broker last told it.
     pub(super) end: Option<QueueOffset>,
     pub(super) cached: VecDeque<Cached>,
     pub(super) cached_messages: usize,

@@ -28,7 +28,7 @@ pub struct QueueProgress {
     pub queue: MessageQueue,
     /// Offset after the last message handed out; `None` until the start is known.
     pub position: Option<QueueOffset>,
-    /// End of the queue (exclusive) at the latest answer of its broker.
+    /// End of the queue (exclusive), as its broker last told it.
     pub end: Option<QueueOffset>,
     /// Messages pulled ahead.
     pub prefetched_messages: usize,

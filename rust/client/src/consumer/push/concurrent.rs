@@ -24,6 +24,7 @@ use crate::consumer::member::Member;
 use crate::consumer::state::Taken;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
+use crate::producer::Sender;
 use crate::trace::{ConsumeResult, Consumption};
 
 /// A handler gets messages for about this long at a time: fewer turns for quick handlers, and no others kept waiting by slow ones.
@@ -84,6 +85,8 @@ pub(super) struct Engine {
     /// Messages that are being sent back.
     pub(super) sending_back: AtomicUsize,
     pub(super) slots: Semaphore,
+    /// Sends copies of messages that their broker does not take back.
+    pub(super) copies: Sender,
     pub(super) send_back_failure: Mutex<Lasting>,
     pub(super) failure: Mutex<Lasting>,
 }
@@ -100,6 +103,7 @@ impl Engine {
         member.wakes_one.store(is_one_lane, Ordering::Relaxed);
         Arc::new(Self {
             retry_topic: system::retry_topic(&member.group),
+            copies: send_back::sender(&member.client),
             member,
             config,
             topics: topics.into_iter().map(topic).collect(),

@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use super::concurrent::{Engine, Piece};
 use super::work::Verdict;
+use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::consumer::batch::PulledPart;
 use crate::error::ClientError;
@@ -161,17 +162,20 @@ async fn send_copy(
     level: i32,
     limit: i32,
 ) -> Result<(), ClientError> {
-    let member = &engine.member;
-    let sender = Sender {
-        client: member.client.clone(),
+    let copy = copy_of(&engine.member.group, part, record, level, limit);
+    engine.copies.deliver(&copy, Target::Any, TIMEOUT).await.map(drop).map_err(ClientError::from)
+}
+
+/// What sends such copies.
+pub(super) fn sender(client: &Client) -> Sender {
+    Sender {
+        client: client.clone(),
         group: system::CLIENT_INNER_PRODUCER_GROUP.into(),
         config: Arc::new(ProducerConfig::default()),
         rotation: Arc::new(Rotation::new(random_u64() as u32)),
         recorder: Arc::new(Recorder::new()),
         tracer: None,
-    };
-    let copy = copy_of(&member.group, part, record, level, limit);
-    sender.deliver(&copy, Target::Any, TIMEOUT).await.map(drop).map_err(ClientError::from)
+    }
 }
 
 fn copy_of(group: &str, part: &PulledPart, record: &RecordView<'_>, level: i32, limit: i32) -> Outgoing {

@@ -1,0 +1,148 @@
+"""What the clients of an event loop share: its watch for their answers, and their lives."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+
+from rocketpy import _rocketpy
+from rocketpy.errors import ClosedError, RocketPyError
+from rocketpy.lifetime import Lifetime
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Watch:
+    """What a loop watches for its clients."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.arrivals = _rocketpy.Arrivals(loop.create_future)
+        self.clients = 0
+        loop.add_reader(self.arrivals.descriptor, self.arrivals.deliver)
+
+
+_watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+"""By loop, while it has open clients."""
+
+
+def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
+    """The arrivals that a loop watches, for one client more."""
+    for other in [other for other in _watches if other.is_closed()]:
+        del _watches[other]
+    if loop not in _watches:
+        _watches[loop] = Watch(loop)
+    _watches[loop].clients += 1
+    return _watches[loop].arrivals
+
+
+def leave(loop: asyncio.AbstractEventLoop) -> None:
+    """A client of a loop is closed; without one the loop watches nothing."""
+    left = _watches.get(loop)
+    if left is None:
+        return
+    left.clients -= 1
+    if not left.clients:
+        del _watches[loop]
+        if not loop.is_closed():
+            loop.remove_reader(left.arrivals.descriptor)
+
+
+def later(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> Awaitable[T]:
+    """For a loop a native call gives a future of what it gives a thread, which is what its stub says."""
+    return cast("Awaitable[T]", call(*arguments, **options))
+
+
+class AsyncClosing(Lifetime):
+    """Base of the clients of an event loop: `async with`, or `start` and `close`."""
+
+    __slots__ = ("_client", "_loop")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @abstractmethod
+    async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
+        """Makes the native client."""
+
+    async def start(self) -> Self:
+        """Opens the client for the running event loop, which alone may use it; `async with` does so too.
+
+        Raises:
+            RocketPyError: It was started before. Make a new one.
+        """
+        if self._loop is not None:
+            raise RocketPyError(f"{self!r} was started before", hint="a client has one life: make a new one")
+        loop = self._loop = asyncio.get_running_loop()
+        try:
+            self._client = await self._open(watch(loop))
+        except BaseException:
+            leave(loop)
+            self._loop = None  # it may be tried again
+            raise
+        self._opened()
+        return self
+
+    def _checked(self) -> Any:
+        """The native client, for the loop that it was started in.
+
+        Raises:
+            ClosedError: It was not started, or is closed.
+            RocketPyError: Another loop runs.
+        """
+        if self._closed:
+            state = "was not started" if self._client is None else "is closed"
+            raise ClosedError(f"{self!r} {state}", hint="use it inside `async with`, or between start() and close()")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RocketPyError(f"{self!r} belongs to another event loop", hint="make a client in each loop")
+        return self._client
+
+    def _started(self) -> Any:
+        """The native client, for what any thread may call at any time after the start.
+
+        Raises:
+            ClosedError: It was not started.
+        """
+        if self._client is None:
+            raise ClosedError(f"{self!r} was not started", hint="use it inside `async with`, or after start()")
+        return self._client
+
+    async def close(self) -> None:
+        """Closes the client. A second call does nothing, or waits for what a cancellation interrupted."""
+        if self._is_over():
+            return
+        self._closed = True
+        try:
+            if not self._is_elsewhere:
+                await self._client.close(False)
+        except asyncio.CancelledError:
+            raise  # the next call waits for the rest
+        except BaseException:
+            self._left()
+            raise
+        self._left()
+
+    def _left(self) -> None:
+        """The loop watches for one client less, however many calls of `close` there were."""
+        if self._ended():
+            leave(cast("asyncio.AbstractEventLoop", self._loop))
+
+    def _close_now(self) -> None:
+        self._closed = True
+        if not self._is_elsewhere:
+            self._client.close(True)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
