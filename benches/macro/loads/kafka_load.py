@@ -60,7 +60,7 @@ def in_asyncio(turn: Turn) -> None:
 async def tasks(turn: Turn) -> None:
     """By default it sends when 1,000 messages wait or after 1 s, and looks for outcomes only when it sends.
 
-    Tasks that wait for their outcomes then send 1,000 messages a second. With these settings it is a hundred times that.
+    Tasks that wait for outcomes then send 1,000 messages a second; with these settings, a hundred times as many.
     """
     async with AIOProducer(settings(turn) | {"linger.ms": 1}, batch_size=250, buffer_timeout=0.005) as producer:
 

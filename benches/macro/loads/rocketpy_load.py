@@ -9,8 +9,8 @@ from rocketpy import AsyncProducer, Consumer, Message, Producer, PushConsumer
 from turn import PATIENCE_S, Turn, forever, main, some
 
 CHUNK = 20_000
-LINGER = 0.005
-"""Seconds: the default of confluent-kafka."""
+LINGER, LINGER_IN_ASYNCIO = 0.005, 0.001
+"""Seconds: the default of confluent-kafka, and what its load in asyncio has."""
 COMMIT_S = 5.0
 
 
@@ -42,7 +42,7 @@ def in_asyncio(turn: Turn) -> None:
 
 
 async def tasks(turn: Turn) -> None:
-    async with AsyncProducer("bench", name_servers=turn.address) as producer:
+    async with AsyncProducer("bench", name_servers=turn.address, linger=LINGER_IN_ASYNCIO) as producer:
 
         async def send() -> bool:
             return (await producer.send(Message(turn.topic, turn.body))).status == rocketpy.SendStatus.SEND_OK
