@@ -19,7 +19,7 @@ def run(*arguments: str) -> str:
 
 def test_the_comparison_of_python_clients_takes_every_row_of_rocketpy():
     """Counts are small, so nothing is said about the figures; the other clients run when somebody compares."""
-    options = "--clients RocketPy --rounds 1 --scale 0.001 --bodies 128".split()
+    options = ["--clients", "RocketPy", "--rounds", "1", "--scale", "0.001", "--bodies", "128"]
     table = run(str(MACRO / "clients.py"), *options)
     rows = [line for line in table.splitlines() if "│ RocketPy" in line]
     assert len(rows) == 10, table

@@ -112,13 +112,12 @@ class Row:
     is_read: bool = False
 
 
+IMPORT = "import"
 LARGE_PART = 0.4
 """Of those counts with bodies of 1 KiB."""
 ROWS = {
     "one": Row("send one by one", {ROCKETPY: 12_000, KAFKA: 6_000, CPP: 8_000, GRPC: 1_500}),
-    "futures": Row(
-        "send with a future or a callback each", {ROCKETPY: 500_000, KAFKA: 500_000, CPP: 50_000, GRPC: 4_000}
-    ),
+    "futures": Row("send with a future each", {ROCKETPY: 500_000, KAFKA: 500_000, CPP: 5_000, GRPC: 4_000}),
     "asyncio": Row("send in asyncio, 1,000 in flight", {ROCKETPY: 200_000, KAFKA: 100_000}),
     "many": Row("send what is there at once", {ROCKETPY: 1_000_000, KAFKA: 1_000_000, CPP: 100_000}),
     "message": Row("read message by message", {ROCKETPY: 1_000_000, KAFKA: 400_000, CPP: 100_000, GRPC: 1_500}, True),
@@ -126,6 +125,7 @@ ROWS = {
     "handlers": Row("read by handlers", {ROCKETPY: 400_000, CPP: 50_000, GRPC: 4_000}, True),
     "async-handlers": Row("read by handlers in asyncio", {ROCKETPY: 200_000}, True),
     "arrow": Row("read as Arrow batches", {ROCKETPY: 1_900_000}, True),
+    IMPORT: Row("import", dict.fromkeys(CLIENTS, 0)),
 }
 BACKLOGS = {"RocketPy": 2_000_000, "Kafka": 500_000, "Apache": 20_000}
 """Messages with 128 B that wait for readers, more than any of them reads."""
@@ -138,7 +138,6 @@ FIGURES = {
     "peak_memory_mb": ("client peak, MB", ",.0f"),
     "import_ms": ("import, ms", ",.0f"),
 }
-IMPORT = "import"
 
 
 def of_size(count: int, body_bytes: int, scale: float) -> int:
@@ -285,27 +284,26 @@ class Turns:
         count = of_size(row.counts[client], body_bytes, self.options.scale)
         return self.run(python, client, way, peer.address, topic, count, body_bytes, *peer.pids)
 
-    def rounds(self, title: str, way: str, body_bytes: int) -> Rounds:
+    def rounds(self, way: str, body_bytes: int) -> Rounds:
         """One warm-up and then the rounds, the clients in turn."""
-        able = CLIENTS if way == IMPORT else ROWS[way].counts
-        taken: Rounds = {name: [] for name in able if name in self.pythons}
+        taken: Rounds = {name: [] for name in ROWS[way].counts if name in self.pythons}
+        title = ", ".join(filter(None, head(way, body_bytes).values()))
         for number in range(self.options.rounds + 1):
             for name in taken:
-                part = f"{number} of {self.options.rounds}" if number else "warm-up"
-                with self.console.status(f"{title}: {name}, {part}"):
-                    figures = self.turn(way, name, body_bytes)
+                self.console.print(f"{title}: {name}, {f'{number} of {self.options.rounds}' if number else 'warm-up'}")
+                figures = self.turn(way, name, body_bytes)
                 if number:
                     taken[name].append(figures)
         return taken
 
 
-def head(title: str, body_bytes: int | None) -> dict[str, str]:
-    return {"title": title, "body": f"{body_bytes:,} B" if body_bytes else ""}
+def head(way: str, body_bytes: int) -> dict[str, str]:
+    return {"title": ROWS[way].title, "body": f"{body_bytes:,} B" if body_bytes else ""}
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", nargs="+", choices=[*ROWS, IMPORT], default=[*ROWS, IMPORT], help="default: all")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="default: all")
     parser.add_argument("--bodies", nargs="+", type=int, choices=BODIES, default=BODIES, help="bytes; default: both")
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS), help="default: all")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count; default: 3")
@@ -323,24 +321,20 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)  # which stops the servers too
     console = Console(width=None if sys.stdout.isatty() else 200)
     todo = {
-        f"{way}-{body_bytes}": (way, ROWS[way].title, body_bytes)
+        f"{way}-{body_bytes}" if body_bytes else way: (way, body_bytes)
         for way in options.rows
-        if way != IMPORT
-        for body_bytes in options.bodies
+        for body_bytes in ([0] if way == IMPORT else options.bodies)
     }
-    if IMPORT in options.rows:
-        options.rows.remove(IMPORT)
-        todo[IMPORT] = (IMPORT, "import", None)
     taken: dict[str, Rounds] = {}
     failures = []
     with ExitStack() as servers:
         turns = Turns(options, servers, console)
-        for row, (way, title, body_bytes) in todo.items():
+        for row, (way, body_bytes) in todo.items():
             try:
-                taken[row] = turns.rounds(title, way, body_bytes)
+                taken[row] = turns.rounds(way, body_bytes)
             except (RuntimeError, subprocess.TimeoutExpired) as error:  # the other rows are worth having
                 failures.append(f"{row}: {error}")
-    heads = {row: head(title, body_bytes) for row, (_, title, body_bytes) in todo.items() if row in taken}
+    heads = {row: head(*todo[row]) for row in taken}
     if taken:
         show(console, heads, taken, FIGURES)
     if options.save:
