@@ -223,6 +223,7 @@ class Turns:
 
     def __init__(self, options: argparse.Namespace, servers: ExitStack, console: Console) -> None:
         self.options, self.console = options, console
+        self.failures: list[str] = []
         self.home = servers.enter_context(tempfile.TemporaryDirectory(prefix="clients-bench-"))
         self.pythons = self.environments()
         opened = {
@@ -291,10 +292,14 @@ class Turns:
         for number in range(self.options.rounds + 1):
             for name in taken:
                 self.console.print(f"{title}: {name}, {f'{number} of {self.options.rounds}' if number else 'warm-up'}")
-                figures = self.turn(way, name, body_bytes)
+                try:
+                    figures = self.turn(way, name, body_bytes)
+                except (RuntimeError, subprocess.TimeoutExpired) as error:  # the other figures are worth having
+                    self.failures.append(f"{title}: {name}: {error}")
+                    continue
                 if number:
                     taken[name].append(figures)
-        return taken
+        return {name: rounds for name, rounds in taken.items() if rounds}
 
 
 def head(way: str, body_bytes: int) -> dict[str, str]:
@@ -326,23 +331,18 @@ def main() -> int:
         for body_bytes in ([0] if way == IMPORT else options.bodies)
     }
     taken: dict[str, Rounds] = {}
-    failures = []
     with ExitStack() as servers:
         turns = Turns(options, servers, console)
         for row, (way, body_bytes) in todo.items():
-            try:
-                taken[row] = turns.rounds(way, body_bytes)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:  # the other rows are worth having
-                failures.append(f"{row}: {error}")
+            taken[row] = turns.rounds(way, body_bytes)
     heads = {row: head(*todo[row]) for row in taken}
-    if taken:
-        show(console, heads, taken, FIGURES)
+    show(console, heads, taken, FIGURES)
     if options.save:
         save(RESULTS, heads, taken)
         console.print(f"written to {RESULTS.relative_to(ROOT)}")
-    for failure in failures:
+    for failure in turns.failures:
         console.print(failure, style="red", markup=False)
-    return 1 if failures else 0
+    return 1 if turns.failures else 0
 
 
 if __name__ == "__main__":

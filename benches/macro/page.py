@@ -176,23 +176,27 @@ RATE = Column("messages_per_s", "messages/s", "messages/s", True)
 P99 = Column("call_p99_us", "p99, us", "us at p99")
 CLIENT_CPU = Column("client_cpu_s_per_million", "client CPU-s/M", "client CPU-s/M")
 SERVER_CPU = Column("server_cpu_s_per_million", "server CPU-s/M", "server CPU-s/M")
-SERVER_PEAK = Column("peak_memory_mb", "server peak, MB", "MB of the server at most")
-CLIENT_PEAK = Column("peak_memory_mb", "client peak, MB", "MB of the client at most")
+SERVER_PEAK = Column("peak_memory_mb", "server peak, MB", "MB of the server")
+CLIENT_PEAK = Column("peak_memory_mb", "client peak, MB", "MB of the client")
 IMPORT = Column("import_ms", "import, ms", "ms to import")
 
 
-def compared(rows: dict[str, Any], what: str, columns: list[Column]) -> Iterator[str]:
-    """A table of rows that have a title and one more thing in common, `what`."""
+def compared(rows: dict[str, Any], what: str, columns: list[Column], *ranged: Column) -> Iterator[str]:
+    """A table of rows that have a title and one more thing in common, `what`; with the range of some figures."""
     yield f"| work | {what} | system | {' | '.join(column.title for column in columns)} |"
     yield f"|---|---|---|{'---|' * len(columns)}"
     for row in rows.values():
         for system, rounds in row["systems"].items():
-            cells = [row["title"], row[what], system, *(number(median(rounds, column.key)) for column in columns)]
+            cells = [row["title"], row[what], system]
+            for column in columns:
+                values = [one[column.key] for one in rounds if column.key in one]
+                spread = f" ({number(min(values))} to {number(max(values))})" if values and column in ranged else ""
+                cells.append(f"{number(median(rounds, column.key))}{spread}")
             yield f"| {' | '.join(cells)} |"
 
 
 def import_line(row: dict[str, Any]) -> str:
-    times = (f"{number(median(rounds, IMPORT.key))} ms {system}" for system, rounds in row["systems"].items())
+    times = (f"{system} {number(median(rounds, IMPORT.key))} ms" for system, rounds in row["systems"].items())
     return f"An import of what sends and receives takes {', '.join(times)}."
 
 
@@ -215,15 +219,19 @@ def others_chart(rows: dict[str, Any]) -> None:
 def behind(rows: dict[str, Any], columns: list[Column]) -> Iterator[str]:
     """Where another system is ahead of RocketPy."""
     for row in rows.values():
-        title = ", ".join(filter(None, (row["title"], row.get("body"))))
-        for column in columns:
-            ours = median(row["systems"].get("RocketPy", []), column.key)
-            for system, rounds in row["systems"].items():
-                theirs = median(rounds, column.key)
-                if system == "RocketPy" or ours is None or theirs is None:
+        title = ", ".join(
+            text for key in ("title", "body", "acknowledged") if (text := row.get(key)) not in (None, "", "-")
+        )
+        for system, rounds in row["systems"].items():
+            ahead = []
+            for column in columns:
+                ours, theirs = median(row["systems"].get("RocketPy", []), column.key), median(rounds, column.key)
+                if ours is None or theirs is None:
                     continue
                 if theirs > ours if column.more_is_better else theirs < ours:
-                    yield f"* {title}: {system} with {number(theirs)} {column.what}, RocketPy {number(ours)}."
+                    ahead.append(f"{number(theirs)} {column.what} (RocketPy {number(ours)})")
+            if ahead:
+                yield f"* {title}: {system} with {', '.join(ahead)}."
 
 
 @dataclass(frozen=True)
@@ -344,9 +352,9 @@ def clients_section(rows: dict[str, Any]) -> Iterator[str]:
     yield "proxy. Each turn is a process. A way of working that a client does not have is left out; the head of the"
     yield "program says how those that it has differ. All servers acknowledge from the page cache. Medians of"
     rounds = sorted({len(taken) for row in rows.values() for taken in row["systems"].values()})
-    yield f"{' or '.join(map(str, rounds))} rounds.\n"
+    yield f"{' or '.join(map(str, rounds))} rounds, rates with the least and the most.\n"
     yield "    python benches/macro/clients.py --save\n"
-    yield from compared({name: row for name, row in rows.items() if name != "import"}, "body", columns)
+    yield from compared({name: row for name, row in rows.items() if name != "import"}, "body", columns, RATE)
     if "import" in rows:
         yield f"\n{import_line(rows['import'])}"
     yield "\nOthers are ahead here:\n"

@@ -25,7 +25,7 @@ INVISIBLE_S = 60
 
 
 def configuration(turn: Turn) -> ClientConfiguration:
-    return ClientConfiguration(turn.address, Credentials())
+    return ClientConfiguration(turn.address, Credentials(), request_timeout=PATIENCE_S)
 
 
 def made(turn: Turn) -> Message:
