@@ -4,7 +4,7 @@
     python benches/macro/clients.py --rows one futures --bodies 128 --rounds 1 --scale 0.1    # does it run?
 
 RocketPy and the C++ client (PyPI `rocketmq`) use RocketPy's server, confluent-kafka a Kafka broker, and the gRPC client
-(`rocketmq-python-client`) Apache's broker 5.5.0 through Apache's proxy. All four servers acknowledge from the page
+(`rocketmq-python-client`) Apache's broker 5.5.0 through Apache's proxy. All servers acknowledge from the page
 cache, listen on loopback and run from beginning to end; only the one whose turn it is has work. Each client has an
 environment of its own with the packages of `requirements/client-*.txt`; RocketPy has that of this program, and its
 server is the command `rocketpy` there, unless `--server` names another. Maven brings the jars, for a JDK 17. A client
@@ -87,21 +87,24 @@ class Peer:
 @dataclass(frozen=True)
 class Client:
     server: str
+    """Whose address it gets."""
     load: str
     """The program in `loads/` that runs its turns."""
     imports: str
     """What a program says that sends and receives."""
+    needs: tuple[str, ...] = ()
+    """The programs of the client and its server."""
 
 
 ROCKETPY, KAFKA, CPP, GRPC = "RocketPy", "confluent-kafka", "C++ client", "gRPC client"
 CLIENTS = {
     ROCKETPY: Client("RocketPy", "rocketpy_load.py", "from rocketpy import Consumer, Message, Producer"),
-    KAFKA: Client("Kafka", "kafka_load.py", "from confluent_kafka import Consumer, Producer"),
+    KAFKA: Client("Kafka", "kafka_load.py", "from confluent_kafka import Consumer, Producer", ("java", "mvn")),
     CPP: Client("RocketPy", "cpp_load.py", "from rocketmq.client import Message, Producer, PushConsumer"),
-    GRPC: Client("Apache", "grpc_load.py", "from rocketmq import Message, Producer, SimpleConsumer"),
+    GRPC: Client(
+        "Apache", "grpc_load.py", "from rocketmq import Message, Producer, SimpleConsumer", ("java", "javac", "mvn")
+    ),
 }
-NEEDED = {ROCKETPY: (), KAFKA: ("java", "mvn"), CPP: (), GRPC: ("java", "javac", "mvn")}
-"""The programs of each client and its server."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ class Turns:
             "Kafka": kafka_broker,
             "Apache": apache_with_proxy,
         }
-        wanted = {CLIENTS[name].server for name in self.pythons}
+        wanted = dict.fromkeys(CLIENTS[name].server for name in self.pythons)
         self.peers: dict[str, Peer] = {}
         for name in wanted:
             with console.status(f"starting the server of {name}"):
@@ -245,7 +248,7 @@ class Turns:
         for name, environment in pythons().items():
             if name not in self.options.clients:
                 continue
-            if missing := [program for program in NEEDED[name] if shutil.which(program) is None]:
+            if missing := [program for program in CLIENTS[name].needs if shutil.which(program) is None]:
                 self.console.print(f"without {name}, which needs {' and '.join(missing)}")
                 continue
             with self.console.status(f"setting up {name}"):

@@ -113,8 +113,8 @@ def message(turn: Turn) -> None:
 
 
 def batches(turn: Turn) -> None:
-    consumer = opened(turn)
-    turn.read_batches(forever(lambda: some([len(one.value()) for one in consumer.consume(1000, PATIENCE_S)])))
+    consumer, size = opened(turn), turn.at_most(1000)
+    turn.read_batches(forever(lambda: some([len(one.value()) for one in consumer.consume(size, PATIENCE_S)])))
     consumer.close()
 
 

@@ -70,17 +70,18 @@ def message(turn: Turn) -> None:
 
 
 def batches(turn: Turn) -> None:
+    size = turn.at_most(1000)
     with opened(turn) as consumer:
-        turn.read_batches(
-            forever(lambda: some([len(one.body) for one in consumer.poll(max_messages=1000, timeout=PATIENCE_S)]))
-        )
+        turn.read_batches(forever(lambda: some([len(one.body) for one in consumer.poll(size, PATIENCE_S)])))
 
 
 def fetch_arrow(turn: Turn) -> None:
     import pyarrow.compute
 
+    size = turn.at_most(100_000)
+
     def take() -> tuple[int, int]:
-        batch = consumer.fetch_arrow(max_rows=100_000, timeout=PATIENCE_S)
+        batch = consumer.fetch_arrow(size, PATIENCE_S)
         return batch.num_rows, pyarrow.compute.sum(pyarrow.compute.binary_length(batch["body"])).as_py() or 0
 
     with opened(turn) as consumer:
