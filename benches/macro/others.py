@@ -1,6 +1,5 @@
 """RocketPy beside Kafka 4.1, Redis streams and NATS JetStream, in turns: rate, latency, processor time of both ends.
 
-    pip install confluent-kafka==2.16.1
     python benches/macro/others.py --rows single pipelined --rounds 3
     python benches/macro/others.py --save    # all rows, to benches/results/others.json
 
@@ -10,48 +9,35 @@ and Go, which builds its load program. A system whose programs are missing is le
 after. The first round of a row warms up and does not count.
 
 Each system gets the load program that its users would measure with: Kafka's `ProducerPerformance` and
-`ConsumerPerformance`, `redis-benchmark`, a Go program with NATS's own client, `rocketpy bench send`, and the two Python
-clients. So the client's figures compare clients; the server's are the processor time of the server alone.
+`ConsumerPerformance`, `redis-benchmark`, a Go program with NATS's own client, and `rocketpy bench send`. So the
+client's figures compare clients; the server's are the processor time of the server alone. Python clients are compared
+by `clients.py`.
 """
 
 import argparse
 import csv
 import json
 import os
-import platform
 import shutil
 import signal
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-import messages as python
 import rocketpy
+from kafka_broker import java, kafka
 from messages import BODY_BYTES, QUEUES, TOPIC
 from native import Figures, Load, native, output_of
-from process import BINARY, Running, cpu_seconds, peak_memory_bytes, server
+from process import BINARY, Running, cpu_seconds, free_port, peak_memory_bytes, server, started
+from turns import save, show
 
-try:
-    import confluent_kafka
-    from confluent_kafka.admin import AdminClient, NewTopic
-except ImportError:
-    sys.exit("confluent-kafka is missing: pip install confluent-kafka==2.16.1")
-
-LINGER = 0.005
-"""Seconds: the default of confluent-kafka (`linger.ms`)."""
-PYTHON_COUNT = 500_000
-JARS = Path("target/kafka")
 NATS_LOAD = Path("target/nats-load")
 HERE = Path(__file__).parent
 RESULTS = Path("benches/results/others.json")
@@ -70,64 +56,6 @@ def rocketpy_server(*settings: str) -> Iterator[Running]:
 
 def flushed() -> AbstractContextManager[Running]:
     return rocketpy_server("flushDiskType=SYNC_FLUSH")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-@contextmanager
-def started(command: list[str], address: str, folder: str) -> Iterator[Running]:
-    """A server process that listens, ended in order."""
-    started_at = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        host, port = address.split(":")
-        while True:
-            try:
-                socket.create_connection((host, int(port))).close()
-                break
-            except ConnectionRefusedError:
-                if process.poll() is not None:
-                    raise RuntimeError(f"{command[0]} ended with {process.returncode}") from None
-                time.sleep(0.01)
-        yield Running(process.pid, address, Path(folder), started_at)
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-KAFKA_SETTINGS = """\
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-controller.listener.names=CONTROLLER
-offsets.topic.replication.factor=1
-log.dirs={folder}/log
-"""
-
-
-def java(heap: str, *arguments: str) -> list[str]:
-    return ["java", f"-Xmx{heap}", f"-Xms{heap}", "-cp", f"{JARS.resolve()}/*", *arguments]
-
-
-@contextmanager
-def kafka() -> Iterator[Running]:
-    """One Kafka broker that is its own controller."""
-    if not JARS.exists():
-        copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={JARS.resolve()}"]
-        subprocess.run(copy, cwd=HERE / "kafka", check=True)
-    port, controller = free_port(), free_port()
-    with tempfile.TemporaryDirectory(prefix="kafka-bench-") as folder:
-        settings = Path(folder, "server.properties")
-        settings.write_text(KAFKA_SETTINGS.format(port=port, controller=controller, folder=folder))
-        output_of(java("64m", "kafka.tools.StorageTool", "format", "-t", "rocketpy-bench-0000000", "-c", str(settings)))
-        with started(java("1g", "kafka.Kafka", str(settings)), f"127.0.0.1:{port}", folder) as running:
-            admin = AdminClient({"bootstrap.servers": running.name_server, "log_level": 0})
-            admin.create_topics([NewTopic(TOPIC, QUEUES, 1)], request_timeout=60)[TOPIC].result(timeout=60)
-            yield running
 
 
 def producer_performance(running: Running) -> Figures:
@@ -191,66 +119,6 @@ def nats_load(connections: int, window: int, count: int) -> Load:
     return run
 
 
-def produce(callbacks: bool) -> Load:
-    """confluent-kafka, with a callback for each message or without."""
-
-    def run(running: Running) -> Figures:
-        stored = 0
-
-        def delivered(error: object, _message: object) -> None:
-            nonlocal stored
-            stored += error is None
-
-        settings = {"bootstrap.servers": running.name_server, "acks": "all", "queue.buffering.max.messages": 1_000_000}
-        producer = confluent_kafka.Producer(settings)
-        options = {"on_delivery": delivered} if callbacks else {}
-        for _ in range(PYTHON_COUNT):
-            while True:
-                try:
-                    producer.produce(TOPIC, BODY, **options)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            if callbacks:
-                producer.poll(0)
-        left = producer.flush(60)
-        return whole(stored if callbacks else PYTHON_COUNT - left)
-
-    return run
-
-
-def submit(running: Running) -> Figures:
-    """RocketPy with a callback for each message."""
-    stored = 0
-
-    def delivered(future: Future[rocketpy.Receipt]) -> None:
-        nonlocal stored
-        stored += future.exception() is None
-
-    with rocketpy.Producer("bench", name_servers=[running.name_server], linger=LINGER) as producer:
-        for _ in range(PYTHON_COUNT):
-            producer.submit(rocketpy.Message(TOPIC, BODY)).add_done_callback(delivered)
-        producer.flush(timeout=60)
-    return whole(stored)
-
-
-def send_many(running: Running) -> Figures:
-    """RocketPy, in lists of 20,000 that are made for it."""
-    with rocketpy.Producer("bench", name_servers=[running.name_server]) as producer:
-        chunk = python.CHUNK
-        lists = (
-            [rocketpy.Message(TOPIC, BODY) for _ in range(min(chunk, PYTHON_COUNT - first))]
-            for first in range(0, PYTHON_COUNT, chunk)
-        )
-        return whole(sum(len(producer.send_many(messages)) for messages in lists))
-
-
-def whole(stored: int) -> Figures:
-    if stored != PYTHON_COUNT:
-        raise RuntimeError(f"{stored} of {PYTHON_COUNT} messages were stored")
-    return {"messages": stored}
-
-
 BACKLOG = 2_000_000
 
 
@@ -266,25 +134,6 @@ def with_backlog(opened: Server, fill: Load) -> Server:
             yield running
 
     return filled
-
-
-def consume(running: Running) -> Figures:
-    """confluent-kafka in batches of 1,000, with every body read."""
-    settings = {"bootstrap.servers": running.name_server, "auto.offset.reset": "earliest"}
-    consumer = confluent_kafka.Consumer(settings | {"group.id": f"bench-{time.monotonic_ns()}"})
-    consumer.subscribe([TOPIC])
-    read = length = 0
-    began = 0.0
-    while read < BACKLOG:
-        batch = consumer.consume(1000, timeout=20)
-        if not batch:
-            raise RuntimeError(f"only {read} of {BACKLOG} messages came")
-        began = began or time.perf_counter()  # joining a group takes Kafka 3 s
-        read += len(batch)
-        length += sum(len(message.value()) for message in batch)
-    seconds = time.perf_counter() - began
-    consumer.close()
-    return {"messages": read, "seconds": seconds}
 
 
 def reading(read_on: Callable[[rocketpy.Consumer], int]) -> Load:
@@ -304,11 +153,6 @@ def reading(read_on: Callable[[rocketpy.Consumer], int]) -> Load:
         return {"messages": read, "seconds": seconds}
 
     return run
-
-
-def poll(consumer: rocketpy.Consumer) -> int:
-    """Batches of message objects, with every body read."""
-    return len([len(message.body) for message in consumer.poll(max_messages=1000, timeout=20)])
 
 
 def fetch_arrow(consumer: rocketpy.Consumer) -> int:
@@ -360,24 +204,6 @@ ROWS = {
         {
             "RocketPy": (with_backlog(rocketpy_server, native(16, 256, BACKLOG)), reading(fetch_arrow)),
             "Kafka": (with_backlog(kafka, producer_performance), consumer_performance),
-        },
-    ),
-    "python-send": Row(
-        "Python: `send_many` beside `produce`",
-        MEMORY,
-        {"RocketPy": (rocketpy_server, send_many), "Kafka": (kafka, produce(callbacks=False))},
-    ),
-    "python-callbacks": Row(
-        "Python: `submit` beside `produce`, a callback for each message",
-        MEMORY,
-        {"RocketPy": (rocketpy_server, submit), "Kafka": (kafka, produce(callbacks=True))},
-    ),
-    "python-read": Row(
-        "Python: `poll` beside `consume`, 1,000 at a time",
-        "-",
-        {
-            "RocketPy": (with_backlog(rocketpy_server, native(16, 256, BACKLOG)), reading(poll)),
-            "Kafka": (with_backlog(kafka, producer_performance), consume),
         },
     ),
 }
@@ -440,36 +266,6 @@ def rounds_of(row: Row, rounds: int, console: Console) -> dict[str, list[Figures
     return taken
 
 
-def show(console: Console, taken: dict[str, dict[str, list[Figures]]]) -> None:
-    table = Table(
-        "row", "acknowledged", "system", *(title for title, _ in FIGURES.values()), title="median (least to most)"
-    )
-    for name, systems in taken.items():
-        for system, rounds in systems.items():
-            cells = []
-            for figure, (_, form) in FIGURES.items():
-                values = [one[figure] for one in rounds if figure in one]
-                spread = (
-                    f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
-                    if values
-                    else ""
-                )
-                cells.append(spread)
-            table.add_row(ROWS[name].title, ROWS[name].acknowledged, system, *cells)
-        table.add_section()
-    console.print(table)
-
-
-def save(taken: dict[str, dict[str, list[Figures]]]) -> None:
-    machine = {"processors": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    rows = {
-        name: {"title": ROWS[name].title, "acknowledged": ROWS[name].acknowledged, "systems": systems}
-        for name, systems in taken.items()
-    }
-    former = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps({"machine": machine, "rows": former | rows}, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="default: all")
@@ -480,9 +276,10 @@ def main() -> None:
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], check=True)
     console = Console(width=None if sys.stdout.isatty() else 200)
     taken = {name: rounds_of(ROWS[name], options.rounds, console) for name in options.rows}
-    show(console, taken)
+    heads = {name: {"title": ROWS[name].title, "acknowledged": ROWS[name].acknowledged} for name in taken}
+    show(console, heads, taken, FIGURES)
     if options.save:
-        save(taken)
+        save(RESULTS, heads, taken)
         console.print(f"written to {RESULTS}")
 
 

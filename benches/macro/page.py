@@ -161,20 +161,43 @@ def lag_lines(taken: dict[str, Any]) -> Iterator[str]:
     yield f"answer, {p50} ms after it was to be sent, {p99} ms at p99 (`python benches/macro/lag.py --save`).\n"
 
 
-def others_table(rows: dict[str, Any]) -> Iterator[str]:
-    yield "| work | acknowledged | system | messages/s | p99, us | client CPU-s/M | server CPU-s/M | server peak, MB |"
-    yield "|---|---|---|---|---|---|---|---|"
+@dataclass(frozen=True)
+class Column:
+    """A figure of systems that were compared."""
+
+    key: str
+    title: str
+    what: str
+    """After a number of it."""
+    more_is_better: bool = False
+
+
+RATE = Column("messages_per_s", "messages/s", "messages/s", True)
+P99 = Column("call_p99_us", "p99, us", "us at p99")
+CLIENT_CPU = Column("client_cpu_s_per_million", "client CPU-s/M", "client CPU-s/M")
+SERVER_CPU = Column("server_cpu_s_per_million", "server CPU-s/M", "server CPU-s/M")
+SERVER_PEAK = Column("peak_memory_mb", "server peak, MB", "MB of the server")
+CLIENT_PEAK = Column("peak_memory_mb", "client peak, MB", "MB of the client")
+IMPORT = Column("import_ms", "import, ms", "ms to import")
+
+
+def compared(rows: dict[str, Any], what: str, columns: list[Column], *ranged: Column) -> Iterator[str]:
+    """A table of rows that have a title and one more thing in common, `what`; with the range of some figures."""
+    yield f"| work | {what} | system | {' | '.join(column.title for column in columns)} |"
+    yield f"|---|---|---|{'---|' * len(columns)}"
     for row in rows.values():
         for system, rounds in row["systems"].items():
-            figures = (
-                "messages_per_s",
-                "call_p99_us",
-                "client_cpu_s_per_million",
-                "server_cpu_s_per_million",
-                "peak_memory_mb",
-            )
-            cells = [row["title"], row["acknowledged"], system, *(number(median(rounds, figure)) for figure in figures)]
+            cells = [row["title"], row[what], system]
+            for column in columns:
+                values = [one[column.key] for one in rounds if column.key in one]
+                spread = f" ({number(min(values))} to {number(max(values))})" if values and column in ranged else ""
+                cells.append(f"{number(median(rounds, column.key))}{spread}")
             yield f"| {' | '.join(cells)} |"
+
+
+def import_line(row: dict[str, Any]) -> str:
+    times = (f"{system} {number(median(rounds, IMPORT.key))} ms" for system, rounds in row["systems"].items())
+    return f"An import of what sends and receives takes {', '.join(times)}."
 
 
 def others_chart(rows: dict[str, Any]) -> None:
@@ -193,23 +216,22 @@ def others_chart(rows: dict[str, Any]) -> None:
     pyplot.close(chart)
 
 
-def behind(rows: dict[str, Any]) -> Iterator[str]:
+def behind(rows: dict[str, Any], columns: list[Column]) -> Iterator[str]:
     """Where another system is ahead of RocketPy."""
     for row in rows.values():
-        systems = row["systems"]
-        for figure, what, more_is_better in (
-            ("messages_per_s", "messages/s", True),
-            ("call_p99_us", "us at p99", False),
-            ("client_cpu_s_per_million", "client CPU-s/M", False),
-            ("server_cpu_s_per_million", "server CPU-s/M", False),
-        ):
-            ours = median(systems.get("RocketPy", []), figure)
-            for system, rounds in systems.items():
-                theirs = median(rounds, figure)
-                if system == "RocketPy" or ours is None or theirs is None:
+        title = ", ".join(
+            text for key in ("title", "body", "acknowledged") if (text := row.get(key)) not in (None, "", "-")
+        )
+        for system, rounds in row["systems"].items():
+            ahead = []
+            for column in columns:
+                ours, theirs = median(row["systems"].get("RocketPy", []), column.key), median(rounds, column.key)
+                if ours is None or theirs is None:
                     continue
-                if theirs > ours if more_is_better else theirs < ours:
-                    yield f"* {row['title']}: {system} with {number(theirs)} {what}, RocketPy {number(ours)}."
+                if theirs > ours if column.more_is_better else theirs < ours:
+                    ahead.append(f"{number(theirs)} {column.what} (RocketPy {number(ours)})")
+            if ahead:
+                yield f"* {title}: {system} with {', '.join(ahead)}."
 
 
 @dataclass(frozen=True)
@@ -231,23 +253,26 @@ class Target:
 
 
 def targets() -> list[Target]:
-    apache, others = load("apache").get("rows", {}), load("others").get("rows", {})
+    apache, others, clients = (load(name).get("rows", {}) for name in ("apache", "others", "clients"))
     figures, connections = load("figures").get("figures", {}), load("connections")
 
     def ratio(row: str, figure: str) -> Callable[[], float | None]:
         return lambda: apache.get(row, {}).get("ratio", {}).get(figure)
 
     def of(row: str, figure: str) -> Callable[[], float | None]:
-        return lambda: median(others.get(row, {}).get("systems", {}).get("RocketPy", []), figure)
+        return lambda: median((others | clients).get(row, {}).get("systems", {}).get("RocketPy", []), figure)
 
     def ours(row: str, figure: str) -> Callable[[], float | None]:
         return lambda: median(apache.get(row, {}).get("RocketPy", []), figure)
 
-    def ahead_of_kafka() -> float | None:
-        systems = others.get("python-send", {}).get("systems", {})
-        pairs = zip(systems.get("RocketPy", []), systems.get("Kafka", []), strict=False)
-        ratios = [ours["messages_per_s"] / theirs["messages_per_s"] for ours, theirs in pairs]
-        return min(ratios, default=None)
+    def of_kafka(row: str) -> list[float]:
+        """The rate of confluent-kafka's in each round."""
+        systems = clients.get(row, {}).get("systems", {})
+        pairs = zip(systems.get("RocketPy", []), systems.get("confluent-kafka", []), strict=False)
+        return [ours[rate] / theirs[rate] for ours, theirs in pairs if rate in theirs]
+
+    def least_of_kafka() -> float | None:
+        return min((statistics.median(ratios) for ratios in map(of_kafka, clients) if ratios), default=None)
 
     def kernel(name: str) -> Callable[[], float | None]:
         return lambda: figures.get(name, {}).get("value")
@@ -274,9 +299,23 @@ def targets() -> list[Target]:
         Target("P5", "backlog, Apache's push consumer: CPU of Apache's", ratio("push", cpu), 0.2),
         Target("P5", "native reader, messages/s", of("read", rate), 2e6, True),
         Target("P5", "native reader, CPU-s/M", of("read", "server_cpu_s_per_million"), 0.3),
-        Target("P6", "`send_many`, rate of confluent-kafka's, worst round", ahead_of_kafka, 1, True),
-        Target("P6", "client CPU-s/M", of("python-send", "client_cpu_s_per_million"), 0.5),
-        Target("P6", "broker CPU-s/M", of("python-send", "server_cpu_s_per_million"), 0.6),
+        Target(
+            "P6",
+            "`send_many`, rate of confluent-kafka's, worst round",
+            lambda: min(of_kafka("many-128"), default=None),
+            1,
+            True,
+        ),
+        Target("P6", "client CPU-s/M", of("many-128", "client_cpu_s_per_million"), 0.5),
+        Target("P6", "broker CPU-s/M", of("many-128", "server_cpu_s_per_million"), 0.6),
+        Target("", "Python, least of the rates of confluent-kafka's", least_of_kafka, 1, True),
+        Target("", "Python, one by one, 128 B, messages/s", of("one-128", rate), 12_000, True),
+        Target("", "p99, us", of("one-128", p99), 200),
+        Target("", "Python, futures, 128 B, messages/s", of("futures-128", rate), 500_000, True),
+        Target("", "Python, asyncio, 128 B, messages/s", of("asyncio-128", rate), 500_000, True),
+        Target("", "Python, handlers, 128 B, messages/s", of("handlers-128", rate), 500_000, True),
+        Target("", "Python, handlers in asyncio, 128 B, messages/s", of("async-handlers-128", rate), 500_000, True),
+        Target("", "Python, import, ms", of("import", "import_ms"), 50),
         Target("P8", "anonymous memory, loaded, MB", ours("send", "anonymous_memory_mb"), 64),
         Target("P8", "peak memory, empty, MB", kernel("binary: peak memory, empty"), 15),
         Target("", "10,000 queues: rate with 16", kernel("10000 queues"), 0.9, True),
@@ -305,8 +344,25 @@ def targets() -> list[Target]:
     ]
 
 
+def clients_section(rows: dict[str, Any]) -> Iterator[str]:
+    columns = [RATE, P99, CLIENT_CPU, SERVER_CPU, CLIENT_PEAK]
+    yield "\n## Python clients\n"
+    yield "RocketPy and Apache's C++ client (PyPI `rocketmq` 0.4.4) on RocketPy's server, confluent-kafka 2.16 on"
+    yield "Kafka 4.1, and Apache's gRPC client (`rocketmq-python-client` 5.1.2) on Apache's broker 5.5.0 through its"
+    yield "proxy. Each turn is a process. A way of working that a client does not have is left out; the head of the"
+    yield "program says how those that it has differ. All servers acknowledge from the page cache. Medians of"
+    rounds = sorted({len(taken) for row in rows.values() for taken in row["systems"].values()})
+    yield f"{' or '.join(map(str, rounds))} rounds, rates with the least and the most.\n"
+    yield "    python benches/macro/clients.py --save\n"
+    yield from compared({name: row for name, row in rows.items() if name != "import"}, "body", columns, RATE)
+    if "import" in rows:
+        yield f"\n{import_line(rows['import'])}"
+    yield "\nOthers are ahead here:\n"
+    yield from behind(rows, [*columns, IMPORT])
+
+
 def page() -> Iterator[str]:
-    apache, others = load("apache"), load("others")
+    apache, others, clients = load("apache"), load("others").get("rows", {}), load("clients").get("rows", {})
     yield HEAD.format(processors=apache.get("machine", {}).get("processors", "some"))
     yield "## Beside Apache RocketMQ 5.5.0\n"
     rounds = sorted({len(taken["RocketPy"]) for taken in apache.get("rows", {}).values()})
@@ -324,10 +380,13 @@ def page() -> Iterator[str]:
     yield "Kafka and NATS acknowledge from the page cache; so does Redis with `appendfsync everysec`, and with `always`"
     yield "after the flush.\n"
     yield "    python benches/macro/others.py --save\n"
-    yield from others_table(others.get("rows", {}))
+    columns = [RATE, P99, CLIENT_CPU, SERVER_CPU, SERVER_PEAK]
+    yield from compared(others, "acknowledged", columns)
     yield "\n![Rate and processor time beside others](../benches/results/others.png)\n"
     yield "Others are ahead here:\n"
-    yield from behind(others.get("rows", {}))
+    yield from behind(others, columns[:-1])
+    if clients:
+        yield from clients_section(clients)
     yield "\n## Targets\n"
     yield "`python benches/macro/connections.py --save` and `make bench` measure the rest of them.\n"
     yield "| | work | target | measured | reached |"
@@ -335,10 +394,14 @@ def page() -> Iterator[str]:
     yield from (target.line() for target in targets())
 
 
+def text_of_page() -> str:
+    return "\n".join(page()) + "\n"
+
+
 def main() -> None:
     apache_chart(load("apache")["rows"])
     others_chart(load("others")["rows"])
-    PAGE.write_text("\n".join(page()) + "\n")
+    PAGE.write_text(text_of_page())
 
 
 if __name__ == "__main__":

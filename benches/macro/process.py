@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ def status(folder: Path, key: str) -> int:
     raise RuntimeError(f"no {key} in {folder}")
 
 
-def peak_memory_bytes(pid: int) -> int:
+def peak_memory_bytes(pid: int | str = "self") -> int:
     """Largest resident set so far (VmHWM)."""
     return status(Path(f"/proc/{pid}"), "VmHWM") * 1024
 
@@ -153,3 +154,29 @@ def server(program: Path, *options: str) -> Iterator[Running]:
         launched(program, Path(folder, "store"), Path(folder, "ready.json"), *options) as running,
     ):
         yield running
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@contextmanager
+def started(command: list[str], address: str, folder: str) -> Iterator[Running]:
+    """Another system's server process, from when it listens; ended in order."""
+    started_at = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        host, port = address.split(":")
+        while True:
+            try:
+                socket.create_connection((host, int(port))).close()
+                break
+            except ConnectionRefusedError:
+                if process.poll() is not None:
+                    raise RuntimeError(f"{command[0]} ended with {process.returncode}") from None
+                time.sleep(0.01)
+        yield Running(process.pid, address, Path(folder), started_at)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)

@@ -22,8 +22,8 @@ from ports import free_port
 from waiting import wait_until
 
 HERE = Path(__file__).parent
+REQUIREMENTS = HERE.parents[1] / "requirements"
 BUILD = HERE / "java" / "target"
-CPP_PACKAGE = "rocketmq==0.4.4"
 LEVELS_S = [1, 3, 1] + 5 * [1, 2, 1]
 """How long the messages of each delay level wait at the brokers that tests share. The first retry has level 3."""
 LEVEL_TABLE = " ".join(f"{seconds}s" for seconds in LEVELS_S)
@@ -270,14 +270,18 @@ def bring_jars(project: Path, to: Path) -> None:
 def set_up_cpp() -> Cpp:
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         missing("the C++ client's wheel is for Linux on x86-64 only")
-    home = HERE / "cpp-env"
-    with only_one(BUILD / "cpp.lock"):
-        python = home / "bin" / "python"
-        if not (home / "ready").exists():
+    return Cpp(set_up_environment(HERE / "cpp-env", REQUIREMENTS / "client-cpp.txt"))
+
+
+def set_up_environment(home: Path, requirements: Path) -> str:
+    """Makes a virtual environment with the packages of a file, and keeps it until that changes; returns its Python."""
+    python, stamp, wanted = home / "bin" / "python", home / "stamp", requirements.read_text()
+    with only_one(BUILD / f"lock-{home.name}"):
+        if not stamp.exists() or stamp.read_text() != wanted:
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-            subprocess.run([str(python), "-m", "pip", "install", "-q", CPP_PACKAGE], check=True)
-            (home / "ready").touch()
-    return Cpp(str(python))
+            subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(requirements)], check=True)
+            stamp.write_text(wanted)
+    return str(python)
 
 
 def set_up_go() -> Go:

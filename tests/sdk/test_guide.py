@@ -24,7 +24,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 PROGRAMS = {
     f"{page.stem}-{number}": text
-    for page in (PAGE, DOCS / "first-hour.md")
+    for page in (PAGE, DOCS / "first-hour.md", *sorted(DOCS.glob("migration/*.md")))
     for number, (name, text) in enumerate(blocks(page))
     if not name
 }
