@@ -8,9 +8,10 @@ from rocketpy import _rocketpy
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
 from rocketpy.errors import InvalidArgumentError, PartlySentError
 from rocketpy.lifetime import Closing
-from rocketpy.message import Receipt
+from rocketpy.message import Message, Receipt
 from rocketpy.names import check_type, name_server_list
 from rocketpy.receipts import Receipts
+from rocketpy.selector import chosen, split
 from rocketpy.signature import lists_options
 from rocketpy.stats import ProducerStats, producer_stats
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketpy.config import Duration
-    from rocketpy.message import Message, MessageQueue, ReceivedMessage
+    from rocketpy.message import MessageQueue, ReceivedMessage
+    from rocketpy.selector import Select
 
 __all__ = ["Producer"]
 
@@ -90,7 +92,7 @@ class Producer(Closing):
         ('SEND_OK', 'producer-doc')
     """
 
-    __slots__ = ("_group", "_native")
+    __slots__ = ("_group", "_native", "_select")
 
     @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
@@ -98,7 +100,8 @@ class Producer(Closing):
     ) -> None:
         super().__init__()
         self._group = group
-        self._native = _rocketpy.Producer(group, name_server_list(name_servers), **options)
+        self._select, native = split(options)
+        self._native = _rocketpy.Producer(group, name_server_list(name_servers), **native)
         self._opened()
 
     @property
@@ -141,7 +144,7 @@ class Producer(Closing):
             NotSupportedError: The message asks for a transaction; it was not sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
-        return self._native.send(message, queue, timeout, msg_id)
+        return self._native.send(message, queue or self._queue_for(message), timeout, msg_id)
 
     def recall(self, receipt: Receipt | str) -> None:
         """Takes back a message that waits for its time (`delay=` or `deliver_at=`).
@@ -204,7 +207,7 @@ class Producer(Closing):
             b'TEA?'
             >>> thread.join()
         """
-        return self._native.request(message, queue, timeout, msg_id)
+        return self._native.request(message, queue or self._queue_for(message), timeout, msg_id)
 
     def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
@@ -246,7 +249,11 @@ class Producer(Closing):
         Raises:
             PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
         """
-        sent = self._native.send_many(messages, queue, timeout)
+        queues = None
+        if self._select is not None and queue is None:
+            messages = list(messages)
+            queues = [self._chosen(self._select, message) for message in messages]
+        sent = self._native.send_many(messages, queue, timeout, queues)
         try:
             sent.check()
         except PartlySentError as error:
@@ -285,7 +292,7 @@ class Producer(Closing):
             RequestTimeoutError: The window stayed full; the message was not sent.
             RocketPyError: The message breaks a rule, or its topic has no route; it was not sent.
         """
-        return self._native.submit(message, queue, timeout, wait, msg_id)
+        return self._native.submit(message, queue or self._queue_for(message), timeout, wait, msg_id)
 
     def flush(self, timeout: Duration = 30.0) -> None:
         """Waits until every message submitted before has its outcome and its future is done. Holds up no `submit`.
@@ -305,7 +312,7 @@ class Producer(Closing):
             message: What to send.
             queue: The queue to use.
         """
-        self._native.send_oneway(message, queue)
+        self._native.send_oneway(message, queue or self._queue_for(message))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be written, sorted. Of one that does not exist: those that a send would create.
@@ -314,6 +321,14 @@ class Producer(Closing):
             TopicNotFoundError: The topic does not exist, and brokers create no topics by themselves.
         """
         return self._native.queues(topic)
+
+    def _queue_for(self, message: Message) -> MessageQueue | None:
+        """The queue that the function of the user chooses, if there is one."""
+        return None if self._select is None else self._chosen(self._select, message)
+
+    def _chosen(self, select: Select, message: Message) -> MessageQueue:
+        check_type("message", message, Message, "a rocketpy.Message")
+        return chosen(select, self._native.queues(message.topic), message)
 
     def stats(self) -> ProducerStats:
         """What was sent so far, and how long it took. Asks no broker, and works after a close too."""

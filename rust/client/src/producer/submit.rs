@@ -1,5 +1,6 @@
 //! `submit` and `flush`: the producer's side of the lanes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +61,11 @@ impl Producer {
         options: SendOptions,
         listener: Listener,
     ) -> Result<(), SendError> {
+        let options = self.namespace().wrap_options(options);
+        let message = match self.namespace().wrap_message(&message) {
+            Cow::Borrowed(_) => message,
+            Cow::Owned(wrapped) => Arc::new(wrapped),
+        };
         let untried = |error| SendError::untried(error, options.msg_id.as_deref());
         self.check().and_then(|()| self.check_one(&message, &options)).map_err(untried)?;
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
