@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketpy.aio_admin import *
     from rocketpy.balance import Balance as Balance
     from rocketpy.cluster import *
+    from rocketpy.config import Backoff as Backoff
     from rocketpy.config import Compression as Compression
     from rocketpy.config import Credentials as Credentials
     from rocketpy.config import Duration as Duration
@@ -64,7 +65,7 @@ _NAMES = {
         "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag", "TopicBroker",
         "TopicInfo"
     ),
-    "config": ("Compression", "Credentials", "Duration", "Instant", "SendStatus", "Start", "Tls"),
+    "config": ("Backoff", "Compression", "Credentials", "Duration", "Instant", "SendStatus", "Start", "Tls"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "errors": (

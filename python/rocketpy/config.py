@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rocketpy.selector import Selector
 
 __all__ = [
+    "Backoff",
     "Compression",
     "ConsumerOptions",
     "Credentials",
@@ -182,6 +183,26 @@ Start.STORED = Start("stored")
 
 
 @dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pause before another attempt of a send at the broker that failed last. Another broker is tried at once.
+
+    Examples:
+        >>> Backoff(first=0.2, longest=5)
+        Backoff(first=0.2, factor=2.0, longest=5, jitter=0.2)
+    """
+
+    first: Duration = 0.05
+    """The first pause; 0 for none at all."""
+    factor: float = 2.0
+    """How many times longer each pause is than the one before, from 1."""
+    longest: Duration = 1.0
+    """No pause is longer, apart from its jitter."""
+    jitter: float = 0.2
+    """By which part of itself a pause is longer or shorter at random, from 0 to 1, so that clients that failed together
+    do not come back together."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tls:
     """How a client encrypts its connections. Clients refuse it: they have no TLS yet."""
 
@@ -250,6 +271,9 @@ class ProducerOptions(ClientOptions, total=False):
     retries: int
     """Attempts after the first, at other brokers where there are some, all with one `msg_id`. A message with an order
     key or a queue is not tried again once it may be stored. Default 2."""
+    backoff: Backoff
+    """The pause before another attempt at the broker that failed; another broker is tried at once. Default `Backoff()`:
+    50 ms, then twice as long each time up to 1 s, a fifth more or less at random."""
     selector: Selector
     """How the queue of a message is chosen that has neither a queue nor an order key: `"round_robin"` (the default),
     `"random"`, or `"least_latency"`: in turn, without brokers that failed, for 10 s and until they answer again, or
@@ -289,6 +313,7 @@ class ProducerOptions(ClientOptions, total=False):
 PRODUCER_DEFAULTS: ProducerOptions = {
     "send_timeout": 3.0,
     "retries": 2,
+    "backoff": Backoff(),
     "selector": "round_robin",
     "max_message_size": 4 << 20,
     "compression": "zlib",

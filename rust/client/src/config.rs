@@ -7,7 +7,7 @@ use rocketpy_protocol::compression::CompressionType;
 
 use crate::consumer::Balance;
 use crate::error::ClientError;
-use crate::producer::Selector;
+use crate::producer::{Backoff, Selector};
 
 /// Settings of a [`Client`](crate::Client).
 #[derive(Debug, Clone)]
@@ -92,6 +92,8 @@ pub struct ProducerConfig {
     pub trace_topic: Option<String>,
     /// How the queue of a message is chosen. Default: round robin.
     pub selector: Selector,
+    /// The pause before another attempt at the broker that failed.
+    pub backoff: Backoff,
 }
 
 impl Default for ProducerConfig {
@@ -112,6 +114,7 @@ impl Default for ProducerConfig {
             default_topic_queues: 4,
             trace_topic: None,
             selector: Selector::RoundRobin,
+            backoff: Backoff::default(),
         }
     }
 }
@@ -125,6 +128,7 @@ impl ProducerConfig {
         at_least("max_message_size", self.max_message_size, 1)?;
         at_least("requests_in_flight", self.requests_in_flight, 1)?;
         at_least("default_topic_queues", self.default_topic_queues as usize, 1)?;
+        self.backoff.check()?;
         at_most("default_topic_queues", self.default_topic_queues, 65_536)
     }
 }

@@ -55,7 +55,7 @@ pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use namespace::Namespace;
 pub use producer::{
-    HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
+    Backoff, HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
     Selector, SendOptions, SentMany, TransactionEnd, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};

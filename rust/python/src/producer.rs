@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use rocketpy_client::{Client, OutcomeSink, Producer, ProducerConfig, Selector, SendOptions};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyType};
+use rocketpy_client::{Backoff, Client, OutcomeSink, Producer, ProducerConfig, Selector, SendOptions};
 use rocketpy_model::CompressionType;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
@@ -367,10 +369,34 @@ fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {
     options.set_duration("linger", &mut config.linger)?;
     options.set("default_topic_queues", &mut config.default_topic_queues)?;
     config.trace_topic = trace::topic(options)?;
+    if let Some(BackoffArgument(backoff)) = options.take("backoff")? {
+        config.backoff = backoff;
+    }
     if let Some(selector) = options.take::<String>("selector")? {
         config.selector = self::selector(&selector)?;
     }
     Ok(config)
+}
+
+/// A `rocketpy.Backoff`.
+struct BackoffArgument(Backoff);
+
+static BACKOFF: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+impl<'py> FromPyObject<'_, 'py> for BackoffArgument {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = value.py();
+        if !value.is_instance(BACKOFF.import(py, "rocketpy.config", "Backoff")?.as_any())? {
+            return Err(error::wrong_type("a backoff", "a rocketpy.Backoff", &value));
+        }
+        let Seconds(first) = value.getattr(intern!(py, "first"))?.extract()?;
+        let Seconds(longest) = value.getattr(intern!(py, "longest"))?.extract()?;
+        let factor = value.getattr(intern!(py, "factor"))?.extract()?;
+        let jitter = value.getattr(intern!(py, "jitter"))?.extract()?;
+        Ok(Self(Backoff { first, factor, longest, jitter }))
+    }
 }
 
 fn selector(name: &str) -> PyResult<Selector> {

@@ -1,5 +1,6 @@
 //! Sending messages.
 
+mod backoff;
 mod faults;
 mod lane;
 mod lanes;
@@ -37,6 +38,7 @@ use rocketpy_protocol::header::key;
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
+pub use self::backoff::Backoff;
 use self::lanes::Lanes;
 use self::many::Job;
 pub use self::many::SentMany;

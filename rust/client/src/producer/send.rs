@@ -24,8 +24,6 @@ use crate::trace::{Acknowledged, Tracer};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send";
-/// Pause before another attempt at the broker that failed, multiplied by the number of attempts so far.
-const SAME_BROKER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Which queue a request goes to.
 #[derive(Debug, Clone)]
@@ -203,7 +201,7 @@ impl Sender {
         }
         let others = route.publish.iter().any(|queue| queue.broker_name != failed.broker_name);
         if next == Next::SameQueue || !others {
-            tokio::time::sleep((SAME_BROKER_PAUSE * attempts.made).min(attempts.left())).await;
+            tokio::time::sleep(self.config.backoff.pause(attempts.made).min(attempts.left())).await;
         }
     }
 
