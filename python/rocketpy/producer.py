@@ -54,8 +54,15 @@ class Producer(Closing):
 
     Options:
         send_timeout: Budget of one send, all attempts together. Default 3 s.
-        retries: Attempts after the first. A message with an order key or a queue is not tried again once it may be
-            stored. Default 2.
+        retries: Attempts after the first, at other brokers where there are some, all with one `msg_id`. A message with
+            an order key or a queue is not tried again once it may be stored. Default 2.
+        backoff: The pause before another attempt at the broker that failed; another broker is tried at once. Default
+            `Backoff()`: 50 ms, then twice as long each time up to 1 s, a fifth more or less at random.
+        selector: How the queue of a message is chosen that has neither a queue nor an order key: `"round_robin"` (the
+            default), `"random"`, or `"least_latency"`: in turn, without brokers that failed, for 10 s and until they
+            answer again, or that took 0.55 s or longer, for 2 s to 30 s. Or a function `(queues, message)` that returns
+            one of the queues; it is also asked for messages with an order key, and its queue counts like one that is
+            given to the call.
         max_message_size: Largest body in bytes, before compression. Default 4 MiB.
         compression: How large bodies of single sends are compressed; None never does. Default `"zlib"`.
         compress_over: Bodies of this many bytes or more are compressed. Default 4096.
@@ -72,11 +79,15 @@ class Producer(Closing):
         trace: Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default
             False.
         trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
+        namespace: Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and
+            queues have them without it. `Admin` takes names as they are at the brokers. Default None.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
         unit_name: Unit appended to the client id. Default None.
         api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
         connect_timeout: Time for one TCP connect. Default 3 s.
+        tls: Not supported yet: anything but None and False is refused. Default None.
+        credentials: Not supported yet: anything but None is refused. Default None.
 
     No connection is made before the first call that needs one; that call raises if no name server can be reached.
 
