@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.message import Message, MessageQueue
@@ -25,10 +25,10 @@ NO_SELECTOR = 'selector must be a name such as "round_robin" or a function of qu
 def split(options: ProducerOptions) -> tuple[Select | None, dict[str, Any]]:
     """The function among the options of a producer, and the options that the extension module takes."""
     rest: dict[str, Any] = {**options}
-    selector = rest.get("selector")
+    selector: Any = rest.get("selector")
     if callable(selector):
         del rest["selector"]
-        return selector, rest
+        return cast("Select", selector), rest
     if "selector" in rest and not isinstance(selector, str):
         raise TypeError(NO_SELECTOR.format(selector))
     return None, rest

@@ -1,7 +1,6 @@
 //! The client of each producer, consumer and administration object.
 
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
 use rocketpy_client::{Client, ClientConfig};
 use tokio::runtime::Handle;
 
@@ -34,7 +33,7 @@ pub(crate) fn connect_member(
 fn start(py: Python<'_>, mut config: ClientConfig, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
     for (name, feature) in [("tls", "TLS"), ("credentials", "access control")] {
         let value = options.take::<Bound<'_, PyAny>>(name)?;
-        if value.is_some_and(|value| !value.is_none() && !value.is(PyBool::new(py, false))) {
+        if value.is_some_and(|value| !value.is_none() && !matches!(value.extract(), Ok(false))) {
             return Err(error::not_supported(&format!("option {name}: clients have no {feature} yet")));
         }
     }

@@ -45,9 +45,9 @@ impl Origin {
     }
 
     pub(crate) fn shown_as(queue: Arc<MessageQueue>, limits: DecompressLimits, shown: Shown) -> Arc<Self> {
-        let queue = match shown.namespace.strip_queue(&queue) {
-            Cow::Borrowed(_) => queue,
-            Cow::Owned(stripped) => Arc::new(stripped),
+        let queue = match shown.namespace.is_none() {
+            true => queue,
+            false => Arc::new(shown.namespace.strip_queue(&queue).into_owned()),
         };
         Arc::new(Self { queue, object: PyOnceLock::new(), limits, shown })
     }

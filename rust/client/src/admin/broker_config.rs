@@ -26,7 +26,9 @@ fn escape(from: &str, to: &mut String) {
         match char::from_u32(u32::from(unit)) {
             Some(c) if c.is_ascii_alphanumeric() || "_-.;,/@%|".contains(c) => to.push(c),
             // Writing to a text does not fail.
-            _ => drop(write!(to, "\\u{unit:04x}")),
+            _ => {
+                let _written = write!(to, "\\u{unit:04x}");
+            }
         }
     }
 }

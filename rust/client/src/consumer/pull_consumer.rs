@@ -87,7 +87,7 @@ impl PullConsumer {
     ) -> Result<Self, ClientError> {
         client.check()?;
         let namespace = client.namespace();
-        let group = &*namespace.wrap(group);
+        let group: &str = &namespace.wrap(group);
         check_group(group)?;
         config.check()?;
         for subscription in &mut subscriptions {
@@ -282,7 +282,7 @@ impl PullConsumer {
     pub async fn seek(&self, queue: &MessageQueue, position: Position) -> Result<QueueOffset, ClientError> {
         let member = self.member();
         member.check()?;
-        let queue = &*self.namespace().wrap_queue(queue);
+        let queue: &MessageQueue = &self.namespace().wrap_queue(queue);
         let not_assigned = || ClientError::NotAssigned { queue: queue.clone() };
         if !member.state.lock().contains(queue) {
             return Err(not_assigned());

@@ -153,8 +153,8 @@ impl Producer {
     /// On return the message is stored according to the broker's flush and replication policy; see [`Receipt::status`].
     pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, SendError> {
         let started = Instant::now();
-        let (message, options) =
-            (&*self.namespace().wrap_message(message), self.namespace().wrap_options(options));
+        let message: &Message = &self.namespace().wrap_message(message);
+        let options = self.namespace().wrap_options(options);
         let outgoing = self.pack(message, &options)?;
         let of = |error: SendError| error.of(outgoing.keys.get(0));
         let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
@@ -248,7 +248,7 @@ impl Producer {
             }
         }
         let choice = Choice {
-            queues: (!queues.is_empty()).then_some(&queues),
+            queues: (!queues.is_empty()).then_some(queues.as_slice()),
             order_key: options.order_key.as_deref(),
             selection: &sender.selection,
             batch_messages: sender.config.batch_messages,
@@ -269,8 +269,8 @@ impl Producer {
     /// # Errors
     /// Local failures only: the message, the route, the connection. Whether the broker stores the message is not known.
     pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), SendError> {
-        let (message, options) =
-            (&*self.namespace().wrap_message(message), self.namespace().wrap_options(options));
+        let message: &Message = &self.namespace().wrap_message(message);
+        let options = self.namespace().wrap_options(options);
         let outgoing = self.pack(message, &options)?;
         let of = |error: SendError| error.of(outgoing.keys.get(0));
         let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;

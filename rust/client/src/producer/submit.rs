@@ -1,6 +1,5 @@
 //! `submit` and `flush`: the producer's side of the lanes.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,9 +61,9 @@ impl Producer {
         listener: Listener,
     ) -> Result<(), SendError> {
         let options = self.namespace().wrap_options(options);
-        let message = match self.namespace().wrap_message(&message) {
-            Cow::Borrowed(_) => message,
-            Cow::Owned(wrapped) => Arc::new(wrapped),
+        let message = match self.namespace().is_none() {
+            true => message,
+            false => Arc::new(self.namespace().wrap_message(&message).into_owned()),
         };
         let untried = |error| SendError::untried(error, options.msg_id.as_deref());
         self.check().and_then(|()| self.check_one(&message, &options)).map_err(untried)?;

@@ -58,8 +58,8 @@ impl Producer {
     /// if that is lost, the broker asks.
     pub async fn prepare(&self, message: &Message, options: SendOptions) -> Result<HalfMessage, SendError> {
         let started = Instant::now();
-        let (message, options) =
-            (&*self.namespace().wrap_message(message), self.namespace().wrap_options(options));
+        let message: &Message = &self.namespace().wrap_message(message);
+        let options = self.namespace().wrap_options(options);
         let mut outgoing = self.pack(message, &options)?;
         let of = |error: SendError, id: &str| error.of(id);
         let mut more = Vec::new();

@@ -155,7 +155,7 @@ impl PushConsumer {
     ) -> Result<Self, ClientError> {
         config.check()?;
         let namespace = client.namespace();
-        let group = &*namespace.wrap(group);
+        let group: &str = &namespace.wrap(group);
         for topic in &mut topics {
             topic.subscription.topic = namespace.wrap(&topic.subscription.topic).into_owned();
         }
