@@ -122,8 +122,9 @@ impl Faults {
     /// Whether nobody is left to ask. The next failure then starts another task.
     fn ends_asking(&self) -> bool {
         let mut state = self.state.lock();
-        state.is_asking = state.unreachable().next().is_some();
-        !state.is_asking
+        let goes_on = state.unreachable().next().is_some();
+        state.is_asking = goes_on;
+        !goes_on
     }
 }
 
