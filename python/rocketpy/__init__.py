@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from rocketpy.aio_admin import *
     from rocketpy.balance import Balance as Balance
     from rocketpy.cluster import *
+    from rocketpy.config import Backoff as Backoff
     from rocketpy.config import Compression as Compression
+    from rocketpy.config import Credentials as Credentials
     from rocketpy.config import Duration as Duration
     from rocketpy.config import Instant as Instant
     from rocketpy.config import SendStatus as SendStatus
     from rocketpy.config import Start as Start
+    from rocketpy.config import Tls as Tls
     from rocketpy.consumer import *
     from rocketpy.dead_letters import *
     from rocketpy.errors import *
@@ -59,9 +62,10 @@ _NAMES = {
     "aio_admin": ("AsyncAdmin",),
     "balance": ("Balance",),
     "cluster": (
-        "BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"
+        "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag", "TopicBroker",
+        "TopicInfo"
     ),
-    "config": ("Compression", "Duration", "Instant", "SendStatus", "Start"),
+    "config": ("Backoff", "Compression", "Credentials", "Duration", "Instant", "SendStatus", "Start", "Tls"),
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "errors": (

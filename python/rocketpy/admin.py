@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.cluster import BrokerInfo, GroupInfo, GroupMember, QueueLag, TopicInfo
+from rocketpy.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.dead_letters import (
     PREFIX,
+    RESENDER,
     DeadLetter,
     DeadLetterFilter,
     DeadLetterGroup,
     Pace,
     Resent,
+    group_of,
+    matcher_of,
+    none_of,
     topic_of,
 )
 from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
-from rocketpy.names import check_type, name_server_list
+from rocketpy.names import name_server_list
 from rocketpy.producer import Producer
-from rocketpy.reader import RangeReader
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
 from rocketpy.topic_change import TopicChange
@@ -74,6 +78,11 @@ def master_role(sync: bool) -> str:
     return "SYNC_MASTER" if sync else "ASYNC_MASTER"
 
 
+def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
+    """Values of settings as brokers write them."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
+
+
 class Admin(Closing):
     """Administration of a cluster.
 
@@ -90,6 +99,8 @@ class Admin(Closing):
         unit_name: Unit appended to the client id. Default None.
         api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
         connect_timeout: Time for one TCP connect. Default 3 s.
+        tls: Not supported yet: anything but None and False is refused. Default None.
+        credentials: Not supported yet: anything but None is refused. Default None.
 
     Examples:
         >>> server = getfixture("rocketpy_server")
@@ -220,6 +231,23 @@ class Admin(Closing):
         """
         return [GroupMember(*member) for member in self._native.describe_group(group)]
 
+    def producer_connections(self, group: str) -> list[ProducerConnection]:
+        """The members of a producer group that are there now, sorted by client id.
+
+        Empty where none is, also for a name that nobody has: brokers know a producer group as long as it has members.
+
+        Args:
+            group: Name of the producer group.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin, server.producer("ingest-doc") as producer:
+            ...     _ = producer.queues("producer-doc")
+            ...     [one.language for one in admin.producer_connections("ingest-doc")]
+            ['RUST']
+        """
+        return [ProducerConnection(*row) for row in self._native.producer_connections(group)]
+
     def create_group(self, group: str) -> None:
         """Creates a group at every broker, as its first consumer would; does nothing where it is there already.
 
@@ -260,6 +288,50 @@ class Admin(Closing):
             GroupNotFoundError: There is no such group: see `create_group`.
         """
         return dict(self._native.reset_offsets(group, topic, to, force))
+
+    def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, force: bool = False) -> None:
+        """Stores the offset that a group reads next in a queue. It may be repeated.
+
+        Args:
+            group: Name of the group.
+            queue: The queue.
+            offset: The offset, from `min_offset` to `max_offset`.
+            force: Also while members are there. Their next commit replaces it: `reset_offsets` tells them.
+
+        Raises:
+            OffsetError: The queue does not reach there.
+            GroupConflictError: The group has live members.
+            GroupNotFoundError: There is no such group: see `create_group`.
+        """
+        self._native.commit_offset(group, queue, offset, force)
+
+    def clone_offsets(self, source: str, target: str, *, topic: str | None = None, force: bool = False) -> list[str]:
+        """Gives a group the stored offsets of another one, so that it begins where that is. It may be repeated.
+
+        Args:
+            source: The group whose offsets are taken.
+            target: The group that gets them. What it had stored in these topics is replaced.
+            topic: Only this topic; default: all topics that `source` has offsets for.
+            force: Also while `target` has members. Their next commits replace the offsets.
+
+        Returns:
+            The topics, sorted; none where `source` has stored nothing.
+
+        Raises:
+            GroupConflictError: `target` has live members.
+            GroupNotFoundError: There is no such group: see `create_group`.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     admin.create_topic("clone-doc", queues=1)
+            ...     admin.create_group("blue"), admin.create_group("green")
+            ...     _ = admin.reset_offsets("blue", "clone-doc", "latest")
+            ...     admin.clone_offsets("blue", "green")
+            (None, None)
+            ['clone-doc']
+        """
+        return self._native.clone_offsets(source, target, topic, force)
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Offset of the oldest message of a queue."""
@@ -396,15 +468,12 @@ class Admin(Closing):
     def dead_letter_groups(self) -> list[DeadLetterGroup]:
         """The groups that have dead letters, sorted by name."""
         found: list[DeadLetterGroup] = []
-        for topic in sorted(topic for topic in self.topics() if topic.startswith(PREFIX)):
-            queues = [info for info in self.describe_topic(topic).queues if info.max_offset > info.min_offset]
-            count = sum(info.max_offset - info.min_offset for info in queues)
-            if not count:
-                continue
+        for name in sorted(topic for topic in self.topics() if topic.startswith(PREFIX)):
+            topic = self.describe_topic(name)
+            queues = [info for info in topic.queues if info.max_offset > info.min_offset]
             firsts = [self._range(info.queue, info.min_offset, info.min_offset + 1) for info in queues]
-            oldest = min((message.stored_at for first in firsts for message in first), default=None)
-            newest = max((info.last_stored_at for info in queues if info.last_stored_at), default=None)
-            found.append(DeadLetterGroup(topic.removeprefix(PREFIX), count, oldest, newest))
+            if queues:
+                found.append(group_of(topic, [message for first in firsts for message in first]))
         return found
 
     def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
@@ -418,14 +487,11 @@ class Admin(Closing):
             TopicNotFoundError: The group has no dead letters.
             InvalidArgumentError: A time is none.
         """
-        check_type("group", group, str, "text")
-        check_type("which", which, DeadLetterFilter | None, "a DeadLetterFilter")
-        is_meant = (which or DeadLetterFilter()).matcher()
+        is_meant = matcher_of(group, which)
         try:
             queues = self.describe_topic(topic_of(group)).queues
         except TopicNotFoundError as error:
-            hint = "`rocketpy dlq list` shows the groups that have some; check the name of this one"
-            raise TopicNotFoundError(f"group {group} has no dead letters", hint=hint, retryable=False) from error
+            raise none_of(group) from error
         return (
             letter
             for info in queues
@@ -479,7 +545,7 @@ class Admin(Closing):
         return self._resent(letters, to, pace, again)
 
     def _resent(self, letters: Iterable[DeadLetter], to: str | None, pace: Pace, again: bool) -> Iterator[Resent]:
-        with Producer("rocketpy-dead-letters", name_servers=self._name_servers, **self._options) as producer:
+        with Producer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
             there = {to}
             for letter in letters:
                 topic = to or letter.topic
@@ -492,7 +558,7 @@ class Admin(Closing):
                 if not again and self.was_resent(letter, to=to):
                     yield Resent(letter, topic, None)
                     continue
-                pace.wait()
+                time.sleep(pace.next())
                 yield Resent(letter, topic, producer.send(letter.again(topic), msg_id=letter.resent_id))
 
     def was_resent(self, letter: DeadLetter, *, to: str | None = None) -> bool:
@@ -510,9 +576,9 @@ class Admin(Closing):
 
     def _range(self, queue: MessageQueue, start: int, end: int) -> Iterator[ReceivedMessage]:
         """The messages of a part of a queue."""
-        with RangeReader(queue, start, end, name_servers=self._name_servers, **self._options) as reader:
-            for messages in reader.messages():
-                yield from messages
+        while start < end:
+            messages, start = self._native.read(queue, start, end)
+            yield from messages
 
     def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""
@@ -525,6 +591,38 @@ class Admin(Closing):
             address: `host:port` of the broker; see `brokers`.
         """
         return self._native.broker_figures(address)
+
+    def broker_config(self, address: str) -> dict[str, str]:
+        """Settings of one broker, as text by Apache's names: `brokerName`, `flushDiskType` and others.
+
+        Args:
+            address: `host:port` of the broker; see `brokers`.
+        """
+        return self._native.broker_config(address)
+
+    def update_broker_config(self, address: str, changes: Mapping[str, str | float]) -> None:
+        """Changes settings of one broker while it runs, by Apache's names. It may be repeated.
+
+        A broker of RocketPy keeps a change until its next start; `rocketpy config` shows which settings it may change.
+        One of Apache's writes it to its file, and passes over names that it does not know.
+
+        Args:
+            address: `host:port` of the broker; see `brokers`.
+            changes: The new value of each setting; True and False as `true` and `false`.
+
+        Raises:
+            RefusedError: A name is unknown, a value breaks its rules, or a setting cannot change while the broker runs.
+                Nothing was changed.
+
+        Examples:
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.admin() as admin:
+            ...     address = admin.brokers()[0].addresses[0]
+            ...     admin.update_broker_config(address, {"autoCreateTopicEnable": True})
+            ...     admin.broker_config(address)["autoCreateTopicEnable"]
+            'true'
+        """
+        self._native.update_broker_config(address, settings_text(changes))
 
     def ha_status(self, address: str) -> HaStatus:
         """The slaves of one broker, and how far their logs reach.

@@ -17,9 +17,11 @@ from rocketpy.config import (
 )
 from rocketpy.consumer import FOREVER, BrokerContact, ConsumerState, OffsetMove, check_offsets, topic_list
 from rocketpy.errors import ClosedError, PartlySentError
-from rocketpy.names import name_server_list
+from rocketpy.message import Message
+from rocketpy.names import check_type, name_server_list
 from rocketpy.producer import recall_handle
 from rocketpy.receipts import Receipts
+from rocketpy.selector import chosen, split
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, ProducerStats, consumer_stats, producer_stats
 
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
     from rocketpy.config import Duration, Start
-    from rocketpy.message import Message, MessageQueue, Receipt
+    from rocketpy.message import MessageQueue, Receipt
+    from rocketpy.selector import Select
 
 __all__ = ["AsyncConsumer", "AsyncProducer"]
 
@@ -57,7 +60,7 @@ class AsyncProducer(AsyncClosing):
         1000
     """
 
-    __slots__ = ("_group", "_name_servers", "_options")
+    __slots__ = ("_group", "_name_servers", "_options", "_select")
 
     @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
@@ -65,7 +68,8 @@ class AsyncProducer(AsyncClosing):
     ) -> None:
         super().__init__()
         self._group = group
-        self._name_servers, self._options = name_server_list(name_servers), options
+        self._select, self._options = split(options)
+        self._name_servers = name_server_list(name_servers)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         return _rocketpy.Producer(self._group, self._name_servers, arrivals, **self._options)
@@ -113,6 +117,7 @@ class AsyncProducer(AsyncClosing):
             asyncio.CancelledError: The task was cancelled. The message may be sent all the same.
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
+        queue = queue or await self._queue_for(message)
         try:
             return await later(self._native().send, message, queue, timeout, msg_id)
         except asyncio.CancelledError as error:
@@ -128,7 +133,11 @@ class AsyncProducer(AsyncClosing):
             PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
             asyncio.CancelledError: The task was cancelled. The messages are sent all the same.
         """
-        sent = await later(self._native().send_many, messages, queue, timeout)
+        queues = None
+        if self._select is not None and queue is None:
+            messages = list(messages)
+            queues = [await self._chosen(self._select, message) for message in messages]
+        sent = await later(self._native().send_many, messages, queue, timeout, queues)
         try:
             sent.check()
         except PartlySentError as error:
@@ -138,7 +147,7 @@ class AsyncProducer(AsyncClosing):
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer, so it is not known whether the message was stored."""
-        await later(self._native().send_oneway, message, queue)
+        await later(self._native().send_oneway, message, queue or await self._queue_for(message))
 
     async def request(
         self,
@@ -149,6 +158,7 @@ class AsyncProducer(AsyncClosing):
         msg_id: str | None = None,
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
+        queue = queue or await self._queue_for(message)
         return await later(self._native().request, message, queue, timeout, msg_id)
 
     async def reply(
@@ -168,6 +178,14 @@ class AsyncProducer(AsyncClosing):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be written, as `Producer.queues`."""
         return await later(self._native().queues, topic)
+
+    async def _queue_for(self, message: Message) -> MessageQueue | None:
+        """The queue that the function of the user chooses, if there is one."""
+        return None if self._select is None else await self._chosen(self._select, message)
+
+    async def _chosen(self, select: Select, message: Message) -> MessageQueue:
+        check_type("message", message, Message, "a rocketpy.Message")
+        return chosen(select, await self.queues(message.topic), message)
 
     def stats(self) -> ProducerStats:
         """What was sent so far, as `Producer.stats`. Any thread may ask, such as that of an exporter."""

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import asyncio
+from collections.abc import AsyncIterable
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from rocketpy import _rocketpy
-from rocketpy.admin import master_role, span_ms, warn_of_cut
+from rocketpy.admin import master_role, settings_text, span_ms, warn_of_cut
+from rocketpy.aio import AsyncProducer
 from rocketpy.aio_loop import AsyncClosing, later
-from rocketpy.cluster import BrokerInfo, GroupInfo, GroupMember, QueueLag, TopicInfo
+from rocketpy.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
 from rocketpy.config import (
     CLIENT_DEFAULTS,
     ClientOptions,
+)
+from rocketpy.dead_letters import (
+    PREFIX,
+    RESENDER,
+    DeadLetter,
+    DeadLetterFilter,
+    DeadLetterGroup,
+    Pace,
+    Resent,
+    group_of,
+    matcher_of,
+    none_of,
+    topic_of,
 )
 from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
@@ -21,7 +37,7 @@ from rocketpy.topic_change import TopicChange
 from rocketpy.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from datetime import datetime
     from typing import Literal, Unpack
 
@@ -32,9 +48,17 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncAdmin"]
 
+Item = TypeVar("Item")
+
+
+async def each(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """An iterable for `async for`."""
+    for item in items:
+        yield item
+
 
 class AsyncAdmin(AsyncClosing):
-    """`Admin` for asyncio: administration of a cluster. Dead letters are read by `Admin` only.
+    """`Admin` for asyncio: administration of a cluster.
 
     Args:
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
@@ -118,6 +142,10 @@ class AsyncAdmin(AsyncClosing):
         """The members of a group that are there now, with what each subscribes to, as `Admin.describe_group`."""
         return [GroupMember(*member) for member in await later(self._native().describe_group, group)]
 
+    async def producer_connections(self, group: str) -> list[ProducerConnection]:
+        """The members of a producer group that are there now, as `Admin.producer_connections`."""
+        return [ProducerConnection(*row) for row in await later(self._native().producer_connections, group)]
+
     async def create_group(self, group: str) -> None:
         """Creates a group at every broker, as `Admin.create_group`."""
         await later(self._native().create_group, group)
@@ -131,6 +159,16 @@ class AsyncAdmin(AsyncClosing):
     ) -> dict[MessageQueue, int]:
         """Stores new offsets for a group that exists, and returns them by queue, as `Admin.reset_offsets`."""
         return dict(await later(self._native().reset_offsets, group, topic, to, force))
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, force: bool = False) -> None:
+        """Stores the offset that a group reads next in a queue, as `Admin.commit_offset`."""
+        await later(self._native().commit_offset, group, queue, offset, force)
+
+    async def clone_offsets(
+        self, source: str, target: str, *, topic: str | None = None, force: bool = False
+    ) -> list[str]:
+        """Gives a group the stored offsets of another one, as `Admin.clone_offsets`."""
+        return await later(self._native().clone_offsets, source, target, topic, force)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Offset of the oldest message of a queue."""
@@ -190,6 +228,94 @@ class AsyncAdmin(AsyncClosing):
             found = await self.query_messages(trace_topic, msg_id, begin=begin, end=end, max_messages=max_messages)
         return trace_of(msg_id, found)
 
+    async def dead_letter_groups(self) -> list[DeadLetterGroup]:
+        """The groups that have dead letters, sorted by name."""
+        found: list[DeadLetterGroup] = []
+        for name in sorted(topic for topic in await self.topics() if topic.startswith(PREFIX)):
+            topic = await self.describe_topic(name)
+            queues = [info for info in topic.queues if info.max_offset > info.min_offset]
+            firsts = [self._range(info.queue, info.min_offset, info.min_offset + 1) for info in queues]
+            if queues:
+                found.append(group_of(topic, [message for first in firsts async for message in first]))
+        return found
+
+    async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:
+        """The dead letters of a group, as `Admin.dead_letters`. Errors come with the first step of the iteration."""
+        is_meant = matcher_of(group, which)
+        try:
+            queues = (await self.describe_topic(topic_of(group))).queues
+        except TopicNotFoundError as error:
+            raise none_of(group) from error
+        for info in queues:
+            async for message in self._range(info.queue, info.min_offset, info.max_offset):
+                letter = DeadLetter(group, message)
+                if is_meant(letter):
+                    yield letter
+
+    async def resend_dead_letters(
+        self,
+        letters: AsyncIterable[DeadLetter] | Iterable[DeadLetter],
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        again: bool = False,
+    ) -> AsyncIterator[Resent]:
+        """Sends dead letters again, as `Admin.resend_dead_letters`. Errors come with the first step of the iteration.
+
+        Args:
+            letters: What to resend, from `dead_letters`.
+            to: Another topic for all of them. It must exist.
+            rate: Most messages a second. Those that were resent before do not count.
+            again: Send also what was resent before.
+
+        Examples:
+            >>> import asyncio, rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.producer("ingest") as producer:
+            ...     _ = producer.send(rocketpy.Message("%DLQ%aio-resend-doc", b"a dead letter that names no topic"))
+            >>> async def main():
+            ...     async with rocketpy.AsyncAdmin(server.name_server) as admin:
+            ...         await admin.create_topic("aio-resend-doc", queues=1)
+            ...         letters = admin.dead_letters("aio-resend-doc")
+            ...         async for one in admin.resend_dead_letters(letters, to="aio-resend-doc"):
+            ...             print(one.topic)
+            >>> asyncio.run(main())
+            aio-resend-doc
+        """
+        pace = Pace(rate)
+        if to is not None:
+            await self.describe_topic(to)
+        there = {to}
+        async with AsyncProducer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
+            async for letter in letters if isinstance(letters, AsyncIterable) else each(letters):
+                topic = to or letter.topic
+                if topic is None:
+                    yield Resent(letter, None, None)
+                    continue
+                if topic not in there:
+                    await self.describe_topic(topic)  # the send would make a topic anew that was deleted
+                    there.add(topic)
+                if not again and await self.was_resent(letter, to=to):
+                    yield Resent(letter, topic, None)
+                    continue
+                await asyncio.sleep(pace.next())
+                yield Resent(letter, topic, await producer.send(letter.again(topic), msg_id=letter.resent_id))
+
+    async def was_resent(self, letter: DeadLetter, *, to: str | None = None) -> bool:
+        """Whether the topic that a dead letter came from has its copy, as `Admin.was_resent`."""
+        topic = to or letter.topic
+        try:
+            return topic is not None and await self.message(topic, letter.resent_id) is not None
+        except TopicNotFoundError:
+            return False
+
+    async def _range(self, queue: MessageQueue, start: int, end: int) -> AsyncIterator[ReceivedMessage]:
+        """The messages of a part of a queue."""
+        while start < end:
+            messages, start = await later(self._native().read, queue, start, end)
+            for message in messages:
+                yield message
+
     async def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""
         return [BrokerInfo(*broker) for broker in await later(self._native().brokers)]
@@ -197,6 +323,14 @@ class AsyncAdmin(AsyncClosing):
     async def broker_figures(self, address: str) -> dict[str, str]:
         """Figures of one broker, as `Admin.broker_figures`."""
         return await later(self._native().broker_figures, address)
+
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Settings of one broker, as `Admin.broker_config`."""
+        return await later(self._native().broker_config, address)
+
+    async def update_broker_config(self, address: str, changes: Mapping[str, str | float]) -> None:
+        """Changes settings of one broker while it runs, as `Admin.update_broker_config`."""
+        await later(self._native().update_broker_config, address, settings_text(changes))
 
     async def ha_status(self, address: str) -> HaStatus:
         """The slaves of one broker, and how far their logs reach, as `Admin.ha_status`."""

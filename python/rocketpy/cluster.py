@@ -12,7 +12,16 @@ if TYPE_CHECKING:
 
     from rocketpy.message import MessageQueue
 
-__all__ = ["BrokerInfo", "GroupInfo", "GroupMember", "QueueInfo", "QueueLag", "TopicBroker", "TopicInfo"]
+__all__ = [
+    "BrokerInfo",
+    "GroupInfo",
+    "GroupMember",
+    "ProducerConnection",
+    "QueueInfo",
+    "QueueLag",
+    "TopicBroker",
+    "TopicInfo",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,21 @@ class GroupMember:
 
     Members share the queues of a topic: where they want different things, each misses messages.
     """
+    version: int
+    """The version that its client announces, by Apache's numbers: 479 is 5.3.3."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConnection:
+    """A live member of a producer group."""
+
+    client_id: str
+    address: str
+    """`host:port` of its end of the connection."""
+    language: str
+    """The language of its client."""
+    version: int
+    """The version that its client announces, by Apache's numbers: 479 is 5.3.3."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A duration is a number of seconds or a `datetime.timedelta`, never negative and 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypedDict
 
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketpy.balance import Allocate
+    from rocketpy.selector import Selector
 
 __all__ = [
+    "Backoff",
     "Compression",
     "ConsumerOptions",
+    "Credentials",
     "Duration",
     "Instant",
     "ProducerOptions",
@@ -30,6 +33,7 @@ __all__ = [
     "SendStatus",
     "Start",
     "Tags",
+    "Tls",
 ]
 
 Duration: TypeAlias = float | timedelta
@@ -178,6 +182,52 @@ Start.LATEST = Start("latest")
 Start.STORED = Start("stored")
 
 
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pause before another attempt of a send at the broker that failed last. Another broker is tried at once.
+
+    Examples:
+        >>> Backoff(first=0.2, longest=5)
+        Backoff(first=0.2, factor=2.0, longest=5, jitter=0.2)
+    """
+
+    first: Duration = 0.05
+    """The first pause; 0 for none at all."""
+    factor: float = 2.0
+    """How many times longer each pause is than the one before, from 1."""
+    longest: Duration = 1.0
+    """No pause is longer, apart from its jitter."""
+    jitter: float = 0.2
+    """By which part of itself a pause is longer or shorter at random, from 0 to 1, so that clients that failed together
+    do not come back together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a client encrypts its connections. Clients refuse it: they have no TLS yet."""
+
+    ca_file: str | None = None
+    """Certificates that are trusted, in a PEM file; None: those of the system."""
+    cert_file: str | None = None
+    """Certificate of the client, in a PEM file."""
+    key_file: str | None = None
+    """Key of that certificate, in a PEM file."""
+    verify: bool = True
+    """Whether the certificate and the name of a server are checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who a client is. Clients refuse it: they have no access control yet."""
+
+    access_key: str
+    """Name of the user."""
+    secret_key: str = field(repr=False)
+    """Its secret, which signs requests and is never sent."""
+    security_token: str | None = field(default=None, repr=False)
+    """Token of a temporary access."""
+
+
 class ClientOptions(TypedDict, total=False):
     """Options that every client takes."""
 
@@ -195,6 +245,10 @@ class ClientOptions(TypedDict, total=False):
     """Time for a route, heartbeat, membership or administration call. Default 3 s."""
     connect_timeout: Duration
     """Time for one TCP connect. Default 3 s."""
+    tls: Tls | bool | None
+    """Not supported yet: anything but None and False is refused. Default None."""
+    credentials: Credentials | None
+    """Not supported yet: anything but None is refused. Default None."""
 
 
 CLIENT_DEFAULTS: ClientOptions = {
@@ -203,6 +257,8 @@ CLIENT_DEFAULTS: ClientOptions = {
     "unit_name": None,
     "api_timeout": 3.0,
     "connect_timeout": 3.0,
+    "tls": None,
+    "credentials": None,
 }
 """Default of every option, for signatures; the extension module has them of its own."""
 
@@ -213,8 +269,16 @@ class ProducerOptions(ClientOptions, total=False):
     send_timeout: Duration
     """Budget of one send, all attempts together. Default 3 s."""
     retries: int
-    """Attempts after the first. A message with an order key or a queue is not tried again once it may be stored.
-    Default 2."""
+    """Attempts after the first, at other brokers where there are some, all with one `msg_id`. A message with an order
+    key or a queue is not tried again once it may be stored. Default 2."""
+    backoff: Backoff
+    """The pause before another attempt at the broker that failed; another broker is tried at once. Default `Backoff()`:
+    50 ms, then twice as long each time up to 1 s, a fifth more or less at random."""
+    selector: Selector
+    """How the queue of a message is chosen that has neither a queue nor an order key: `"round_robin"` (the default),
+    `"random"`, or `"least_latency"`: in turn, without brokers that failed, for 10 s and until they answer again, or
+    that took 0.55 s or longer, for 2 s to 30 s. Or a function `(queues, message)` that returns one of the queues; it
+    is also asked for messages with an order key, and its queue counts like one that is given to the call."""
     max_message_size: int
     """Largest body in bytes, before compression. Default 4 MiB."""
     compression: Compression | None
@@ -241,11 +305,16 @@ class ProducerOptions(ClientOptions, total=False):
     """Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default False."""
     trace_topic: str | None
     """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
+    namespace: str | None
+    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
+    without it. `Admin` takes names as they are at the brokers. Default None."""
 
 
 PRODUCER_DEFAULTS: ProducerOptions = {
     "send_timeout": 3.0,
     "retries": 2,
+    "backoff": Backoff(),
+    "selector": "round_robin",
     "max_message_size": 4 << 20,
     "compression": "zlib",
     "compress_over": 4096,
@@ -259,6 +328,7 @@ PRODUCER_DEFAULTS: ProducerOptions = {
     "default_topic_queues": 4,
     "trace": False,
     "trace_topic": None,
+    "namespace": None,
     **CLIENT_DEFAULTS,
 }
 """The same for producers."""
@@ -327,6 +397,9 @@ class ConsumerOptions(ClientOptions, total=False):
     `Admin.trace`. Default False."""
     trace_topic: str | None
     """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
+    namespace: str | None
+    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
+    without it. `Admin` takes names as they are at the brokers. Default None."""
 
 
 CONSUMER_DEFAULTS: ConsumerOptions = {
@@ -350,6 +423,7 @@ CONSUMER_DEFAULTS: ConsumerOptions = {
     "max_body_bytes": None,
     "trace": False,
     "trace_topic": None,
+    "namespace": None,
     **CLIENT_DEFAULTS,
 }
 """Default of every option of a consumer."""
@@ -416,6 +490,9 @@ class PushOptions(ClientOptions, total=False):
     `Admin.trace`. Default False."""
     trace_topic: str | None
     """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
+    namespace: str | None
+    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
+    without it. `Admin` takes names as they are at the brokers. Default None."""
 
 
 CONCURRENCY = 16
@@ -445,6 +522,7 @@ PUSH_DEFAULTS: PushOptions = {
     "max_body_bytes": None,
     "trace": False,
     "trace_topic": None,
+    "namespace": None,
     **CLIENT_DEFAULTS,
 }
 """Default of every option of a push consumer."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.errors import InvalidArgumentError
+from rocketpy.errors import InvalidArgumentError, TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.message import Message
 from rocketpy.names import check_type
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.cluster import TopicInfo
     from rocketpy.config import Instant
     from rocketpy.message import Receipt
 
 __all__ = ["DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"]
 
 PREFIX = "%DLQ%"
+RESENDER = "rocketpy-dead-letters"
+"""Producer group that resends."""
 RESENT_FROM, ORIGIN_TOPIC, ORIGIN_ID = "rocketpyResentFrom", "rocketpyOriginTopic", "rocketpyOriginMsgId"
 """Properties of a resent message: the topic of dead letters, the topic of origin, and the `msg_id` there."""
 
@@ -162,7 +165,37 @@ class Pace:
         self._pause = 0.0 if rate is None else 1 / rate
         self._next_at = 0.0
 
-    def wait(self) -> None:
-        """Waits for the turn of the next one."""
-        time.sleep(max(0.0, self._next_at - time.monotonic()))
-        self._next_at = time.monotonic() + self._pause
+    def next(self) -> float:
+        """Seconds until the turn of the next one."""
+        now = time.monotonic()
+        at = max(now, self._next_at)
+        self._next_at = at + self._pause
+        return at - now
+
+
+def group_of(topic: TopicInfo, firsts: list[ReceivedMessage]) -> DeadLetterGroup:
+    """What a topic of dead letters says of its group.
+
+    Args:
+        topic: The topic.
+        firsts: The oldest message of each of its queues.
+    """
+    return DeadLetterGroup(
+        topic.name.removeprefix(PREFIX),
+        sum(info.max_offset - info.min_offset for info in topic.queues),
+        min((message.stored_at for message in firsts), default=None),
+        max((info.last_stored_at for info in topic.queues if info.last_stored_at), default=None),
+    )
+
+
+def matcher_of(group: str, which: DeadLetterFilter | None) -> Callable[[DeadLetter], bool]:
+    """Makes a function that tells which dead letters of a group are meant."""
+    check_type("group", group, str, "text")
+    check_type("which", which, DeadLetterFilter | None, "a DeadLetterFilter")
+    return (which or DeadLetterFilter()).matcher()
+
+
+def none_of(group: str) -> TopicNotFoundError:
+    """The error for a group that has no dead letters."""
+    hint = "`rocketpy dlq list` shows the groups that have some; check the name of this one"
+    return TopicNotFoundError(f"group {group} has no dead letters", hint=hint, retryable=False)

@@ -8,9 +8,10 @@ from rocketpy import _rocketpy
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
 from rocketpy.errors import InvalidArgumentError, PartlySentError
 from rocketpy.lifetime import Closing
-from rocketpy.message import Receipt
+from rocketpy.message import Message, Receipt
 from rocketpy.names import check_type, name_server_list
 from rocketpy.receipts import Receipts
+from rocketpy.selector import chosen, split
 from rocketpy.signature import lists_options
 from rocketpy.stats import ProducerStats, producer_stats
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rocketpy.config import Duration
-    from rocketpy.message import Message, MessageQueue, ReceivedMessage
+    from rocketpy.message import MessageQueue, ReceivedMessage
+    from rocketpy.selector import Select
 
 __all__ = ["Producer"]
 
@@ -52,8 +54,15 @@ class Producer(Closing):
 
     Options:
         send_timeout: Budget of one send, all attempts together. Default 3 s.
-        retries: Attempts after the first. A message with an order key or a queue is not tried again once it may be
-            stored. Default 2.
+        retries: Attempts after the first, at other brokers where there are some, all with one `msg_id`. A message with
+            an order key or a queue is not tried again once it may be stored. Default 2.
+        backoff: The pause before another attempt at the broker that failed; another broker is tried at once. Default
+            `Backoff()`: 50 ms, then twice as long each time up to 1 s, a fifth more or less at random.
+        selector: How the queue of a message is chosen that has neither a queue nor an order key: `"round_robin"` (the
+            default), `"random"`, or `"least_latency"`: in turn, without brokers that failed, for 10 s and until they
+            answer again, or that took 0.55 s or longer, for 2 s to 30 s. Or a function `(queues, message)` that returns
+            one of the queues; it is also asked for messages with an order key, and its queue counts like one that is
+            given to the call.
         max_message_size: Largest body in bytes, before compression. Default 4 MiB.
         compression: How large bodies of single sends are compressed; None never does. Default `"zlib"`.
         compress_over: Bodies of this many bytes or more are compressed. Default 4096.
@@ -70,11 +79,15 @@ class Producer(Closing):
         trace: Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default
             False.
         trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
+        namespace: Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and
+            queues have them without it. `Admin` takes names as they are at the brokers. Default None.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
         unit_name: Unit appended to the client id. Default None.
         api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
         connect_timeout: Time for one TCP connect. Default 3 s.
+        tls: Not supported yet: anything but None and False is refused. Default None.
+        credentials: Not supported yet: anything but None is refused. Default None.
 
     No connection is made before the first call that needs one; that call raises if no name server can be reached.
 
@@ -90,7 +103,7 @@ class Producer(Closing):
         ('SEND_OK', 'producer-doc')
     """
 
-    __slots__ = ("_group", "_native")
+    __slots__ = ("_group", "_native", "_select")
 
     @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
@@ -98,7 +111,8 @@ class Producer(Closing):
     ) -> None:
         super().__init__()
         self._group = group
-        self._native = _rocketpy.Producer(group, name_server_list(name_servers), **options)
+        self._select, native = split(options)
+        self._native = _rocketpy.Producer(group, name_server_list(name_servers), **native)
         self._opened()
 
     @property
@@ -141,7 +155,7 @@ class Producer(Closing):
             NotSupportedError: The message asks for a transaction; it was not sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
-        return self._native.send(message, queue, timeout, msg_id)
+        return self._native.send(message, queue or self._queue_for(message), timeout, msg_id)
 
     def recall(self, receipt: Receipt | str) -> None:
         """Takes back a message that waits for its time (`delay=` or `deliver_at=`).
@@ -204,7 +218,7 @@ class Producer(Closing):
             b'TEA?'
             >>> thread.join()
         """
-        return self._native.request(message, queue, timeout, msg_id)
+        return self._native.request(message, queue or self._queue_for(message), timeout, msg_id)
 
     def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
@@ -246,7 +260,11 @@ class Producer(Closing):
         Raises:
             PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
         """
-        sent = self._native.send_many(messages, queue, timeout)
+        queues = None
+        if self._select is not None and queue is None:
+            messages = list(messages)
+            queues = [self._chosen(self._select, message) for message in messages]
+        sent = self._native.send_many(messages, queue, timeout, queues)
         try:
             sent.check()
         except PartlySentError as error:
@@ -285,7 +303,7 @@ class Producer(Closing):
             RequestTimeoutError: The window stayed full; the message was not sent.
             RocketPyError: The message breaks a rule, or its topic has no route; it was not sent.
         """
-        return self._native.submit(message, queue, timeout, wait, msg_id)
+        return self._native.submit(message, queue or self._queue_for(message), timeout, wait, msg_id)
 
     def flush(self, timeout: Duration = 30.0) -> None:
         """Waits until every message submitted before has its outcome and its future is done. Holds up no `submit`.
@@ -305,7 +323,7 @@ class Producer(Closing):
             message: What to send.
             queue: The queue to use.
         """
-        self._native.send_oneway(message, queue)
+        self._native.send_oneway(message, queue or self._queue_for(message))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be written, sorted. Of one that does not exist: those that a send would create.
@@ -314,6 +332,14 @@ class Producer(Closing):
             TopicNotFoundError: The topic does not exist, and brokers create no topics by themselves.
         """
         return self._native.queues(topic)
+
+    def _queue_for(self, message: Message) -> MessageQueue | None:
+        """The queue that the function of the user chooses, if there is one."""
+        return None if self._select is None else self._chosen(self._select, message)
+
+    def _chosen(self, select: Select, message: Message) -> MessageQueue:
+        check_type("message", message, Message, "a rocketpy.Message")
+        return chosen(select, self._native.queues(message.topic), message)
 
     def stats(self) -> ProducerStats:
         """What was sent so far, and how long it took. Asks no broker, and works after a close too."""

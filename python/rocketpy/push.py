@@ -123,11 +123,15 @@ class PushConsumer(Closing):
         trace: Whether a trace of each message is written to the trace topic when its handler gets it and when that
             ends, for `Admin.trace`. Default False.
         trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
+        namespace: Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and
+            queues have them without it. `Admin` takes names as they are at the brokers. Default None.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
         unit_name: Unit appended to the client id. Default None.
         api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
         connect_timeout: Time for one TCP connect. Default 3 s.
+        tls: Not supported yet: anything but None and False is refused. Default None.
+        credentials: Not supported yet: anything but None is refused. Default None.
 
     Examples:
         >>> import rocketpy, threading

@@ -46,6 +46,8 @@ class RangeReader(Closing):
         unit_name: Unit appended to the client id. Default None.
         api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
         connect_timeout: Time for one TCP connect. Default 3 s.
+        tls: Not supported yet: anything but None and False is refused. Default None.
+        credentials: Not supported yet: anything but None is refused. Default None.
 
     Raises:
         InvalidArgumentError: The range ends before it starts.

@@ -6,7 +6,7 @@ import signal
 import uuid
 from pathlib import Path
 
-from rocketpy import Consumer
+from rocketpy import Consumer, Message, Producer
 
 
 def test_lag_is_told_by_topic_and_on_request_by_queue_in_local_time(rocketpy, server, topic: str):
@@ -52,6 +52,27 @@ def test_members_that_subscribe_to_different_tags_are_shown_and_logged_once(rock
     ]
     assert len(lines) == 1, lines
     assert json.loads(rocketpy("group", "describe", group, "--json").stdout) == []
+
+
+def test_the_producers_of_a_group_are_shown(rocketpy, server, topic: str):
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    assert "no producer of group" in rocketpy("group", "producers", group).stdout
+    with Producer(group, name_servers=server.name_server) as producer:
+        producer.send(Message(topic, b"x"))
+        (row,) = json.loads(rocketpy("group", "producers", group, "--json").stdout)
+        assert (row["client_id"], row["language"]) == (producer.client_id, "RUST")
+        assert f"{group}: 1 producer" in rocketpy("group", "producers", group).stdout
+
+
+def test_a_group_gets_the_offsets_of_another(rocketpy, topic: str):
+    blue, green = (f"{colour}-{uuid.uuid4().hex[:8]}" for colour in ("blue", "green"))
+    rocketpy("produce", topic, "--order-key", "k", stdin="1\n2\n3\n4\n")
+    rocketpy("consume", topic, "--group", blue, "--count", "3")
+    assert f"no such group: {green}" in rocketpy("group", "clone", blue, green, code=3).stderr
+    rocketpy("group", "create", green)
+    assert json.loads(rocketpy("group", "clone", blue, green, "--json").stdout) == [{"topic": topic}]
+    (row,) = json.loads(rocketpy("group", "lag", green, "--json").stdout)
+    assert (row["topic"], row["lag"]) == (topic, 1)
 
 
 def test_a_group_is_deleted_with_its_offsets_once_its_members_have_stopped(rocketpy, server, topic: str):

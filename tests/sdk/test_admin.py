@@ -354,6 +354,84 @@ def test_no_broker_at_all_is_an_error_with_the_way_out():
         assert admin.brokers() == []
 
 
+def test_the_producers_of_a_group_are_told_with_their_connections(admin, rocketpy_server):
+    group = fresh_name("producers")
+    assert admin.producer_connections(group) == []
+    with rocketpy_server.producer(group) as one, rocketpy_server.producer(group) as other:
+        for producer in (one, other):
+            producer.send(Message(fresh_name(), b"x"))
+        found = admin.producer_connections(group)
+        assert [connection.client_id for connection in found] == sorted([one.client_id, other.client_id])
+        assert {connection.language for connection in found} == {"RUST"}
+        assert all(connection.address.startswith("127.0.0.1:") for connection in found)
+        assert {connection.version for connection in found} == {479}
+    assert admin.producer_connections(group) == []
+    with rocketpy_server.consumer(group, fresh_name(), allow_missing_topic=True):
+        (member,) = admin.describe_group(group)
+        assert (member.language, member.version) == ("RUST", 479)
+
+
+def test_a_group_is_put_to_an_offset_in_one_queue(admin, rocketpy_server, filled):
+    group, queue = fresh_name("put"), max(admin.describe_topic(filled).queues, key=lambda info: info.max_offset).queue
+    end = admin.max_offset(queue)
+    with pytest.raises(rocketpy.GroupNotFoundError):
+        admin.commit_offset(group, queue, 1)
+    admin.create_group(group)
+    for offset in (end, 1, 0):  # forward and back
+        admin.commit_offset(group, queue, offset)
+        assert admin.committed_offset(group, queue) == offset
+    with pytest.raises(rocketpy.OffsetError):
+        admin.commit_offset(group, queue, end + 1)
+    with rocketpy_server.consumer(group, filled):
+        with pytest.raises(rocketpy.GroupConflictError):
+            admin.commit_offset(group, queue, 1)
+        admin.commit_offset(group, queue, 1, force=True)
+
+
+def test_a_group_begins_where_the_one_is_whose_offsets_it_gets(admin, rocketpy_server, filled):
+    blue, green, other = fresh_name("blue"), fresh_name("green"), fresh_name("other")
+    admin.create_topic(other, queues=1)
+    with rocketpy_server.producer("clones") as producer:
+        producer.send(Message(other, b"x"))
+    consume(rocketpy_server, blue, filled, 60)
+    consume(rocketpy_server, blue, other, 1)
+    with pytest.raises(rocketpy.GroupNotFoundError):
+        admin.clone_offsets(blue, green)
+    admin.create_group(green)
+    with pytest.raises(rocketpy.GroupNotFoundError):
+        admin.clone_offsets(fresh_name("nobody"), green)
+    assert admin.clone_offsets(blue, green, topic=filled) == [filled]
+    committed = [admin.committed_offset(blue, queue) for queue in admin.queues(filled)]
+    assert [admin.committed_offset(green, queue) for queue in admin.queues(filled)] == committed
+    assert admin.committed_offset(green, *admin.queues(other)) is None
+    assert admin.clone_offsets(blue, green) == sorted([filled, other])
+    assert admin.committed_offset(green, *admin.queues(other)) == 1
+    assert len(consume(rocketpy_server, green, filled, 40)) == 4, "the rest"
+    with rocketpy_server.consumer(green, filled):
+        with pytest.raises(rocketpy.GroupConflictError):
+            admin.clone_offsets(blue, green)
+        assert admin.clone_offsets(blue, green, topic=filled, force=True) == [filled]
+    empty = fresh_name("empty")
+    admin.create_group(empty)
+    assert admin.clone_offsets(empty, green) == []
+
+
+def test_settings_of_a_broker_are_read_and_changed_while_it_runs(rocketpy_server_factory):
+    server = rocketpy_server_factory()
+    with server.admin() as admin, server.producer("settings") as producer:
+        before = admin.broker_config(server.broker)
+        assert (before["brokerName"], before["autoCreateTopicEnable"]) == (admin.brokers()[0].broker_name, "true")
+        admin.update_broker_config(server.broker, {"autoCreateTopicEnable": False, "defaultTopicQueueNums": 3})
+        after = admin.broker_config(server.broker)
+        assert (after["autoCreateTopicEnable"], after["defaultTopicQueueNums"]) == ("false", "3")
+        with pytest.raises(rocketpy.TopicNotFoundError):
+            producer.send(Message(fresh_name(), b"x"))
+        for changes in ({"autoCreateTopicEnabled": True}, {"defaultTopicQueueNums": "many"}, {"listenPort": 1}):
+            with pytest.raises(rocketpy.RefusedError, match=next(iter(changes))):
+                admin.update_broker_config(server.broker, {"fileReservedTime": 1, **changes})
+        assert admin.broker_config(server.broker) == after, "all or nothing"
+
+
 def test_a_closed_admin_says_so(rocketpy_server):
     admin = rocketpy_server.admin()
     admin.close()

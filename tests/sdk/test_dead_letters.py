@@ -1,5 +1,7 @@
 """Dead letters: found, shown, and sent again once."""
 
+import asyncio
+
 import pytest
 from reading import read_all
 from wire import give_up
@@ -109,14 +111,14 @@ def test_what_dies_again_keeps_its_first_origin(rocketpy_server, admin, dead, ro
 
 
 def test_a_pace_spaces_what_is_sent(monkeypatch):
-    now, slept = [100.0], []
+    now = [100.0]
     monkeypatch.setattr("rocketpy.dead_letters.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rocketpy.dead_letters.time.sleep", slept.append)
-    pace = Pace(10)
+    pace, pauses = Pace(10), []
     for passed in (0, 0.02, 60, 0):
         now[0] += passed
-        pace.wait()
-    assert slept == pytest.approx([0, 0.08, 0, 0.1]), "a stall is not made up for"
+        pauses.append(pace.next())
+        now[0] += pauses[-1]
+    assert pauses == pytest.approx([0, 0.08, 0, 0.1]), "a stall is not made up for"
     with pytest.raises(rocketpy.InvalidArgumentError, match="rate"):
         Pace(0)
 
@@ -135,3 +137,47 @@ def test_a_deleted_topic_is_not_made_anew_by_a_resend(admin, dead, rocketpy_topi
     with pytest.raises(rocketpy.TopicNotFoundError, match=rocketpy_topic):
         list(admin.resend_dead_letters(found))
     assert rocketpy_topic not in admin.topics()
+
+
+def test_asyncio_finds_and_resends_dead_letters_too(rocketpy_server, admin, dead, rocketpy_topic, group):
+    all_of_it = letters(admin, group, 3)
+
+    async def main():
+        async with rocketpy.AsyncAdmin(rocketpy_server.name_server) as admin:
+            (listed,) = [one for one in await admin.dead_letter_groups() if one.group == group]
+            assert listed.count == 3
+            which = DeadLetterFilter(key="k-1")
+            found = [one async for one in admin.dead_letters(group, which)]
+            assert [letter.message.msg_id for letter in found] == [dead[1].msg_id]
+            assert not await admin.was_resent(found[0])
+            first = [one.receipt async for one in admin.resend_dead_letters(admin.dead_letters(group), rate=1000)]
+            assert [receipt.msg_id for receipt in first] == [letter.resent_id for letter in all_of_it]
+            while not await admin.was_resent(all_of_it[-1]):
+                pass
+            again = [one.receipt async for one in admin.resend_dead_letters(found)]
+            assert again == [None]
+            for call in (
+                admin.dead_letters(fresh_name("nobody")),
+                admin.resend_dead_letters([], to=fresh_name("nowhere")),
+            ):
+                with pytest.raises(rocketpy.TopicNotFoundError):
+                    await anext(call)
+
+    asyncio.run(main())
+    bodies = sorted(one.body for one in read_all(rocketpy_server, rocketpy_topic, 6))
+    assert bodies == sorted([b"0", b"1", b"2"] * 2)
+
+
+def test_dead_letters_beyond_one_answer_are_read_to_their_end(rocketpy_server, admin, group):
+    topic = f"%DLQ%{group}"
+    with rocketpy_server.producer("gives-up") as producer:
+        admin.create_topic(topic, queues=1)
+        for number in range(5):  # more than a pull brings, in bytes
+            producer.send(Message(topic, b"%d" % number + bytes(400_000)))
+
+    async def main():
+        async with rocketpy.AsyncAdmin(rocketpy_server.name_server) as admin:
+            return [one.message.body[:1] async for one in admin.dead_letters(group)]
+
+    expected = [b"0", b"1", b"2", b"3", b"4"]
+    assert [one.message.body[:1] for one in letters(admin, group, 5)] == asyncio.run(main()) == expected

@@ -63,6 +63,8 @@ def written(value: object) -> str:
         return f"{value >> 20} MiB" if value % (1 << 20) == 0 else f"{value >> 10} KiB"
     if isinstance(value, rocketpy.Start | rocketpy.Balance):
         return f"{type(value).__name__}.{value.kind.upper()}"
+    if isinstance(value, config.Backoff):
+        return "Backoff()"
     return str(value)
 
 
@@ -122,6 +124,10 @@ def same(rust: str, python: object) -> bool:
         return rust == f"{type(python).__name__}::{python.kind.capitalize()}"
     if python == "zlib":
         return rust == "CompressionType::Zlib"
+    if python == "round_robin":
+        return rust == "Selector::RoundRobin"
+    if isinstance(python, config.Backoff):
+        return rust == "Backoff::default()"
     if python is None or isinstance(python, bool):
         return rust in (str(python), str(python).lower()) or (python is False and rust == "None")
     if rust == "Duration::ZERO":

@@ -123,7 +123,8 @@ def make_app() -> typer.Typer:
         ),
         ("group", "Consumer groups of a cluster.", CLIENTS): (
             ("list", group.list_groups), ("create", group.create), ("delete", group.delete),
-            ("describe", group.describe), ("lag", group.lag), ("reset", group.reset),
+            ("describe", group.describe), ("producers", group.producers), ("lag", group.lag), ("reset", group.reset),
+            ("clone", group.clone),
         ),
         ("cluster", "Brokers of a cluster.", CLIENTS): (("list", cluster.list_brokers), ("up", cluster.up)),
         ("ha", "Masters and their slaves.", CLIENTS): (

@@ -1,4 +1,4 @@
-"""`rocketpy group`: list, create, delete, describe, lag, reset."""
+"""`rocketpy group`: list, create, delete, describe, producers, lag, reset, clone."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -61,6 +61,31 @@ def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False
     )
     if not as_json and any(member.differs for member in members):
         print("the members subscribe to different topics or tags: they share the queues, so each misses messages")
+
+
+def producers(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
+    """Show the live members of a producer group."""
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        rows = output.rows_of(admin.producer_connections(group))
+    title = f"{group}: {output.counted(len(rows), 'producer')}"
+    output.show(rows, as_json=as_json, title=title, empty=f"no producer of group {group} is connected now")
+
+
+def clone(
+    source: Annotated[str, typer.Argument(metavar="FROM")],
+    target: Annotated[str, typer.Argument(metavar="TO")],
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Even while TO has members, whose next commits replace the offsets.")
+    ] = False,
+    name_server: NameServer = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Give group TO the stored offsets of group FROM. Both must exist; members of TO must be stopped, unless forced."""
+    with Admin(name_servers=name_server, **WAITING) as admin:
+        topics = admin.clone_offsets(source, target, topic=topic, force=force)
+    rows = [{"topic": name} for name in topics]
+    output.show(rows, as_json=as_json, title=f"{target} begins where {source} is", empty=f"{source} has no offsets yet")
 
 
 @contextmanager

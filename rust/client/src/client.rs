@@ -14,6 +14,7 @@ use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::identity::UniqueIds;
 use crate::members::{Consumer, Owner, Role};
+use crate::namespace::Namespace;
 use crate::registry::Share;
 use crate::replies::Replies;
 
@@ -32,6 +33,7 @@ struct User {
     share: Share,
     /// The instance's, with this client's timeout.
     api: Api,
+    namespace: Namespace,
     owner: Owner,
     closed: AtomicBool,
     ending: Ending<()>,
@@ -42,19 +44,25 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::NoNameServer`], [`ClientError::InvalidAddress`]; [`ClientError::InvalidConfig`] when another client of this
-    /// instance name has other settings.
+    /// instance name has other settings, or the namespace is no name.
     pub fn new(config: ClientConfig, runtime: Handle) -> Result<Self, ClientError> {
         static NEXT_OWNER: AtomicU64 = AtomicU64::new(1);
+        let namespace = Namespace::new(config.namespace.as_deref())?;
         let share = Share::of(&config, runtime)?;
         let api = share.instance.api.with_timeout(config.api_timeout);
         let owner = Owner(NEXT_OWNER.fetch_add(1, Ordering::Relaxed));
         let (closed, ending) = (AtomicBool::new(false), Ending::default());
-        Ok(Self { user: Arc::new(User { share, api, owner, closed, ending }) })
+        Ok(Self { user: Arc::new(User { share, api, namespace, owner, closed, ending }) })
     }
 
     /// `<ip>@<instance name>`: what other members of a group and the brokers know this client by.
     pub fn client_id(&self) -> &str {
         &self.user.share.instance.client_id
+    }
+
+    /// What stands before the names of its topics and groups on the wire.
+    pub fn namespace(&self) -> &Namespace {
+        &self.user.namespace
     }
 
     /// The runtime that this client runs on.

@@ -7,6 +7,7 @@ use rocketpy_protocol::compression::CompressionType;
 
 use crate::consumer::Balance;
 use crate::error::ClientError;
+use crate::producer::{Backoff, Selector};
 
 /// Settings of a [`Client`](crate::Client).
 #[derive(Debug, Clone)]
@@ -23,6 +24,9 @@ pub struct ClientConfig {
     pub instance_name: Option<String>,
     /// Unit appended to the client id.
     pub unit_name: Option<String>,
+    /// Put in front of the names of topics and groups on the wire, as `namespace%name`; the user sees names without it. Administration
+    /// takes names as they are on the wire. Default: none.
+    pub namespace: Option<String>,
     /// Time for a route, heartbeat, membership or administration call. Default 3 s.
     pub api_timeout: Duration,
     /// Time for one TCP connect. Default 3 s.
@@ -45,6 +49,7 @@ impl ClientConfig {
             client_ip: None,
             instance_name: None,
             unit_name: None,
+            namespace: None,
             api_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(3),
             route_refresh_interval: Duration::from_secs(30),
@@ -85,6 +90,10 @@ pub struct ProducerConfig {
     pub default_topic_queues: u32,
     /// Topic of message traces. Default `None`: nothing is traced.
     pub trace_topic: Option<String>,
+    /// How the queue of a message is chosen. Default: round robin.
+    pub selector: Selector,
+    /// The pause before another attempt at the broker that failed.
+    pub backoff: Backoff,
 }
 
 impl Default for ProducerConfig {
@@ -104,6 +113,8 @@ impl Default for ProducerConfig {
             linger: Duration::ZERO,
             default_topic_queues: 4,
             trace_topic: None,
+            selector: Selector::RoundRobin,
+            backoff: Backoff::default(),
         }
     }
 }
@@ -117,6 +128,7 @@ impl ProducerConfig {
         at_least("max_message_size", self.max_message_size, 1)?;
         at_least("requests_in_flight", self.requests_in_flight, 1)?;
         at_least("default_topic_queues", self.default_topic_queues as usize, 1)?;
+        self.backoff.check()?;
         at_most("default_topic_queues", self.default_topic_queues, 65_536)
     }
 }

@@ -23,6 +23,7 @@ mod lasting;
 mod load;
 mod members;
 mod names;
+mod namespace;
 mod offsets;
 mod outcome;
 mod producer;
@@ -38,8 +39,8 @@ mod traffic;
 mod wire;
 
 pub use admin::{
-    Admin, BrokerDescription, ClusterDescription, FoundMessage, GroupDescription, GroupLag, GroupMember,
-    GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    Admin, BrokerDescription, ClusterDescription, Connection, FoundMessage, GroupDescription, GroupLag,
+    GroupMember, GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
@@ -52,9 +53,10 @@ pub use consumer::{
 };
 pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
+pub use namespace::Namespace;
 pub use producer::{
-    HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
-    SendOptions, SentMany, TransactionEnd, check_tag, unsupported_feature,
+    Backoff, HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
+    Selector, SendOptions, SentMany, TransactionEnd, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

@@ -7,16 +7,17 @@ use rocketpy_protocol::body::{
 };
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{
-    ChangeBrokerRoleHeader, ConsumerSendMsgBackRequestHeader, CreateTopicRequestHeader,
-    DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader, DeleteTopicRequestHeader,
-    EndTransactionRequestHeader, GetAllSubscriptionGroupRequestHeader, GetConsumeStatsRequestHeader,
-    GetConsumerConnectionListRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader, GetMinOffsetRequestHeader,
-    GetRouteInfoRequestHeader, GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader,
-    PullMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader,
-    RecallMessageRequestHeader, ResetOffsetRequestHeader, SearchOffsetRequestHeader,
-    SendMessageRequestHeader, SendMessageRequestHeaderV2, UnregisterClientRequestHeader,
-    UpdateConsumerOffsetRequestHeader, ViewMessageRequestHeader, key,
+    ChangeBrokerRoleHeader, CloneGroupOffsetRequestHeader, ConsumerSendMsgBackRequestHeader,
+    CreateTopicRequestHeader, DeleteSubscriptionGroupRequestHeader, DeleteTopicFromNamesrvRequestHeader,
+    DeleteTopicRequestHeader, EndTransactionRequestHeader, GetAllSubscriptionGroupRequestHeader,
+    GetConsumeStatsRequestHeader, GetConsumerConnectionListRequestHeader,
+    GetConsumerListByGroupRequestHeader, GetEarliestMsgStoretimeRequestHeader, GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader, GetProducerConnectionListRequestHeader, GetRouteInfoRequestHeader,
+    GetTopicConfigRequestHeader, GetTopicStatsInfoRequestHeader, PullMessageRequestHeader,
+    QueryConsumerOffsetRequestHeader, QueryMessageRequestHeader, RecallMessageRequestHeader,
+    ResetOffsetRequestHeader, SearchOffsetRequestHeader, SendMessageRequestHeader,
+    SendMessageRequestHeaderV2, UnregisterClientRequestHeader, UpdateConsumerOffsetRequestHeader,
+    ViewMessageRequestHeader, key,
 };
 use rocketpy_protocol::{Command, Header, json};
 use serde::de::DeserializeOwned;
@@ -312,6 +313,31 @@ pub(crate) fn consumer_list(group: &str) -> Command {
 pub(crate) fn consumer_connections(group: &str) -> Command {
     let header = GetConsumerConnectionListRequestHeader { consumer_group: group };
     Command::request(request::GET_CONSUMER_CONNECTION_LIST, &header)
+}
+
+/// Asks for the live members of a producer group with their connections.
+pub(crate) fn producer_connections(group: &str) -> Command {
+    let header = GetProducerConnectionListRequestHeader { producer_group: group };
+    Command::request(request::GET_PRODUCER_CONNECTION_LIST, &header)
+}
+
+/// Gives a group the offsets of another one in a topic.
+pub(crate) fn clone_offsets(from: &str, to: &str, topic: &str) -> Command {
+    let header = CloneGroupOffsetRequestHeader {
+        src_group: from,
+        dest_group: to,
+        topic: Some(topic),
+        offline: Some(true),
+    };
+    Command::request(request::CLONE_GROUP_OFFSET, &header)
+}
+
+pub(crate) fn broker_config() -> Command {
+    Command::bare_request(request::GET_BROKER_CONFIG)
+}
+
+pub(crate) fn update_broker_config(text: String) -> Command {
+    Command::bare_request(request::UPDATE_BROKER_CONFIG).with_body(text)
 }
 
 pub(crate) fn lock(body: &LockBatchRequestBody) -> Command {

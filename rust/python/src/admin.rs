@@ -8,18 +8,20 @@ use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, BrokerDescription, Client, ClientError, FoundMessage, GroupMember, MessageQuery, OffsetTarget,
-    QueryKind, QueueStats, Start, TopicSpec,
+    Admin, BrokerDescription, Client, ClientError, Connection, FoundMessage, GroupMember, MessageQuery,
+    Namespace, OffsetTarget, QueryKind, QueueStats, Start, TopicSpec,
 };
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
+use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
 
 use crate::aio::{Arrivals, Caller};
 use crate::client::connect;
+use crate::consumer::Origins;
 use crate::convert::ToPython;
 use crate::error::{self, raise};
-use crate::number::within;
+use crate::number::{self, within};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
@@ -50,8 +52,8 @@ impl Drop for Running {
 type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 /// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
 type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool, BTreeMap<String, String>);
-/// Client id, address, language, tags by topic, whether these differ from those of most members.
-type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool);
+/// Client id, address, language, tags by topic, whether these differ from those of most members, version.
+type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool, i32);
 /// Broker name, cluster, addresses by broker id.
 /// How far a slave is behind: bytes, records, milliseconds.
 type Lag = (i64, Option<i64>, Option<i64>);
@@ -172,8 +174,8 @@ impl PyAdmin {
         let described = |admin: Admin| async move { admin.describe_group(&group).await };
         self.answer(py, described, |py, described| {
             let row = |member: &GroupMember| -> MemberRow {
-                let GroupMember { client_id, address, language, subscriptions } = member.clone();
-                (client_id, address, language, subscriptions, described.differs(member))
+                let GroupMember { client_id, address, language, version, subscriptions } = member.clone();
+                (client_id, address, language, subscriptions, described.differs(member), version)
             };
             described.members.iter().map(row).collect::<Vec<_>>().into_py_any(py)
         })
@@ -281,6 +283,72 @@ impl PyAdmin {
                 cluster.brokers.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
             },
         )
+    }
+
+    fn producer_connections<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
+        let asked = |admin: Admin| async move { admin.producer_connections(&group).await };
+        self.answer(py, asked, |py, connections| {
+            let row = |one: Connection| (one.client_id, one.address, one.language, one.version);
+            connections.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+        })
+    }
+
+    fn commit_offset<'py>(
+        &self,
+        py: Python<'py>,
+        group: String,
+        queue: QueueArgument,
+        offset: &Bound<'py, PyAny>,
+        force: bool,
+    ) -> Answer<'py> {
+        let offset = number::offset(offset)?;
+        let committed =
+            move |admin: Admin| async move { admin.commit_offset(&group, &queue.0, offset, force).await };
+        self.answer(py, committed, |py, ()| Ok(py.None()))
+    }
+
+    #[pyo3(signature = (source, target, topic, force))]
+    fn clone_offsets<'py>(
+        &self,
+        py: Python<'py>,
+        source: String,
+        target: String,
+        topic: Option<String>,
+        force: bool,
+    ) -> Answer<'py> {
+        let cloned = move |admin: Admin| async move {
+            admin.clone_offsets(&source, &target, topic.as_deref(), force).await
+        };
+        self.answer(py, cloned, |py, topics| topics.into_py_any(py))
+    }
+
+    fn broker_config<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
+        let settings = |admin: Admin| async move { admin.broker_config(&address).await };
+        self.answer(py, settings, |py, settings| settings.into_py_any(py))
+    }
+
+    fn update_broker_config<'py>(
+        &self,
+        py: Python<'py>,
+        address: String,
+        changes: BTreeMap<String, String>,
+    ) -> Answer<'py> {
+        let changed = |admin: Admin| async move { admin.update_broker_config(&address, &changes).await };
+        self.answer(py, changed, |py, ()| Ok(py.None()))
+    }
+
+    /// The first messages of a part of a queue, and where the rest begins; at the end None and `end`.
+    fn read<'py>(&self, py: Python<'py>, queue: QueueArgument, start: u64, end: u64) -> Answer<'py> {
+        let read = move |admin: Admin| async move {
+            admin.read(queue.0, QueueOffset::from(start), QueueOffset::from(end)).await
+        };
+        self.answer(py, read, move |py, read| {
+            let Some((part, next)) = read else {
+                return (Vec::<ReceivedMessage>::new(), end).into_py_any(py);
+            };
+            let origins = Origins { limits: DecompressLimits::MESSAGE, namespace: Namespace::default() };
+            (origins.received(&part).collect::<Vec<_>>(), next.get()).into_py_any(py)
+        })
     }
 
     fn broker_figures<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {

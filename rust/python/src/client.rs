@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::error::raise;
 use crate::options::Options;
-use crate::{logs, runtime};
+use crate::{error, logs, runtime};
 
 /// Makes the client of one producer, consumer or administration object, from the remaining options. Opens no
 /// connection.
@@ -15,19 +15,31 @@ pub(crate) fn connect(
     name_servers: Vec<String>,
     options: Options<'_>,
 ) -> PyResult<(Client, Handle)> {
-    connect_as(py, name_servers, options, None)
+    start(py, ClientConfig::new(name_servers), options)
 }
 
-/// The same with the instance name of a client that is given none.
-pub(crate) fn connect_as(
+/// The client of a member of a group: with a namespace, and the instance name of one that is given none.
+pub(crate) fn connect_member(
     py: Python<'_>,
     name_servers: Vec<String>,
     mut options: Options<'_>,
     default_name: Option<&str>,
 ) -> PyResult<(Client, Handle)> {
-    let mut config = ClientConfig::new(name_servers);
-    let name = options.take::<Option<String>>("instance_name")?.flatten();
-    config.instance_name = name.or_else(|| default_name.map(str::to_owned));
+    let namespace = options.take::<Option<String>>("namespace")?.flatten();
+    let instance_name = default_name.map(str::to_owned);
+    start(py, ClientConfig { namespace, instance_name, ..ClientConfig::new(name_servers) }, options)
+}
+
+fn start(py: Python<'_>, mut config: ClientConfig, mut options: Options<'_>) -> PyResult<(Client, Handle)> {
+    for (name, feature) in [("tls", "TLS"), ("credentials", "access control")] {
+        let value = options.take::<Bound<'_, PyAny>>(name)?;
+        if value.is_some_and(|value| !value.is_none() && !matches!(value.extract(), Ok(false))) {
+            return Err(error::not_supported(&format!("option {name}: clients have no {feature} yet")));
+        }
+    }
+    if let Some(name) = options.take::<Option<String>>("instance_name")?.flatten() {
+        config.instance_name = Some(name);
+    }
     config.client_ip = options.take::<Option<String>>("client_ip")?.flatten();
     config.unit_name = options.take::<Option<String>>("unit_name")?.flatten();
     options.set_duration("api_timeout", &mut config.api_timeout)?;

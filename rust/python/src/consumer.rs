@@ -9,16 +9,17 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList};
 use rocketpy_client::{
-    BrokerContact, Client, ClientError, Position, PullConsumer, PulledBatch, PulledPart, Start,
+    BrokerContact, Client, ClientError, Namespace, Position, PullConsumer, PulledBatch, PulledPart, Start,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
+use rocketpy_protocol::record::RecordView;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 use tokio::runtime::Handle;
 
 use crate::aio::{Arrivals, Caller};
 use crate::arrow::{self, ArrowBatch};
-use crate::client::connect;
+use crate::client::connect_member;
 use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::{self, raise};
@@ -26,7 +27,7 @@ use crate::number::{count, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
-use crate::received::{Origin, ReceivedMessage, instant};
+use crate::received::{Origin, ReceivedMessage, Shown, instant};
 use crate::start::StartArgument;
 use crate::wait::wait;
 use crate::{consumer_options, stats, tags, untracked};
@@ -85,7 +86,7 @@ impl PyConsumer {
         let (tags, sql) = (options.take("tags")?, options.take::<Option<_>>("sql")?.flatten());
         let subscriptions = tags::subscriptions(topics, tags, sql)?;
         let config = consumer_options::config(&mut options)?;
-        let (client, runtime) = connect(py, name_servers, options)?;
+        let (client, runtime) = connect_member(py, name_servers, options, None)?;
         let joined = {
             let client = client.clone();
             async move { PullConsumer::new(&client, &group, subscriptions, config).await }
@@ -120,22 +121,22 @@ impl PyConsumer {
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let (max_messages, limits) = (count("max_messages", max_messages)?, running.consumer.body_limits());
+        let (max_messages, origins) = (count("max_messages", max_messages)?, running.origins());
         if let Caller::Thread = running.caller {
-            return Ok(messages(py, &running.poll(py, max_messages, timeout)?, limits)?.into_any());
+            return Ok(messages(py, &running.poll(py, max_messages, timeout)?, &origins)?.into_any());
         }
         let polled = poll(running.consumer.clone(), max_messages, timeout);
         running.caller.answer(py, &running.runtime, polled, move |py, batch| {
-            Ok(messages(py, &batch, limits)?.into_any().unbind())
+            Ok(messages(py, &batch, &origins)?.into_any().unbind())
         })
     }
 
     /// The next message alone, or None when none came in time.
     fn next<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let limits = running.consumer.body_limits();
+        let origins = running.origins();
         let first = move |py: Python<'_>, batch: PulledBatch| {
-            let first = batch.parts().iter().flat_map(|part| received(part, limits)).next();
+            let first = batch.parts().iter().flat_map(|part| origins.received(part)).next();
             Ok(first.into_pyobject(py)?.unbind())
         };
         if let Caller::Thread = running.caller {
@@ -295,27 +296,32 @@ impl PyConsumer {
 }
 
 /// The messages of a batch as a list.
-fn messages<'py>(
-    py: Python<'py>,
-    batch: &PulledBatch,
-    limits: DecompressLimits,
-) -> PyResult<Bound<'py, PyList>> {
+fn messages<'py>(py: Python<'py>, batch: &PulledBatch, origins: &Origins) -> PyResult<Bound<'py, PyList>> {
     let messages = PyList::empty(py);
     for part in batch.parts() {
-        for message in received(part, limits) {
+        for message in origins.received(part) {
             messages.append(untracked::new(py, message)?)?;
         }
     }
     Ok(messages)
 }
 
-/// The messages of a part, each sharing the bytes of the pull answer.
-pub(crate) fn received(part: &PulledPart, limits: DecompressLimits) -> impl Iterator<Item = ReceivedMessage> {
-    let origin = Origin::with_limits(Arc::clone(part.queue()), limits);
-    (0..part.len()).map(move |index| {
-        let message = ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin));
-        message.with_body(part.decompressed(index).cloned())
-    })
+/// What the messages of a reader have in common.
+pub(crate) struct Origins {
+    pub(crate) limits: DecompressLimits,
+    pub(crate) namespace: Namespace,
+}
+
+impl Origins {
+    /// The messages of a part, each sharing the bytes of the pull answer.
+    pub(crate) fn received(&self, part: &PulledPart) -> impl Iterator<Item = ReceivedMessage> {
+        let shown = Shown { namespace: self.namespace.clone(), ..Shown::default() };
+        let origin = Origin::shown_as(Arc::clone(part.queue()), self.limits, shown);
+        (0..part.len()).map(move |index| {
+            let message = ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin));
+            message.with_body(part.decompressed(index).cloned())
+        })
+    }
 }
 
 /// Polls for an event loop, and decompresses bodies in a thread apart. Dropped, it took nothing.
@@ -378,6 +384,10 @@ struct Filled {
 }
 
 impl Running {
+    fn origins(&self) -> Origins {
+        Origins { limits: self.consumer.body_limits(), namespace: self.client.namespace().clone() }
+    }
+
     /// Polls, and decompresses bodies without the interpreter lock.
     fn poll(&self, py: Python<'_>, max_messages: usize, timeout: Seconds) -> PyResult<PulledBatch> {
         let batch = wait(py, &self.runtime, self.consumer.poll(max_messages, timeout.0))?.map_err(raise)?;
@@ -422,7 +432,7 @@ impl Running {
             let mut spent = self.spent.lock();
             if spent.len() < SPENT_BATCHES { None } else { spent.pop_front() }
         };
-        let filled = fill(columns, pulled, spent, self.consumer.body_limits())?;
+        let filled = fill(columns, pulled, spent, &self.origins())?;
         let mut spent = self.spent.lock();
         if filled.batch.num_rows() == 0 {
             spent.clear();
@@ -438,7 +448,7 @@ fn fill(
     columns: Columns,
     pulled: PulledBatch,
     spent: Option<RecordBatch>,
-    body_limits: DecompressLimits,
+    origins: &Origins,
 ) -> Result<Filled, ScanError> {
     let (rows, record_bytes) = (pulled.len(), pulled.size_bytes());
     let limits = BatchLimits { rows, bytes: BatchLimits::MOST_BYTES };
@@ -446,11 +456,13 @@ fn fill(
         Some(spent) => RecordBatchBuilder::with_room_of(spent, columns, limits, rows, record_bytes),
         None => RecordBatchBuilder::with_room(columns, limits, rows, record_bytes),
     }
-    .with_body_limits(body_limits);
+    .with_body_limits(origins.limits);
     let (mut left, mut damage) = (Vec::new(), None);
     // Each part is dropped after its last message, so that its memory can take the next pull answers.
     for part in pulled.into_parts() {
         for record in part.iter() {
+            let topic = origins.namespace.strip(record.topic);
+            let record = RecordView { topic: &topic, ..record };
             let is_last = damage.is_some() || builder.is_full_before(&record);
             if !is_last && let Err(error) = builder.push(&record, Some(&*part.queue().broker_name)) {
                 damage = Some(error);

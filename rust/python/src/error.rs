@@ -97,6 +97,11 @@ pub(crate) fn invalid(message: impl Into<String>) -> PyErr {
     Facts::new("InvalidArgumentError", message).raise()
 }
 
+/// An argument asks for what there is not.
+pub(crate) fn not_supported(message: &str) -> PyErr {
+    Facts::new("NotSupportedError", message).raise()
+}
+
 /// A call on something that is closed or used up.
 pub(crate) fn closed(message: impl Into<String>) -> PyErr {
     Facts::new("ClosedError", message).raise()

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use rocketpy_client::{Client, OutcomeSink, Producer, ProducerConfig, SendOptions};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyType};
+use rocketpy_client::{Backoff, Client, OutcomeSink, Producer, ProducerConfig, Selector, SendOptions};
 use rocketpy_model::CompressionType;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
 
 use crate::aio::{Arrivals, Caller};
-use crate::client::connect;
+use crate::client::connect_member;
 use crate::completion::{FutureThread, future};
 use crate::convert::ToPython;
 use crate::duration::Seconds;
@@ -74,7 +76,7 @@ impl PyProducer {
     ) -> PyResult<Self> {
         let mut options = Options::new("Producer", options);
         let config = config(&mut options)?;
-        let (client, runtime) = connect(py, name_servers, options)?;
+        let (client, runtime) = connect_member(py, name_servers, options, None)?;
         let producer = wait(py, &runtime, Producer::new(&client, group, config))?.map_err(raise)?;
         let completions = FutureThread::new();
         let sink: Arc<dyn OutcomeSink> = completions.clone();
@@ -170,18 +172,27 @@ impl PyProducer {
             .answer_apart(py, &running.runtime, replied, |py, receipt| Ok(receipt.to_python(py)?.unbind()))
     }
 
-    #[pyo3(signature = (messages, queue=None, timeout=None))]
+    /// `queues`: one for each message.
+    #[pyo3(signature = (messages, queue=None, timeout=None, queues=None))]
     fn send_many<'py>(
         &self,
         py: Python<'py>,
         messages: &Bound<'py, PyAny>,
         queue: Option<QueueArgument>,
         timeout: Option<Seconds>,
+        queues: Option<Vec<QueueArgument>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
         let (producer, messages) = (running.producer.clone(), lend_all(messages)?);
         let options = send_options(queue, timeout);
-        let sent = async move { producer.send_many(messages, options).await };
+        let queues: Option<Vec<_>> =
+            queues.map(|queues| queues.into_iter().map(|QueueArgument(queue)| queue).collect());
+        let sent = async move {
+            match queues {
+                Some(queues) => producer.send_many_to(messages, queues, options).await,
+                None => producer.send_many(messages, options).await,
+            }
+        };
         running.caller.answer_apart(py, &running.runtime, sent, |py, sent| {
             Ok(Py::new(py, SentMany::new(sent))?.into_any())
         })
@@ -358,7 +369,45 @@ fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {
     options.set_duration("linger", &mut config.linger)?;
     options.set("default_topic_queues", &mut config.default_topic_queues)?;
     config.trace_topic = trace::topic(options)?;
+    if let Some(BackoffArgument(backoff)) = options.take("backoff")? {
+        config.backoff = backoff;
+    }
+    if let Some(selector) = options.take::<String>("selector")? {
+        config.selector = self::selector(&selector)?;
+    }
     Ok(config)
+}
+
+/// A `rocketpy.Backoff`.
+struct BackoffArgument(Backoff);
+
+static BACKOFF: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+impl<'py> FromPyObject<'_, 'py> for BackoffArgument {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = value.py();
+        if !value.is_instance(BACKOFF.import(py, "rocketpy.config", "Backoff")?.as_any())? {
+            return Err(error::wrong_type("a backoff", "a rocketpy.Backoff", &value));
+        }
+        let Seconds(first) = value.getattr(intern!(py, "first"))?.extract()?;
+        let Seconds(longest) = value.getattr(intern!(py, "longest"))?.extract()?;
+        let factor = value.getattr(intern!(py, "factor"))?.extract()?;
+        let jitter = value.getattr(intern!(py, "jitter"))?.extract()?;
+        Ok(Self(Backoff { first, factor, longest, jitter }))
+    }
+}
+
+fn selector(name: &str) -> PyResult<Selector> {
+    match name {
+        "round_robin" => Ok(Selector::RoundRobin),
+        "random" => Ok(Selector::Random),
+        "least_latency" => Ok(Selector::LeastLatency),
+        _ => Err(error::invalid(format!(
+            "selector must be \"round_robin\", \"random\", \"least_latency\" or a function, not {name:?}"
+        ))),
+    }
 }
 
 fn compression(kind: &str) -> PyResult<CompressionType> {

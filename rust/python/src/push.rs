@@ -1,5 +1,6 @@
 //! Push consumers: messages go to handlers, which Python's threads and tasks call.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -7,13 +8,13 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rocketpy_client::{
-    BrokerContact, Client, Fate, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, Subscription,
-    Verdict, Work,
+    BrokerContact, Client, Fate, Namespace, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic,
+    Subscription, Verdict, Work,
 };
 use rocketpy_protocol::compression::DecompressLimits;
 use tokio::runtime::Handle;
 
-use crate::client::connect_as;
+use crate::client::connect_member;
 use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::raise;
@@ -74,7 +75,7 @@ impl PyPushConsumer {
         };
         let topics = topics.into_iter().map(topic).collect();
         let name = config.broadcast.then_some(LASTING_NAME);
-        let (client, runtime) = connect_as(py, name_servers, options, name)?;
+        let (client, runtime) = connect_member(py, name_servers, options, name)?;
         let joined = PushConsumer::new(&client, group, topics, config);
         let consumer = Arc::new(wait(py, &runtime, joined)?.map_err(raise)?);
         Ok(Self { running: Owned::new(Running { consumer, client, runtime }) })
@@ -89,8 +90,8 @@ impl PyPushConsumer {
     fn take(&self, py: Python<'_>, lane: usize, timeout: Seconds) -> PyResult<Option<PyWork>> {
         let running = self.running.get()?;
         let taken = wait_in_thread(py, &running.runtime, running.consumer.take(lane, timeout.0));
-        let limits = running.consumer.body_limits();
-        Ok(taken.map_err(raise)?.map(|work| PyWork { work: Owned::new(work), limits }))
+        let (limits, namespace) = (running.consumer.body_limits(), running.client.namespace().clone());
+        Ok(taken.map_err(raise)?.map(|work| PyWork { namespace, work: Owned::new(work), limits }))
     }
 
     /// What became of messages: consumed, failed, timed out, sent back, dead, unfinished.
@@ -130,6 +131,7 @@ impl PyPushConsumer {
 /// was handed out before.
 #[pyclass(name = "Work", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyWork {
+    namespace: Namespace,
     work: Owned<Work>,
     limits: DecompressLimits,
 }
@@ -138,8 +140,8 @@ pub(crate) struct PyWork {
 impl PyWork {
     /// The topic that the messages were sent to.
     #[getter]
-    fn topic(&self) -> PyResult<&str> {
-        Ok(self.work.get()?.topic())
+    fn topic(&self) -> PyResult<Cow<'_, str>> {
+        Ok(self.namespace.strip(self.work.get()?.topic()))
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Messages> {
@@ -186,7 +188,8 @@ impl PyWork {
 impl PyWork {
     fn origin(&self, work: &Work, tries: u32) -> Arc<Origin> {
         let tries = i32::try_from(tries).unwrap_or(i32::MAX);
-        Origin::shown_as(work.queue(), self.limits, Shown { origin_topic: true, tries })
+        let shown = Shown { namespace: self.namespace.clone(), origin_topic: true, tries };
+        Origin::shown_as(work.queue(), self.limits, shown)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rocketpy_client::{Client, PulledPart, RangeReader};
+use rocketpy_client::{Client, Namespace, PulledPart, RangeReader};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::RecordBatchBuilder;
 use tokio::runtime::Handle;
@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use crate::arrow::{self, ArrowBatch};
 use crate::client::connect;
-use crate::consumer::received;
+use crate::consumer::Origins;
 use crate::error::{self, raise};
 use crate::number::{body_limits, offset};
 use crate::options::Options;
@@ -97,7 +97,8 @@ impl PyRangeReader {
     fn next_messages(&self, py: Python<'_>) -> PyResult<Option<Vec<ReceivedMessage>>> {
         let running = self.running.get()?;
         let part = wait(py, &running.runtime, async { running.state.lock().await.next_part().await })??;
-        Ok(part.map(|(part, done)| received(&part, running.body_limits).skip(done).collect()))
+        let origins = Origins { limits: running.body_limits, namespace: Namespace::default() };
+        Ok(part.map(|(part, done)| origins.received(&part).skip(done).collect()))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

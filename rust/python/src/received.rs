@@ -1,5 +1,6 @@
 //! A message that was received or read from a store.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
+use rocketpy_client::Namespace;
 use rocketpy_model::{MessageQueue, property};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::properties_text;
@@ -27,8 +29,10 @@ pub(crate) struct Origin {
 }
 
 /// What is shown other than the record says it.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub(crate) struct Shown {
+    /// What names of topics are shown without.
+    pub(crate) namespace: Namespace,
     /// Of a message that was sent back the topic that it was sent to.
     pub(crate) origin_topic: bool,
     /// How many more times it was tried than the record says.
@@ -37,21 +41,22 @@ pub(crate) struct Shown {
 
 impl Origin {
     pub(crate) fn new(queue: Arc<MessageQueue>) -> Arc<Self> {
-        Self::with_limits(queue, DecompressLimits::MESSAGE)
-    }
-
-    pub(crate) fn with_limits(queue: Arc<MessageQueue>, limits: DecompressLimits) -> Arc<Self> {
-        Self::shown_as(queue, limits, Shown::default())
+        Self::shown_as(queue, DecompressLimits::MESSAGE, Shown::default())
     }
 
     pub(crate) fn shown_as(queue: Arc<MessageQueue>, limits: DecompressLimits, shown: Shown) -> Arc<Self> {
+        let queue = match shown.namespace.is_none() {
+            true => queue,
+            false => Arc::new(shown.namespace.strip_queue(&queue).into_owned()),
+        };
         Arc::new(Self { queue, object: PyOnceLock::new(), limits, shown })
     }
 }
 
-/// The function that restores a message, and its arguments: the record's bytes, the broker's name, `max_body_bytes`, and how many more
-/// times a handler's message was tried than the record says.
-type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<usize>, Option<i32>));
+/// The function that restores a message, and its arguments: the record's bytes, the broker's name, `max_body_bytes`, how many more
+/// times a handler's message was tried than the record says, and the namespace.
+type Restored<'py> =
+    (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<usize>, Option<i32>, Option<String>));
 
 /// A received message: its record as it came, decoded when asked.
 ///
@@ -102,10 +107,10 @@ impl ReceivedMessage {
 impl ReceivedMessage {
     /// Topic it was sent to.
     #[getter]
-    fn topic(&self) -> PyResult<&str> {
+    fn topic(&self) -> PyResult<Cow<'_, str>> {
         let view = self.view()?;
         let origin = self.origin.shown.origin_topic.then(|| view.property(property::RETRY_TOPIC)).flatten();
-        Ok(origin.unwrap_or(view.topic))
+        Ok(self.origin.shown.namespace.strip(origin.unwrap_or(view.topic)))
     }
 
     /// The body, decompressed when it was compressed; copied on each access.
@@ -275,19 +280,22 @@ impl ReceivedMessage {
         let max_body_bytes = (limits != DecompressLimits::MESSAGE).then_some(limits.max_bytes);
         let restore = slf.get_type().getattr("_restore")?;
         let record = PyBytes::new(py, &message.record);
-        let shown = message.origin.shown;
+        let shown = &message.origin.shown;
         let tries = shown.origin_topic.then_some(shown.tries);
-        Ok((restore, (record, message.broker_name().to_owned(), max_body_bytes, tries)))
+        let namespace = shown.namespace.name().map(str::to_owned);
+        Ok((restore, (record, message.broker_name().to_owned(), max_body_bytes, tries, namespace)))
     }
 
-    /// Makes a message from a record's bytes, its broker's name, the largest body that its consumer accepts, and a handler's tries.
+    /// Makes a message from a record's bytes, its broker's name, the largest body that its consumer accepts, a handler's tries, and
+    /// the namespace.
     #[staticmethod]
-    #[pyo3(name = "_restore", signature = (record, broker_name, max_body_bytes=None, tries=None))]
+    #[pyo3(name = "_restore", signature = (record, broker_name, max_body_bytes=None, tries=None, namespace=None))]
     fn restore(
         record: &[u8],
         broker_name: &str,
         max_body_bytes: Option<usize>,
         tries: Option<i32>,
+        namespace: Option<&str>,
     ) -> PyResult<Self> {
         let (queue, size) = {
             let view = RecordView::parse(record).map_err(raise)?;
@@ -295,7 +303,8 @@ impl ReceivedMessage {
         };
         let record = Bytes::copy_from_slice(&record[..size]);
         let limits = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
-        let shown = Shown { origin_topic: tries.is_some(), tries: tries.unwrap_or(0) };
+        let namespace = Namespace::new(namespace).map_err(raise)?;
+        let shown = Shown { namespace, origin_topic: tries.is_some(), tries: tries.unwrap_or(0) };
         Ok(Self::new(record, Origin::shown_as(Arc::new(queue), limits, shown)))
     }
 }

@@ -1,7 +1,10 @@
 //! Transactions: half messages, and the questions of brokers.
 
 use pyo3::prelude::*;
-use rocketpy_client::{HalfMessage, Producer, TransactionCheck, TransactionChecks, TransactionEnd};
+use rocketpy_client::{
+    HalfMessage, Namespace, Producer, TransactionCheck, TransactionChecks, TransactionEnd,
+};
+use rocketpy_protocol::compression::DecompressLimits;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
@@ -9,7 +12,7 @@ use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::raise;
 use crate::process::Owned;
-use crate::received::{Origin, ReceivedMessage};
+use crate::received::{Origin, ReceivedMessage, Shown};
 use crate::wait::wait;
 
 /// A half message whose transaction is to be ended.
@@ -57,11 +60,14 @@ impl Checks {
 impl Checks {
     /// The next question and whether there may be more; `(None, True)` when none came in time, `(None, False)` at the end.
     fn next(&self, py: Python<'_>, timeout: Seconds) -> PyResult<(Option<Check>, bool)> {
-        let (_, runtime, checks) = self.running.get()?;
+        let (producer, runtime, checks) = self.running.get()?;
         let next =
             async { tokio::time::timeout(timeout.0, async { checks.lock().await.next().await }).await };
         Ok(match wait(py, runtime, next)? {
-            Ok(Some(check)) => (Some(Check { check }), true),
+            Ok(Some(check)) => {
+                let namespace = producer.client().namespace().clone();
+                (Some(Check { check, namespace }), true)
+            }
             Ok(None) => (None, false),
             Err(_elapsed) => (None, true),
         })
@@ -78,6 +84,7 @@ impl Checks {
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct Check {
     check: TransactionCheck,
+    namespace: Namespace,
 }
 
 #[pymethods]
@@ -86,7 +93,8 @@ impl Check {
     #[getter]
     fn message(&self) -> ReceivedMessage {
         let (record, queue) = self.check.parts();
-        ReceivedMessage::new(record, Origin::new(queue))
+        let shown = Shown { namespace: self.namespace.clone(), ..Shown::default() };
+        ReceivedMessage::new(record, Origin::shown_as(queue, DecompressLimits::MESSAGE, shown))
     }
 
     /// Lets the broker ask for the message again. A traceback may keep this object for longer.

@@ -167,6 +167,71 @@ impl Admin {
     }
 }
 
+impl Admin {
+    /// Stores an offset for a group in one queue.
+    ///
+    /// # Errors
+    /// [`ClientError::GroupActive`] while members live, unless `force`: their next commit replaces it.
+    /// [`ClientError::OffsetOutOfRange`]; those of reaching the broker. Committing again is safe.
+    #[doc(alias = "updateConsumeOffset")]
+    pub async fn commit_offset(
+        &self,
+        group: &str,
+        queue: &MessageQueue,
+        offset: QueueOffset,
+        force: bool,
+    ) -> Result<(), ClientError> {
+        check_group(group)?;
+        self.client.check()?;
+        let api = self.client.api();
+        let (min, max) = (api.min_offset(queue).await?, api.max_offset(queue).await?);
+        if offset < min || offset > max {
+            return Err(ClientError::OffsetOutOfRange { queue: queue.clone(), offset, min, max });
+        }
+        if !force {
+            self.refuse_if_active(group).await?;
+        }
+        self.require_group("offset commit", group).await?;
+        api.reset_offset(group, queue, offset).await
+    }
+
+    /// Gives a group the stored offsets of another one: of one topic, or of all topics that the other one has offsets for. Returns the
+    /// topics.
+    ///
+    /// # Errors
+    /// [`ClientError::GroupActive`] while `to` has live members, unless `force`: their next commits replace the offsets.
+    /// [`ClientError::Refused`] with SUBSCRIPTION_GROUP_NOT_EXIST for a group that no broker has; the first failure of a broker, where
+    /// others may have done it. Cloning again is safe.
+    #[doc(alias = "cloneGroupOffset")]
+    pub async fn clone_offsets(
+        &self,
+        from: &str,
+        to: &str,
+        topic: Option<&str>,
+        force: bool,
+    ) -> Result<Vec<String>, ClientError> {
+        const OPERATION: &str = "offset clone";
+        check_group(to)?;
+        let lag = self.group_lag(from, topic).await?;
+        self.require_group(OPERATION, to).await?;
+        if !force {
+            self.refuse_if_active(to).await?;
+        }
+        let retry = system::retry_topic(from);
+        let has_offset = |row: &&LagRow| row.committed_offset.is_some() && *row.queue.topic != *retry;
+        let topics: BTreeSet<_> =
+            lag.rows.iter().filter(has_offset).map(|row| row.queue.topic.to_string()).collect();
+        for topic in &topics {
+            // One topic at a time: Apache's brokers clone nothing where none is named.
+            for (_, address) in self.fetch(topic).await?.addresses() {
+                let request = wire::clone_offsets(from, to, topic);
+                self.client.api().call_ok(address, OPERATION, request).await?;
+            }
+        }
+        Ok(topics.into_iter().collect())
+    }
+}
+
 pub(super) fn check_group(group: &str) -> Result<(), ClientError> {
     name::check_group(group)
         .map_err(|error| ClientError::InvalidGroup { group: group.to_owned(), reason: error.to_string() })

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rocketpy_protocol::body::ConsumerConnection;
+use rocketpy_protocol::body::{ClientConnection, ConsumerConnection, ProducerConnection};
 use rocketpy_protocol::code::response;
 
 use super::group::check_group;
-use super::{Admin, GroupDescription, GroupMember};
+use super::{Admin, Connection, GroupDescription, GroupMember};
 use crate::api::Api;
 use crate::error::ClientError;
 use crate::{outcome, wire};
@@ -34,6 +34,23 @@ impl Admin {
             self.require_group(OPERATION, group).await?;
         }
         Ok(GroupDescription { name: group.to_owned(), members: members.into_values().collect() })
+    }
+
+    /// The live members of a producer group, sorted by client id; none for a group that does not exist: brokers know one as long as it
+    /// has members.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidGroup`], [`ClientError::NoBrokers`]; those of reaching name server and brokers.
+    #[doc(alias = "examineProducerConnectionInfo")]
+    pub async fn producer_connections(&self, group: &str) -> Result<Vec<Connection>, ClientError> {
+        check_group(group)?;
+        let mut members = BTreeMap::new();
+        for (_, address) in self.masters(None).await? {
+            for member in self.client.api().producers_at(&address, group).await? {
+                members.entry(member.client_id.clone()).or_insert(member);
+            }
+        }
+        Ok(members.into_values().collect())
     }
 
     /// Refuses a group that no broker has.
@@ -72,11 +89,32 @@ impl Api {
         }
         let answer = outcome::success(OPERATION, address, answer)?;
         let body: ConsumerConnection = wire::json(OPERATION, address, &answer.body)?;
-        let member = |one: rocketpy_protocol::body::ClientConnection| GroupMember {
+        let member = |one: ClientConnection| GroupMember {
             client_id: one.client_id,
             address: one.client_addr,
             language: one.language,
+            version: one.version,
             subscriptions: Some(one.subscriptions).filter(|known| !known.is_empty()),
+        };
+        Ok(body.connection_set.into_iter().map(member).collect())
+    }
+
+    /// The live members of a producer group as one broker knows them.
+    async fn producers_at(&self, address: &str, group: &str) -> Result<Vec<Connection>, ClientError> {
+        const OPERATION: &str = "producer query";
+        let request = wire::producer_connections(group);
+        let answer = self.call(address, OPERATION, request, self.timeout()).await?;
+        // There is no code of its own for a group without members.
+        if answer.code == response::SYSTEM_ERROR {
+            return Ok(Vec::new());
+        }
+        let answer = outcome::success(OPERATION, address, answer)?;
+        let body: ProducerConnection = wire::json(OPERATION, address, &answer.body)?;
+        let member = |one: ClientConnection| Connection {
+            client_id: one.client_id,
+            address: one.client_addr,
+            language: one.language,
+            version: one.version,
         };
         Ok(body.connection_set.into_iter().map(member).collect())
     }
@@ -103,6 +141,7 @@ mod tests {
             client_id: String::new(),
             address: String::new(),
             language: String::new(),
+            version: 0,
             subscriptions: tags.map(|tags| [("t".to_owned(), tags.to_owned())].into()),
         };
         let group = GroupDescription { name: "g".to_owned(), members: wants.iter().map(member).collect() };

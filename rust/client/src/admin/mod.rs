@@ -1,5 +1,6 @@
 //! Topics, groups, offsets and clusters.
 
+mod broker_config;
 mod group;
 mod member;
 mod message;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rocketpy_filter::TagFilter;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::body::{BrokerData, HaRuntimeInfo, KvTable};
 use rocketpy_protocol::message_id::OffsetMessageId;
@@ -17,10 +19,11 @@ use rocketpy_protocol::record::RecordView;
 
 pub use self::message::FoundMessage;
 pub use self::types::{
-    BrokerDescription, ClusterDescription, GroupDescription, GroupLag, GroupMember, GroupSummary, LagRow,
-    OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
+    BrokerDescription, ClusterDescription, Connection, GroupDescription, GroupLag, GroupMember, GroupSummary,
+    LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
 use crate::client::Client;
+use crate::consumer::{PulledPart, RangeReader};
 use crate::error::ClientError;
 use crate::{damage, outcome, wire};
 
@@ -75,6 +78,48 @@ impl Admin {
         self.client.check()?;
         let answer = self.client.api().call_ok(address, OPERATION, wire::runtime_info()).await?;
         Ok(wire::json::<KvTable>(OPERATION, address, &answer.body)?.table)
+    }
+
+    /// The settings of the broker at an address, by Apache's names, as text.
+    ///
+    /// # Errors
+    /// Those of reaching the broker.
+    #[doc(alias = "getBrokerConfig")]
+    pub async fn broker_config(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
+        self.client.check()?;
+        let answer = self.client.api().call_ok(address, "configuration query", wire::broker_config()).await?;
+        Ok(broker_config::pairs(&String::from_utf8_lossy(&answer.body)))
+    }
+
+    /// Changes settings of the broker at an address while it runs.
+    ///
+    /// RocketPy's brokers keep a change until the next start, and refuse all of them where one is unknown or may not change. Apache's
+    /// write them to their file, and pass over what they do not know.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`]; those of reaching the broker. A change may be made again.
+    #[doc(alias = "updateBrokerConfig")]
+    pub async fn update_broker_config(
+        &self,
+        address: &str,
+        changes: &BTreeMap<String, String>,
+    ) -> Result<(), ClientError> {
+        self.client.check()?;
+        let request = wire::update_broker_config(broker_config::text(changes));
+        self.client.api().call_ok(address, "configuration change", request).await.map(drop)
+    }
+
+    /// The first messages of a part of a queue, and where the rest begins; `None` for an empty part.
+    ///
+    /// # Errors
+    /// As [`RangeReader::next`].
+    pub async fn read(
+        &self,
+        queue: MessageQueue,
+        from: QueueOffset,
+        to: QueueOffset,
+    ) -> Result<Option<(PulledPart, QueueOffset)>, ClientError> {
+        RangeReader::new(&self.client, queue, from, to, TagFilter::EVERYTHING).await?.first().await
     }
 
     /// The slaves of the broker at an address, and how far their logs reach.

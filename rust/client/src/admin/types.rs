@@ -102,8 +102,23 @@ pub struct GroupMember {
     pub address: String,
     /// The language of its client.
     pub language: String,
+    /// The version that its client announces, by Apache's numbers.
+    pub version: i32,
     /// Tags by topic, without the group's retry topic. `None` where the broker does not tell it: Apache's.
     pub subscriptions: Option<BTreeMap<String, String>>,
+}
+
+/// A live member of a producer group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Connection {
+    /// Its client id.
+    pub client_id: String,
+    /// `ip:port` of its end of the connection.
+    pub address: String,
+    /// The language of its client.
+    pub language: String,
+    /// The version that its client announces, by Apache's numbers.
+    pub version: i32,
 }
 
 /// A consumer group with its live members.

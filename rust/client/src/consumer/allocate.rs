@@ -11,6 +11,7 @@ use super::allocation::Allocator;
 use super::ring::Ring;
 use super::room::{self, NearestRoom};
 use crate::error::ClientError;
+use crate::namespace::Namespace;
 use crate::route::TopicRoute;
 
 /// Largest number of points of a member on the ring of the consistent hash.
@@ -98,13 +99,14 @@ impl Balance {
     /// Both lists must be sorted the same way everywhere: queues by topic, broker and number, client ids by UTF-16 code unit.
     pub(super) async fn share(
         &self,
+        namespace: &Namespace,
         group: &Arc<str>,
         queues: &[MessageQueue],
         members: &[String],
         me: &str,
     ) -> Result<Vec<MessageQueue>, NoShare> {
         match self {
-            Self::Asked(allocator) => allocator.ask(group, queues, members, me).await,
+            Self::Asked(allocator) => allocator.ask(namespace, group, queues, members, me).await,
             _ => self.of_members(queues, members, me),
         }
     }
@@ -150,6 +152,13 @@ impl Balance {
     /// Whether the consumer joins its group.
     pub(super) const fn is_of_members(&self) -> bool {
         !matches!(self, Self::Assigned(_))
+    }
+
+    /// Puts the namespace before the topics of the queues that the user names.
+    pub(super) fn wrap(&mut self, namespace: &Namespace) {
+        if let Self::Configuration(queues) | Self::Assigned(queues) = self {
+            namespace.wrap_queues(queues);
+        }
     }
 
     /// The queues that the user names.

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::allocate::NoShare;
+use crate::namespace::Namespace;
 
 /// How long a question waits for its answer, half a round of rebalancing. The assignment stays as it was meanwhile, and after it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,16 +78,19 @@ impl Allocator {
 
     pub(super) async fn ask(
         &self,
+        namespace: &Namespace,
         group: &Arc<str>,
         queues: &[MessageQueue],
         members: &[String],
         me: &str,
     ) -> Result<Vec<MessageQueue>, NoShare> {
         let (answer, answered) = oneshot::channel();
+        let mut shown = queues.to_vec();
+        namespace.strip_queues(&mut shown);
         let question = Allocation {
-            group: group.clone(),
+            group: namespace.strip(group).into(),
             client_id: me.to_owned(),
-            queues: queues.to_vec(),
+            queues: shown,
             members: members.to_vec(),
             answer,
         };
@@ -97,10 +101,13 @@ impl Allocator {
         })?;
         drop(sender);
         match timeout(self.timeout, answered).await {
-            Ok(Ok(share)) => match share.iter().find(|queue| !queues.contains(queue)) {
-                Some(queue) => Err(NoShare::NoSuchQueue { queue: queue.clone() }),
-                None => Ok(share),
-            },
+            Ok(Ok(mut share)) => {
+                namespace.wrap_queues(&mut share);
+                match share.iter().find(|queue| !queues.contains(queue)) {
+                    Some(queue) => Err(NoShare::NoSuchQueue { queue: queue.clone() }),
+                    None => Ok(share),
+                }
+            }
             Ok(Err(_dropped)) => Err(NoShare::NotAnswered),
             Err(_elapsed) => Err(NoShare::Slow { timeout: self.timeout }),
         }
@@ -132,7 +139,7 @@ mod tests {
             allocations.next().await.unwrap().answer(queues(3));
             drop(allocations.next().await);
         });
-        let ask = || async { allocator.ask(&group, &queues(2), &members, "a").await };
+        let ask = || async { allocator.ask(&Namespace::default(), &group, &queues(2), &members, "a").await };
         assert_eq!(ask().await, Ok(queues(1)));
         assert_eq!(ask().await, Err(NoShare::NoSuchQueue { queue: MessageQueue::new("t", "b", 2) }));
         assert_eq!(ask().await, Err(NoShare::NotAnswered));
@@ -143,7 +150,7 @@ mod tests {
         let timeout = Duration::from_millis(1);
         let (allocator, mut allocations) = Allocator::with_timeout(timeout);
         let (group, slow) = (Arc::from("g"), Err(NoShare::Slow { timeout }));
-        let ask = || async { allocator.ask(&group, &queues(1), &[], "a").await };
+        let ask = || async { allocator.ask(&Namespace::default(), &group, &queues(1), &[], "a").await };
         assert_eq!((ask().await, ask().await), (slow.clone(), slow), "the second one finds no room");
         assert!(!allocations.next().await.unwrap().is_wanted());
         allocator.end();

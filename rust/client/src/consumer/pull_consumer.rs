@@ -18,6 +18,7 @@ use crate::client::Client;
 use crate::config::{ConsumerConfig, Start, Subscription};
 use crate::error::ClientError;
 use crate::members::{Consumer, Role, check_group};
+use crate::namespace::Namespace;
 use crate::registry::groups;
 
 /// Where to continue reading a queue.
@@ -79,14 +80,20 @@ impl PullConsumer {
     pub(super) async fn join(
         client: &Client,
         group: &str,
-        subscriptions: Vec<Subscription>,
-        config: ConsumerConfig,
+        mut subscriptions: Vec<Subscription>,
+        mut config: ConsumerConfig,
         delivery: Delivery,
         local_offsets: Option<LocalOffsets>,
     ) -> Result<Self, ClientError> {
         client.check()?;
+        let namespace = client.namespace();
+        let group: &str = &namespace.wrap(group);
         check_group(group)?;
         config.check()?;
+        for subscription in &mut subscriptions {
+            subscription.topic = namespace.wrap(&subscription.topic).into_owned();
+        }
+        config.balance.wrap(namespace);
         let subscriptions = subscription::of(group, &subscriptions, config.retry_topic)?;
         let is_read = |topic: &str| subscriptions.iter().any(|subscription| subscription.topic == *topic);
         config.balance.check_topics(is_read)?;
@@ -127,7 +134,11 @@ impl PullConsumer {
         &self.owner.0
     }
 
-    /// The consumer group.
+    fn namespace(&self) -> &Namespace {
+        self.member().client.namespace()
+    }
+
+    /// The consumer group, with its namespace.
     pub fn group(&self) -> &str {
         &self.member().group
     }
@@ -211,7 +222,7 @@ impl PullConsumer {
     pub async fn commit_offsets(&self, offsets: &[(MessageQueue, QueueOffset)]) -> Result<(), ClientError> {
         let member = self.member();
         member.check()?;
-        member.commit_all(offsets).await
+        member.commit_all(&self.wrapped(offsets)).await
     }
 
     /// The offset stored for the group at the broker.
@@ -220,12 +231,26 @@ impl PullConsumer {
     /// Those of reaching the broker.
     pub async fn committed(&self, queue: &MessageQueue) -> Result<Option<QueueOffset>, ClientError> {
         self.member().check()?;
-        self.member().stored_offset(queue).await
+        self.member().stored_offset(&self.namespace().wrap_queue(queue)).await
     }
 
     /// For each assigned queue, the offset after the last message handed out. Queues whose start is not known yet are left out.
     pub fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
-        self.member().state.lock().positions()
+        self.stripped(self.member().state.lock().positions())
+    }
+
+    /// Places in queues as brokers know them.
+    fn wrapped(&self, places: &[(MessageQueue, QueueOffset)]) -> Vec<(MessageQueue, QueueOffset)> {
+        let wrap =
+            |(queue, offset): &(MessageQueue, _)| (self.namespace().wrap_queue(queue).into_owned(), *offset);
+        places.iter().map(wrap).collect()
+    }
+
+    /// Places in queues as the user knows them.
+    fn stripped<T>(&self, places: Vec<(MessageQueue, T)>) -> Vec<(MessageQueue, T)> {
+        let strip =
+            |(queue, place): (MessageQueue, _)| (self.namespace().strip_queue(&queue).into_owned(), place);
+        places.into_iter().map(strip).collect()
     }
 
     /// For each assigned queue whose start is known, the number of messages between the last one handed out and the queue's end.
@@ -243,10 +268,11 @@ impl PullConsumer {
                 Ok((queue, end.get().saturating_sub(position.get())))
             }
         };
-        let calls: JoinSet<_> = self.positions().into_iter().map(ask).collect();
+        let positions = member.state.lock().positions();
+        let calls: JoinSet<_> = positions.into_iter().map(ask).collect();
         let mut lags: Vec<_> = calls.join_all().await.into_iter().collect::<Result<_, ClientError>>()?;
         lags.sort();
-        Ok(lags)
+        Ok(self.stripped(lags))
     }
 
     /// Continues reading an assigned queue at another position and drops what was pulled ahead. Returns the offset.
@@ -256,6 +282,7 @@ impl PullConsumer {
     pub async fn seek(&self, queue: &MessageQueue, position: Position) -> Result<QueueOffset, ClientError> {
         let member = self.member();
         member.check()?;
+        let queue: &MessageQueue = &self.namespace().wrap_queue(queue);
         let not_assigned = || ClientError::NotAssigned { queue: queue.clone() };
         if !member.state.lock().contains(queue) {
             return Err(not_assigned());
@@ -282,7 +309,7 @@ impl PullConsumer {
     /// A queue that is no longer assigned is skipped: its new member begins after the last commit. Messages that another thread was
     /// handed out after the offset are handed out again too.
     pub fn take_back(&self, offsets: &[(MessageQueue, QueueOffset)]) {
-        let mut state = self.member().state.lock();
+        let (offsets, mut state) = (self.wrapped(offsets), self.member().state.lock());
         offsets.iter().for_each(|(queue, offset)| state.take_back(queue, *offset));
     }
 
@@ -320,6 +347,8 @@ impl PullConsumer {
     fn set_paused(&self, queues: &[MessageQueue], paused: bool) -> Result<(), ClientError> {
         let member = self.member();
         member.check()?;
+        let mut queues = queues.to_vec();
+        self.namespace().wrap_queues(&mut queues);
         let mut state = member.state.lock();
         let others: Vec<_> = queues.iter().filter(|queue| !state.set_paused(queue, paused)).collect();
         drop(state);
@@ -332,19 +361,25 @@ impl PullConsumer {
 
     /// Queues assigned to this member now, sorted; without those that it only keeps for the user.
     pub fn assignment(&self) -> Vec<MessageQueue> {
-        self.member().state.lock().queues().map(|queue| (**queue).clone()).collect()
+        let strip = |queue: &Arc<MessageQueue>| self.namespace().strip_queue(queue).into_owned();
+        self.member().state.lock().queues().map(strip).collect()
     }
 
     /// What this member reads, and which of its brokers answer.
     pub fn state(&self) -> ConsumerState {
         let state = self.member().state.lock();
-        let assigned = state.queues().map(|queue| (**queue).clone()).collect();
+        let strip = |queue: &Arc<MessageQueue>| self.namespace().strip_queue(queue).into_owned();
+        let assigned = state.queues().map(strip).collect();
         ConsumerState { assigned, brokers: state.contacts.brokers() }
     }
 
     /// Returns the moves that brokers ordered since the last call.
     pub fn take_offset_moves(&self) -> Vec<OffsetMove> {
-        self.member().state.lock().take_moves()
+        let mut moves = self.member().state.lock().take_moves();
+        for one in &mut moves {
+            self.namespace().strip_queues(std::slice::from_mut(&mut one.queue));
+        }
+        moves
     }
 
     /// Trace records that were not sent: they came too fast, no broker took them, or too many messages wait for a commit.

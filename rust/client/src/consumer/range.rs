@@ -29,6 +29,7 @@ pub struct RangeReader {
     /// Offset after the last part that was read.
     at: QueueOffset,
     ahead: Option<JoinHandle<Result<Answer, ClientError>>>,
+    pulls_ahead: bool,
 }
 
 struct Reading {
@@ -63,7 +64,16 @@ impl RangeReader {
         client.api().route(&queue.topic).await?;
         let (client, queue) = (client.clone(), Arc::new(queue));
         let reading = Arc::new(Reading { client, queue, from, to, expression, filter });
-        Ok(Self { reading, at: from, ahead: None })
+        Ok(Self { reading, at: from, ahead: None, pulls_ahead: true })
+    }
+
+    /// The first messages of the range, at least one, and where the rest begins; `None` for an empty range.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub(crate) async fn first(mut self) -> Result<Option<(PulledPart, QueueOffset)>, ClientError> {
+        self.pulls_ahead = false;
+        Ok(self.next().await?.map(|part| (part, self.at)))
     }
 
     /// The next messages of the range, at least one, or `None` at its end.
@@ -87,7 +97,7 @@ impl RangeReader {
             };
             let next = self.reading.check_progress(self.at, &answer)?;
             self.at = next;
-            if next < self.reading.to {
+            if next < self.reading.to && self.pulls_ahead {
                 self.ahead = Some(Reading::start(&self.reading, next));
             }
             if let Some(mut part) = answer.pulled.part {

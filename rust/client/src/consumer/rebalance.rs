@@ -123,8 +123,10 @@ async fn share_of(member: &Member, topic: &str) -> Result<Share, ClientError> {
     let balance = &member.config.balance;
     let members = if balance.is_of_members() { sorted_members(member, &route).await? } else { Vec::new() };
     let client_id = member.client.client_id();
-    let queues =
-        balance.share(&member.group, &route.subscribe, &members, client_id).await.map_err(|cause| {
+    let queues = balance
+        .share(member.client.namespace(), &member.group, &route.subscribe, &members, client_id)
+        .await
+        .map_err(|cause| {
             let (group, topic) = (member.group.to_string(), topic.to_owned());
             ClientError::NotBalanced { group, topic, reason: cause.to_string() }
         })?;

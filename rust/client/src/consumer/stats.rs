@@ -51,7 +51,7 @@ impl PullConsumer {
     pub fn stats(&self) -> ConsumerStats {
         let state = self.member().state.lock();
         let progress = state.own().map(|assigned| QueueProgress {
-            queue: (*assigned.queue).clone(),
+            queue: self.client().namespace().strip_queue(&assigned.queue).into_owned(),
             position: assigned.position,
             end: assigned.end,
             prefetched_messages: assigned.cached_messages,

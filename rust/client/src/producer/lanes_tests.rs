@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rocketpy_env::random_u64;
 use rocketpy_model::Message;
 use rocketpy_protocol::body::TopicRouteData;
 use tokio::runtime::Handle;
@@ -11,7 +10,7 @@ use tokio::runtime::Handle;
 use super::lane::{Limits, Submitted};
 use super::lanes::{Lanes, Way, Which};
 use super::options::SendOptions;
-use super::select::Rotation;
+use super::select::{Selection, Selector};
 use super::send::Sender;
 use super::stats::Recorder;
 use super::told::Listener;
@@ -28,9 +27,9 @@ async fn a_message_that_reaches_its_lane_during_a_flush_does_not_linger() {
     let client = Client::new(ClientConfig::new(["127.0.0.1:1".to_owned()]), Handle::current()).unwrap();
     let config = ProducerConfig { linger: 2 * LONG, ..ProducerConfig::default() };
     let window = Arc::new(Window::new(&config));
-    let rotation = Arc::new(Rotation::new(random_u64() as u32));
+    let selection = Arc::new(Selection::new(Selector::default()));
     let (recorder, config) = (Arc::new(Recorder::new()), Arc::new(config));
-    let sender = Sender { client, group: "ingest".into(), rotation, recorder, config, tracer: None };
+    let sender = Sender { client, group: "ingest".into(), selection, recorder, config, tracer: None };
     let lanes = Arc::new(Lanes::new(sender, window.clone()));
     let route = TopicRoute::of("t", &TopicRouteData::default());
     let push = async |during_a_flush: bool| {

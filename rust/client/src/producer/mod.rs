@@ -1,5 +1,7 @@
 //! Sending messages.
 
+mod backoff;
+mod faults;
 mod lane;
 mod lanes;
 #[cfg(test)]
@@ -30,13 +32,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rocketpy_env::random_u64;
 use rocketpy_model::{Message, MessageQueue};
 use rocketpy_protocol::handle::RecallHandle;
 use rocketpy_protocol::header::key;
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
+pub use self::backoff::Backoff;
 use self::lanes::Lanes;
 use self::many::Job;
 pub use self::many::SentMany;
@@ -45,7 +47,8 @@ pub(crate) use self::pack::{Given, KeyList, Outgoing, Retried, single};
 use self::plan::Choice;
 pub(crate) use self::receipts::nth_id;
 use self::receipts::receipt_of;
-pub(crate) use self::select::Rotation;
+pub(crate) use self::select::Selection;
+pub use self::select::Selector;
 pub(crate) use self::send::{Sender, Stored, Target};
 pub(crate) use self::stats::Recorder;
 pub use self::stats::{LatencyStats, ProducerStats};
@@ -59,6 +62,7 @@ use crate::config::ProducerConfig;
 use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::members::{Role, check_group};
+use crate::namespace::Namespace;
 use crate::receipt::Receipt;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
@@ -90,16 +94,16 @@ impl Producer {
     /// [`ClientError::Forked`]; [`ClientError::InvalidTopic`] and [`ClientError::ReservedTopic`] of a trace topic.
     pub async fn new(client: &Client, group: &str, config: ProducerConfig) -> Result<Self, ClientError> {
         client.check()?;
-        check_group(group)?;
+        let group: Arc<str> = client.namespace().wrap(group).into();
+        check_group(&group)?;
         config.check()?;
-        let group: Arc<str> = group.into();
         let trace = |topic: &String| Tracer::start(client, &group, "PRODUCE", topic);
         let tracer = config.trace_topic.as_ref().map(trace).transpose()?;
         client.join_as_producer(&group)?;
         let sender = Sender {
             client: client.clone(),
             group: group.clone(),
-            rotation: Arc::new(Rotation::new(random_u64() as u32)),
+            selection: Arc::new(Selection::new(config.selector)),
             recorder: Arc::new(Recorder::new()),
             config: Arc::new(config),
             tracer,
@@ -114,7 +118,7 @@ impl Producer {
         Ok(producer)
     }
 
-    /// The producer group.
+    /// The producer group, with its namespace.
     pub fn group(&self) -> &str {
         &self.shared.sender.group
     }
@@ -130,9 +134,12 @@ impl Producer {
     /// [`ClientError::NoRoute`], [`ClientError::NoQueue`], and those of reaching a name server.
     pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
         self.check()?;
-        validate::check_topic(topic)?;
-        let sender = &self.shared.sender;
-        Ok(sender.route_within(topic, sender.config.send_timeout).await?.publish.clone())
+        let (sender, namespace) = (&self.shared.sender, self.namespace());
+        let topic = namespace.wrap(topic);
+        validate::check_topic(&topic)?;
+        let mut queues = sender.route_within(&topic, sender.config.send_timeout).await?.publish.clone();
+        namespace.strip_queues(&mut queues);
+        Ok(queues)
     }
 
     /// Sends one message and waits for its acknowledgement, trying another broker when one fails.
@@ -146,6 +153,8 @@ impl Producer {
     /// On return the message is stored according to the broker's flush and replication policy; see [`Receipt::status`].
     pub async fn send(&self, message: &Message, options: SendOptions) -> Result<Receipt, SendError> {
         let started = Instant::now();
+        let message: &Message = &self.namespace().wrap_message(message);
+        let options = self.namespace().wrap_options(options);
         let outgoing = self.pack(message, &options)?;
         let of = |error: SendError| error.of(outgoing.keys.get(0));
         let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
@@ -170,17 +179,78 @@ impl Producer {
     where
         M: Borrow<Message> + Send + Sync + 'static,
     {
+        let queues = options.queue.clone().into_iter().collect();
+        self.send_many_wrapped(messages.into(), queues, options).await
+    }
+
+    /// The same, with a queue for each message.
+    ///
+    /// # Errors
+    /// As [`send_many`](Self::send_many), and [`ClientError::WrongQueue`].
+    ///
+    /// # Panics
+    /// Unless there are as many queues as messages.
+    pub async fn send_many_to<M>(
+        &self,
+        messages: impl Into<Arc<[M]>>,
+        queues: Vec<MessageQueue>,
+        options: SendOptions,
+    ) -> Result<SentMany, ClientError>
+    where
+        M: Borrow<Message> + Send + Sync + 'static,
+    {
+        let messages = messages.into();
+        assert_eq!(messages.len(), queues.len(), "a queue for each message");
+        self.send_many_wrapped(messages, queues, options).await
+    }
+
+    /// Sends many messages as brokers are to know them: with the namespace.
+    async fn send_many_wrapped<M>(
+        &self,
+        messages: Arc<[M]>,
+        mut queues: Vec<MessageQueue>,
+        options: SendOptions,
+    ) -> Result<SentMany, ClientError>
+    where
+        M: Borrow<Message> + Send + Sync + 'static,
+    {
+        let namespace = self.namespace();
+        if namespace.is_none() {
+            return self.send_all(messages, queues, options).await;
+        }
+        namespace.wrap_queues(&mut queues);
+        let wrap = |message: &M| namespace.wrap_message(message.borrow()).into_owned();
+        let wrapped: Arc<[Message]> = messages.iter().map(wrap).collect();
+        drop(messages);
+        self.send_all(wrapped, queues, namespace.wrap_options(options)).await
+    }
+
+    /// Sends messages to one queue, to one for each, or without any to those that are chosen for them.
+    async fn send_all<M>(
+        &self,
+        messages: Arc<[M]>,
+        queues: Vec<MessageQueue>,
+        options: SendOptions,
+    ) -> Result<SentMany, ClientError>
+    where
+        M: Borrow<Message> + Send + Sync + 'static,
+    {
         self.check()?;
         validate::check_no_msg_id(&options)?;
-        let (messages, sender) = (messages.into(), &self.shared.sender);
+        let sender = &self.shared.sender;
         let routes = self.check_many(&messages, &options).await?;
         if messages.is_empty() {
             return Ok(SentMany::none());
         }
+        if options.queue.is_none() {
+            for (message, queue) in messages.iter().zip(&queues) {
+                validate::check_queue(&message.borrow().topic, queue)?;
+            }
+        }
         let choice = Choice {
-            queue: options.queue.as_ref(),
+            queues: (!queues.is_empty()).then_some(queues.as_slice()),
             order_key: options.order_key.as_deref(),
-            rotation: &sender.rotation,
+            selection: &sender.selection,
             batch_messages: sender.config.batch_messages,
         };
         let groups = plan::by_queue(&messages, &routes, &choice);
@@ -199,6 +269,8 @@ impl Producer {
     /// # Errors
     /// Local failures only: the message, the route, the connection. Whether the broker stores the message is not known.
     pub async fn send_oneway(&self, message: &Message, options: SendOptions) -> Result<(), SendError> {
+        let message: &Message = &self.namespace().wrap_message(message);
+        let options = self.namespace().wrap_options(options);
         let outgoing = self.pack(message, &options)?;
         let of = |error: SendError| error.of(outgoing.keys.get(0));
         let target = self.target(message, &options).await.map_err(|error| of(error.into()))?;
@@ -267,6 +339,10 @@ impl Producer {
     /// Trace records that were not sent: they came too fast, or no broker took them.
     pub fn dropped_traces(&self) -> u64 {
         self.shared.sender.tracer.as_ref().map_or(0, |tracer| tracer.dropped())
+    }
+
+    fn namespace(&self) -> &Namespace {
+        self.client().namespace()
     }
 
     fn check(&self) -> Result<(), ClientError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rocketpy_model::{Message, MessageQueue};
 
-use super::select::{self, Rotation};
+use super::select::{self, Selection};
 use crate::route::TopicRoute;
 
 /// Messages without a key go to one queue in runs of at least this length, so that even a few of them share a request.
@@ -24,16 +24,17 @@ pub(crate) struct Group {
 
 /// How messages choose their queues.
 pub(crate) struct Choice<'a> {
-    pub(crate) queue: Option<&'a MessageQueue>,
+    /// Their queues: one for all, or one for each.
+    pub(crate) queues: Option<&'a [MessageQueue]>,
     pub(crate) order_key: Option<&'a str>,
-    pub(crate) rotation: &'a Rotation,
+    pub(crate) selection: &'a Selection,
     pub(crate) batch_messages: usize,
 }
 
 /// The groups of one topic while messages are distributed.
 struct TopicGroups<'a> {
     route: &'a TopicRoute,
-    /// Group of each queue: first for messages bound to it, then for those in rotation.
+    /// Group of each queue: first for messages bound to it, then for others.
     of_queue: Vec<[Option<usize>; 2]>,
     /// Queue of the current run of messages without a key, and how many more it takes.
     run: (usize, usize),
@@ -46,9 +47,8 @@ pub(crate) fn by_queue<M: Borrow<Message>>(
     routes: &HashMap<String, Arc<TopicRoute>>,
     choice: &Choice<'_>,
 ) -> Vec<Group> {
-    if let Some(queue) = choice.queue {
-        let indices = (0..messages.len() as u32).collect();
-        return vec![Group { queue: queue.clone(), bound: true, indices }];
+    if let Some(queues) = choice.queues {
+        return by_given_queue(messages.len(), queues);
     }
     let mut topics: Vec<TopicGroups<'_>> = routes
         .values()
@@ -72,12 +72,27 @@ pub(crate) fn by_queue<M: Borrow<Message>>(
     groups
 }
 
+fn by_given_queue(messages: usize, queues: &[MessageQueue]) -> Vec<Group> {
+    if let [queue] = queues {
+        return vec![Group { queue: queue.clone(), bound: true, indices: (0..messages as u32).collect() }];
+    }
+    let (mut groups, mut of_queue) = (Vec::new(), HashMap::new());
+    for (index, queue) in queues.iter().enumerate() {
+        let group = *of_queue.entry(queue).or_insert_with(|| {
+            groups.push(Group { queue: queue.clone(), bound: true, indices: Vec::new() });
+            groups.len() - 1
+        });
+        groups[group].indices.push(index as u32);
+    }
+    groups
+}
+
 impl TopicGroups<'_> {
     fn group_of(&mut self, message: &Message, choice: &Choice<'_>, groups: &mut Vec<Group>) -> usize {
         let count = self.route.publish.len();
         let (queue, bound) = match choice.order_key.or_else(|| message.order_key()) {
             Some(key) => (select::by_key(key, count), true),
-            None => (self.next_of_run(choice.rotation), false),
+            None => (self.next_of_run(choice.selection), false),
         };
         let slot = &mut self.of_queue[queue][usize::from(!bound)];
         *slot.get_or_insert_with(|| {
@@ -86,10 +101,11 @@ impl TopicGroups<'_> {
         })
     }
 
-    fn next_of_run(&mut self, rotation: &Rotation) -> usize {
+    fn next_of_run(&mut self, selection: &Selection) -> usize {
         let (queue, left) = &mut self.run;
         if *left == 0 {
-            *queue = rotation.next(&self.route.topic, self.route.publish.len(), 1);
+            let picked = selection.pick(&self.route.topic, &self.route.publish, |_| true);
+            *queue = picked.expect("the route has queues");
             *left = self.run_length;
         }
         *left -= 1;
@@ -100,6 +116,7 @@ impl TopicGroups<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::producer::Selector;
     use crate::route::tests::route;
 
     fn routes(queues: u32) -> HashMap<String, Arc<TopicRoute>> {
@@ -113,15 +130,15 @@ mod tests {
         message
     }
 
-    fn choice<'a>(rotation: &'a Rotation) -> Choice<'a> {
-        Choice { queue: None, order_key: None, rotation, batch_messages: 1024 }
+    fn choice(selection: &Selection) -> Choice<'_> {
+        Choice { queues: None, order_key: None, selection, batch_messages: 1024 }
     }
 
     #[test]
     fn messages_with_one_key_stay_together_in_order() {
-        let rotation = Rotation::new(0);
+        let selection = Selection::starting_at(Selector::RoundRobin, 0);
         let messages: Vec<Message> = (0..100).map(|number| keyed(&format!("key-{}", number % 10))).collect();
-        let groups = by_queue(&messages, &routes(4), &choice(&rotation));
+        let groups = by_queue(&messages, &routes(4), &choice(&selection));
         assert!(groups.len() <= 4 && groups.iter().all(|group| group.bound));
         let mut queue_of_key = HashMap::new();
         for group in &groups {
@@ -136,21 +153,21 @@ mod tests {
 
     #[test]
     fn a_few_messages_without_a_key_share_one_queue_and_many_are_spread() {
-        let rotation = Rotation::new(0);
+        let selection = Selection::starting_at(Selector::RoundRobin, 0);
         let few: Vec<Message> = vec![Message::new("t", "b"); 100];
-        assert_eq!(by_queue(&few, &routes(4), &choice(&rotation)).len(), 1);
+        assert_eq!(by_queue(&few, &routes(4), &choice(&selection)).len(), 1);
         let many: Vec<Message> = vec![Message::new("t", "b"); 10_000];
-        let groups = by_queue(&many, &routes(4), &choice(&rotation));
+        let groups = by_queue(&many, &routes(4), &choice(&selection));
         assert_eq!(groups.len(), 4);
         assert!(groups.iter().all(|group| !group.bound && (1500..3500).contains(&group.indices.len())));
     }
 
     #[test]
     fn topics_do_not_mix() {
-        let rotation = Rotation::new(0);
+        let selection = Selection::starting_at(Selector::RoundRobin, 0);
         let messages: Vec<Message> =
             (0..10).map(|n| Message::new(if n % 2 == 0 { "t" } else { "u" }, "b")).collect();
-        let groups = by_queue(&messages, &routes(1), &choice(&rotation));
+        let groups = by_queue(&messages, &routes(1), &choice(&selection));
         assert_eq!(groups.len(), 2);
         for group in groups {
             let parity = u32::from(&*group.queue.topic == "u");
@@ -160,10 +177,23 @@ mod tests {
 
     #[test]
     fn a_given_queue_takes_all() {
-        let rotation = Rotation::new(0);
+        let selection = Selection::starting_at(Selector::RoundRobin, 0);
         let queue = MessageQueue::new("t", "b", 3);
-        let choice = Choice { queue: Some(&queue), ..choice(&rotation) };
+        let choice = Choice { queues: Some(std::slice::from_ref(&queue)), ..choice(&selection) };
         let groups = by_queue(&[keyed("a"), keyed("b")], &routes(4), &choice);
         assert_eq!((groups.len(), groups[0].bound, groups[0].indices.as_slice()), (1, true, &[0, 1][..]));
+    }
+
+    #[test]
+    fn each_message_may_have_a_queue_of_its_own() {
+        let selection = Selection::starting_at(Selector::RoundRobin, 0);
+        let queues = [1, 0, 1].map(|id| MessageQueue::new("t", "b", id));
+        let choice = Choice { queues: Some(&queues), ..choice(&selection) };
+        let groups = by_queue(&[keyed("a"), keyed("a"), keyed("b")], &routes(4), &choice);
+        let found: Vec<_> = groups
+            .iter()
+            .map(|group| (group.queue.queue_id, group.bound, group.indices.as_slice()))
+            .collect();
+        assert_eq!(found, [(1, true, &[0, 2][..]), (0, true, &[1][..])]);
     }
 }

@@ -34,6 +34,8 @@ impl Producer {
     /// docs/reference/client.md 5.12.
     pub async fn request(&self, message: &Message, options: SendOptions) -> Result<ReceivedReply, SendError> {
         let started = Instant::now();
+        let message: &Message = &self.namespace().wrap_message(message);
+        let options = self.namespace().wrap_options(options);
         let sender = &self.shared.sender;
         let timeout = options.timeout.unwrap_or(sender.config.send_timeout);
         let id = correlation_id();

@@ -1,11 +1,30 @@
 //! Which queue a message goes to.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rocketpy_env::random_u64;
 use rocketpy_filter::hash_code;
 use rocketpy_model::MessageQueue;
+
+use super::faults::Faults;
+
+/// How a producer chooses the queue of a message that has neither a queue nor an order key. A message that is tried again goes to
+/// another broker than the one that failed last, if there is one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Selector {
+    /// One queue after the other.
+    #[default]
+    RoundRobin,
+    /// Any queue, each with the same probability.
+    Random,
+    /// One after the other, without those of brokers that failed, for 10 s and until they answer again, or that took 550 ms or longer,
+    /// for 2 s to 30 s. When there are no others, all are used.
+    LeastLatency,
+}
 
 /// The queue of an order key among `count` queues: Java's string hash, remainder, absolute value.
 ///
@@ -21,26 +40,90 @@ pub(crate) fn by_key(key: &str, count: usize) -> usize {
     (i64::from(hash_code(key)) % count as i64).unsigned_abs() as usize
 }
 
-/// Round robin over the queues of each topic.
+/// What a producer's choices of queues have in common.
 #[derive(Debug)]
-pub(crate) struct Rotation {
+#[doc(alias = "MQFaultStrategy")]
+pub(crate) struct Selection {
+    is_random: bool,
+    /// Index at which the rotation of every topic starts; it differs between producers.
     start: u32,
-    next: Mutex<HashMap<String, std::sync::Arc<AtomicU32>>>,
+    next: Mutex<HashMap<String, Arc<AtomicU32>>>,
+    /// Brokers that are avoided; `None` where none is.
+    faults: Option<Arc<Faults>>,
 }
 
-impl Rotation {
-    /// Index at which every topic starts; it differs between producers.
-    pub(crate) fn new(start: u32) -> Self {
-        Self { start, next: Mutex::default() }
+impl Selection {
+    pub(crate) fn new(selector: Selector) -> Self {
+        Self::starting_at(selector, random_u64() as u32)
     }
 
-    /// Index of the next queue; advances the rotation by `steps`.
-    pub(crate) fn next(&self, topic: &str, count: usize, steps: u32) -> usize {
+    pub(super) fn starting_at(selector: Selector, start: u32) -> Self {
+        Self {
+            is_random: selector == Selector::Random,
+            start,
+            next: Mutex::default(),
+            faults: (selector == Selector::LeastLatency).then(Arc::default),
+        }
+    }
+
+    /// Index of the next queue among those wanted; among all where none is wanted. `None` without queues.
+    ///
+    /// # Source
+    /// docs/reference/client.md 5.8.
+    pub(crate) fn pick(
+        &self,
+        topic: &str,
+        queues: &[MessageQueue],
+        is_wanted: impl Fn(&MessageQueue) -> bool,
+    ) -> Option<usize> {
+        self.pick_at(Instant::now(), topic, queues, is_wanted)
+    }
+
+    fn pick_at(
+        &self,
+        now: Instant,
+        topic: &str,
+        queues: &[MessageQueue],
+        is_wanted: impl Fn(&MessageQueue) -> bool,
+    ) -> Option<usize> {
+        if let Some(faults) = &self.faults {
+            let faults = faults.at(now);
+            let picked = self
+                .pick_among(topic, queues, |queue| {
+                    is_wanted(queue) && faults.is_available(&queue.broker_name)
+                })
+                .or_else(|| {
+                    let is_reachable = |queue: &MessageQueue| faults.is_reachable(&queue.broker_name);
+                    self.pick_among(topic, queues, |queue| is_wanted(queue) && is_reachable(queue))
+                });
+            if picked.is_some() {
+                return picked;
+            }
+        }
+        self.pick_among(topic, queues, is_wanted).or_else(|| self.pick_among(topic, queues, |_| true))
+    }
+
+    fn pick_among(
+        &self,
+        topic: &str,
+        queues: &[MessageQueue],
+        is_wanted: impl Fn(&MessageQueue) -> bool,
+    ) -> Option<usize> {
+        if self.is_random {
+            let wanted = || (0..queues.len()).filter(|index| is_wanted(&queues[*index]));
+            let count = wanted().count();
+            return if count == 0 { None } else { wanted().nth(random_u64() as usize % count) };
+        }
         let counter = self.counter(topic);
-        counter.fetch_add(steps, Ordering::Relaxed) as usize % count
+        let first = counter.load(Ordering::Relaxed) as usize;
+        let step =
+            (0..queues.len()).find(|step| is_wanted(&queues[first.wrapping_add(*step) % queues.len()]))?;
+        // Two threads may pick one queue; the next picks are one after the other again.
+        counter.store((first as u32).wrapping_add(step as u32).wrapping_add(1), Ordering::Relaxed);
+        Some(first.wrapping_add(step) % queues.len())
     }
 
-    fn counter(&self, topic: &str) -> std::sync::Arc<AtomicU32> {
+    fn counter(&self, topic: &str) -> Arc<AtomicU32> {
         let mut next = self.next.lock();
         match next.get(topic) {
             Some(counter) => counter.clone(),
@@ -48,19 +131,16 @@ impl Rotation {
         }
     }
 
-    /// The next queue, at another broker than `avoid` when there is one.
-    ///
-    /// # Source
-    /// docs/reference/client.md 5.8.
-    pub(crate) fn next_avoiding<'q>(
-        &self,
-        topic: &str,
-        queues: &'q [MessageQueue],
-        avoid: Option<&str>,
-    ) -> Option<&'q MessageQueue> {
-        let first = self.next(topic, queues.len().max(1), 1);
-        let turn = || queues.iter().cycle().skip(first).take(queues.len());
-        turn().find(|queue| avoid != Some(&*queue.broker_name)).or_else(|| turn().next())
+    /// A broker took a message.
+    pub(crate) fn answered(&self, queue: &MessageQueue, latency: Duration, now: Instant) {
+        if let Some(faults) = &self.faults {
+            faults.answered(&queue.broker_name, latency, now);
+        }
+    }
+
+    /// A broker did not take a message that another may take. Returns the faults where somebody is to ask when it answers again.
+    pub(crate) fn failed(&self, queue: &MessageQueue, now: Instant) -> Option<&Arc<Faults>> {
+        self.faults.as_ref().filter(|faults| faults.failed(queue, now))
     }
 }
 
@@ -85,22 +165,66 @@ mod tests {
 
     #[test]
     fn rotation_takes_every_queue_once_a_turn() {
-        let (rotation, queues) = (Rotation::new(u32::MAX - 1), queues());
-        let mut seen: Vec<_> =
-            (0..4).filter_map(|_| rotation.next_avoiding("t", &queues, None)).cloned().collect();
-        seen.sort();
-        assert_eq!(seen, queues, "also across the wrap of the counter");
+        let (selection, queues) = (Selection::starting_at(Selector::RoundRobin, u32::MAX - 1), queues());
+        let mut seen: Vec<_> = (0..4).filter_map(|_| selection.pick("t", &queues, |_| true)).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2, 3], "also across the wrap of the counter");
     }
 
     #[test]
-    fn the_failed_broker_is_avoided_while_there_is_another() {
-        let (rotation, queues) = (Rotation::new(0), queues());
-        for _ in 0..8 {
-            let chosen = rotation.next_avoiding("t", &queues, Some("a")).unwrap();
-            assert_eq!(&*chosen.broker_name, "b");
+    fn a_broker_is_left_out_while_there_is_another() {
+        for selector in [Selector::RoundRobin, Selector::Random, Selector::LeastLatency] {
+            let (selection, queues) = (Selection::starting_at(selector, 0), queues());
+            let is_wanted = |queue: &MessageQueue| &*queue.broker_name != "a";
+            let mut seen: Vec<_> =
+                (0..100).map(|_| selection.pick("t", &queues, is_wanted).unwrap()).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, [2, 3], "{selector:?}");
+            let only = selection.pick("t", &queues[..2], is_wanted);
+            assert!(only.is_some_and(|index| index < 2), "the only broker is better than none");
+            assert_eq!(selection.pick("t", &[], |_| true), None);
         }
-        let chosen = rotation.next_avoiding("t", &queues[..2], Some("a")).unwrap();
-        assert_eq!(&*chosen.broker_name, "a", "the only broker is better than none");
-        assert_eq!(rotation.next_avoiding("t", &[], None), None);
+    }
+
+    #[test]
+    fn random_takes_every_queue_and_in_no_order() {
+        let (selection, queues) = (Selection::new(Selector::Random), queues());
+        let picked: Vec<_> = (0..400).map(|_| selection.pick("t", &queues, |_| true).unwrap()).collect();
+        assert!((0..4).all(|index| picked.contains(&index)));
+        assert!(picked.windows(2).any(|pair| pair[1] != (pair[0] + 1) % 4), "that would be a rotation");
+    }
+
+    #[test]
+    fn slow_and_failed_brokers_are_avoided_for_a_while() {
+        let (selection, queues) = (Selection::starting_at(Selector::LeastLatency, 0), queues());
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let brokers = |ms| {
+            let picked = (0..8).map(|_| selection.pick_at(at(ms), "t", &queues, |_| true).unwrap());
+            let mut brokers: Vec<_> = picked.map(|index| &*queues[index].broker_name).collect();
+            brokers.sort_unstable();
+            brokers.dedup();
+            brokers
+        };
+        let answered = |index: usize, latency_ms, now_ms| {
+            selection.answered(&queues[index], Duration::from_millis(latency_ms), at(now_ms));
+        };
+        answered(0, 549, 0);
+        assert_eq!(brokers(0), ["a", "b"], "fast enough");
+        answered(0, 550, 0);
+        assert_eq!(brokers(1999), ["b"]);
+        assert_eq!(brokers(2000), ["a", "b"]);
+        answered(0, 3000, 0);
+        answered(0, 1, 0);
+        assert_eq!(brokers(5999), ["b"], "a quick answer does not shorten it");
+        answered(2, 15_000, 0);
+        assert_eq!(brokers(5999), ["a", "b"], "none is available: all reachable ones are used");
+        assert!(selection.failed(&queues[2], at(0)).is_some(), "somebody is to ask for it");
+        assert!(selection.failed(&queues[3], at(0)).is_none(), "somebody does already");
+        assert_eq!(brokers(5999), ["a"]);
+        assert_eq!(brokers(60_000), ["a"], "it did not answer since");
+        answered(2, 1, 60_000);
+        assert_eq!(brokers(60_000), ["a", "b"]);
     }
 }

@@ -9,9 +9,10 @@ use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::SendMessageResponseHeader;
 use tracing::{debug, warn};
 
+use super::faults::Faults;
 use super::pack::Outgoing;
 use super::retry::{self, Next};
-use super::select::Rotation;
+use super::select::Selection;
 use super::stats::{Recorder, UnderWay};
 use crate::client::Client;
 use crate::config::ProducerConfig;
@@ -23,13 +24,11 @@ use crate::trace::{Acknowledged, Tracer};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send";
-/// Pause before another attempt at the broker that failed, multiplied by the number of attempts so far.
-const SAME_BROKER_PAUSE: Duration = Duration::from_millis(50);
 
 /// Which queue a request goes to.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
-    /// The next in rotation; another after a failure.
+    /// The one that the selector picks; another after a failure.
     Any,
     /// This one first; another after a failure.
     First(MessageQueue),
@@ -41,6 +40,7 @@ pub(crate) enum Target {
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) status: SendStatus,
+    /// As the user knows it.
     pub(crate) queue: MessageQueue,
     /// Of the first message; those of the others follow it.
     pub(crate) queue_offset: QueueOffset,
@@ -56,7 +56,7 @@ pub(crate) struct Sender {
     pub(crate) client: Client,
     pub(crate) group: Arc<str>,
     pub(crate) config: Arc<ProducerConfig>,
-    pub(crate) rotation: Arc<Rotation>,
+    pub(crate) selection: Arc<Selection>,
     pub(crate) recorder: Arc<Recorder>,
     /// Traces acknowledged sends, where that was asked for.
     pub(crate) tracer: Option<Arc<Tracer>>,
@@ -129,7 +129,10 @@ impl Sender {
             let route = self.route_within(&outgoing.topic, attempts.left()).await;
             let mut route = route.map_err(|error| attempts.give_up(&outgoing.topic, error, false))?;
             let (queue, bound) = self.choose(&route, &target, attempts.brokers.last())?;
-            let error = match self.attempt(outgoing, &mut route, &queue, attempts.left()).await {
+            let began = Instant::now();
+            let result = self.attempt(outgoing, &mut route, &queue, attempts.left()).await;
+            self.note(&queue, began, &result);
+            let error = match result {
                 Ok(stored) => return Ok(stored),
                 Err(error) => error,
             };
@@ -159,6 +162,23 @@ impl Sender {
         }
     }
 
+    /// Notes how an attempt ended, for the choice of later queues.
+    fn note<T>(&self, queue: &MessageQueue, began: Instant, result: &Result<T, ClientError>) {
+        let now = Instant::now();
+        match result {
+            Ok(_) => self.selection.answered(queue, now.saturating_duration_since(began), now),
+            // No broker failed here.
+            Err(ClientError::BrokerNotFound { .. }) => {}
+            Err(error) if retry::after_failure(error, false) == Next::Elsewhere => {
+                if let Some(faults) = self.selection.failed(queue, now) {
+                    let asking = Faults::ask_until_reachable(Arc::downgrade(faults), self.client.clone());
+                    self.client.runtime().spawn(asking);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
     /// Fetches the route again, without a wait: the next send finds a master that has changed.
     fn refresh_aside(&self, route: Arc<TopicRoute>) {
         let (client, default_queues) = (self.client.clone(), self.config.default_topic_queues);
@@ -181,7 +201,7 @@ impl Sender {
         }
         let others = route.publish.iter().any(|queue| queue.broker_name != failed.broker_name);
         if next == Next::SameQueue || !others {
-            tokio::time::sleep((SAME_BROKER_PAUSE * attempts.made).min(attempts.left())).await;
+            tokio::time::sleep(self.config.backoff.pause(attempts.made).min(attempts.left())).await;
         }
     }
 
@@ -196,10 +216,10 @@ impl Sender {
             Target::Only(queue) => Ok((queue.clone(), true)),
             Target::First(queue) => Ok((queue.clone(), false)),
             Target::Any => {
-                let avoid = failed.map(AsRef::as_ref);
-                let queue = self.rotation.next_avoiding(&route.topic, &route.publish, avoid);
+                let has_not_failed = |queue: &MessageQueue| failed != Some(&queue.broker_name);
+                let picked = self.selection.pick(&route.topic, &route.publish, has_not_failed);
                 let none = || ClientError::NoQueue { topic: route.topic.to_string(), wanted: "writable" };
-                Ok((queue.ok_or_else(none)?.clone(), false))
+                Ok((route.publish[picked.ok_or_else(none)?].clone(), false))
             }
         }
     }
@@ -221,7 +241,8 @@ impl Sender {
         let began = Instant::now();
         let answer = self.client.api().call(&address, OPERATION, request, timeout).await;
         let answer = answer.map_err(|error| naming_the_topic(error, &outgoing.topic))?;
-        let (stored, header) = read_answer(&address, queue, &answer)?;
+        let (mut stored, header) = read_answer(&address, queue, &answer)?;
+        self.client.namespace().strip_queues(std::slice::from_mut(&mut stored.queue));
         if let Some(tracer) = &self.tracer {
             tracer.sent(&Acknowledged {
                 outgoing,
@@ -271,6 +292,7 @@ impl Sender {
     pub(crate) async fn fire(&self, outgoing: &Outgoing, target: Target) -> Result<(), SendError> {
         let mut route = self.route_within(&outgoing.topic, self.config.send_timeout).await?;
         let (queue, _) = self.choose(&route, &target, None)?;
+        let began = Instant::now();
         let sent = async {
             let address = self.address(&mut route, &queue).await?;
             let (request, timeout) = (self.request(outgoing, &queue), self.config.send_timeout);
@@ -278,6 +300,7 @@ impl Sender {
             sent.map_err(|error| naming_the_topic(error, &outgoing.topic))
         };
         let sent = sent.await;
+        self.note(&queue, began, &sent);
         if sent.is_ok() {
             self.recorder.oneway(outgoing);
         }

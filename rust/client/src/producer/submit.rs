@@ -60,6 +60,11 @@ impl Producer {
         options: SendOptions,
         listener: Listener,
     ) -> Result<(), SendError> {
+        let options = self.namespace().wrap_options(options);
+        let message = match self.namespace().is_none() {
+            true => message,
+            false => Arc::new(self.namespace().wrap_message(&message).into_owned()),
+        };
         let untried = |error| SendError::untried(error, options.msg_id.as_deref());
         self.check().and_then(|()| self.check_one(&message, &options)).map_err(untried)?;
         let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);

@@ -58,6 +58,8 @@ impl Producer {
     /// if that is lost, the broker asks.
     pub async fn prepare(&self, message: &Message, options: SendOptions) -> Result<HalfMessage, SendError> {
         let started = Instant::now();
+        let message: &Message = &self.namespace().wrap_message(message);
+        let options = self.namespace().wrap_options(options);
         let mut outgoing = self.pack(message, &options)?;
         let of = |error: SendError, id: &str| error.of(id);
         let mut more = Vec::new();
@@ -80,7 +82,7 @@ impl Producer {
         let stored = self.shared.sender.deliver(&outgoing, target, left()).await;
         let stored = stored.map_err(|error| of(error, &id))?;
         let receipt = receipt_of(&stored, &outgoing.keys, 0);
-        let place = place_of(&receipt).map_err(|error| of(error.into(), &id))?;
+        let place = place_of(&outgoing.topic, &receipt).map_err(|error| of(error.into(), &id))?;
         let properties =
             if self.shared.sender.tracer.is_some() { outgoing.properties } else { String::new() };
         let half = HalfMessage { receipt, place, properties };
@@ -138,7 +140,8 @@ impl Producer {
     pub async fn end_transaction(&self, half: &HalfMessage, end: TransactionEnd) -> Result<(), ClientError> {
         self.check()?;
         let api = self.client().api().with_timeout(self.shared.sender.config.send_timeout);
-        let address = api.master_of(&half.receipt.queue).await?;
+        let queue = self.namespace().wrap_queue(&half.receipt.queue).into_owned();
+        let address = api.master_of(&queue).await?;
         let command = wire::end_transaction(self.group(), &half.place, end.flag(), false);
         api.call_ok(&address, OPERATION, command).await.map_err(outcome::bad_answer_to_change)?;
         if let Some(tracer) = &self.shared.sender.tracer {
@@ -181,11 +184,11 @@ impl Producer {
 }
 
 /// Where the half message of a receipt lies.
-fn place_of(receipt: &Receipt) -> Result<HalfPlace, ClientError> {
+fn place_of(topic: &str, receipt: &Receipt) -> Result<HalfPlace, ClientError> {
     let id = &receipt.offset_msg_id;
     let place: OffsetMessageId = id.parse().map_err(|_| ClientError::InvalidMessageId { id: id.clone() })?;
     Ok(HalfPlace {
-        topic: receipt.queue.topic.to_string(),
+        topic: topic.to_owned(),
         broker_name: receipt.queue.broker_name.to_string(),
         queue_offset: receipt.queue_offset.to_wire(),
         physical_offset: place.physical_offset.to_wire(),

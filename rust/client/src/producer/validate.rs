@@ -1,7 +1,7 @@
 //! Checks of a message before it is sent.
 
 use rocketpy_filter::unnameable;
-use rocketpy_model::{Message, Properties, name, property, system};
+use rocketpy_model::{Message, MessageQueue, Properties, name, property, system};
 use rocketpy_protocol::properties_text;
 
 use super::options::SendOptions;
@@ -104,12 +104,15 @@ pub(crate) fn check_options(topic: &str, options: &SendOptions) -> Result<(), Cl
     if let Some(id) = &options.msg_id {
         check_value(property::UNIQUE_KEY, id)?;
     }
-    match &options.queue {
-        Some(queue) if *queue.topic != *topic => {
-            Err(ClientError::WrongQueue { topic: topic.to_owned(), queue_topic: queue.topic.to_string() })
-        }
-        _ => Ok(()),
+    options.queue.as_ref().map_or(Ok(()), |queue| check_queue(topic, queue))
+}
+
+/// Checks that a queue is one of the topic.
+pub(crate) fn check_queue(topic: &str, queue: &MessageQueue) -> Result<(), ClientError> {
+    if *queue.topic == *topic {
+        return Ok(());
     }
+    Err(ClientError::WrongQueue { topic: topic.to_owned(), queue_topic: queue.topic.to_string() })
 }
 
 /// Refuses one unique key for many messages.
@@ -151,7 +154,6 @@ pub(crate) fn takes_batches(topic: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use rocketpy_filter::TagFilter;
-    use rocketpy_model::MessageQueue;
 
     use super::*;
 

@@ -96,10 +96,9 @@ impl SharedWorker {
             return None;
         }
         let queue = route.and_then(|route| {
-            let queues = route.publish.len();
-            let next = |_| &route.publish[lanes.sender.rotation.next(&self.topic, queues, 1)];
-            let is_free = |queue: &&MessageQueue| !shared.busy.contains(queue);
-            (0..queues).map(next).find(is_free).or_else(|| (0..queues).map(next).next())
+            let is_free = |queue: &MessageQueue| !shared.busy.contains(queue);
+            let picked = lanes.sender.selection.pick(&self.topic, &route.publish, is_free);
+            picked.map(|index| &route.publish[index])
         });
         shared.busy.extend(queue.cloned());
         self.busy = queue.cloned();

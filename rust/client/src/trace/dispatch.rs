@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_env::random_u64;
 use rocketpy_model::{Message, property};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -18,7 +17,7 @@ use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
-use crate::producer::{Given, Recorder, Rotation, Sender, Target, check_send_topic, single};
+use crate::producer::{Given, Recorder, Selection, Selector, Sender, Target, check_send_topic, single};
 
 /// Most bytes of records that wait: some 30,000 records. What comes when they are full is dropped.
 const MAX_WAITING_BYTES: usize = 8 << 20;
@@ -92,14 +91,15 @@ impl Tracer {
         let sender = Sender {
             client: client.clone(),
             group: format!("{GROUP_PREFIX}{group}-{role}").into(),
-            rotation: Arc::new(Rotation::new(random_u64() as u32)),
+            selection: Arc::new(Selection::new(Selector::default())),
             config: Arc::new(config),
             recorder: Arc::new(Recorder::new()),
             tracer: None,
         };
         let shared = Arc::new(Shared::new(group, topic));
         let task = client.runtime().spawn(run(shared.clone(), sender));
-        let (client, group, task) = (client.clone(), group.clone(), Mutex::new(Some(task)));
+        let (client, group) = (client.clone(), client.namespace().strip(group).into());
+        let task = Mutex::new(Some(task));
         Ok(Arc::new(Self { client, group, shared, task }))
     }
 

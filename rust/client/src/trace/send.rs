@@ -46,13 +46,14 @@ impl Tracer {
         }
         let cost = began.elapsed().as_millis() as i64;
         let at_ms = now_ms() - cost;
+        let topic = self.client.namespace().strip(&outgoing.topic);
         let record = |index: usize, body: &[u8], properties| {
             let keys = properties_text::get(properties, property::KEYS);
             let record = TracedSend {
                 at_ms,
                 region: answer.region.unwrap_or(DEFAULT_REGION),
                 group: &self.group,
-                topic: &outgoing.topic,
+                topic: &topic,
                 msg_id: outgoing.keys.get(index),
                 tag: properties_text::get(properties, property::TAGS),
                 keys,
@@ -84,11 +85,12 @@ impl Tracer {
         from_check: bool,
     ) {
         let property = |name| properties_text::get(properties.as_bytes(), name);
+        let topic = self.client.namespace().strip(&half.topic);
         let record = TracedTransaction {
             at_ms: now_ms(),
             region: property(property::MSG_REGION).unwrap_or(DEFAULT_REGION),
             group: &self.group,
-            topic: &half.topic,
+            topic: &topic,
             msg_id: &half.msg_id,
             tag: property(property::TAGS),
             keys: property(property::KEYS),
@@ -105,11 +107,12 @@ impl Tracer {
 
     /// Traces the answer to a recall.
     pub(crate) fn recalled(&self, handle: &RecallHandle, region: Option<&str>, success: bool) {
+        let topic = self.client.namespace().strip(&handle.topic);
         let record = TracedRecall {
             at_ms: now_ms(),
             region: region.unwrap_or(DEFAULT_REGION),
             group: &self.group,
-            topic: &handle.topic,
+            topic: &topic,
             msg_id: &handle.unique_key,
             success,
         };

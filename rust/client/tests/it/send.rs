@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rocketpy_client::{
-    Admin, Client, ClientConfig, ClientError, Producer, ProducerConfig, SendOptions, SendStatus,
+    Admin, Client, ClientConfig, ClientError, Producer, ProducerConfig, Selector, SendOptions, SendStatus,
 };
 use rocketpy_model::{Later, Message, MessageQueue};
 use rocketpy_protocol::code::{request, response};
@@ -79,6 +79,28 @@ async fn a_busy_broker_makes_the_send_go_to_another_with_the_same_unique_key() {
     assert_eq!(keys.len(), 1);
     assert!(at_a.iter().all(|send| header_of(send).broker_name == Some("a")), "the header names its broker");
     assert!(at_b.iter().all(|send| header_of(send).broker_name == Some("b")));
+}
+
+#[tokio::test]
+async fn a_broker_that_failed_gets_no_messages_and_is_asked_whether_it_answers_again() {
+    let (names, a, b) = two_brokers();
+    a.script(|command| match command.code {
+        request::SEND_MESSAGE_V2 => Act::Answer(status(response::SYSTEM_BUSY, "too much")),
+        _ => Act::Default,
+    });
+    let config = ProducerConfig { selector: Selector::LeastLatency, ..ProducerConfig::default() };
+    let producer = Producer::new(&client(&[&names]), "ingest", config).await.unwrap();
+    let message = Message::new("t", "x");
+    for _ in 0..20 {
+        producer.send(&message, SendOptions::default()).await.unwrap();
+        let pending = producer.submit(message.clone(), SendOptions::default()).await.unwrap();
+        pending.await.unwrap();
+    }
+    producer.send_many(vec![message.clone(); 600], SendOptions::default()).await.unwrap().check().unwrap();
+    assert_eq!(a.seen(request::SEND_MESSAGE_V2).len(), 1, "the first showed that it is busy");
+    assert!(a.seen(request::SEND_BATCH_MESSAGE).is_empty());
+    assert!(b.seen(request::SEND_MESSAGE_V2).len() >= 40);
+    a.wait_for(request::GET_MAX_OFFSET, 1).await;
 }
 
 #[tokio::test]

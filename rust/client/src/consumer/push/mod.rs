@@ -150,10 +150,15 @@ impl PushConsumer {
     pub async fn new(
         client: &Client,
         group: &str,
-        topics: Vec<PushTopic>,
+        mut topics: Vec<PushTopic>,
         mut config: PushConfig,
     ) -> Result<Self, ClientError> {
         config.check()?;
+        let namespace = client.namespace();
+        let group: &str = &namespace.wrap(group);
+        for topic in &mut topics {
+            topic.subscription.topic = namespace.wrap(&topic.subscription.topic).into_owned();
+        }
         let delivery = Delivery::Push { ordered: config.ordered, broadcast: config.broadcast };
         config.consumer.auto_commit = Some(COMMIT_INTERVAL);
         config.consumer.retry_topic = !config.broadcast;
@@ -177,7 +182,7 @@ impl PushConsumer {
         Ok(Self { consumer, engine })
     }
 
-    /// The consumer group.
+    /// The consumer group, with its namespace.
     pub fn group(&self) -> &str {
         self.consumer.group()
     }

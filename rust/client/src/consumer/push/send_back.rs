@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rocketpy_env::random_u64;
 use rocketpy_model::{property, sys_flag, system};
 use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::RecordView;
@@ -22,7 +21,7 @@ use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::consumer::batch::PulledPart;
 use crate::error::ClientError;
-use crate::producer::{Outgoing, Recorder, Retried, Rotation, Sender, Target};
+use crate::producer::{Outgoing, Recorder, Retried, Selection, Selector, Sender, Target};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send back";
@@ -172,7 +171,7 @@ pub(super) fn sender(client: &Client) -> Sender {
         client: client.clone(),
         group: system::CLIENT_INNER_PRODUCER_GROUP.into(),
         config: Arc::new(ProducerConfig::default()),
-        rotation: Arc::new(Rotation::new(random_u64() as u32)),
+        selection: Arc::new(Selection::new(Selector::default())),
         recorder: Arc::new(Recorder::new()),
         tracer: None,
     }
