@@ -64,7 +64,10 @@ mod tests {
     fn pauses_grow_up_to_the_longest_and_vary_by_the_jitter() {
         let backoff = Backoff::default();
         let ms = |attempts, chance| backoff.pause_at(attempts, chance).as_millis();
-        assert_eq!([1, 2, 3, 6, 100, u32::MAX].map(|attempts| ms(attempts, 0.5)), [50, 100, 200, 1000, 1000, 1000]);
+        assert_eq!(
+            [1, 2, 3, 6, 100, u32::MAX].map(|attempts| ms(attempts, 0.5)),
+            [50, 100, 200, 1000, 1000, 1000]
+        );
         assert_eq!([0.0, 1.0].map(|chance| ms(2, chance)), [80, 120]);
         let none = Backoff { first: Duration::ZERO, ..backoff };
         assert_eq!(none.pause(u32::MAX), Duration::ZERO);
