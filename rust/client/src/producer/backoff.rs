@@ -50,6 +50,9 @@ impl Backoff {
 
     /// `chance`: from 0, for the shortest pause, to 1.
     fn pause_at(&self, attempts: u32, chance: f64) -> Duration {
+        if self.first.is_zero() {
+            return Duration::ZERO; // zero times an endless factor would be no number
+        }
         let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = (self.first.as_secs_f64() * self.factor.powi(exponent)).min(self.longest.as_secs_f64());
         Duration::from_secs_f64(pause * (1.0 + self.jitter * (2.0 * chance - 1.0)))
