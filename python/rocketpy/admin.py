@@ -240,10 +240,13 @@ class Admin(Closing):
             group: Name of the producer group.
 
         Examples:
+            >>> import rocketpy
             >>> server = getfixture("rocketpy_server")
             >>> with server.admin() as admin, server.producer("ingest-doc") as producer:
-            ...     _ = producer.queues("producer-doc")
-            ...     [one.language for one in admin.producer_connections("ingest-doc")]
+            ...     _ = producer.send(rocketpy.Message("producer-doc", b"text"))
+            ...     while not (found := admin.producer_connections("ingest-doc")):  # the first heartbeat is on its way
+            ...         pass
+            ...     [one.language for one in found]
             ['RUST']
         """
         return [ProducerConnection(*row) for row in self._native.producer_connections(group)]

@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 
 from rocketpy import Consumer, Message, Producer
+from waiting import wait_until
 
 
 def test_lag_is_told_by_topic_and_on_request_by_queue_in_local_time(rocketpy, server, topic: str):
@@ -59,6 +60,7 @@ def test_the_producers_of_a_group_are_shown(rocketpy, server, topic: str):
     assert "no producer of group" in rocketpy("group", "producers", group).stdout
     with Producer(group, name_servers=server.name_server) as producer:
         producer.send(Message(topic, b"x"))
+        wait_until(lambda: json.loads(rocketpy("group", "producers", group, "--json").stdout))
         (row,) = json.loads(rocketpy("group", "producers", group, "--json").stdout)
         assert (row["client_id"], row["language"]) == (producer.client_id, "RUST")
         assert f"{group}: 1 producer" in rocketpy("group", "producers", group).stdout

@@ -2,6 +2,7 @@
 
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -278,38 +279,44 @@ def test_a_group_goes_on_at_apache_4_9_which_knows_no_lite_pull(home):
         assert sorted(one["keys"] for one in second) == ["later-0", "later-1"], "it continues at the committed offset"
 
 
-def test_namespaces_connections_and_clones_at_apache_as_at_rocketpy(
-    java: Java, apache_address: str, rocketpy_address: str, home
+def check_namespaces_and_groups(java: Java, address: str, home: Path) -> None:
+    """Sends and reads in a namespace, and asks and changes what brokers know of it."""
+    space, topic, blue, green = fresh("space"), fresh("orders"), fresh("blue"), fresh("green")
+    wrapped = f"{space}%{topic}"
+    names = {"name_servers": [address], "namespace": space}
+    with rocketpy.Admin(address, api_timeout=60) as admin:
+        admin.create_topic(wrapped, queues=2)
+        with rocketpy.Producer(fresh("shop"), send_timeout=60, **names) as producer:
+            sent = [producer.send(message) for message in messages(topic, 4, "inside")]
+            wait_until(lambda: admin.producer_connections(f"{space}%{producer.group}"), seconds=60)
+            (connection,) = admin.producer_connections(f"{space}%{producer.group}")
+            assert connection.client_id == producer.client_id
+            assert connection.language
+        assert admin.producer_connections(fresh("nobody")) == []
+        assert {receipt.queue.topic for receipt in sent} == {topic}
+        with rocketpy.Consumer(blue, topic, **names) as consumer:
+            came = [next(consumer) for _ in range(4)]
+            assert {one.topic for one in came} == {one.queue.topic for one in came} == {topic}
+            consumer.commit()
+            (member,) = admin.describe_group(f"{space}%{blue}")
+            assert member.client_id == consumer.client_id
+        # The Java client finds them under their names on the wire.
+        lines = java.drive(home, "push", address, wrapped, "4", fresh("java-group"))
+        assert {one["msg_id"] for one in lines} == {receipt.msg_id for receipt in sent}
+        admin.create_group(green)
+        assert admin.clone_offsets(f"{space}%{blue}", green) == [wrapped]
+        assert sum(one.lag for one in admin.group_lag(green, wrapped)) == 0
+        (queue, _) = admin.queues(wrapped)
+        admin.commit_offset(green, queue, 0)
+        assert admin.committed_offset(green, queue) == 0
+        (broker,) = admin.brokers()
+        for queues in ("5", "8"):
+            admin.update_broker_config(broker.addresses[0], {"defaultTopicQueueNums": queues})
+            assert admin.broker_config(broker.addresses[0])["defaultTopicQueueNums"] == queues
+
+
+def test_namespaces_connections_clones_and_settings_at_apache_as_at_rocketpy(
+    java: Java, apache_address: str, rocketpy_address: str, home: Path
 ):
     for address in (apache_address, rocketpy_address):
-        space, topic, blue, green = fresh("space"), fresh("orders"), fresh("blue"), fresh("green")
-        wrapped = f"{space}%{topic}"
-        names = {"name_servers": [address], "namespace": space}
-        with rocketpy.Admin(address, api_timeout=60) as admin:
-            admin.create_topic(wrapped, queues=2)
-            with rocketpy.Producer(fresh("shop"), send_timeout=60, **names) as producer:
-                sent = [producer.send(message) for message in messages(topic, 4, "inside")]
-                (connection,) = admin.producer_connections(f"{space}%{producer.group}")
-                assert connection.client_id == producer.client_id
-                assert connection.language
-            assert admin.producer_connections(fresh("nobody")) == []
-            assert {receipt.queue.topic for receipt in sent} == {topic}
-            with rocketpy.Consumer(blue, topic, **names) as consumer:
-                came = [next(consumer) for _ in range(4)]
-                assert {one.topic for one in came} == {one.queue.topic for one in came} == {topic}
-                consumer.commit()
-                (member,) = admin.describe_group(f"{space}%{blue}")
-                assert member.client_id == consumer.client_id
-            # The Java client finds them under their names on the wire.
-            lines = java.drive(home, "push", address, wrapped, "4", fresh("java-group"))
-            assert {one["msg_id"] for one in lines} == {receipt.msg_id for receipt in sent}
-            admin.create_group(green)
-            assert admin.clone_offsets(f"{space}%{blue}", green) == [wrapped]
-            assert sum(one.lag for one in admin.group_lag(green, wrapped)) == 0
-            (queue, _) = admin.queues(wrapped)
-            admin.commit_offset(green, queue, 0)
-            assert admin.committed_offset(green, queue) == 0
-            (broker,) = admin.brokers()
-            for queues in ("5", "8"):
-                admin.update_broker_config(broker.addresses[0], {"defaultTopicQueueNums": queues})
-                assert admin.broker_config(broker.addresses[0])["defaultTopicQueueNums"] == queues
+        check_namespaces_and_groups(java, address, home)

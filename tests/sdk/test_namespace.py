@@ -10,6 +10,7 @@ import pytest
 
 import rocketpy
 from rocketpy.testing import fresh_name
+from waiting import wait_until
 
 PATIENCE = 60
 
@@ -61,6 +62,7 @@ def test_messages_stay_in_their_namespace_and_show_no_trace_of_it(
             assert (held, sum(info.max_offset for info in admin.describe_topic(topic).queues)) == (6, 1)
             assert admin.group_members(f"{space}%{group}") == [consumer.client_id]
             assert admin.group_members(group) == []
+            wait_until(lambda: admin.producer_connections(f"{space}%{group}"))
             assert [one.client_id for one in admin.producer_connections(f"{space}%{group}")] == [inside.client_id]
 
 
@@ -79,8 +81,8 @@ def test_a_consumer_knows_its_queues_without_the_namespace(server: rocketpy.Serv
         assert consumer.positions()[queues[2]] == 1
         assert consumer.lag()[queues[2]] == 0
         assert {one.queue for one in consumer.stats().queues} == set(queues)
-        consumer.pause([queues[2]])
-        consumer.resume([queues[2]])
+        consumer.pause(queues[2])
+        consumer.resume(queues[2])
         assert consumer.seek(queues[2], 0) == 0
         table = consumer.fetch_arrow(max_rows=10, timeout=PATIENCE)
         assert table.column("topic").to_pylist() == [topic]
@@ -159,9 +161,9 @@ def test_asyncio_requests_and_transactions_know_no_namespace(
             assert kept.receipt.queue.topic == topic
         later = producer.send(rocketpy.Message(topic, b"later", delay=3600))
         producer.recall(later)
-    with server.consumer(fresh_name("reader"), topic, **options) as consumer:
+    with rocketpy.Consumer(fresh_name("reader"), topic, **options) as consumer:
         bodies = set()
-        while b"kept" not in bodies:
+        while len(bodies) < 2:
             bodies |= {message.body for message in consumer.poll(timeout=PATIENCE)}
     assert bodies == {b"tea?", b"kept"}
 
@@ -179,7 +181,7 @@ def test_traces_name_group_and_topic_without_the_namespace(server: rocketpy.Serv
 def test_what_is_no_namespace_is_refused(server: rocketpy.Server, namespace: object):
     with pytest.raises((rocketpy.InvalidArgumentError, TypeError), match="namespace"):
         server.producer("producer", namespace=namespace)
-    with pytest.raises(TypeError, match="no option 'namespace'"):
+    with pytest.raises(TypeError, match='Admin has no option "namespace"'):
         server.admin(namespace=namespace)
 
 

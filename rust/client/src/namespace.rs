@@ -63,6 +63,9 @@ impl Namespace {
 
     /// The name of a topic or group as its user knows it.
     pub fn strip<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.is_none() {
+            return name.into();
+        }
         let (kind, wrapped) = split(name);
         match self.without(wrapped) {
             None => name.into(),

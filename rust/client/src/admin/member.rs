@@ -104,8 +104,9 @@ impl Api {
         const OPERATION: &str = "producer query";
         let request = wire::producer_connections(group);
         let answer = self.call(address, OPERATION, request, self.timeout()).await?;
-        // There is no code of its own for a group without members.
-        if answer.code == response::SYSTEM_ERROR {
+        // There is no code of its own for a group without members, but the remark names the group.
+        let names_the_group = answer.remark.as_deref().is_some_and(|remark| remark.contains(group));
+        if answer.code == response::SYSTEM_ERROR && names_the_group {
             return Ok(Vec::new());
         }
         let answer = outcome::success(OPERATION, address, answer)?;

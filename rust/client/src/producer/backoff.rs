@@ -50,6 +50,9 @@ impl Backoff {
 
     /// `chance`: from 0, for the shortest pause, to 1.
     fn pause_at(&self, attempts: u32, chance: f64) -> Duration {
+        if self.first.is_zero() {
+            return Duration::ZERO; // zero times an endless factor would be no number
+        }
         let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = (self.first.as_secs_f64() * self.factor.powi(exponent)).min(self.longest.as_secs_f64());
         Duration::from_secs_f64(pause * (1.0 + self.jitter * (2.0 * chance - 1.0)))
@@ -64,7 +67,10 @@ mod tests {
     fn pauses_grow_up_to_the_longest_and_vary_by_the_jitter() {
         let backoff = Backoff::default();
         let ms = |attempts, chance| backoff.pause_at(attempts, chance).as_millis();
-        assert_eq!([1, 2, 3, 6, 100, u32::MAX].map(|attempts| ms(attempts, 0.5)), [50, 100, 200, 1000, 1000, 1000]);
+        assert_eq!(
+            [1, 2, 3, 6, 100, u32::MAX].map(|attempts| ms(attempts, 0.5)),
+            [50, 100, 200, 1000, 1000, 1000]
+        );
         assert_eq!([0.0, 1.0].map(|chance| ms(2, chance)), [80, 120]);
         let none = Backoff { first: Duration::ZERO, ..backoff };
         assert_eq!(none.pause(u32::MAX), Duration::ZERO);

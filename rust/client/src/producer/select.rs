@@ -115,12 +115,14 @@ impl Selection {
             return if count == 0 { None } else { wanted().nth(random_u64() as usize % count) };
         }
         let counter = self.counter(topic);
-        let first = counter.load(Ordering::Relaxed) as usize;
-        let step =
-            (0..queues.len()).find(|step| is_wanted(&queues[first.wrapping_add(*step) % queues.len()]))?;
-        // Two threads may pick one queue; the next picks are one after the other again.
-        counter.store((first as u32).wrapping_add(step as u32).wrapping_add(1), Ordering::Relaxed);
-        Some(first.wrapping_add(step) % queues.len())
+        let first = counter.fetch_add(1, Ordering::Relaxed) as usize;
+        let mut indices =
+            (0..queues.len()).map(|step| (first.wrapping_add(step) % queues.len(), step as u32));
+        let (index, skipped) = indices.find(|(index, _)| is_wanted(&queues[*index]))?;
+        if skipped > 0 {
+            counter.fetch_add(skipped, Ordering::Relaxed); // else the queue after those gets messages twice
+        }
+        Some(index)
     }
 
     fn counter(&self, topic: &str) -> Arc<AtomicU32> {
