@@ -13,6 +13,7 @@ from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list, text_list
+from rocketpy.rebalance import Telling, callbacks
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, consumer_stats
 
@@ -170,7 +171,7 @@ class Consumer(Closing):
         (10, b'0')
     """
 
-    __slots__ = ("_allocating", "_group", "_native")
+    __slots__ = ("_allocating", "_callbacks", "_group", "_native", "_telling")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -183,6 +184,7 @@ class Consumer(Closing):
     ) -> None:
         super().__init__()
         topics, servers = topic_list(topic), name_server_list(name_servers)
+        self._callbacks = callbacks(group, options)
         self._group, self._allocating = group, allocating(options)
         if self._allocating is not None:
             options = self._allocating.options(options)
@@ -191,6 +193,7 @@ class Consumer(Closing):
         except BaseException:
             self._end_allocating()
             raise
+        self._telling = None if self._callbacks is None else Telling(self, self._native, self._callbacks)
         self._opened()
 
     @classmethod
@@ -212,7 +215,7 @@ class Consumer(Closing):
             group: Name of the group whose offsets it reads and commits.
             queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
             name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
-            options: As for `Consumer`, without `balance` and `retry_topic`.
+            options: As for `Consumer`, without `balance`, `retry_topic`, `on_assigned` and `on_revoked`.
 
         Raises:
             InvalidArgumentError: No queue is given, or a topic does not have one (with `allow_missing_topic` it is
@@ -264,7 +267,10 @@ class Consumer(Closing):
             ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
                 poll returns messages when a broker is back. Iteration and `fetch_arrow` do the same.
         """
-        return self._native.poll(max_messages, timeout)
+        return self._take(functools.partial(self._native.poll, max_messages), timeout)
+
+    def _take(self, take: Callable[[Duration], T], timeout: Duration) -> T:
+        return take(timeout) if self._telling is None else self._telling.take(take, timeout)
 
     def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
@@ -296,7 +302,7 @@ class Consumer(Closing):
     def _until_idle(self, take: Callable[[Duration], T | None], idle_timeout: Duration | None) -> Iterator[T]:
         while not self._closed:
             try:
-                taken = take(FOREVER if idle_timeout is None else idle_timeout)
+                taken = self._take(take, FOREVER if idle_timeout is None else idle_timeout)
             except ClosedError:
                 return  # by another thread, while this one waited
             if taken:
@@ -380,29 +386,37 @@ class Consumer(Closing):
             timeout: Longest wait for the first message, in seconds.
             columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
         """
-        return self._native.fetch_columns(max_rows, timeout, None if columns is None else list(columns))
+        names = None if columns is None else list(columns)
+        return self._take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
 
-    def commit(self) -> None:
+    def commit(self, *, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the brokers' answers.
 
         A queue that is only kept for the messages in work (see `handover_timeout`) then goes to its new member.
 
+        Args:
+            wait: False returns at once, and the commit follows in the background: it covers what was returned before
+                the call. Many such calls become one request. A failure is logged, and the next commit repeats it;
+                `close` waits for the last one.
+
         Raises:
             RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
         """
-        self._native.commit()
+        self._native.commit(wait)
 
-    def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+    def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
         """Commits given offsets.
 
         Args:
             offsets: By queue, the offset of the next message to read; not above the last message returned. A queue that
                 is only kept for the messages in work goes to its new member when all of them are committed.
+            wait: False returns at once, as for `commit`.
 
         Raises:
             TypeError: It is no dict of queues and offsets.
+            OffsetError: A queue is not assigned, or an offset is above the last message returned. Nothing is committed.
         """
-        self._native.commit_offsets(check_offsets(offsets))
+        self._native.commit_offsets(check_offsets(offsets), wait)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset: the next message to read. None if there is none."""
@@ -482,13 +496,15 @@ class Consumer(Closing):
 
         Asks no broker, and works after a close too.
         """
-        return consumer_stats(self._native)
+        return consumer_stats(self._native, self._callbacks)
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:
+        if self._telling is not None:
+            self._telling.leave()
         try:
             self._native.close()
         finally:

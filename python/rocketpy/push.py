@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketpy import _rocketpy
+from rocketpy.balance import Allocating, allocating
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
 from rocketpy.consumer import BrokerContact, ConsumerState
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
+from rocketpy.rebalance import callbacks
 from rocketpy.signature import lists_options
 from rocketpy.workers import END_SECONDS, Workers
 
@@ -54,6 +57,8 @@ class PushStats:
     """They went to the dead letters of the group."""
     unfinished: int
     """Handlers work on them now, or they are being sent back."""
+    failed_callbacks: int = 0
+    """Calls of `on_assigned` and `on_revoked` that raised."""
 
 
 class PushConsumer(Closing):
@@ -147,6 +152,8 @@ class PushConsumer(Closing):
     """
 
     __slots__ = (
+        "_allocating",
+        "_callbacks",
         "_group",
         "_handlers",
         "_name_servers",
@@ -169,11 +176,15 @@ class PushConsumer(Closing):
         _check_count("concurrency", concurrency, MAX_CONCURRENCY)
         self._workers = Workers(group, concurrency, options.get("handler_timeout", HANDLER_SECONDS))
         self._stop_timeout = duration_seconds("stop_timeout", options.pop("stop_timeout", STOP_SECONDS))
+        self._callbacks = callbacks(group, options)
+        self._allocating: Allocating | None = None
         self._options = options
         self._native: _rocketpy.PushConsumer | None = None
         self._stop_asked = threading.Event()
 
-    def on(self, topic: str, *, tags: Tags = "*", batch: int | None = None) -> Callable[[Function], Function]:
+    def on(
+        self, topic: str, *, tags: Tags = "*", sql: str | None = None, batch: int | None = None
+    ) -> Callable[[Function], Function]:
         """Makes a decorator that registers the handler of a topic, before the start.
 
         A handler takes a message. With `batch` it takes a list of messages of one queue, at most that many; when it
@@ -183,10 +194,13 @@ class PushConsumer(Closing):
         Args:
             topic: The topic. Each has one handler.
             tags: Which tags to receive; filtered in the broker.
+            sql: Which messages to receive instead, as an SQL92 expression over their properties; filtered in the
+                broker: `"a > 3 AND b IS NOT NULL"`. What is sent back comes again in any case.
             batch: Maximum number of messages in a list, from 1 to 4096. Default None: one message, not a list.
 
         Raises:
-            InvalidArgumentError: The topic has a handler already, or the consumer was started.
+            InvalidArgumentError: The topic has a handler already, the consumer was started, or both `tags` and `sql`
+                are given.
 
         Examples:
             >>> import rocketpy
@@ -196,6 +210,11 @@ class PushConsumer(Closing):
             ...     print(len(messages))
         """
         check_type("topic", topic, str, "a name")
+        if sql is not None:
+            check_type("sql", sql, str, 'an expression such as "a > 3"')
+            if tags != "*":
+                hint = "an expression names the tag as TAGS, as in TAGS = 'UA'"
+                raise InvalidArgumentError(f"tags and sql exclude each other, both are given for: {topic}", hint=hint)
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
 
@@ -207,7 +226,7 @@ class PushConsumer(Closing):
             if topic in self._handlers:
                 hint = "give it all tags, and choose by message.tag in it"
                 raise InvalidArgumentError(f"a topic has one handler, a second is given for: {topic}", hint=hint)
-            self._handlers[topic] = Handler(function, tags, batch)
+            self._handlers[topic] = Handler(function, tags, sql, batch)
             return function
 
         return register
@@ -236,11 +255,25 @@ class PushConsumer(Closing):
         if options.get("broadcast"):
             path = Path.home() / OFFSETS_FOLDER if folder is None else Path(path_text("offsets_folder", folder))
             options["offsets_folder"] = str(path.absolute())
-        topics = [(topic, one.tags, one.lane, one.batch or 1) for topic, one in self._handlers.items()]
-        self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
+        topics = [(topic, one.tags, one.sql, one.lane, one.batch or 1) for topic, one in self._handlers.items()]
+        self._allocating = allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
+        except BaseException:
+            self._end_allocating()
+            raise
         self._opened()
         self._workers.start(self._native, self._handlers)
+        if self._callbacks is not None:
+            self._workers.tell_of_changes(weakref.ref(self), self._callbacks)
         return self
+
+    def _end_allocating(self) -> None:
+        if self._allocating is not None:
+            self._allocating.end()
+            self._allocating.join()
 
     def run(self) -> None:
         """Starts, and works until SIGINT (Ctrl-C), SIGTERM, or `stop` by another thread; then stops in order.
@@ -297,6 +330,8 @@ class PushConsumer(Closing):
                 self._stop_timeout = 0.0
                 self._workers.end(0.0)
                 raise
+            finally:
+                self._end_allocating()
             self._workers.end(END_SECONDS)
 
     @property
@@ -311,7 +346,8 @@ class PushConsumer(Closing):
 
     def stats(self) -> PushStats:
         """What became of messages since the start."""
-        return PushStats(*((0,) * 6 if self._native is None else self._native.counts()))
+        counts = (0,) * 6 if self._native is None else self._native.counts()
+        return PushStats(*counts, self._callbacks.failures if self._callbacks else 0)
 
     def state(self) -> ConsumerState:
         """What this consumer reads, and which of its brokers answer. Asks no broker."""

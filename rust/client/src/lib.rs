@@ -45,7 +45,7 @@ pub use checks::{TransactionCheck, TransactionChecks};
 pub use client::Client;
 pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription, Wanted};
 pub use consumer::{
-    Allocation, Allocations, Allocator, Balance, BrokerContact, ConsumerState, ConsumerStats, Fate,
+    Allocation, Allocations, Allocator, Balance, BrokerContact, Change, ConsumerState, ConsumerStats, Fate,
     NearestRoom, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, PushConfig,
     PushConsumer, PushCounts, PushTopic, QueueProgress, RangeReader, RecordSpan, Rooms, Trouble, Verdict,
     Work,

@@ -80,8 +80,8 @@ async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_ans
     });
     let (consumer, work) = with_messages(&peer, PushConfig { max_retries: 5, ..PushConfig::default() }).await;
     assert!(work.next().is_some());
-    assert_eq!(work.fail(Verdict::Retry), Some(Fate::ComesAgain));
-    assert_eq!(work.fail(Verdict::Reject), None, "it is sent back already");
+    assert_eq!(work.fail(Verdict::Retry, None), Some(Fate::ComesAgain));
+    assert_eq!(work.fail(Verdict::Reject, None), None, "it is sent back already");
     drop(work);
     finish(&consumer, 3).await;
     let (sent_back, reply) = peer.held(request::CONSUMER_SEND_MSG_BACK).await;
@@ -110,7 +110,7 @@ async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
         _ => Act::Default,
     });
     let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
-    assert!(work.next().is_some() && work.fail(Verdict::RetryAfter(Duration::from_secs(4))).is_some());
+    assert!(work.next().is_some() && work.fail(Verdict::RetryAfter(Duration::from_secs(4)), None).is_some());
     drop(work);
     let copy = &peer.wait_for(request::SEND_MESSAGE_V2, 1).await[0];
     let header = header_of(copy);
@@ -122,7 +122,7 @@ async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
         assert!(said.contains(&(name.to_owned(), value.to_owned())), "{name}: {said:?}");
     }
     let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
-    assert!(work.next().is_some() && work.fail(Verdict::Reject).is_some());
+    assert!(work.next().is_some() && work.fail(Verdict::Reject, None).is_some());
     drop(work);
     let dead = &peer.wait_for(request::SEND_MESSAGE_V2, 2).await[1];
     let header = header_of(dead);
@@ -143,7 +143,7 @@ async fn what_no_broker_takes_is_not_committed_and_a_stop_does_not_wait_for_it_f
         _ => Act::Default,
     });
     let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
-    assert!(work.next().is_some() && work.fail(Verdict::Retry).is_some());
+    assert!(work.next().is_some() && work.fail(Verdict::Retry, None).is_some());
     drop(work);
     finish(&consumer, 3).await;
     peer.wait_for(request::SEND_MESSAGE_V2, 1).await;
