@@ -28,6 +28,8 @@ mod state;
 mod state_pushed_tests;
 #[cfg(test)]
 mod state_tests;
+#[cfg(test)]
+mod state_told_tests;
 mod stats;
 mod subscription;
 

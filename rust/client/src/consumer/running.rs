@@ -1,4 +1,4 @@
-//! What a member says of itself when an administrator asks.
+//! What a member says of itself when an administrator asks (`mqadmin consumerStatus`).
 //!
 //! # Source
 //! docs/reference/client.md 15.2.

@@ -1,4 +1,5 @@
-//! Messages that a handler gets because an administrator asks for it: once, whatever becomes of them, and beside all offsets.
+//! Messages that a handler gets because an administrator asks for it: once, whatever becomes of them, and beside all offsets
+//! (`mqadmin queryMsgById -g -d`).
 //!
 //! # Source
 //! docs/reference/client.md 15.
