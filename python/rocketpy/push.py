@@ -346,8 +346,8 @@ class PushConsumer(Closing):
 
     def stats(self) -> PushStats:
         """What became of messages since the start."""
-        counts = (0,) * 6 if self._native is None else self._native.counts()
-        return PushStats(*counts, self._callbacks.failures if self._callbacks else 0)
+        counts = (0, 0, 0, 0, 0, 0) if self._native is None else self._native.counts()
+        return PushStats(*counts, failed_callbacks=self._callbacks.failures if self._callbacks else 0)
 
     def state(self) -> ConsumerState:
         """What this consumer reads, and which of its brokers answer. Asks no broker."""

@@ -142,9 +142,7 @@ class AsyncTelling:
         self._lock = asyncio.Lock()
         self._caller: asyncio.Task[Any] | None = None
 
-    async def take(
-        self, take: Callable[[Duration], Awaitable[T]], timeout: Duration, came: Callable[[T], object]
-    ) -> T:
+    async def take(self, take: Callable[[Duration], Awaitable[T]], timeout: Duration, came: Callable[[T], object]) -> T:
         """Takes messages, and calls callbacks before and while it waits for them; `came` says whether there are any."""
         deadline = time.monotonic() + duration_seconds("timeout", timeout)
         while True:

@@ -1,4 +1,4 @@
-"""Callbacks for queues that a member gains and loses: members that join, leave, fail and are killed. Nothing is skipped."""
+"""Callbacks for queues that a member gains and loses: members join, leave, fail, are killed. Nothing is skipped."""
 
 import asyncio
 import logging

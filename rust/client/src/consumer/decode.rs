@@ -95,7 +95,8 @@ pub(crate) fn read_answer(
 pub(crate) fn read_one(broker_name: &str, body: Bytes) -> Result<PulledPart, ClientError> {
     const OPERATION: &str = "direct consumption";
     let unreadable = |error: Undecodable| error.into_error(OPERATION, broker_name);
-    let record = RecordView::parse(&body).map_err(|error| unreadable(Undecodable::Record(error.to_string())))?;
+    let record =
+        RecordView::parse(&body).map_err(|error| unreadable(Undecodable::Record(error.to_string())))?;
     let queue = Arc::new(MessageQueue::new(record.topic, broker_name, record.queue_id));
     let numbers = Numbers { delta: 0, range: record.queue_offset..record.queue_offset + 1 };
     let end = numbers.range.end;

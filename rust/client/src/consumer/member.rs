@@ -365,7 +365,9 @@ impl Consumer for Member {
     fn consume_directly(&self, asked: Command, reply: Reply) {
         self.spawn(async move |member| {
             let consumed = match (member.engine.get().and_then(Weak::upgrade), read_asked(&asked)) {
-                (Some(engine), Ok(broker_name)) => engine.consume_directly(broker_name, asked.body.clone()).await,
+                (Some(engine), Ok(broker_name)) => {
+                    engine.consume_directly(broker_name, asked.body.clone()).await
+                }
                 (_, Err(reason)) => Err(reason),
                 (None, _) => Err(format!("a member of group {} that polls has no handler", member.group)),
             };
@@ -388,6 +390,7 @@ impl Consumer for Member {
 
 /// The broker whose message is to be consumed.
 fn read_asked(asked: &Command) -> Result<&str, String> {
-    let header = ConsumeMessageDirectlyResultRequestHeader::read(&asked.ext).map_err(|error| error.to_string())?;
+    let header =
+        ConsumeMessageDirectlyResultRequestHeader::read(&asked.ext).map_err(|error| error.to_string())?;
     Ok(header.broker_name.unwrap_or_default())
 }

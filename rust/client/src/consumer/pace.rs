@@ -118,7 +118,10 @@ mod tests {
         assert_eq!(pace.samples.lock().len(), MAX_SAMPLES);
         let at = |second| pace.status(start + Duration::from_secs(second));
         let status = at(7200);
-        assert_eq!((status.consume_ok_tps, status.consume_failed_tps, status.consume_time_ms), (0.0, 0.0, 0.0));
+        assert_eq!(
+            (status.consume_ok_tps, status.consume_failed_tps, status.consume_time_ms),
+            (0.0, 0.0, 0.0)
+        );
         assert_eq!(status.consume_failed_messages, 3400);
         pace.note(120, 0, Duration::from_millis(240));
         let status = at(7200);
@@ -134,7 +137,10 @@ mod tests {
         pace.note_pull(40, Duration::from_millis(6));
         pace.note_pull(60, Duration::from_millis(2));
         let status = pace.status(start + Duration::from_secs(10));
-        assert_eq!((status.consume_ok_tps, status.consume_failed_tps, status.consume_time_ms), (3.0, 1.0, 1.0));
+        assert_eq!(
+            (status.consume_ok_tps, status.consume_failed_tps, status.consume_time_ms),
+            (3.0, 1.0, 1.0)
+        );
         assert_eq!((status.consume_failed_messages, status.pull_time_ms, status.pull_tps), (10, 4.0, 10.0));
     }
 }

@@ -7,9 +7,7 @@ use std::time::Instant;
 
 use rocketpy_env::now_ms;
 use rocketpy_model::QueueOffset;
-use rocketpy_protocol::body::{
-    ConsumeType, ConsumerRunningInfo, ProcessQueueInfo, running_property as name,
-};
+use rocketpy_protocol::body::{ConsumeType, ConsumerRunningInfo, ProcessQueueInfo, running_property as name};
 
 use super::assigned::Assigned;
 use super::member::Member;
@@ -34,7 +32,12 @@ impl Member {
         let paces = self.subscriptions.iter().zip(&self.paces);
         let status = paces.map(|(subscription, pace)| (subscription.topic.clone(), pace.status(now)));
         ConsumerRunningInfo {
-            mq_table: self.state.lock().own().map(|one| ((*one.queue).clone(), of_queue(one, now_ms))).collect(),
+            mq_table: self
+                .state
+                .lock()
+                .own()
+                .map(|one| ((*one.queue).clone(), of_queue(one, now_ms)))
+                .collect(),
             properties: properties.map(|(name, value)| (name.to_owned(), value)).into(),
             status_table: if self.delivery.is_pushed() { status.collect() } else { [].into() },
             subscription_set: self.subscriptions.iter().map(TopicSubscription::to_wire).collect(),
@@ -46,7 +49,8 @@ impl Member {
 fn of_queue(assigned: &Assigned, now_ms: i64) -> ProcessQueueInfo {
     let offset = |offset: Option<QueueOffset>| offset.map_or(0, QueueOffset::to_wire);
     let at_ms = |at: Option<Instant>| at.map_or(0, |at| now_ms - at.elapsed().as_millis() as i64);
-    let waiting = || assigned.cached.iter().flat_map(|cached| cached.part.spans()).map(|span| span.queue_offset);
+    let waiting =
+        || assigned.cached.iter().flat_map(|cached| cached.part.spans()).map(|span| span.queue_offset);
     let in_work = assigned.in_work.as_ref();
     let first = in_work.and_then(|all| all.first_unfinished()).or_else(|| waiting().next());
     let last = waiting().next_back().or_else(|| in_work.and_then(|all| all.last()));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rocketpy_client::{Fate, PushConfig, PushConsumer, PushTopic, Start, Subscription, Verdict, Work};
 use rocketpy_model::MessageQueue;
 use rocketpy_protocol::body::{
-    ConsumeFromWhere, ConsumeMessageDirectlyResult, ConsumeResult, ConsumeType, ConsumerRunningInfo, HeartbeatData,
-    MessageModel, running_property,
+    ConsumeFromWhere, ConsumeMessageDirectlyResult, ConsumeResult, ConsumeType, ConsumerRunningInfo,
+    HeartbeatData, MessageModel, running_property,
 };
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
@@ -187,8 +187,11 @@ async fn the_retry_topic_begins_with_its_oldest_message_wherever_the_group_begin
 }
 
 fn running_info(group: &str) -> Command {
-    let header =
-        GetConsumerRunningInfoRequestHeader { consumer_group: group, client_id: "", jstack_enable: Some(true) };
+    let header = GetConsumerRunningInfoRequestHeader {
+        consumer_group: group,
+        client_id: "",
+        jstack_enable: Some(true),
+    };
     Command::request(request::GET_CONSUMER_RUNNING_INFO, &header)
 }
 
@@ -255,7 +258,10 @@ async fn a_handler_consumes_a_message_that_an_administrator_chose_and_nothing_el
             Some((_, None)) => (ConsumeResult::Later, None),
             Some((_, Some(reason))) => (ConsumeResult::Threw, Some(reason.to_owned())),
         };
-        assert_eq!((result.consume_result, result.remark, result.is_ordered), (expected.0, expected.1, false));
+        assert_eq!(
+            (result.consume_result, result.remark, result.is_ordered),
+            (expected.0, expected.1, false)
+        );
     }
     assert_eq!(peer.seen(request::CONSUMER_SEND_MSG_BACK).len(), 0);
     assert_eq!(consumer.counts().unfinished, 4, "what was asked for is not among the messages of the queue");

@@ -15,10 +15,10 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout_at;
 use tracing::error;
 
-use super::watch::Counts;
-use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
 use super::direct::Asked;
 use super::send_back::{self, origin_topic};
+use super::watch::Counts;
+use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
 use super::{PushConfig, PushTopic};
 use crate::consumer::assigned::Epoch;
 use crate::consumer::batch::PulledPart;
@@ -311,10 +311,7 @@ impl Engine {
 
     /// Sorts messages of the retry topic by the topics that they were sent to.
     fn share_out(self: &Arc<Self>, Taken { part, life, over }: Taken) {
-        let topics: Vec<_> = part
-            .iter()
-            .map(|record| self.topic_named(origin_topic(&record)))
-            .collect();
+        let topics: Vec<_> = part.iter().map(|record| self.topic_named(origin_topic(&record))).collect();
         let mut from = 0;
         for run in topics.chunk_by(PartialEq::eq) {
             let to = from + run.len();

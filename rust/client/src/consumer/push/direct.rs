@@ -68,8 +68,14 @@ impl Engine {
         let index = self.topic_named(&topic).ok_or_else(|| format!("no handler for topic {topic}"))?;
         let (asked, ended) = Asked::new();
         let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
-        let piece =
-            Piece { part, topic: index, life: Epoch::NEVER, over: over.clone(), tries: 0, asked: Some(asked) };
+        let piece = Piece {
+            part,
+            topic: index,
+            life: Epoch::NEVER,
+            over: over.clone(),
+            tries: 0,
+            asked: Some(asked),
+        };
         self.put_first(piece);
         let (consume_result, remark) = match timeout(TIMEOUT, ended).await {
             Ok(Ok(end)) => end,

@@ -48,7 +48,8 @@ impl State {
     pub(crate) fn change(&mut self) -> Option<Change> {
         let told = self.told.as_ref().filter(|told| told.is_stale)?;
         let is_leaving = told.is_leaving;
-        let is_gone = |(queue, id): &(&Arc<MessageQueue>, &Epoch)| is_leaving || !self.is_assigned(queue, **id);
+        let is_gone =
+            |(queue, id): &(&Arc<MessageQueue>, &Epoch)| is_leaving || !self.is_assigned(queue, **id);
         // Handlers that work on messages of a queue come first; they have a bounded time.
         let is_free = |(queue, id): &(&Arc<MessageQueue>, &Epoch)| {
             let is_busy = |assigned: &Assigned| assigned.id == **id && assigned.is_in_use();
