@@ -294,7 +294,6 @@ def test_asyncio(rocketpy_server, producer, shared):
             await first.take(one, QUEUES * 10)
             async with rocketpy.AsyncConsumer(group, shared, name_servers=servers, **second.options) as two:
                 while [len(first.queues), len(second.queues)] != [4, 4]:
-                    await asyncio.gather(first.take(one, 1), second.take(two, 0))
                     await asyncio.gather(one.poll(timeout=0.1), two.poll(timeout=0.1))
             assert second.calls[-1] == ("revoked", 4)
         return one.stats()

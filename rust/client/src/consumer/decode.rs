@@ -91,20 +91,22 @@ pub(crate) fn read_answer(
 /// Reads one stored record, which no filter chose.
 ///
 /// # Errors
-/// [`ClientError::BadAnswer`] for what is no record, [`ClientError::DamagedMessage`], [`ClientError::Unsupported`] for an inner batch.
+/// [`ClientError::BadAnswer`] for what is not one record, [`ClientError::DamagedMessage`], [`ClientError::Unsupported`] for an inner
+/// batch.
 pub(crate) fn read_one(broker_name: &str, body: Bytes) -> Result<PulledPart, ClientError> {
-    const OPERATION: &str = "direct consumption";
-    let unreadable = |error: Undecodable| error.into_error(OPERATION, broker_name);
-    let record =
-        RecordView::parse(&body).map_err(|error| unreadable(Undecodable::Record(error.to_string())))?;
-    let queue = Arc::new(MessageQueue::new(record.topic, broker_name, record.queue_id));
-    let numbers = Numbers { delta: 0, range: record.queue_offset..record.queue_offset + 1 };
-    let end = numbers.range.end;
+    let failed = |error: Undecodable| error.into_error("direct consumption", broker_name);
+    let undecodable = |reason: String| failed(Undecodable::Record(reason));
+    let record = RecordView::parse(&body).map_err(|error| undecodable(error.to_string()))?;
+    if record.size() != body.len() {
+        return Err(undecodable("more than one record".to_owned()));
+    }
+    let (queue, at) = (MessageQueue::new(record.topic, broker_name, record.queue_id), record.queue_offset);
+    let (queue, numbers) = (Arc::new(queue), Numbers { delta: 0, range: at..at });
     let Spans { spans, damaged } =
-        spans(&body, &numbers, &TagFilter::parse(TagFilter::EVERYTHING)).map_err(unreadable)?;
+        spans(&body, &numbers, &TagFilter::parse(TagFilter::EVERYTHING)).map_err(failed)?;
     match damaged {
         Some(damaged) => Err(damaged.into_error(&queue)),
-        None => Ok(PulledPart::new(queue, body, spans.into(), end)),
+        None => Ok(PulledPart::new(queue, body, spans.into(), at)),
     }
 }
 

@@ -16,7 +16,7 @@ const MAX_SAMPLES: usize = 361;
 
 /// What is counted of a topic since the start.
 #[derive(Debug, Default)]
-pub(in crate::consumer) struct Pace {
+pub(super) struct Pace {
     consumed: AtomicU64,
     failed: AtomicU64,
     busy_us: AtomicU64,
@@ -40,14 +40,14 @@ struct Sample {
 
 impl Pace {
     /// Notes messages that a handler had for a time.
-    pub(in crate::consumer) fn note(&self, consumed: usize, failed: usize, busy: Duration) {
+    pub(super) fn note(&self, consumed: usize, failed: usize, busy: Duration) {
         self.consumed.fetch_add(consumed as u64, Ordering::Relaxed);
         self.failed.fetch_add(failed as u64, Ordering::Relaxed);
         self.busy_us.fetch_add(busy.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Notes a pull that brought messages.
-    pub(in crate::consumer) fn note_pull(&self, messages: usize, took: Duration) {
+    pub(super) fn note_pull(&self, messages: usize, took: Duration) {
         self.pulls.fetch_add(1, Ordering::Relaxed);
         self.pulled.fetch_add(messages as u64, Ordering::Relaxed);
         self.pull_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Pace {
     }
 
     /// Takes a sample when one is due. Called more often than that.
-    pub(in crate::consumer) fn sample(&self, now: Instant) {
+    pub(super) fn sample(&self, now: Instant) {
         let mut samples = self.samples.lock();
         if samples.back().is_none_or(|last| now.duration_since(last.at) >= SAMPLE_INTERVAL) {
             if samples.len() == MAX_SAMPLES {
@@ -78,7 +78,7 @@ impl Pace {
     }
 
     /// What handlers did lately.
-    pub(in crate::consumer) fn status(&self, now: Instant) -> ConsumeStatus {
+    pub(super) fn status(&self, now: Instant) -> ConsumeStatus {
         let (latest, samples) = (self.sample_now(now), self.samples.lock());
         let since = |span: Duration| {
             let is_before = |sample: &&Sample| now.duration_since(sample.at) >= span;

@@ -76,7 +76,7 @@ struct Desk {
 }
 
 /// What push consumer, handlers and background tasks share.
-pub(super) struct Engine {
+pub(in crate::consumer) struct Engine {
     pub(super) member: Arc<Member>,
     pub(super) config: PushConfig,
     pub(super) topics: Vec<Topic>,
