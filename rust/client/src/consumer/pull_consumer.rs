@@ -357,9 +357,11 @@ impl PullConsumer {
     /// The queues that this member gained or lost since its user was told, with [`ConsumerConfig::tell_changes`]; losses first. It
     /// returns the same again until [`told`](Self::told).
     ///
-    /// A lost queue is kept until then, and its offset can be committed, but at most for [`ConsumerConfig::handover_timeout`].
+    /// A lost queue is kept until then, and its offset can be committed, but at most for [`ConsumerConfig::handover_timeout`]. A closed
+    /// consumer has nothing to tell.
     pub fn change(&self) -> Option<Change> {
-        self.member().state.lock().change()
+        let member = self.member();
+        if member.is_closed() { None } else { member.state.lock().change() }
     }
 
     /// Notes that the user was told of a change.
