@@ -286,19 +286,17 @@ class AsyncConsumer(AsyncClosing):
     def _native(self) -> _rocketpy.Consumer:
         return cast("_rocketpy.Consumer", self._checked())
 
-    async def _take(
+    def _take(
         self,
         begin: Callable[[Duration], object],
         timeout: Duration,
         places: Callable[[Any], list[tuple[MessageQueue, int]]],
         came: Callable[[Any], object] = bool,
-    ) -> Any:  # what the native call of the caller gives
-        """Waits for messages, and gives them back if nobody gets them."""
-
-        def take(left: Duration) -> Awaitable[Any]:
-            return self._taken(begin(left), places)
-
-        return await (take(timeout) if self._telling is None else self._telling.take(take, timeout, came))
+    ) -> Awaitable[Any]:  # what the native call of the caller gives
+        """Begins to wait for messages, which are given back if nobody gets them."""
+        if self._telling is None:
+            return self._taken(begin(timeout), places)
+        return self._telling.take(lambda left: self._taken(begin(left), places), timeout, came)
 
     async def _taken(self, taking: object, places: Callable[[Any], list[tuple[MessageQueue, int]]]) -> Any:
         future = cast("asyncio.Future[Any]", taking)  # a task may be cancelled after its messages have come

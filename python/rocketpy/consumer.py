@@ -267,10 +267,9 @@ class Consumer(Closing):
             ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
                 poll returns messages when a broker is back. Iteration and `fetch_arrow` do the same.
         """
-        return self._take(functools.partial(self._native.poll, max_messages), timeout)
-
-    def _take(self, take: Callable[[Duration], T], timeout: Duration) -> T:
-        return take(timeout) if self._telling is None else self._telling.take(take, timeout)
+        if self._telling is None:
+            return self._native.poll(max_messages, timeout)
+        return self._telling.take(functools.partial(self._native.poll, max_messages), timeout)
 
     def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
@@ -300,9 +299,11 @@ class Consumer(Closing):
         return self._until_idle(self._native.next, idle_timeout)
 
     def _until_idle(self, take: Callable[[Duration], T | None], idle_timeout: Duration | None) -> Iterator[T]:
+        if self._telling is not None:
+            take = functools.partial(self._telling.take, take)
         while not self._closed:
             try:
-                taken = self._take(take, FOREVER if idle_timeout is None else idle_timeout)
+                taken = take(FOREVER if idle_timeout is None else idle_timeout)
             except ClosedError:
                 return  # by another thread, while this one waited
             if taken:
@@ -387,7 +388,9 @@ class Consumer(Closing):
             columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
         """
         names = None if columns is None else list(columns)
-        return self._take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
+        if self._telling is None:
+            return self._native.fetch_columns(max_rows, timeout, names)
+        return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
 
     def commit(self, *, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the brokers' answers.
