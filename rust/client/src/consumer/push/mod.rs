@@ -2,9 +2,9 @@
 //!
 //! A [`PushConsumer`] is a member of its group as a pull consumer is. Each of its queues knows what handlers have not finished
 //! (`process_queue`), and the offset of the first such message is what is committed. `concurrent` gives messages to handlers, `work`
-//! is what one of them has, `direct` gives them one that an administrator chose, `send_back` returns what failed to the broker, `orderly` holds the locks of queues that are read in order,
-//! `local_offsets` keeps the offsets of a member that gets all messages, and `watch` looks at
-//! handlers that take long.
+//! is what one of them has, `direct` gives them one that an administrator chose, `send_back` returns what failed to the broker,
+//! `orderly` holds the locks of queues that are read in order, `local_offsets` keeps the offsets of a member that gets all messages,
+//! and `watch` looks at handlers that take long.
 
 mod concurrent;
 mod direct;
