@@ -1,14 +1,14 @@
 //! Changes of the queues that a member has.
 
 use pyo3::prelude::*;
-use rocketpy_client::Change;
+use rocketpy_client::QueueChange;
 
 use crate::convert::ToPython;
 
 /// Queues that a member gained or lost.
 #[pyclass(name = "Change", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyChange {
-    pub(crate) change: Change,
+    pub(crate) change: QueueChange,
 }
 
 #[pymethods]

@@ -23,7 +23,7 @@ use super::contact::Reach;
 use super::others::{Change, Others};
 use super::pace::Pace;
 use super::push::{Delivery, Engine, LocalOffsets, orderly};
-use super::state::{Change, CommitScope, State};
+use super::state::{CommitScope, QueueChange, State};
 use super::subscription::TopicSubscription;
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Start};
@@ -165,7 +165,7 @@ impl Member {
     }
 
     /// Notes that the user was told of a change.
-    pub(super) fn told(&self, change: &Change) {
+    pub(super) fn told(&self, change: &QueueChange) {
         self.state.lock().told(change);
         self.tell_of_messages();
         self.handover.notify_waiters();

@@ -42,5 +42,5 @@ pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::push::{Fate, PushConfig, PushConsumer, PushCounts, PushTopic, Verdict, Work};
 pub use self::range::RangeReader;
 pub use self::room::{NearestRoom, Rooms};
-pub use self::state::{Change, OffsetMove};
+pub use self::state::{OffsetMove, QueueChange};
 pub use self::stats::{ConsumerStats, QueueProgress};

@@ -12,7 +12,7 @@ use super::batch::PulledBatch;
 use super::contact::BrokerContact;
 use super::member::Member;
 use super::push::{Delivery, LocalOffsets};
-use super::state::{Change, CommitScope, OffsetMove};
+use super::state::{CommitScope, OffsetMove, QueueChange};
 use super::{commit, rebalance, subscription};
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Start, Subscription};
@@ -359,13 +359,13 @@ impl PullConsumer {
     ///
     /// A lost queue is kept until then, and its offset can be committed, but at most for [`ConsumerConfig::handover_timeout`]. A closed
     /// consumer has nothing to tell.
-    pub fn change(&self) -> Option<Change> {
+    pub fn change(&self) -> Option<QueueChange> {
         let member = self.member();
         if member.is_closed() { None } else { member.state.lock().change() }
     }
 
     /// Notes that the user was told of a change.
-    pub fn told(&self, change: &Change) {
+    pub fn told(&self, change: &QueueChange) {
         self.member().told(change);
     }
 

@@ -12,7 +12,7 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 #[cfg(test)]
 pub(crate) use self::pushed::Finished;
 pub(crate) use self::pushed::Taken;
-pub use self::told::Change;
+pub use self::told::QueueChange;
 use self::told::Told;
 use super::assigned::{Assigned, Assignment, Cached, Epoch, Gained, Kept, Lost};
 use super::batch::{PulledBatch, PulledPart};

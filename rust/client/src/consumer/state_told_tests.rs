@@ -5,7 +5,7 @@ use std::ops::Range;
 use rocketpy_model::QueueOffset;
 
 use super::push::Delivery;
-use super::state::{Change, State};
+use super::state::{QueueChange, State};
 use super::state_tests::{config, number, pulled, queue};
 
 /// State of a user who is told of changes, with these queues.
@@ -22,7 +22,7 @@ fn assign(state: &mut State, queues: Range<u32>) -> usize {
 }
 
 /// What the user is told next: whether it is a gain, and of which queues.
-fn shown(change: &Change) -> (bool, Vec<u32>) {
+fn shown(change: &QueueChange) -> (bool, Vec<u32>) {
     (change.is_gain(), change.queues().map(|queue| queue.queue_id).collect())
 }
 

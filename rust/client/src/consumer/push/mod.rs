@@ -32,7 +32,7 @@ pub use self::watch::PushCounts;
 pub use self::work::{Fate, Verdict, Work};
 use super::allocate::Balance;
 use super::pull_consumer::{ConsumerState, PullConsumer};
-use super::state::Change;
+use super::state::QueueChange;
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Subscription};
 use crate::error::ClientError;
@@ -234,7 +234,7 @@ impl PushConsumer {
     ///
     /// # Errors
     /// [`ClientError::Closed`].
-    pub async fn next_change(&self, max_wait: Duration) -> Result<Option<Change>, ClientError> {
+    pub async fn next_change(&self, max_wait: Duration) -> Result<Option<QueueChange>, ClientError> {
         let member = &self.engine.member;
         let deadline = Instant::now() + max_wait;
         loop {
@@ -249,7 +249,7 @@ impl PushConsumer {
     }
 
     /// Notes that the user was told of a change.
-    pub fn told(&self, change: &Change) {
+    pub fn told(&self, change: &QueueChange) {
         self.consumer.told(change);
     }
 

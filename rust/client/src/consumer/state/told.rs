@@ -10,13 +10,13 @@ use crate::consumer::assigned::{Assigned, Epoch};
 
 /// Queues that a member gained or lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct QueueChange {
     /// The queues with the first epochs of their assignments, sorted.
     queues: Vec<(Arc<MessageQueue>, Epoch)>,
     is_gain: bool,
 }
 
-impl Change {
+impl QueueChange {
     /// The queues, sorted.
     pub fn queues(&self) -> impl Iterator<Item = &MessageQueue> {
         self.queues.iter().map(|(queue, _)| &**queue)
@@ -45,7 +45,7 @@ impl State {
     }
 
     /// What the user has to be told next: losses first. The same again until [`told`](Self::told), unless it changed back.
-    pub(crate) fn change(&mut self) -> Option<Change> {
+    pub(crate) fn change(&mut self) -> Option<QueueChange> {
         let told = self.told.as_ref().filter(|told| told.is_stale)?;
         let is_leaving = told.is_leaving;
         let is_gone =
@@ -58,13 +58,13 @@ impl State {
         let gone = || told.queues.iter().filter(is_gone);
         let lost: Vec<_> = gone().filter(is_free).map(|(queue, id)| (queue.clone(), *id)).collect();
         if !lost.is_empty() {
-            return Some(Change { queues: lost, is_gain: false });
+            return Some(QueueChange { queues: lost, is_gain: false });
         }
         let is_new = |assigned: &&Assigned| !is_leaving && !told.queues.contains_key(&assigned.queue);
         let gained: Vec<_> =
             self.own().filter(is_new).map(|assigned| (assigned.queue.clone(), assigned.id)).collect();
         if !gained.is_empty() {
-            return Some(Change { queues: gained, is_gain: true });
+            return Some(QueueChange { queues: gained, is_gain: true });
         }
         let is_stale = gone().next().is_some();
         self.told.as_mut()?.is_stale = is_stale;
@@ -72,7 +72,7 @@ impl State {
     }
 
     /// Notes that the user was told.
-    pub(crate) fn told(&mut self, change: &Change) {
+    pub(crate) fn told(&mut self, change: &QueueChange) {
         let Some(told) = &mut self.told else { return };
         for (queue, id) in &change.queues {
             if change.is_gain {
