@@ -87,15 +87,12 @@ class PushConsumer(Closing):
     Options:
         concurrency: Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is
             `async def`. Default 16.
-        start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
-            skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
-            stored.
         max_retries: How many times a message comes again before it goes to the dead letters. Default 16.
         handler_timeout: Time after which a message whose handler has not returned is sent back, and the handler no
             longer waited for. A task is then cancelled; a thread cannot be, and another is started beside it. Not with
             `ordered`. Default 900 s.
-        stop_timeout: How long a stop waits for handlers that run. Messages of those that run longer come again. Default
-            30 s.
+        stop_timeout: How long a stop waits for handlers that run, and then for `on_revoked`. Messages of handlers that
+            run longer come again. Default 30 s.
         ordered: Gives the messages of each queue to their handler one after the other, and one that failed again in its
             place, before those behind it. Default False: side by side.
         retry_pause: Pause before that. Default 1 s.
@@ -104,29 +101,43 @@ class PushConsumer(Closing):
             members share the messages.
         offsets_folder: Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home
             folder, as Apache's clients.
-        unreachable_timeout: Time without an answer of any broker after which an error is logged. Default 60 s; None for
-            never.
-        prefetch_messages: Maximum number of messages of a queue that wait for handlers or are worked on, with those
-            finished after one that is not. Default 16384.
-        prefetch_bytes: Maximum bytes of the messages of a queue that wait for handlers or are worked on. Default 16
+        start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
+            skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
+            stored.
+        balance: How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default),
+            `CIRCLE`, `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or
+            `"consistent_hash"`; or a function `(group, client_id, queues, members)` that returns the queues of this
+            member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
+            logged and the queues stay as they are, also when it takes longer than 10 s.
+        on_assigned: Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of
+            them is handed out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and
+            counted by `stats()`. Default None.
+        on_revoked: Called in the same way with queues that this member loses, and at the close with all. Until it
+            returns they are kept and can be committed, but at most for `handover_timeout`. Default None.
+        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
+            all of them are committed, or with `auto_commit` until the next poll, or until the handlers that have them
+            are done; and at most this long. The other member begins after that. Default 5 s, at most 1 h; 0 gives
+            queues up at once and waits for nobody.
+        unreachable_timeout: Time without an answer of any broker after which `poll` and iteration raise
+            `ConnectionFailedError`, or a consumer with handlers logs an error; and again after each such time. Default
+            60 s; None for never.
+        prefetch_messages: Maximum number of messages of a queue that are prefetched. With handlers, from the first on
+            that is not finished. Default 16384.
+        prefetch_bytes: Maximum bytes of messages of a queue that are prefetched, or that handlers work on. Default 16
             MiB.
-        prefetch_total_bytes: Maximum bytes of messages that wait for handlers, for all queues together. Default 128
-            MiB.
+        prefetch_total_bytes: Maximum bytes prefetched, for all queues together. Default 128 MiB.
         pull_messages: Maximum number of messages requested by one pull. Default 4096.
         pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
         suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
         pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
-        handover_timeout: How long a queue that goes to another member is kept for the handlers that work on its
-            messages. The other member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits
-            for nobody.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
-            or tags, as during a change of all members' tags. Default False: `start` raises `GroupConflictError` if that
-            member is in this process, otherwise an error is logged.
+            or tags, as during a change of all members' tags. Default False: the start raises `GroupConflictError` if
+            that member is in this process; otherwise `poll` does, or a consumer with handlers logs an error.
         max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
             is stored.
-        trace: Whether a trace of each message is written to the trace topic when its handler gets it and when that
-            ends, for `Admin.trace`. Default False.
+        trace: Whether a trace of each message is written to the trace topic when it is handed out, and when it is
+            committed or its handler ends, for `Admin.trace`. Default False.
         trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
         instance_name: Part of the client id after `@`. Default None: a unique one.
         client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.

@@ -112,4 +112,17 @@ fn who_leaves_is_told_that_all_queues_are_lost_and_of_nothing_after_that() {
     assert_eq!(tell(&mut state), Some((false, vec![0, 1])));
     assign(&mut state, 0..4);
     assert_eq!(tell(&mut state), None);
+    assert!(state.has_told_all());
+}
+
+#[test]
+fn who_is_being_told_of_a_gain_when_the_member_leaves_is_told_of_the_loss_after_it() {
+    let mut state = told(Delivery::Push { ordered: false, broadcast: false }, 0..1);
+    let gain = state.next_change().unwrap();
+    state.begin_leaving();
+    assert_eq!((state.change(), state.has_told_all()), (None, false));
+    state.told(&gain);
+    assert!(!state.has_told_all());
+    assert_eq!(tell(&mut state), Some((false, vec![0])));
+    assert!(state.has_told_all());
 }

@@ -239,7 +239,7 @@ impl PushConsumer {
         let deadline = Instant::now() + max_wait;
         loop {
             member.check()?;
-            if let Some(change) = member.state.lock().change() {
+            if let Some(change) = member.state.lock().next_change() {
                 return Ok(Some(change));
             }
             if timeout_at(deadline, member.changed.notified()).await.is_err() {
@@ -260,7 +260,7 @@ impl PushConsumer {
         loop {
             let mut told = pin!(member.handover.notified());
             told.as_mut().enable();
-            if member.is_closed() || member.state.lock().change().is_none() {
+            if member.is_closed() || member.state.lock().has_told_all() {
                 return;
             }
             told.await;

@@ -36,6 +36,8 @@ pub(super) struct Told {
     is_stale: bool,
     /// The member leaves its group, and with it all queues.
     is_leaving: bool,
+    /// The user is being told of a change, by the task that [took](State::next_change) it.
+    is_being_told: bool,
 }
 
 impl State {
@@ -71,6 +73,18 @@ impl State {
         None
     }
 
+    /// As [`change`](Self::change), for the one task that then tells the user.
+    pub(crate) fn next_change(&mut self) -> Option<QueueChange> {
+        let change = self.change()?;
+        self.told.as_mut()?.is_being_told = true;
+        Some(change)
+    }
+
+    /// Whether there is nothing to tell, and the user is not being told of something.
+    pub(crate) fn has_told_all(&mut self) -> bool {
+        self.change().is_none() && !self.told.as_ref().is_some_and(|told| told.is_being_told)
+    }
+
     /// Notes that the user was told.
     pub(crate) fn told(&mut self, change: &QueueChange) {
         let Some(told) = &mut self.told else { return };
@@ -81,7 +95,7 @@ impl State {
                 told.queues.remove(queue);
             }
         }
-        told.is_stale = true;
+        (told.is_stale, told.is_being_told) = (true, false);
     }
 
     /// From now on the member has no queue, as far as its user is concerned.
