@@ -20,13 +20,14 @@ from rocketpy.errors import ClosedError, PartlySentError
 from rocketpy.message import Message
 from rocketpy.names import check_type, name_server_list
 from rocketpy.producer import recall_handle
+from rocketpy.rebalance import AsyncTelling, callbacks
 from rocketpy.receipts import Receipts
 from rocketpy.selector import chosen, split
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, ProducerStats, consumer_stats, producer_stats
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
     from datetime import datetime
     from typing import Unpack
 
@@ -225,7 +226,7 @@ class AsyncConsumer(AsyncClosing):
         10
     """
 
-    __slots__ = ("_allocating", "_group", "_name_servers", "_options", "_topics")
+    __slots__ = ("_allocating", "_callbacks", "_group", "_name_servers", "_options", "_telling", "_topics")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -240,6 +241,8 @@ class AsyncConsumer(AsyncClosing):
         self._group, self._topics = group, topic_list(topic)
         self._name_servers, self._options = name_server_list(name_servers), options
         self._allocating: Allocating | None = None
+        self._callbacks = callbacks(group, options, in_loop=True)
+        self._telling: AsyncTelling | None = None
 
     @classmethod
     def assign(
@@ -260,11 +263,20 @@ class AsyncConsumer(AsyncClosing):
         if self._allocating is not None:
             options = self._allocating.options(options)
         try:
-            return await later(join, self._group, self._topics, self._name_servers, arrivals, **options)
+            native = await later(join, self._group, self._topics, self._name_servers, arrivals, **options)
         except BaseException:
             if self._allocating is not None:
                 self._allocating.end()
             raise
+        if self._callbacks is not None:
+            self._telling = AsyncTelling(self, native, self._callbacks)
+        return native
+
+    async def close(self) -> None:
+        """Closes the consumer, after `on_revoked` for all queues. A second call does nothing, or waits for the rest."""
+        if self._telling is not None and not self._closed and not self._is_elsewhere:
+            await self._telling.leave()
+        await super().close()
 
     def _close_now(self) -> None:
         super()._close_now()
@@ -292,11 +304,20 @@ class AsyncConsumer(AsyncClosing):
     def _native(self) -> _rocketpy.Consumer:
         return cast("_rocketpy.Consumer", self._checked())
 
-    async def _taken(
-        self, taking: object, places: Callable[[Any], list[tuple[MessageQueue, int]]]
-    ) -> Any:  # what the native call of the caller gives
-        """Waits for messages, and gives them back if nobody gets them: a task may be cancelled after they have come."""
-        future = cast("asyncio.Future[Any]", taking)
+    def _take(
+        self,
+        begin: Callable[[Duration], object],
+        timeout: Duration,
+        places: Callable[[Any], list[tuple[MessageQueue, int]]],
+        came: Callable[[Any], object] = bool,
+    ) -> Awaitable[Any]:  # what the native call of the caller gives
+        """Begins to wait for messages, which are given back if nobody gets them."""
+        if self._telling is None:
+            return self._taken(begin(timeout), places)
+        return self._telling.take(lambda left: self._taken(begin(left), places), timeout, came)
+
+    async def _taken(self, taking: object, places: Callable[[Any], list[tuple[MessageQueue, int]]]) -> Any:
+        future = cast("asyncio.Future[Any]", taking)  # a task may be cancelled after its messages have come
         try:
             return await future
         except asyncio.CancelledError:
@@ -311,11 +332,11 @@ class AsyncConsumer(AsyncClosing):
             max_messages: Maximum number of messages, from 1.
             timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
         """
-        taken = await self._taken(self._native().poll(max_messages, timeout), begins)
+        taken = await self._take(lambda left: self._native().poll(max_messages, left), timeout, begins)
         return cast("list[ReceivedMessage]", taken)
 
     async def _next(self, timeout: Duration) -> ReceivedMessage | None:
-        taken = await self._taken(self._native().next(timeout), lambda one: begins([one] if one else []))
+        taken = await self._take(self._native().next, timeout, lambda one: begins([one] if one else []))
         return cast("ReceivedMessage | None", taken)
 
     async def batches(
@@ -366,17 +387,21 @@ class AsyncConsumer(AsyncClosing):
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> ArrowBatch:
         """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface."""
-        taking = self._native().fetch_columns(max_rows, timeout, None if columns is None else list(columns))
-        batch, _ = await self._taken(taking, lambda taken: taken[1])
+        names = None if columns is None else list(columns)
+
+        def begin(left: Duration) -> object:
+            return self._native().fetch_columns(max_rows, left, names)
+
+        batch, _ = await self._take(begin, timeout, lambda taken: taken[1], lambda taken: taken[0])
         return cast("ArrowBatch", batch)
 
-    async def commit(self) -> None:
+    async def commit(self, *, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the brokers' answers, as `Consumer.commit`."""
-        await later(self._native().commit)
+        await later(self._native().commit, wait)
 
-    async def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+    async def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
         """Commits given offsets, as `Consumer.commit_offsets`."""
-        await later(self._native().commit_offsets, check_offsets(offsets))
+        await later(self._native().commit_offsets, check_offsets(offsets), wait)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset: the next message to read. None if there is none."""
@@ -416,7 +441,7 @@ class AsyncConsumer(AsyncClosing):
 
     def stats(self) -> ConsumerStats:
         """What was received so far, as `Consumer.stats`. Any thread may ask, such as that of an exporter."""
-        return consumer_stats(self._started())
+        return consumer_stats(self._started(), self._callbacks)
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call, as `Consumer.offset_moves`."""

@@ -8,18 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from rocketpy import _rocketpy
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError
 from rocketpy.message import MessageQueue
 
 if TYPE_CHECKING:
-    from rocketpy.config import ConsumerOptions
+    from rocketpy.config import ConsumerOptions, MemberOptions
 
 __all__ = ["Allocate", "Balance"]
 
 logger = logging.getLogger("rocketpy.client")
+
+Given = TypeVar("Given", bound="MemberOptions")
 
 Allocate: TypeAlias = Callable[[str, str, list[MessageQueue], list[str]], Iterable[MessageQueue]]
 """A function of the group, the client id of this member, the queues of a topic and the client ids of all members, both
@@ -202,9 +204,9 @@ class Allocating:
         if self._thread is not threading.current_thread():
             self._thread.join(END_SECONDS)
 
-    def options(self, options: ConsumerOptions) -> ConsumerOptions:
+    def options(self, options: Given) -> Given:
         """The options of the native consumer, whose questions this answers."""
-        return cast("ConsumerOptions", {**options, "balance": self._questions})
+        return cast("Given", {**options, "balance": self._questions})
 
     def _run(self) -> None:
         goes_on = True
@@ -247,7 +249,7 @@ def assigned(queues: Iterable[MessageQueue], options: ConsumerOptions) -> tuple[
     Raises:
         InvalidArgumentError: No queue is given, or an option is one of members.
     """
-    for name in ("balance", "retry_topic"):
+    for name in ("balance", "retry_topic", "on_assigned", "on_revoked"):
         if name in options:
             raise InvalidArgumentError(f"a consumer of assigned queues has no option {name}")
     balance = Balance("assigned", queues=some("queues", tuple(queues)))
@@ -255,7 +257,7 @@ def assigned(queues: Iterable[MessageQueue], options: ConsumerOptions) -> tuple[
     return topics, cast("ConsumerOptions", {**options, "balance": balance})
 
 
-def allocating(options: ConsumerOptions) -> Allocating | None:
+def allocating(options: MemberOptions) -> Allocating | None:
     """What calls the function among the options, if the balance is one."""
     balance = options.get("balance")
     return Allocating(balance) if callable(balance) else None

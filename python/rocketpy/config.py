@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketpy.balance import Allocate
+    from rocketpy.rebalance import QueuesCallback
     from rocketpy.selector import Selector
 
 __all__ = [
@@ -338,7 +339,92 @@ PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
 """The same for producers."""
 
 
-class ConsumerOptions(ClientOptions, total=False):
+class MemberOptions(ClientOptions, total=False):
+    """Options of every member of a consumer group, polled or with handlers."""
+
+    start: Start | str | datetime
+    """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
+    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
+    balance: Balance | str | Allocate
+    """How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default), `CIRCLE`,
+    `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or `"consistent_hash"`;
+    or a function `(group, client_id, queues, members)` that returns the queues of this member, called for each topic
+    at every change and every 20 s, in a thread of its own. What it raises is logged and the queues stay as they are,
+    also when it takes longer than 10 s."""
+    on_assigned: QueuesCallback | None
+    """Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of them is handed
+    out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and counted by `stats()`.
+    Default None."""
+    on_revoked: QueuesCallback | None
+    """Called in the same way with queues that this member loses, and at the close with all. Until it returns they are
+    kept and can be committed, but at most for `handover_timeout`. Default None."""
+    handover_timeout: Duration
+    """How long a queue that goes to another member is kept while its messages are worked on: until all of them are
+    committed, or with `auto_commit` until the next poll, or until the handlers that have them are done; and at most
+    this long. The other member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for
+    nobody."""
+    unreachable_timeout: Duration | None
+    """Time without an answer of any broker after which `poll` and iteration raise `ConnectionFailedError`, or a
+    consumer with handlers logs an error; and again after each such time. Default 60 s; None for never."""
+    prefetch_messages: int
+    """Maximum number of messages of a queue that are prefetched. With handlers, from the first on that is not
+    finished. Default 16384."""
+    prefetch_bytes: int
+    """Maximum bytes of messages of a queue that are prefetched, or that handlers work on. Default 16 MiB."""
+    prefetch_total_bytes: int
+    """Maximum bytes prefetched, for all queues together. Default 128 MiB."""
+    pull_messages: int
+    """Maximum number of messages requested by one pull. Default 4096."""
+    pull_bytes: int
+    """Maximum bytes requested by one pull. Default 1 MiB."""
+    suspend: Duration
+    """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
+    pull_timeout: Duration
+    """Time for one pull, longer than `suspend`. Default 30 s."""
+    allow_missing_topic: bool
+    """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
+    allow_other_subscriptions: bool
+    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change
+    of all members' tags. Default False: the start raises `GroupConflictError` if that member is in this process;
+    otherwise `poll` does, or a consumer with handlers logs an error."""
+    max_body_bytes: int | None
+    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
+    trace: bool
+    """Whether a trace of each message is written to the trace topic when it is handed out, and when it is committed or
+    its handler ends, for `Admin.trace`. Default False."""
+    trace_topic: str | None
+    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
+    namespace: str | None
+    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
+    without it. `Admin` takes names as they are at the brokers. Default None."""
+
+
+MEMBER_DEFAULTS: MemberOptions = {
+    "start": Start.EARLIEST,
+    "balance": Balance.AVERAGE,
+    "on_assigned": None,
+    "on_revoked": None,
+    "handover_timeout": 5.0,
+    "unreachable_timeout": 60.0,
+    "prefetch_messages": 16_384,
+    "prefetch_bytes": 16 << 20,
+    "prefetch_total_bytes": 128 << 20,
+    "pull_messages": 4096,
+    "pull_bytes": 1 << 20,
+    "suspend": 15.0,
+    "pull_timeout": 30.0,
+    "allow_missing_topic": False,
+    "allow_other_subscriptions": False,
+    "max_body_bytes": None,
+    "trace": False,
+    "trace_topic": None,
+    "namespace": None,
+    **CLIENT_DEFAULTS,
+}
+"""Default of every option of a member."""
+
+
+class ConsumerOptions(MemberOptions, total=False):
     """Options of `rocketpy.Consumer`, all by keyword."""
 
     tags: Tags | Mapping[str, Tags]
@@ -348,103 +434,38 @@ class ConsumerOptions(ClientOptions, total=False):
     """Which messages to receive, as an SQL92 expression over their properties; filtered in the broker:
     `"a > 3 AND b IS NOT NULL"`. Or such by topic, `{"orders": "price > 9"}`: other topics come by `tags`, which one
     topic cannot have beside it. Default None: all that `tags` let through."""
-    start: Start | str | datetime
-    """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
-    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
     auto_commit: Duration | bool | None
     """Interval at which to commit the messages returned before the latest poll, more than 0 s and at most 1 h; True for
     every second; False or None (the default) for never."""
-    unreachable_timeout: Duration | None
-    """Time without an answer of any broker after which `poll` and iteration raise `ConnectionFailedError`, and again
-    after each such time. Default 60 s; None for never."""
-    prefetch_messages: int
-    """Maximum number of messages prefetched for `poll`, per queue. Default 16384."""
-    prefetch_bytes: int
-    """Maximum bytes prefetched for `poll`, per queue. Default 16 MiB."""
-    prefetch_total_bytes: int
-    """Maximum bytes prefetched for `poll`, for all queues together. Default 128 MiB."""
-    pull_messages: int
-    """Maximum number of messages requested by one pull. Default 4096."""
-    pull_bytes: int
-    """Maximum bytes requested by one pull. Default 1 MiB."""
-    suspend: Duration
-    """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
-    pull_timeout: Duration
-    """Time for one pull, longer than `suspend`. Default 30 s."""
-    handover_timeout: Duration
-    """How long a queue that goes to another member is kept while its messages are worked on: until all of them are
-    committed, or with `auto_commit` until the next poll, and at most this long. The other member begins after that.
-    Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody."""
     retry_topic: bool
     """Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a message stands in
     its property `RETRY_TOPIC`. Default False."""
-    balance: Balance | str | Allocate
-    """How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default), `CIRCLE`,
-    `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or `"consistent_hash"`;
-    or a function `(group, client_id, queues, members)` that returns the queues of this member, called for each topic
-    at every change and every 20 s, in a thread of its own. What it raises is logged and the queues stay as they are,
-    also when it takes longer than 10 s."""
-    allow_missing_topic: bool
-    """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
-    allow_other_subscriptions: bool
-    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change
-    of all members' tags. Default False: `Consumer` raises `GroupConflictError` if that member is in this process,
-    otherwise `poll` does."""
-    max_body_bytes: int | None
-    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
-    trace: bool
-    """Whether a trace of each message is written to the trace topic when it is handed out and when it is committed, for
-    `Admin.trace`. Default False."""
-    trace_topic: str | None
-    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
-    namespace: str | None
-    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
-    without it. `Admin` takes names as they are at the brokers. Default None."""
 
 
 CONSUMER_DEFAULTS: ConsumerOptions = {
     "tags": "*",
     "sql": None,
-    "start": Start.EARLIEST,
     "auto_commit": False,
-    "unreachable_timeout": 60.0,
-    "prefetch_messages": 16_384,
-    "prefetch_bytes": 16 << 20,
-    "prefetch_total_bytes": 128 << 20,
-    "pull_messages": 4096,
-    "pull_bytes": 1 << 20,
-    "suspend": 15.0,
-    "pull_timeout": 30.0,
-    "handover_timeout": 5.0,
     "retry_topic": False,
-    "balance": Balance.AVERAGE,
-    "allow_missing_topic": False,
-    "allow_other_subscriptions": False,
-    "max_body_bytes": None,
-    "trace": False,
-    "trace_topic": None,
-    "namespace": None,
-    **CLIENT_DEFAULTS,
+    **MEMBER_DEFAULTS,
 }
 """Default of every option of a consumer."""
 
 
-class PushOptions(ClientOptions, total=False):
+class PushOptions(MemberOptions, total=False):
     """Options of `rocketpy.PushConsumer`, all by keyword."""
 
     concurrency: int
     """Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is `async def`.
     Default 16."""
-    start: Start | str | datetime
-    """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
-    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
     max_retries: int
     """How many times a message comes again before it goes to the dead letters. Default 16."""
     handler_timeout: Duration
     """Time after which a message whose handler has not returned is sent back, and the handler no longer waited for. A
     task is then cancelled; a thread cannot be, and another is started beside it. Not with `ordered`. Default 900 s."""
     stop_timeout: Duration
-    """How long a stop waits for handlers that run. Messages of those that run longer come again. Default 30 s."""
+    """How long a stop waits for handlers that run, and then for `on_revoked`. Messages of handlers that run longer come
+    again. Default 30 s."""
     ordered: bool
     """Gives the messages of each queue to their handler one after the other, and one that failed again in its place,
     before those behind it. Default False: side by side."""
@@ -457,42 +478,6 @@ class PushOptions(ClientOptions, total=False):
     offsets_folder: str | os.PathLike[str] | None
     """Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home folder, as Apache's
     clients."""
-    unreachable_timeout: Duration | None
-    """Time without an answer of any broker after which an error is logged. Default 60 s; None for never."""
-    prefetch_messages: int
-    """Maximum number of messages of a queue that wait for handlers or are worked on, with those finished after one that
-    is not. Default 16384."""
-    prefetch_bytes: int
-    """Maximum bytes of the messages of a queue that wait for handlers or are worked on. Default 16 MiB."""
-    prefetch_total_bytes: int
-    """Maximum bytes of messages that wait for handlers, for all queues together. Default 128 MiB."""
-    pull_messages: int
-    """Maximum number of messages requested by one pull. Default 4096."""
-    pull_bytes: int
-    """Maximum bytes requested by one pull. Default 1 MiB."""
-    suspend: Duration
-    """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
-    pull_timeout: Duration
-    """Time for one pull, longer than `suspend`. Default 30 s."""
-    handover_timeout: Duration
-    """How long a queue that goes to another member is kept for the handlers that work on its messages. The other member
-    begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody."""
-    allow_missing_topic: bool
-    """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
-    allow_other_subscriptions: bool
-    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change
-    of all members' tags. Default False: `start` raises `GroupConflictError` if that member is in this process,
-    otherwise an error is logged."""
-    max_body_bytes: int | None
-    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
-    trace: bool
-    """Whether a trace of each message is written to the trace topic when its handler gets it and when that ends, for
-    `Admin.trace`. Default False."""
-    trace_topic: str | None
-    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
-    namespace: str | None
-    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
-    without it. `Admin` takes names as they are at the brokers. Default None."""
 
 
 CONCURRENCY = 16
@@ -500,7 +485,6 @@ HANDLER_SECONDS = 900.0
 STOP_SECONDS = 30.0
 PUSH_DEFAULTS: PushOptions = {
     "concurrency": CONCURRENCY,
-    "start": Start.EARLIEST,
     "max_retries": 16,
     "handler_timeout": HANDLER_SECONDS,
     "stop_timeout": STOP_SECONDS,
@@ -508,21 +492,6 @@ PUSH_DEFAULTS: PushOptions = {
     "retry_pause": 1.0,
     "broadcast": False,
     "offsets_folder": None,
-    "unreachable_timeout": 60.0,
-    "prefetch_messages": 16_384,
-    "prefetch_bytes": 16 << 20,
-    "prefetch_total_bytes": 128 << 20,
-    "pull_messages": 4096,
-    "pull_bytes": 1 << 20,
-    "suspend": 15.0,
-    "pull_timeout": 30.0,
-    "handover_timeout": 5.0,
-    "allow_missing_topic": False,
-    "allow_other_subscriptions": False,
-    "max_body_bytes": None,
-    "trace": False,
-    "trace_topic": None,
-    "namespace": None,
-    **CLIENT_DEFAULTS,
+    **MEMBER_DEFAULTS,
 }
 """Default of every option of a push consumer."""

@@ -13,6 +13,7 @@ from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import name_server_list, text_list
+from rocketpy.rebalance import Telling, callbacks
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, consumer_stats
 
@@ -112,38 +113,47 @@ class Consumer(Closing):
         sql: Which messages to receive, as an SQL92 expression over their properties; filtered in the broker: `"a > 3
             AND b IS NOT NULL"`. Or such by topic, `{"orders": "price > 9"}`: other topics come by `tags`, which one
             topic cannot have beside it. Default None: all that `tags` let through.
+        auto_commit: Interval at which to commit the messages returned before the latest poll, more than 0 s and at most
+            1 h; True for every second; False or None (the default) for never.
+        retry_topic: Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a
+            message stands in its property `RETRY_TOPIC`. Default False.
         start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
             skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
             stored.
-        auto_commit: Interval at which to commit the messages returned before the latest poll, more than 0 s and at most
-            1 h; True for every second; False or None (the default) for never.
-        unreachable_timeout: Time without an answer of any broker after which `poll` and iteration raise
-            `ConnectionFailedError`, and again after each such time. Default 60 s; None for never.
-        prefetch_messages: Maximum number of messages prefetched for `poll`, per queue. Default 16384.
-        prefetch_bytes: Maximum bytes prefetched for `poll`, per queue. Default 16 MiB.
-        prefetch_total_bytes: Maximum bytes prefetched for `poll`, for all queues together. Default 128 MiB.
-        pull_messages: Maximum number of messages requested by one pull. Default 4096.
-        pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
-        suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
-        pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
-        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
-            all of them are committed, or with `auto_commit` until the next poll, and at most this long. The other
-            member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for nobody.
-        retry_topic: Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a
-            message stands in its property `RETRY_TOPIC`. Default False.
         balance: How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default),
             `CIRCLE`, `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or
             `"consistent_hash"`; or a function `(group, client_id, queues, members)` that returns the queues of this
             member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
             logged and the queues stay as they are, also when it takes longer than 10 s.
+        on_assigned: Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of
+            them is handed out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and
+            counted by `stats()`. Default None.
+        on_revoked: Called in the same way with queues that this member loses, and at the close with all. Until it
+            returns they are kept and can be committed, but at most for `handover_timeout`. Default None.
+        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
+            all of them are committed, or with `auto_commit` until the next poll, or until the handlers that have them
+            are done; and at most this long. The other member begins after that. Default 5 s, at most 1 h; 0 gives
+            queues up at once and waits for nobody.
+        unreachable_timeout: Time without an answer of any broker after which `poll` and iteration raise
+            `ConnectionFailedError`, or a consumer with handlers logs an error; and again after each such time. Default
+            60 s; None for never.
+        prefetch_messages: Maximum number of messages of a queue that are prefetched. With handlers, from the first on
+            that is not finished. Default 16384.
+        prefetch_bytes: Maximum bytes of messages of a queue that are prefetched, or that handlers work on. Default 16
+            MiB.
+        prefetch_total_bytes: Maximum bytes prefetched, for all queues together. Default 128 MiB.
+        pull_messages: Maximum number of messages requested by one pull. Default 4096.
+        pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
+        suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
+        pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
-            or tags, as during a change of all members' tags. Default False: `Consumer` raises `GroupConflictError` if
-            that member is in this process, otherwise `poll` does.
+            or tags, as during a change of all members' tags. Default False: the start raises `GroupConflictError` if
+            that member is in this process; otherwise `poll` does, or a consumer with handlers logs an error.
         max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
             is stored.
-        trace: Whether a trace of each message is written to the trace topic when it is handed out and when it is
-            committed, for `Admin.trace`. Default False.
+        trace: Whether a trace of each message is written to the trace topic when it is handed out, and when it is
+            committed or its handler ends, for `Admin.trace`. Default False.
         trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
         namespace: Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and
             queues have them without it. `Admin` takes names as they are at the brokers. Default None.
@@ -174,7 +184,7 @@ class Consumer(Closing):
         (10, b'0')
     """
 
-    __slots__ = ("_allocating", "_group", "_native")
+    __slots__ = ("_allocating", "_callbacks", "_group", "_native", "_telling")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -187,6 +197,7 @@ class Consumer(Closing):
     ) -> None:
         super().__init__()
         topics, servers = topic_list(topic), name_server_list(name_servers)
+        self._callbacks = callbacks(group, options)
         self._group, self._allocating = group, allocating(options)
         if self._allocating is not None:
             options = self._allocating.options(options)
@@ -195,6 +206,7 @@ class Consumer(Closing):
         except BaseException:
             self._end_allocating()
             raise
+        self._telling = None if self._callbacks is None else Telling(self, self._native, self._callbacks)
         self._opened()
 
     @classmethod
@@ -216,7 +228,7 @@ class Consumer(Closing):
             group: Name of the group whose offsets it reads and commits.
             queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
             name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
-            options: As for `Consumer`, without `balance` and `retry_topic`.
+            options: As for `Consumer`, without `balance`, `retry_topic`, `on_assigned` and `on_revoked`.
 
         Raises:
             InvalidArgumentError: No queue is given, or a topic does not have one (with `allow_missing_topic` it is
@@ -268,7 +280,9 @@ class Consumer(Closing):
             ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
                 poll returns messages when a broker is back. Iteration and `fetch_arrow` do the same.
         """
-        return self._native.poll(max_messages, timeout)
+        if self._telling is None:
+            return self._native.poll(max_messages, timeout)
+        return self._telling.take(functools.partial(self._native.poll, max_messages), timeout)
 
     def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
@@ -298,6 +312,8 @@ class Consumer(Closing):
         return self._until_idle(self._native.next, idle_timeout)
 
     def _until_idle(self, take: Callable[[Duration], T | None], idle_timeout: Duration | None) -> Iterator[T]:
+        if self._telling is not None:
+            take = functools.partial(self._telling.take, take)
         while not self._closed:
             try:
                 taken = take(FOREVER if idle_timeout is None else idle_timeout)
@@ -384,29 +400,39 @@ class Consumer(Closing):
             timeout: Longest wait for the first message, in seconds.
             columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
         """
-        return self._native.fetch_columns(max_rows, timeout, None if columns is None else list(columns))
+        names = None if columns is None else list(columns)
+        if self._telling is None:
+            return self._native.fetch_columns(max_rows, timeout, names)
+        return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
 
-    def commit(self) -> None:
+    def commit(self, *, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the brokers' answers.
 
         A queue that is only kept for the messages in work (see `handover_timeout`) then goes to its new member.
 
+        Args:
+            wait: False returns at once, and the commit follows in the background: it covers what was returned before
+                the call. Many such calls become one request. A failure is logged, and the next commit repeats it;
+                `close` waits for the last one.
+
         Raises:
             RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
         """
-        self._native.commit()
+        self._native.commit(wait)
 
-    def commit_offsets(self, offsets: dict[MessageQueue, int]) -> None:
+    def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
         """Commits given offsets.
 
         Args:
             offsets: By queue, the offset of the next message to read; not above the last message returned. A queue that
                 is only kept for the messages in work goes to its new member when all of them are committed.
+            wait: False returns at once, as for `commit`.
 
         Raises:
             TypeError: It is no dict of queues and offsets.
+            OffsetError: A queue is not assigned, or an offset is above the last message returned. Nothing is committed.
         """
-        self._native.commit_offsets(check_offsets(offsets))
+        self._native.commit_offsets(check_offsets(offsets), wait)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset: the next message to read. None if there is none."""
@@ -486,13 +512,15 @@ class Consumer(Closing):
 
         Asks no broker, and works after a close too.
         """
-        return consumer_stats(self._native)
+        return consumer_stats(self._native, self._callbacks)
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:
+        if self._telling is not None:
+            self._telling.leave()
         try:
             self._native.close()
         finally:

@@ -62,11 +62,11 @@ class Reject(Exception):
 class Handler:
     """What a topic's messages are given to."""
 
-    __slots__ = ("batch", "function", "is_async", "tags")
+    __slots__ = ("batch", "function", "is_async", "sql", "tags")
 
-    def __init__(self, function: Callable[..., Any], tags: Tags, batch: int | None) -> None:
+    def __init__(self, function: Callable[..., Any], tags: Tags, sql: str | None, batch: int | None) -> None:
         self.function = function
-        self.tags = tags
+        self.tags, self.sql = tags, sql
         self.batch = batch
         call = getattr(function, "__call__", None)  # noqa: B004  # of an object that can be called
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
@@ -88,9 +88,9 @@ def refuse_awaitable(result: object) -> None:
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:
     """Says what becomes of messages whose handler raised, and logs why."""
     others = f" and {len(messages) - 1} others" if len(messages) > 1 else ""
-    which = (work.topic, f"{messages[0].msg_id}{others}")
+    which, reason = (work.topic, f"{messages[0].msg_id}{others}"), f"{type(error).__name__}: {error}"
     if isinstance(error, Reject):
-        level, did, fate = logging.WARNING, "rejected", work.fail(reject=True)
+        level, did, fate = logging.WARNING, "rejected", work.fail(reject=True, reason=reason)
     elif isinstance(error, Retry):
         fate = work.fail(error.after, error.delay_level)
         if fate is not None and error.__cause__ is None:
@@ -98,7 +98,7 @@ def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) ->
             return
         level, did = logging.WARNING, "put off"
     else:
-        level, did, fate = logging.ERROR, "failed for", work.fail()
+        level, did, fate = logging.ERROR, "failed for", work.fail(reason=reason)
     text = "handler of topic %s %s message %s, which %s"
     fate = fate or "was taken from it before, because it did not return in time"
     logger.log(level, text, which[0], did, which[1], fate, exc_info=error)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketpy import _rocketpy
+from rocketpy.balance import Allocating, allocating
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
 from rocketpy.consumer import BrokerContact, ConsumerState
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
+from rocketpy.rebalance import callbacks
 from rocketpy.signature import lists_options
 from rocketpy.workers import END_SECONDS, Workers
 
@@ -54,6 +57,8 @@ class PushStats:
     """They went to the dead letters of the group."""
     unfinished: int
     """Handlers work on them now, or they are being sent back."""
+    failed_callbacks: int = 0
+    """Calls of `on_assigned` and `on_revoked` that raised."""
 
 
 class PushConsumer(Closing):
@@ -82,15 +87,12 @@ class PushConsumer(Closing):
     Options:
         concurrency: Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is
             `async def`. Default 16.
-        start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
-            skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
-            stored.
         max_retries: How many times a message comes again before it goes to the dead letters. Default 16.
         handler_timeout: Time after which a message whose handler has not returned is sent back, and the handler no
             longer waited for. A task is then cancelled; a thread cannot be, and another is started beside it. Not with
             `ordered`. Default 900 s.
-        stop_timeout: How long a stop waits for handlers that run. Messages of those that run longer come again. Default
-            30 s.
+        stop_timeout: How long a stop waits for handlers that run, and then for `on_revoked`. Messages of handlers that
+            run longer come again. Default 30 s.
         ordered: Gives the messages of each queue to their handler one after the other, and one that failed again in its
             place, before those behind it. Default False: side by side.
         retry_pause: Pause before that. Default 1 s.
@@ -99,29 +101,43 @@ class PushConsumer(Closing):
             members share the messages.
         offsets_folder: Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home
             folder, as Apache's clients.
-        unreachable_timeout: Time without an answer of any broker after which an error is logged. Default 60 s; None for
-            never.
-        prefetch_messages: Maximum number of messages of a queue that wait for handlers or are worked on, with those
-            finished after one that is not. Default 16384.
-        prefetch_bytes: Maximum bytes of the messages of a queue that wait for handlers or are worked on. Default 16
+        start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
+            skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
+            stored.
+        balance: How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default),
+            `CIRCLE`, `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or
+            `"consistent_hash"`; or a function `(group, client_id, queues, members)` that returns the queues of this
+            member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
+            logged and the queues stay as they are, also when it takes longer than 10 s.
+        on_assigned: Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of
+            them is handed out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and
+            counted by `stats()`. Default None.
+        on_revoked: Called in the same way with queues that this member loses, and at the close with all. Until it
+            returns they are kept and can be committed, but at most for `handover_timeout`. Default None.
+        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
+            all of them are committed, or with `auto_commit` until the next poll, or until the handlers that have them
+            are done; and at most this long. The other member begins after that. Default 5 s, at most 1 h; 0 gives
+            queues up at once and waits for nobody.
+        unreachable_timeout: Time without an answer of any broker after which `poll` and iteration raise
+            `ConnectionFailedError`, or a consumer with handlers logs an error; and again after each such time. Default
+            60 s; None for never.
+        prefetch_messages: Maximum number of messages of a queue that are prefetched. With handlers, from the first on
+            that is not finished. Default 16384.
+        prefetch_bytes: Maximum bytes of messages of a queue that are prefetched, or that handlers work on. Default 16
             MiB.
-        prefetch_total_bytes: Maximum bytes of messages that wait for handlers, for all queues together. Default 128
-            MiB.
+        prefetch_total_bytes: Maximum bytes prefetched, for all queues together. Default 128 MiB.
         pull_messages: Maximum number of messages requested by one pull. Default 4096.
         pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
         suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
         pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
-        handover_timeout: How long a queue that goes to another member is kept for the handlers that work on its
-            messages. The other member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits
-            for nobody.
         allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
         allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
-            or tags, as during a change of all members' tags. Default False: `start` raises `GroupConflictError` if that
-            member is in this process, otherwise an error is logged.
+            or tags, as during a change of all members' tags. Default False: the start raises `GroupConflictError` if
+            that member is in this process; otherwise `poll` does, or a consumer with handlers logs an error.
         max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
             is stored.
-        trace: Whether a trace of each message is written to the trace topic when its handler gets it and when that
-            ends, for `Admin.trace`. Default False.
+        trace: Whether a trace of each message is written to the trace topic when it is handed out, and when it is
+            committed or its handler ends, for `Admin.trace`. Default False.
         trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
         namespace: Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and
             queues have them without it. `Admin` takes names as they are at the brokers. Default None.
@@ -151,6 +167,8 @@ class PushConsumer(Closing):
     """
 
     __slots__ = (
+        "_allocating",
+        "_callbacks",
         "_group",
         "_handlers",
         "_name_servers",
@@ -173,11 +191,15 @@ class PushConsumer(Closing):
         _check_count("concurrency", concurrency, MAX_CONCURRENCY)
         self._workers = Workers(group, concurrency, options.get("handler_timeout", HANDLER_SECONDS))
         self._stop_timeout = duration_seconds("stop_timeout", options.pop("stop_timeout", STOP_SECONDS))
+        self._callbacks = callbacks(group, options)
+        self._allocating: Allocating | None = None
         self._options = options
         self._native: _rocketpy.PushConsumer | None = None
         self._stop_asked = threading.Event()
 
-    def on(self, topic: str, *, tags: Tags = "*", batch: int | None = None) -> Callable[[Function], Function]:
+    def on(
+        self, topic: str, *, tags: Tags = "*", sql: str | None = None, batch: int | None = None
+    ) -> Callable[[Function], Function]:
         """Makes a decorator that registers the handler of a topic, before the start.
 
         A handler takes a message. With `batch` it takes a list of messages of one queue, at most that many; when it
@@ -187,10 +209,13 @@ class PushConsumer(Closing):
         Args:
             topic: The topic. Each has one handler.
             tags: Which tags to receive; filtered in the broker.
+            sql: Which messages to receive instead, as an SQL92 expression over their properties; filtered in the
+                broker: `"a > 3 AND b IS NOT NULL"`. What is sent back comes again in any case.
             batch: Maximum number of messages in a list, from 1 to 4096. Default None: one message, not a list.
 
         Raises:
-            InvalidArgumentError: The topic has a handler already, or the consumer was started.
+            InvalidArgumentError: The topic has a handler already, the consumer was started, or both `tags` and `sql`
+                are given.
 
         Examples:
             >>> import rocketpy
@@ -200,6 +225,11 @@ class PushConsumer(Closing):
             ...     print(len(messages))
         """
         check_type("topic", topic, str, "a name")
+        if sql is not None:
+            check_type("sql", sql, str, 'an expression such as "a > 3"')
+            if tags != "*":
+                hint = "an expression names the tag as TAGS, as in TAGS = 'UA'"
+                raise InvalidArgumentError(f"tags and sql exclude each other, both are given for: {topic}", hint=hint)
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
 
@@ -211,7 +241,7 @@ class PushConsumer(Closing):
             if topic in self._handlers:
                 hint = "give it all tags, and choose by message.tag in it"
                 raise InvalidArgumentError(f"a topic has one handler, a second is given for: {topic}", hint=hint)
-            self._handlers[topic] = Handler(function, tags, batch)
+            self._handlers[topic] = Handler(function, tags, sql, batch)
             return function
 
         return register
@@ -240,11 +270,25 @@ class PushConsumer(Closing):
         if options.get("broadcast"):
             path = Path.home() / OFFSETS_FOLDER if folder is None else Path(path_text("offsets_folder", folder))
             options["offsets_folder"] = str(path.absolute())
-        topics = [(topic, one.tags, one.lane, one.batch or 1) for topic, one in self._handlers.items()]
-        self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
+        topics = [(topic, one.tags, one.sql, one.lane, one.batch or 1) for topic, one in self._handlers.items()]
+        self._allocating = allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
+        except BaseException:
+            self._end_allocating()
+            raise
         self._opened()
         self._workers.start(self._native, self._handlers)
+        if self._callbacks is not None:
+            self._workers.tell_of_changes(weakref.ref(self), self._callbacks)
         return self
+
+    def _end_allocating(self) -> None:
+        if self._allocating is not None:
+            self._allocating.end()
+            self._allocating.join()
 
     def run(self) -> None:
         """Starts, and works until SIGINT (Ctrl-C), SIGTERM, or `stop` by another thread; then stops in order.
@@ -301,6 +345,8 @@ class PushConsumer(Closing):
                 self._stop_timeout = 0.0
                 self._workers.end(0.0)
                 raise
+            finally:
+                self._end_allocating()
             self._workers.end(END_SECONDS)
 
     @property
@@ -315,7 +361,8 @@ class PushConsumer(Closing):
 
     def stats(self) -> PushStats:
         """What became of messages since the start."""
-        return PushStats(*((0,) * 6 if self._native is None else self._native.counts()))
+        counts = (0, 0, 0, 0, 0, 0) if self._native is None else self._native.counts()
+        return PushStats(*counts, failed_callbacks=self._callbacks.failures if self._callbacks else 0)
 
     def state(self) -> ConsumerState:
         """What this consumer reads, and which of its brokers answer. Asks no broker."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rocketpy import _rocketpy
     from rocketpy.message import MessageQueue
+    from rocketpy.rebalance import Callbacks
 
 __all__ = ["ConsumerStats", "Latency", "ProducerStats", "QueueStats", "Traffic"]
 
@@ -145,6 +146,8 @@ class ConsumerStats:
     """Requests for messages that failed. They are repeated."""
     queues: tuple[QueueStats, ...]
     """The queues assigned to this member now, sorted."""
+    failed_callbacks: int = 0
+    """Calls of `on_assigned` and `on_revoked` that raised."""
 
     @property
     def lag(self) -> int:
@@ -170,8 +173,9 @@ def producer_stats(native: _rocketpy.Producer) -> ProducerStats:
     return ProducerStats(sent, failed, retried, unknown, oneway, latency, *window)
 
 
-def consumer_stats(native: _rocketpy.Consumer) -> ConsumerStats:
+def consumer_stats(native: _rocketpy.Consumer, callbacks: Callbacks | None) -> ConsumerStats:
     """The stats of a native consumer."""
     counts, failed_pulls, queues = native.stats()
     received, pulled = (Traffic(*count) for count in counts)
-    return ConsumerStats(received, pulled, failed_pulls, tuple(QueueStats(*queue) for queue in queues))
+    of_queues = tuple(QueueStats(*queue) for queue in queues)
+    return ConsumerStats(received, pulled, failed_pulls, of_queues, callbacks.failures if callbacks else 0)

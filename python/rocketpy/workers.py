@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketpy.config import duration_seconds
 from rocketpy.errors import ClosedError, ForkedError
 from rocketpy.handlers import TASKS, THREADS, failed, refuse_awaitable
+from rocketpy.rebalance import tell_of_changes
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable, Iterator
 
     from rocketpy._rocketpy import PushConsumer, ReceivedMessage, Work
     from rocketpy.config import Duration
     from rocketpy.handlers import Handler
+    from rocketpy.rebalance import Callbacks
 
 logger = logging.getLogger("rocketpy.client")
 
@@ -62,6 +66,14 @@ class Workers:
                 self._loop = asyncio.new_event_loop()
                 self._add_other(self._run_loop, "loop")
                 self._add_other(self._feed_loop, "feed")
+
+    def tell_of_changes(self, consumer: weakref.ref[Any], callbacks: Callbacks) -> None:
+        """Starts the thread of the callbacks for changed queues, after `start`."""
+        assert self._native is not None
+        tell = functools.partial(tell_of_changes, consumer, self._native, callbacks)
+        with self._lock:
+            if not self._ended.is_set():  # a handler may have stopped the consumer
+                self._add_other(tell, "rebalance")
 
     def check_open(self) -> None:
         """Raises once the consumer was stopped.

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import rocketpy
-from peers import Java, finish
+from peers import Java, finish, mqadmin
 from sdk import fresh, messages, send
 from waiting import wait_until
 
@@ -79,12 +79,19 @@ def test_in_order_with_a_message_that_is_tried_in_its_place_and_one_that_is_give
 
 def test_java_and_python_share_the_queues_of_a_group(java: Java, address: str, home):
     topic, group = made(address, 4)
-    calls = []
-    consumer = rocketpy.PushConsumer(group, name_servers=[address], api_timeout=60)
+    calls, told = [], set()
+    consumer = rocketpy.PushConsumer(
+        group,
+        name_servers=[address],
+        api_timeout=60,
+        on_assigned=lambda _, queues: told.update(queues),
+        on_revoked=lambda _, queues: told.difference_update(queues),
+    )
     consumer.on(topic)(lambda message: calls.append(message.keys[0]))
 
     def share() -> int:
-        return sum(queue.topic == topic for queue in consumer.state().assigned)
+        assigned = consumer.state().assigned
+        return sum(queue.topic == topic for queue in assigned) if told == set(assigned) else 0
 
     with consumer:
         wait_until(lambda: share() == 4)
@@ -95,6 +102,7 @@ def test_java_and_python_share_the_queues_of_a_group(java: Java, address: str, h
         wait_until(lambda: committed(address, group, topic) == 40)
     assert {*calls, *theirs} == {f"one-{i}" for i in range(40)}
     assert len(calls) == len({*calls})  # what Java had may come here too: it commits now and then
+    assert told == set()
 
 
 def test_each_member_of_a_broadcast_gets_all_messages_and_goes_on_where_it_was(address: str, home):
@@ -114,3 +122,29 @@ def test_each_member_of_a_broadcast_gets_all_messages_and_goes_on_where_it_was(a
     with member("one"):
         wait_until(lambda: len(got["one"]) == 12)
     assert sorted(got["one"]) == sorted([*got["two"], "second-0", "second-1"])
+
+
+def test_apaches_tools_look_at_a_push_consumer_and_give_it_a_message(java: Java, address: str, home):
+    topic, group = made(address, 2)
+    calls = []
+    consumer = rocketpy.PushConsumer(group, name_servers=[address], api_timeout=60)
+
+    @consumer.on(topic)
+    def handle(message):
+        calls.append(message.keys[0])
+        if len(calls) > 4:
+            raise ValueError("not again")
+
+    with consumer:
+        first, *_ = send(address, messages(topic, 4, "one"))
+        wait_until(lambda: committed(address, group, topic) == 4)
+        told = mqadmin(java, home, address, "consumerStatus", "-g", group, "-i", consumer.client_id)
+        place = ["-t", topic, "-i", first.offset_msg_id, "-g", group, "-d", consumer.client_id]
+        directly = mqadmin(java, home, address, "queryMsgById", *place)
+        assert consumer.stats().sent_back == 0
+        assert committed(address, group, topic) == 4
+    assert calls[4:] == ["one-0"]
+    for said in ("PROP_CONSUME_TYPE", "CONSUME_PASSIVELY", topic, f"%RETRY%{group}"):
+        assert said in told
+    assert "CR_THROW_EXCEPTION" in directly
+    assert "ValueError: not again" in directly

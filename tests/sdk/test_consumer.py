@@ -284,6 +284,24 @@ def test_offsets_can_be_committed_by_hand_but_not_ahead(rocketpy_server, filled)
                 consumer.commit_offsets(wrong)
 
 
+def test_a_commit_in_the_background_covers_what_was_returned_before_it(rocketpy_server, filled):
+    group = fresh_name()
+    with rocketpy_server.consumer(group, filled) as consumer:
+        first = drain(consumer, 300)
+        for _ in range(1000):
+            consumer.commit(wait=False)
+        positions = consumer.positions()
+        wait_until(lambda: {queue: consumer.committed(queue) for queue in positions} == positions)
+        [queue, *_] = {message.queue for message in first}
+        consumer.commit_offsets({queue: 1}, wait=False)
+        assert consumer.poll(100, timeout=60)
+        with pytest.raises(rocketpy.OffsetError):
+            consumer.commit_offsets({queue: 10**6}, wait=False)
+    with rocketpy_server.admin() as admin:
+        stored = {queue: admin.committed_offset(group, queue) for queue in positions}
+    assert stored == positions | {queue: 1}
+
+
 def test_auto_commit_covers_what_was_handed_out_before_the_latest_poll(rocketpy_server, filled):
     group = fresh_name()
     with rocketpy_server.consumer(group, filled, start=Start.EARLIEST, auto_commit=0.05) as consumer:

@@ -228,6 +228,9 @@ pub struct ConsumerConfig {
     pub max_body_bytes: Option<usize>,
     /// Topic of message traces. Default `None`: nothing is traced.
     pub trace_topic: Option<String>,
+    /// Tells of each change of the assignment ([`QueueChange`](crate::QueueChange)). Messages of a gained queue wait until the user was told, and a
+    /// lost one is kept for that, within `handover_timeout`. Default: off.
+    pub tell_changes: bool,
 }
 
 impl Default for ConsumerConfig {
@@ -252,6 +255,7 @@ impl Default for ConsumerConfig {
             allow_other_subscriptions: false,
             max_body_bytes: None,
             trace_topic: None,
+            tell_changes: false,
         }
     }
 }

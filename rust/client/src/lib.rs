@@ -48,8 +48,8 @@ pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscripti
 pub use consumer::{
     Allocation, Allocations, Allocator, Balance, BrokerContact, ConsumerState, ConsumerStats, Fate,
     NearestRoom, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, PushConfig,
-    PushConsumer, PushCounts, PushTopic, QueueProgress, RangeReader, RecordSpan, Rooms, Trouble, Verdict,
-    Work,
+    PushConsumer, PushCounts, PushTopic, QueueChange, QueueProgress, RangeReader, RecordSpan, Rooms, Trouble,
+    Verdict, Work,
 };
 pub use error::ClientError;
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};

@@ -5,7 +5,11 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rocketpy_model::{MessageQueue, QueueOffset, name, system};
-use rocketpy_protocol::body::{ConsumerData, HeartbeatData, OtherSubscription, ProducerData};
+use rocketpy_protocol::Command;
+use rocketpy_protocol::body::{
+    ConsumerData, ConsumerRunningInfo, HeartbeatData, OtherSubscription, ProducerData,
+};
+use rocketpy_remoting::Reply;
 
 use crate::error::ClientError;
 
@@ -21,6 +25,10 @@ pub(crate) trait Consumer: Send + Sync {
     fn reset(&self, offsets: BTreeMap<MessageQueue, QueueOffset>);
     /// The offsets up to which the member is done with its queues of a topic.
     fn settled(&self, topic: &str) -> BTreeMap<MessageQueue, QueueOffset>;
+    /// What it says of itself to an administrator.
+    fn running_info(&self) -> ConsumerRunningInfo;
+    /// Has a handler consume the message of a request, and answers how that ended.
+    fn consume_directly(&self, asked: Command, reply: Reply);
     /// A broker was connected to: it may have forgotten what it was told.
     fn broker_connected(&self);
     /// The client closes.

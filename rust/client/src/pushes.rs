@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use crate::arrivals::Arrivals;
 use crate::checks::Checks;
-use crate::members::Members;
+use crate::members::{Consumer, Members};
 use crate::replies::Replies;
 
 /// Handles the brokers' requests to an instance.
@@ -74,6 +74,22 @@ impl Pushes {
         Response::success().with_body(json::to_vec(&body).into())
     }
 
+    /// What the member of a group says of itself.
+    fn running_info(&self, question: &Command) -> Response {
+        match self.asked(question) {
+            Ok(consumer) => Response::success().with_body(json::to_vec(&consumer.running_info()).into()),
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// The member of the group that a request names.
+    fn asked(&self, request: &Command) -> Result<Arc<dyn Consumer>, Response> {
+        let group = request.ext.get("consumerGroup").unwrap_or_default();
+        self.members.consumer(group).ok_or_else(|| {
+            Response::status(response::SYSTEM_ERROR, format!("no member of group {group} is here"))
+        })
+    }
+
     /// A reply that nobody waits for any longer is taken all the same: its sender can do nothing about it.
     fn take_reply(&self, peer: SocketAddr, push: &Command) -> Response {
         match self.replies.arrived(push, peer) {
@@ -114,6 +130,11 @@ impl Handler for Pushes {
                 reply.send(Response::success());
             }
             request::GET_CONSUMER_STATUS_FROM_CLIENT => reply.send(self.status(&request)),
+            request::GET_CONSUMER_RUNNING_INFO => reply.send(self.running_info(&request)),
+            request::CONSUME_MESSAGE_DIRECTLY => match self.asked(&request) {
+                Ok(consumer) => consumer.consume_directly(request, reply),
+                Err(refusal) => reply.send(refusal),
+            },
             code if reply.is_oneway() => {
                 warn!(code, peer = %connection.peer(), "broker sent a request that this client does not know, ignored");
                 drop(reply);

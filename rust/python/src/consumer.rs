@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 
 use crate::aio::{Arrivals, Caller};
 use crate::arrow::{self, ArrowBatch};
+use crate::change::PyChange;
 use crate::client::connect_member;
 use crate::convert::ToPython;
 use crate::duration::Seconds;
@@ -188,16 +189,20 @@ impl PyConsumer {
         })
     }
 
-    fn commit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    #[pyo3(signature = (wait=true))]
+    fn commit<'py>(&self, py: Python<'py>, wait: bool) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
         let consumer = running.consumer.clone();
-        running.answer(py, async move { consumer.commit().await }, |py, ()| Ok(py.None()))
+        let commit = async move { if wait { consumer.commit().await } else { consumer.commit_soon() } };
+        running.answer(py, commit, |py, ()| Ok(py.None()))
     }
 
+    #[pyo3(signature = (offsets, wait=true))]
     fn commit_offsets<'py>(
         &self,
         py: Python<'py>,
         offsets: Vec<(QueueArgument, Bound<'py, PyAny>)>,
+        wait: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
         let offsets = offsets
@@ -205,7 +210,14 @@ impl PyConsumer {
             .map(|(QueueArgument(queue), at)| Ok((queue, offset(&at)?)))
             .collect::<PyResult<Vec<_>>>()?;
         let consumer = running.consumer.clone();
-        running.answer(py, async move { consumer.commit_offsets(&offsets).await }, |py, ()| Ok(py.None()))
+        let commit = async move {
+            if wait {
+                consumer.commit_offsets(&offsets).await
+            } else {
+                consumer.commit_offsets_soon(&offsets)
+            }
+        };
+        running.answer(py, commit, |py, ()| Ok(py.None()))
     }
 
     fn committed<'py>(&self, py: Python<'py>, queue: QueueArgument) -> PyResult<Bound<'py, PyAny>> {
@@ -273,6 +285,24 @@ impl PyConsumer {
     /// What was received so far.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<stats::OfConsumer<'py>> {
         stats::of_consumer(py, &self.running.get()?.consumer.stats())
+    }
+
+    /// What the user has to be told of queues that changed, the same again until `told`.
+    fn change(&self) -> PyResult<Option<PyChange>> {
+        let running = self.running.get()?;
+        let namespace = running.client.namespace();
+        Ok(running.consumer.change().map(|change| PyChange { change, namespace: namespace.clone() }))
+    }
+
+    fn told(&self, change: &PyChange) -> PyResult<()> {
+        self.running.get()?.consumer.told(&change.change);
+        Ok(())
+    }
+
+    /// Before a close: `change` tells of all queues as lost.
+    fn begin_leaving(&self) -> PyResult<()> {
+        self.running.get()?.consumer.begin_leaving();
+        Ok(())
     }
 
     fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {

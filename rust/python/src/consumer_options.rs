@@ -22,9 +22,6 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
         config.auto_commit = interval;
     }
     options.set("retry_topic", &mut config.retry_topic)?;
-    if let Some(BalanceArgument(balance)) = options.take("balance")? {
-        config.balance = balance;
-    }
     Ok(config)
 }
 
@@ -36,6 +33,13 @@ pub(crate) fn shared(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     }
     if let Some(timeout) = options.take::<Option<Seconds>>("unreachable_timeout")? {
         config.unreachable_timeout = timeout.map(|Seconds(timeout)| timeout);
+    }
+    if let Some(BalanceArgument(balance)) = options.take("balance")? {
+        config.balance = balance;
+    }
+    for callback in ["on_assigned", "on_revoked"] {
+        // Python calls them.
+        config.tell_changes |= options.take::<Option<Py<PyAny>>>(callback)?.flatten().is_some();
     }
     options.set("prefetch_messages", &mut config.prefetch_messages)?;
     options.set("prefetch_bytes", &mut config.prefetch_bytes)?;

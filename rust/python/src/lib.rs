@@ -12,6 +12,7 @@ mod aio;
 mod arrow;
 mod balance;
 mod buffer;
+mod change;
 mod client;
 mod completion;
 mod config;
@@ -64,6 +65,8 @@ mod extension {
     use crate::arrow::ArrowBatch;
     #[pymodule_export]
     use crate::balance::{PyAllocation, PyAllocations};
+    #[pymodule_export]
+    use crate::change::PyChange;
     #[pymodule_export]
     use crate::completion::SendOutcome;
     #[pymodule_export]

@@ -14,6 +14,7 @@ use rocketpy_client::{
 use rocketpy_protocol::compression::DecompressLimits;
 use tokio::runtime::Handle;
 
+use crate::change::PyChange;
 use crate::client::connect_member;
 use crate::convert::ToPython;
 use crate::duration::Seconds;
@@ -56,22 +57,24 @@ impl Drop for Running {
 
 #[pymethods]
 impl PyPushConsumer {
-    /// `topics`: of each its name, tags, lane and batch.
+    /// `topics`: of each its name, tags, SQL expression instead of them, lane and batch.
     #[new]
     #[pyo3(signature = (group, topics, name_servers, **options))]
     fn new(
         py: Python<'_>,
         group: &str,
-        topics: Vec<(String, TagsArgument, usize, usize)>,
+        topics: Vec<(String, TagsArgument, Option<String>, usize, usize)>,
         name_servers: Vec<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let mut options = Options::new("PushConsumer", options);
         let config = config(&mut options)?;
-        let topic = |(topic, TagsArgument(tags), lane, batch)| PushTopic {
-            subscription: Subscription::new(topic, tags),
-            lane,
-            batch,
+        let topic = |(topic, TagsArgument(tags), sql, lane, batch): (_, _, Option<String>, _, _)| {
+            let subscription = match sql {
+                Some(sql) => Subscription::sql(topic, sql),
+                None => Subscription::new(topic, tags),
+            };
+            PushTopic { subscription, lane, batch }
         };
         let topics = topics.into_iter().map(topic).collect();
         let name = config.broadcast.then_some(LASTING_NAME);
@@ -92,6 +95,19 @@ impl PyPushConsumer {
         let taken = wait_in_thread(py, &running.runtime, running.consumer.take(lane, timeout.0));
         let (limits, namespace) = (running.consumer.body_limits(), running.client.namespace().clone());
         Ok(taken.map_err(raise)?.map(|work| PyWork { namespace, work: Owned::new(work), limits }))
+    }
+
+    /// What the user has to be told of queues that changed, or None when nothing changed in time. For a thread that gets no signals.
+    fn next_change(&self, py: Python<'_>, timeout: Seconds) -> PyResult<Option<PyChange>> {
+        let running = self.running.get()?;
+        let next = wait_in_thread(py, &running.runtime, running.consumer.next_change(timeout.0));
+        let namespace = running.client.namespace();
+        Ok(next.map_err(raise)?.map(|change| PyChange { change, namespace: namespace.clone() }))
+    }
+
+    fn told(&self, change: &PyChange) -> PyResult<()> {
+        self.running.get()?.consumer.told(&change.change);
+        Ok(())
     }
 
     /// What became of messages: consumed, failed, timed out, sent back, dead, unfinished.
@@ -167,13 +183,14 @@ impl PyWork {
     }
 
     /// Says that the handler did not finish what was handed out last. Returns what becomes of it; None where it was taken from the
-    /// handler before, because that did not return in time.
-    #[pyo3(signature = (after=None, level=None, reject=false))]
+    /// handler before, because that did not return in time. `reason`: its error, where it did not just want the message later.
+    #[pyo3(signature = (after=None, level=None, reject=false, reason=None))]
     fn fail(
         &self,
         after: Option<Seconds>,
         level: Option<i32>,
         reject: bool,
+        reason: Option<&str>,
     ) -> PyResult<Option<&'static str>> {
         let verdict = match (after, level) {
             _ if reject => Verdict::Reject,
@@ -181,7 +198,7 @@ impl PyWork {
             (Some(Seconds(after)), None) => Verdict::RetryAfter(after),
             (None, None) => Verdict::Retry,
         };
-        Ok(self.work.get()?.fail(verdict).map(Fate::text))
+        Ok(self.work.get()?.fail(verdict, reason).map(Fate::text))
     }
 }
 

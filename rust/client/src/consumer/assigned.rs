@@ -18,6 +18,11 @@ const LOCK_LASTS: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Epoch(pub(crate) u64);
 
+impl Epoch {
+    /// Before every time of any queue.
+    pub(crate) const NEVER: Self = Self(0);
+}
+
 /// A part that was pulled and is not handed out yet.
 #[derive(Debug)]
 pub(super) struct Cached {
@@ -55,6 +60,10 @@ pub(super) struct Assigned {
     pub(super) life: Epoch,
     /// When a consumer in order last got the queue's lock.
     pub(super) locked: Option<Instant>,
+    /// When a pull was last answered.
+    pub(super) pulled_at: Option<Instant>,
+    /// When a message was last handed out to a user who polls, or finished by a handler.
+    pub(super) consumed_at: Option<Instant>,
     /// End of the queue (exclusive), as its broker last told it.
     pub(super) end: Option<QueueOffset>,
     pub(super) cached: VecDeque<Cached>,
@@ -81,6 +90,8 @@ impl Assigned {
             in_work: is_pushed.then(ProcessQueue::new),
             life: id,
             locked: None,
+            pulled_at: None,
+            consumed_at: None,
             end: None,
             cached: VecDeque::new(),
             cached_messages: 0,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rocketpy_model::{MessageQueue, QueueOffset};
@@ -15,13 +16,22 @@ use super::state::CommitScope;
 use crate::error::ClientError;
 use crate::lasting::Lasting;
 
+/// The turn of a commit.
+type Turn<'a> = tokio::sync::MutexGuard<'a, ()>;
+
 /// What brokers said of queues, and the first failure to ask.
 type Answers<T> = (BTreeMap<Arc<MessageQueue>, T>, Result<(), ClientError>);
 
 impl Member {
     /// Commits the offsets that the brokers do not have yet.
     pub(super) async fn commit(self: &Arc<Self>, scope: CommitScope) -> Result<(), ClientError> {
-        let turn = self.committing.lock().await;
+        self.commit_in(self.committing.lock().await, scope).await
+    }
+
+    /// As [`commit`](Self::commit), in its turn.
+    async fn commit_in(self: &Arc<Self>, turn: Turn<'_>, scope: CommitScope) -> Result<(), ClientError> {
+        // What was settled before is covered.
+        self.commit_asked.store(false, Ordering::Release);
         let (is_any_kept, offsets, kept) = {
             let mut state = self.state.lock();
             // Where handlers finish messages, these say what is done.
@@ -35,6 +45,51 @@ impl Member {
             self.handover.notify_waiters();
         }
         committed
+    }
+
+    /// Commits in the background what was handed out by now; a failure is logged, and repeated with the next commit.
+    pub(super) fn commit_soon(self: &Arc<Self>) {
+        self.state.lock().settle();
+        self.start_commit();
+    }
+
+    /// As [`commit_all`](Self::commit_all), in the background.
+    pub(super) fn commit_all_soon(
+        self: &Arc<Self>,
+        offsets: &[(MessageQueue, QueueOffset)],
+    ) -> Result<(), ClientError> {
+        {
+            let mut state = self.state.lock();
+            let checked = offsets.iter().map(|(queue, offset)| state.check_commit(queue, *offset));
+            let checked = checked.collect::<Result<Vec<_>, _>>()?;
+            checked.iter().for_each(|(queue, offset)| state.settle_at(queue, *offset));
+        }
+        self.start_commit();
+        Ok(())
+    }
+
+    /// Starts a commit of what the user is done with, unless one waits for its turn. It goes on if the consumer is closed.
+    fn start_commit(self: &Arc<Self>) {
+        self.handover.notify_waiters();
+        if self.commit_asked.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let member = self.clone();
+        self.client.runtime().spawn(async move {
+            let turn = member.committing.lock().await;
+            if !member.commit_asked.load(Ordering::Acquire) {
+                return; // another commit covered it
+            }
+            let committed = member.commit_in(turn, CommitScope::Settled).await;
+            let mut failure = member.commit_failure.lock();
+            match committed {
+                Ok(()) if failure.worked() => warn!(group = %member.group, "commits in the background work again"),
+                Err(error) if failure.failed(Instant::now()) => {
+                    warn!(group = %member.group, %error, "commit in the background failed, the next one repeats it");
+                }
+                Ok(()) | Err(_) => {}
+            }
+        });
     }
 
     /// Commits offsets that the user chose. Each must be of an assigned or kept queue and not above what was handed out.
@@ -84,6 +139,7 @@ impl Member {
         // First: where such a queue comes back from now on, its start is asked for after this commit.
         let _turn = self.committing.lock().await;
         let (over, lost) = self.state.lock().give_up(kept, all);
+        self.tell_of_change();
         self.commit_lost_or_warn(lost).await;
         orderly::unlock(self, over.clone()).await;
         over

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rocketpy_filter::TagFilter;
 use rocketpy_model::{MessageQueue, QueueOffset, sys_flag};
 use rocketpy_protocol::Command;
@@ -71,12 +72,7 @@ pub(crate) fn read_answer(
         let delta = header.offset_delta.unwrap_or(0);
         let numbers = Numbers { delta, range: asked..next };
         let Spans { spans, damaged } =
-            spans(&answer.body, &numbers, filter).map_err(|error| match error {
-                Undecodable::Record(reason) => outcome::bad_answer(operation, address, reason),
-                Undecodable::InnerBatch => {
-                    ClientError::Unsupported { feature: "inner batch", property: "INNER_NUM".to_owned() }
-                }
-            })?;
+            spans(&answer.body, &numbers, filter).map_err(|error| error.into_error(operation, address))?;
         if let Some(damaged) = damaged {
             if spans.is_empty() {
                 return Err(damaged.into_error(queue));
@@ -92,9 +88,42 @@ pub(crate) fn read_answer(
     Ok(Answer { kind, pulled: Pulled { part, next, end: max_offset, moved }, suggested_broker_id, exists })
 }
 
+/// Reads one stored record, which no filter chose.
+///
+/// # Errors
+/// [`ClientError::BadAnswer`] for what is not one record, [`ClientError::DamagedMessage`], [`ClientError::Unsupported`] for an inner
+/// batch.
+pub(crate) fn read_one(broker_name: &str, body: Bytes) -> Result<PulledPart, ClientError> {
+    let failed = |error: Undecodable| error.into_error("direct consumption", broker_name);
+    let undecodable = |reason: String| failed(Undecodable::Record(reason));
+    let record = RecordView::parse(&body).map_err(|error| undecodable(error.to_string()))?;
+    if record.size() != body.len() {
+        return Err(undecodable("more than one record".to_owned()));
+    }
+    let (queue, at) = (MessageQueue::new(record.topic, broker_name, record.queue_id), record.queue_offset);
+    let (queue, numbers) = (Arc::new(queue), Numbers { delta: 0, range: at..at });
+    let Spans { spans, damaged } =
+        spans(&body, &numbers, &TagFilter::parse(TagFilter::EVERYTHING)).map_err(failed)?;
+    match damaged {
+        Some(damaged) => Err(damaged.into_error(&queue)),
+        None => Ok(PulledPart::new(queue, body, spans.into(), at)),
+    }
+}
+
 enum Undecodable {
     Record(String),
     InnerBatch,
+}
+
+impl Undecodable {
+    fn into_error(self, operation: &'static str, address: &str) -> ClientError {
+        match self {
+            Self::Record(reason) => outcome::bad_answer(operation, address, reason),
+            Self::InnerBatch => {
+                ClientError::Unsupported { feature: "inner batch", property: "INNER_NUM".to_owned() }
+            }
+        }
+    }
 }
 
 /// The numbers that the records of an answer may have.

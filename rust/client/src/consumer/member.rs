@@ -3,25 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use rocketpy_env::now_ms;
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, OtherSubscription};
+use rocketpy_protocol::body::{
+    ConsumeFromWhere, ConsumeType, ConsumerData, ConsumerRunningInfo, MessageModel, OtherSubscription,
+};
+use rocketpy_protocol::code::response;
+use rocketpy_protocol::header::ConsumeMessageDirectlyResultRequestHeader;
+use rocketpy_protocol::{Command, Header, json};
+use rocketpy_remoting::{Reply, Response};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use super::contact::Reach;
 use super::others::{Change, Others};
-use super::push::{Delivery, LocalOffsets, orderly};
-use super::state::{CommitScope, State};
+use super::pace::Pace;
+use super::push::{Delivery, Engine, LocalOffsets, orderly};
+use super::state::{CommitScope, QueueChange, State};
 use super::subscription::TopicSubscription;
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Start};
 use crate::ending::Ending;
 use crate::error::ClientError;
+use crate::lasting::Lasting;
 use crate::members::{Consumer, Role};
 use crate::trace::{Tracer, Uncommitted};
 
@@ -52,16 +60,27 @@ pub(crate) struct Member {
     pub(super) reconnected: AtomicBool,
     /// Held by each commit, so that an older one cannot overtake a newer one.
     pub(super) committing: tokio::sync::Mutex<()>,
+    /// A commit in the background is asked for, and has not begun.
+    pub(super) commit_asked: AtomicBool,
+    /// What was reported of such commits.
+    pub(super) commit_failure: Mutex<Lasting>,
     pub(super) tasks: Mutex<JoinSet<()>>,
     /// Tasks that hold locks of queues. They end themselves when the consumer is closed, so that no lock stays behind.
     pub(super) handovers: Mutex<JoinSet<()>>,
     /// Notified when a kept queue may be given up, and when the consumer is closed.
     pub(super) handover: Notify,
+    /// Notified when there may be a change to tell the user of, where one task waits for it.
+    pub(super) changed: Notify,
     /// By broker. Held by each request to lock or unlock queues that are kept, so that the end of one handover does not unlock a
     /// queue that the next one has locked.
     pub(super) locking: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
     pub(super) closed: AtomicBool,
     pub(super) ending: Ending<Result<(), ClientError>>,
+    /// How fast each subscription is pulled, and consumed by handlers.
+    pub(super) paces: Vec<Pace>,
+    pub(super) started_at_ms: i64,
+    /// What gives messages to handlers.
+    pub(super) engine: OnceLock<Weak<Engine>>,
     /// Traces messages, where that was asked for.
     pub(super) trace: Option<Uncommitted>,
     /// For starting tasks, each of which holds the member.
@@ -80,15 +99,22 @@ impl Member {
         let group: Arc<str> = group.into();
         let trace = |topic: &String| Tracer::start(client, &group, "CONSUME", topic).map(Uncommitted::new);
         let trace = config.trace_topic.as_ref().map(trace).transpose()?;
+        let mut state = State::new(delivery);
+        if config.tell_changes {
+            state.tell_changes();
+        }
         Ok(Arc::new_cyclic(|myself| Self {
             client: client.clone(),
             group,
+            paces: subscriptions.iter().map(|_| Pace::default()).collect(),
+            started_at_ms: now_ms(),
+            engine: OnceLock::new(),
             subscriptions,
             config,
             delivery,
             local_offsets,
             misses_retry_topic: AtomicBool::new(false),
-            state: Mutex::new(State::new(delivery)),
+            state: Mutex::new(state),
             others: Mutex::default(),
             arrived: Notify::new(),
             wakes_one: AtomicBool::new(false),
@@ -96,9 +122,12 @@ impl Member {
             wake: Notify::new(),
             reconnected: AtomicBool::new(false),
             committing: tokio::sync::Mutex::default(),
+            commit_asked: AtomicBool::new(false),
+            commit_failure: Mutex::default(),
             tasks: Mutex::default(),
             handovers: Mutex::default(),
             handover: Notify::new(),
+            changed: Notify::new(),
             locking: Mutex::default(),
             closed: AtomicBool::new(false),
             ending: Ending::default(),
@@ -125,6 +154,21 @@ impl Member {
             true => self.arrived.notify_one(),
             false => self.arrived.notify_waiters(),
         }
+    }
+
+    /// Says that there may be a change to tell the user of.
+    pub(super) fn tell_of_change(&self) {
+        if self.config.tell_changes {
+            self.arrived.notify_waiters();
+            self.changed.notify_one();
+        }
+    }
+
+    /// Notes that the user was told of a change.
+    pub(super) fn told(&self, change: &QueueChange) {
+        self.state.lock().told(change);
+        self.tell_of_messages();
+        self.handover.notify_waiters();
     }
 
     /// What the user has to know and was not told.
@@ -232,14 +276,17 @@ impl Member {
         self.config.balance.end();
         self.arrived.notify_waiters();
         self.handover.notify_waiters();
+        self.changed.notify_one();
         true
     }
 
     /// What a closed consumer leaves to be done.
     pub(super) async fn end(self: &Arc<Self>) -> Result<(), ClientError> {
-        let committed = match self.config.auto_commit {
-            Some(_) => self.commit(CommitScope::Settled).await,
-            None => Ok(()),
+        let committed = if self.config.auto_commit.is_some() || self.commit_asked.load(Ordering::Acquire) {
+            self.commit(CommitScope::Settled).await
+        } else {
+            self.after_commits().await;
+            Ok(())
         };
         let locked = self.state.lock().locked_queues();
         orderly::unlock(self, locked).await;
@@ -311,6 +358,26 @@ impl Consumer for Member {
         self.state.lock().settled(topic).map(|(queue, offset)| (queue.clone(), offset)).collect()
     }
 
+    fn running_info(&self) -> ConsumerRunningInfo {
+        self.describe()
+    }
+
+    fn consume_directly(&self, asked: Command, reply: Reply) {
+        self.spawn(async move |member| {
+            let consumed = match (member.engine.get().and_then(Weak::upgrade), read_asked(&asked)) {
+                (Some(engine), Ok(broker_name)) => {
+                    engine.consume_directly(broker_name, asked.body.clone()).await
+                }
+                (_, Err(reason)) => Err(reason),
+                (None, _) => Err(format!("a member of group {} that polls has no handler", member.group)),
+            };
+            reply.send(match consumed {
+                Ok(result) => Response::success().with_body(json::to_vec(&result).into()),
+                Err(reason) => Response::status(response::SYSTEM_ERROR, reason),
+            });
+        });
+    }
+
     fn broker_connected(&self) {
         self.reconnected.store(true, Ordering::Release);
         self.rebalance_soon();
@@ -319,4 +386,11 @@ impl Consumer for Member {
     fn stop(&self) {
         self.begin_close();
     }
+}
+
+/// The broker whose message is to be consumed.
+fn read_asked(asked: &Command) -> Result<&str, String> {
+    let header =
+        ConsumeMessageDirectlyResultRequestHeader::read(&asked.ext).map_err(|error| error.to_string())?;
+    Ok(header.broker_name.unwrap_or_default())
 }

@@ -14,6 +14,7 @@ mod decode;
 mod handover;
 mod member;
 mod others;
+mod pace;
 mod pull;
 mod pull_consumer;
 mod push;
@@ -21,11 +22,14 @@ mod range;
 mod rebalance;
 mod ring;
 mod room;
+mod running;
 mod state;
 #[cfg(test)]
 mod state_pushed_tests;
 #[cfg(test)]
 mod state_tests;
+#[cfg(test)]
+mod state_told_tests;
 mod stats;
 mod subscription;
 
@@ -38,5 +42,5 @@ pub use self::pull_consumer::{ConsumerState, Position, PullConsumer};
 pub use self::push::{Fate, PushConfig, PushConsumer, PushCounts, PushTopic, Verdict, Work};
 pub use self::range::RangeReader;
 pub use self::room::{NearestRoom, Rooms};
-pub use self::state::OffsetMove;
+pub use self::state::{OffsetMove, QueueChange};
 pub use self::stats::{ConsumerStats, QueueProgress};

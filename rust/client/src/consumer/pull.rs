@@ -152,7 +152,11 @@ impl Puller {
                 if self.failure.worked() {
                     info!(queue = %self.queue(), "pulls work again");
                 }
-                self.take(epoch, offset, answer, started.elapsed())
+                let took = started.elapsed();
+                if let Some(part) = &answer.pulled.part {
+                    self.member.paces[self.gained.subscription].note_pull(part.len(), took);
+                }
+                self.take(epoch, offset, answer, took)
             }
             Err(error) => Some(self.failed(error).await),
         }

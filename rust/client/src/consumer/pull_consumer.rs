@@ -12,7 +12,7 @@ use super::batch::PulledBatch;
 use super::contact::BrokerContact;
 use super::member::Member;
 use super::push::{Delivery, LocalOffsets};
-use super::state::{CommitScope, OffsetMove};
+use super::state::{CommitScope, OffsetMove, QueueChange};
 use super::{commit, rebalance, subscription};
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Start, Subscription};
@@ -148,7 +148,8 @@ impl PullConsumer {
         &self.member().client
     }
 
-    /// Hands out up to `max_messages` pulled messages; waits up to `max_wait` for the first. Empty if none arrived.
+    /// Hands out up to `max_messages` pulled messages; waits up to `max_wait` for the first. Empty if none arrived, or if there is a
+    /// [`change`](Self::change) to tell the user of first.
     ///
     /// # Errors
     /// Failures to pull that waiting does not resolve, once each time they happen: a refusal of the broker, a deleted topic,
@@ -178,6 +179,9 @@ impl PullConsumer {
             }
             let tell_at = {
                 let mut state = member.state.lock();
+                if state.change().is_some() {
+                    return Ok(PulledBatch::default());
+                }
                 let batch = state.take(max_messages, &member.config);
                 if !batch.is_empty() {
                     drop(state);
@@ -223,6 +227,26 @@ impl PullConsumer {
         let member = self.member();
         member.check()?;
         member.commit_all(&self.wrapped(offsets)).await
+    }
+
+    /// As [`commit`](Self::commit), without waiting: it covers what was handed out before the call. A failure is logged, and the next
+    /// commit repeats it; [`close`](Self::close) waits for it.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`].
+    pub fn commit_soon(&self) -> Result<(), ClientError> {
+        self.member().check()?;
+        self.member().commit_soon();
+        Ok(())
+    }
+
+    /// As [`commit_offsets`](Self::commit_offsets), without waiting, and [`commit_soon`](Self::commit_soon).
+    ///
+    /// # Errors
+    /// [`ClientError::NotAssigned`], [`ClientError::OffsetOutOfRange`]; nothing is committed then.
+    pub fn commit_offsets_soon(&self, offsets: &[(MessageQueue, QueueOffset)]) -> Result<(), ClientError> {
+        self.member().check()?;
+        self.member().commit_all_soon(&self.wrapped(offsets))
     }
 
     /// The offset stored for the group at the broker.
@@ -357,6 +381,27 @@ impl PullConsumer {
             None => Ok(()),
             Some(queue) => Err(ClientError::NotAssigned { queue: (*queue).clone() }),
         }
+    }
+
+    /// The queues that this member gained or lost since its user was told, with [`ConsumerConfig::tell_changes`]; losses first. It
+    /// returns the same again until [`told`](Self::told).
+    ///
+    /// A lost queue is kept until then, and its offset can be committed, but at most for [`ConsumerConfig::handover_timeout`]. A closed
+    /// consumer has nothing to tell.
+    pub fn change(&self) -> Option<QueueChange> {
+        let member = self.member();
+        if member.is_closed() { None } else { member.state.lock().change() }
+    }
+
+    /// Notes that the user was told of a change.
+    pub fn told(&self, change: &QueueChange) {
+        self.member().told(change);
+    }
+
+    /// Before a [`close`](Self::close): from now on [`change`](Self::change) tells of all queues as lost.
+    pub fn begin_leaving(&self) {
+        self.member().state.lock().begin_leaving();
+        self.member().tell_of_change();
     }
 
     /// Queues assigned to this member now, sorted; without those that it only keeps for the user.

@@ -209,8 +209,10 @@ async fn members(member: &Member, route: &TopicRoute) -> Result<Vec<String>, Cli
 /// # Source
 /// docs/reference/client.md 8.3.
 async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>, others: bool) {
-    let is_careful = others && !member.config.handover_timeout.is_zero();
-    let Assignment { gained, lost, kept, has_returned } = member.state.lock().assign(wanted, is_careful);
+    let has_time = !member.config.handover_timeout.is_zero();
+    let (is_careful, keeps) = (others && has_time, (others || member.config.tell_changes) && has_time);
+    let Assignment { gained, lost, kept, has_returned } = member.state.lock().assign(wanted, keeps);
+    member.tell_of_change();
     if has_returned {
         member.handover.notify_waiters();
     }
@@ -231,7 +233,8 @@ async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>
     }
     let unlocked = lost.iter().map(|lost| lost.queue.clone()).collect();
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
-    if member.config.auto_commit.is_some() && !done.is_empty() {
+    let commits = member.config.auto_commit.is_some() || member.commit_asked.load(Ordering::Acquire);
+    if commits && !done.is_empty() {
         // The runtime reports a panic; the queues are lost either way.
         drop(member.start_commit_of_lost(done).await);
     }

@@ -1,15 +1,19 @@
 //! The state of a consumer between broker and user: assigned queues, messages pulled ahead, positions. No I/O.
 
 mod pushed;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 
 #[cfg(test)]
 pub(crate) use self::pushed::Finished;
 pub(crate) use self::pushed::Taken;
+pub use self::told::QueueChange;
+use self::told::Told;
 use super::assigned::{Assigned, Assignment, Cached, Epoch, Gained, Kept, Lost};
 use super::batch::{PulledBatch, PulledPart};
 use super::contact::Contacts;
@@ -106,6 +110,8 @@ pub(crate) struct State {
     /// The last epoch that began, in any queue.
     last_epoch: Epoch,
     delivery: Delivery,
+    /// What the user was told of the assignment; `None` where nobody asks.
+    told: Option<Told>,
 }
 
 impl State {
@@ -118,13 +124,14 @@ impl State {
         self.last_epoch
     }
 
-    /// Assigns exactly the queues of `wanted` (queue and subscription). With `keep`, those that the user works on are kept for now.
+    /// Assigns exactly the queues of `wanted` (queue and subscription). With `keep`, those that the user works on are kept for now, and
+    /// those of whose loss the user has to be told.
     pub(crate) fn assign(&mut self, wanted: &BTreeMap<Arc<MessageQueue>, usize>, keep: bool) -> Assignment {
         let mut assignment = Assignment::default();
         let is_gone = |queue: &Arc<MessageQueue>| !wanted.contains_key(queue);
         let gone: Vec<_> = self.queues().filter(|queue| is_gone(queue)).cloned().collect();
         for queue in gone {
-            if keep && self.queues.get(&queue).is_some_and(Assigned::is_in_use) {
+            if keep && self.queues.get(&queue).is_some_and(|assigned| self.is_needed(assigned)) {
                 let id = self.next_epoch();
                 self.set_kept(&queue, Some(id));
                 assignment.kept.push(Kept { queue, id });
@@ -147,7 +154,13 @@ impl State {
                 self.queues.insert(queue.clone(), assigned);
             }
         }
+        self.note_change();
         assignment
+    }
+
+    /// Whether the user works on messages of a queue, or has to be told before it goes.
+    fn is_needed(&self, assigned: &Assigned) -> bool {
+        assigned.is_in_use() || self.knows_of(assigned)
     }
 
     /// Begins or ends the time in which a queue is only kept for its user.
@@ -163,14 +176,15 @@ impl State {
         self.ready.retain(|ready| ready != queue);
     }
 
-    /// Gives up the queues of `kept` that the user is done with, or `all`. Takes these and those that came back out of `kept`, and
+    /// Gives up the queues of `kept` that the user does not need any more, or `all`. Takes these and those that came back out of `kept`, and
     /// returns their names.
     pub(crate) fn give_up(&mut self, kept: &mut Vec<Kept>, all: bool) -> (Vec<Arc<MessageQueue>>, Vec<Lost>) {
         let (mut over, mut lost) = (Vec::new(), Vec::new());
         kept.retain(|Kept { queue, id }| {
             let assigned = self.queues.get(queue).filter(|assigned| assigned.kept == Some(*id));
-            let (is_here, is_in_use) = (assigned.is_some(), assigned.is_some_and(Assigned::is_in_use));
-            if is_in_use && !all {
+            let (is_here, is_needed) =
+                (assigned.is_some(), assigned.is_some_and(|assigned| self.is_needed(assigned)));
+            if is_needed && !all {
                 return true;
             }
             over.push(queue.clone());
@@ -179,6 +193,7 @@ impl State {
             }
             false
         });
+        self.note_change();
         (over, lost)
     }
 
@@ -269,7 +284,7 @@ impl State {
         if assigned.epoch != epoch {
             return false;
         }
-        assigned.next_pull = Some(pulled.next);
+        (assigned.next_pull, assigned.pulled_at) = (Some(pulled.next), Some(Instant::now()));
         let life = Epoch(self.last_epoch.0 + 1);
         assigned.end = Some(pulled.end);
         if let Some(Moved { from, is_reset }) = pulled.moved {
@@ -324,6 +339,7 @@ impl State {
         {
             let Some(assigned) = self.queues.get_mut(&queue) else { continue };
             let had_room = assigned.has_room(config);
+            assigned.consumed_at = Some(Instant::now());
             self.unsettled.insert(queue.clone());
             while left > 0
                 && let Some(part) = assigned.take(left)

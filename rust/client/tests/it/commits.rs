@@ -13,7 +13,7 @@ use rocketpy_protocol::{Command, json};
 use tokio::runtime::Handle;
 
 use crate::consume::{join, poll_offsets, queue, rebalance, records};
-use crate::peer::{Act, PATIENCE, Peer, begun, client, ok, pull_answer, single, with};
+use crate::peer::{Act, PATIENCE, Peer, begun, client, ok, pull_answer, single, status, with};
 
 /// No automatic commit happens within a test.
 fn by_the_hour() -> ConsumerConfig {
@@ -70,6 +70,61 @@ async fn an_automatic_commit_never_undoes_one_on_demand() {
     consumer.commit_offsets(&[(queue(), QueueOffset(5))]).await.unwrap();
     consumer.close().await.unwrap();
     assert_eq!(committed_offsets(&peer), ["7", "5"], "closing has nothing to add");
+}
+
+#[tokio::test]
+async fn commits_in_the_background_become_few_requests_and_cover_what_was_handed_out_before_each() {
+    let peer = begun(1);
+    peer.script(|command| match command.code {
+        request::UPDATE_CONSUMER_OFFSET => Act::Hold,
+        _ => Act::Default,
+    });
+    let config = ConsumerConfig { auto_commit: None, ..by_the_hour() };
+    let consumer = join(&client(&[&peer]), config).await.unwrap();
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
+    let commit = || consumer.commit_soon().unwrap();
+    assert_eq!(poll_offsets(&consumer, 1).await, [0]);
+    (0..100).for_each(|_| commit());
+    let (_, first) = peer.held(request::UPDATE_CONSUMER_OFFSET).await;
+    for _ in 0..3 {
+        poll_offsets(&consumer, 1).await;
+        commit();
+    }
+    consumer.commit_offsets_soon(&[(queue(), QueueOffset(3))]).unwrap();
+    let above = consumer.commit_offsets_soon(&[(queue(), QueueOffset(9))]);
+    assert!(matches!(above, Err(ClientError::OffsetOutOfRange { .. })));
+    assert_eq!(poll_offsets(&consumer, 3).await.len(), 3);
+    let closing = consumer.clone();
+    let closed = tokio::spawn(async move { closing.close().await });
+    first.send(ok());
+    peer.held(request::UPDATE_CONSUMER_OFFSET).await.1.send(ok());
+    closed.await.unwrap().unwrap();
+    assert_eq!(committed_offsets(&peer), ["1", "3"], "the close waits for it, and adds nothing");
+    assert_eq!(consumer.commit_soon(), Err(ClientError::Closed { what: "consumer" }));
+}
+
+#[tokio::test]
+async fn what_a_commit_in_the_background_could_not_store_is_in_the_next_one() {
+    let peer = begun(1);
+    let mut refusals = 1;
+    peer.script(move |command| match command.code {
+        request::UPDATE_CONSUMER_OFFSET if refusals > 0 => {
+            refusals -= 1;
+            Act::Answer(status(response::SYSTEM_ERROR, "no"))
+        }
+        _ => Act::Default,
+    });
+    let config = ConsumerConfig { auto_commit: None, ..by_the_hour() };
+    let consumer = join(&client(&[&peer]), config).await.unwrap();
+    let (_, reply) = peer.held(request::LITE_PULL_MESSAGE).await;
+    reply.send(pull_answer(response::SUCCESS, 10, 10, records(0..10)));
+    assert_eq!(poll_offsets(&consumer, 4).await.len(), 4);
+    consumer.commit_soon().unwrap();
+    peer.wait_for(request::UPDATE_CONSUMER_OFFSET, 1).await;
+    consumer.commit_soon().unwrap();
+    consumer.close().await.unwrap();
+    assert_eq!(committed_offsets(&peer), ["4", "4"]);
 }
 
 #[tokio::test]

@@ -19,20 +19,25 @@ pub(crate) fn record(offset: u64, body: &str, tag: &str) -> Vec<u8> {
 }
 
 pub(crate) fn stored(offset: u64, body: &[u8], tag: &str, sys_flag: i32) -> Vec<u8> {
-    encoded(offset, body, tag, sys_flag, false)
+    encoded("t", offset, body, tag, sys_flag, false)
 }
 
 /// The same with a checksum of the whole record.
 pub(crate) fn stored_with_check(offset: u64, body: &[u8], tag: &str, sys_flag: i32) -> Vec<u8> {
-    encoded(offset, body, tag, sys_flag, true)
+    encoded("t", offset, body, tag, sys_flag, true)
 }
 
-fn encoded(offset: u64, body: &[u8], tag: &str, sys_flag: i32, has_check: bool) -> Vec<u8> {
+/// A record of another topic.
+pub(crate) fn stored_in(topic: &str, offset: u64) -> Vec<u8> {
+    encoded(topic, offset, b"0", "a", 0, false)
+}
+
+fn encoded(topic: &str, offset: u64, body: &[u8], tag: &str, sys_flag: i32, has_check: bool) -> Vec<u8> {
     let host: SocketAddr = "127.0.0.1:10911".parse().unwrap();
     let mut properties = Vec::new();
     properties_text::push(&mut properties, "TAGS", tag);
     let fields = RecordFields {
-        topic: "t",
+        topic,
         queue_id: 0,
         flag: 0,
         sys_flag,

@@ -3,12 +3,19 @@
 use std::time::Duration;
 
 use rocketpy_client::{Fate, PushConfig, PushConsumer, PushTopic, Start, Subscription, Verdict, Work};
-use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, HeartbeatData, MessageModel};
+use rocketpy_model::MessageQueue;
+use rocketpy_protocol::body::{
+    ConsumeFromWhere, ConsumeMessageDirectlyResult, ConsumeResult, ConsumeType, ConsumerRunningInfo,
+    HeartbeatData, MessageModel, running_property,
+};
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::header::ConsumerSendMsgBackRequestHeader;
+use rocketpy_protocol::header::{
+    ConsumeMessageDirectlyResultRequestHeader, ConsumerSendMsgBackRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+};
 use rocketpy_protocol::{Command, Header, json, properties_text};
 
-use crate::consume::records;
+use crate::consume::{consumer as pull_consumer, records, stored_in};
 use crate::peer::{Act, PATIENCE, Peer, begun, client, header_of, pull_answer, single, status};
 
 const RETRY_TOPIC: &str = "%RETRY%report";
@@ -80,8 +87,8 @@ async fn what_a_handler_does_not_finish_is_sent_back_and_committed_after_the_ans
     });
     let (consumer, work) = with_messages(&peer, PushConfig { max_retries: 5, ..PushConfig::default() }).await;
     assert!(work.next().is_some());
-    assert_eq!(work.fail(Verdict::Retry), Some(Fate::ComesAgain));
-    assert_eq!(work.fail(Verdict::Reject), None, "it is sent back already");
+    assert_eq!(work.fail(Verdict::Retry, None), Some(Fate::ComesAgain));
+    assert_eq!(work.fail(Verdict::Reject, None), None, "it is sent back already");
     drop(work);
     finish(&consumer, 3).await;
     let (sent_back, reply) = peer.held(request::CONSUMER_SEND_MSG_BACK).await;
@@ -110,7 +117,7 @@ async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
         _ => Act::Default,
     });
     let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
-    assert!(work.next().is_some() && work.fail(Verdict::RetryAfter(Duration::from_secs(4))).is_some());
+    assert!(work.next().is_some() && work.fail(Verdict::RetryAfter(Duration::from_secs(4)), None).is_some());
     drop(work);
     let copy = &peer.wait_for(request::SEND_MESSAGE_V2, 1).await[0];
     let header = header_of(copy);
@@ -122,7 +129,7 @@ async fn where_the_broker_does_not_take_a_message_back_it_gets_a_copy() {
         assert!(said.contains(&(name.to_owned(), value.to_owned())), "{name}: {said:?}");
     }
     let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
-    assert!(work.next().is_some() && work.fail(Verdict::Reject).is_some());
+    assert!(work.next().is_some() && work.fail(Verdict::Reject, None).is_some());
     drop(work);
     let dead = &peer.wait_for(request::SEND_MESSAGE_V2, 2).await[1];
     let header = header_of(dead);
@@ -143,7 +150,7 @@ async fn what_no_broker_takes_is_not_committed_and_a_stop_does_not_wait_for_it_f
         _ => Act::Default,
     });
     let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
-    assert!(work.next().is_some() && work.fail(Verdict::Retry).is_some());
+    assert!(work.next().is_some() && work.fail(Verdict::Retry, None).is_some());
     drop(work);
     finish(&consumer, 3).await;
     peer.wait_for(request::SEND_MESSAGE_V2, 1).await;
@@ -177,4 +184,119 @@ async fn the_retry_topic_begins_with_its_oldest_message_wherever_the_group_begin
     };
     assert_eq!(asked(request::GET_MAX_OFFSET), ["t"]);
     assert_eq!(asked(request::GET_MIN_OFFSET), [RETRY_TOPIC]);
+}
+
+fn running_info(group: &str) -> Command {
+    let header = GetConsumerRunningInfoRequestHeader {
+        consumer_group: group,
+        client_id: "",
+        jstack_enable: Some(true),
+    };
+    Command::request(request::GET_CONSUMER_RUNNING_INFO, &header)
+}
+
+#[tokio::test]
+async fn a_member_tells_an_administrator_what_it_does() {
+    let peer = begun(1);
+    let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
+    let answer = peer.ask(running_info("report")).await;
+    assert_eq!(answer.code, response::SUCCESS);
+    let info: ConsumerRunningInfo = json::from_slice(&answer.body).unwrap();
+    let property = |name: &str| info.properties[name].as_str();
+    assert_eq!(property(running_property::CONSUME_TYPE), "CONSUME_PASSIVELY");
+    assert_eq!(property(running_property::CONSUME_ORDERLY), "false");
+    assert_eq!(property(running_property::NAMESERVER_ADDR), format!("{};", peer.address));
+    let topics: Vec<_> = info.subscription_set.iter().map(|one| one.topic.as_str()).collect();
+    assert_eq!(topics, ["t", RETRY_TOPIC]);
+    let queue = &info.mq_table[&MessageQueue::new("t", "b", 0)];
+    assert_eq!((queue.cached_msg_count, queue.cached_msg_min_offset, queue.cached_msg_max_offset), (4, 0, 3));
+    assert!(queue.last_pulled_at_ms > 0 && queue.last_consumed_at_ms == 0, "{queue:?}");
+    assert_eq!(info.status_table["t"].consume_ok_tps, 0.0);
+    drop(work);
+    finish(&consumer, 4).await;
+    let info: ConsumerRunningInfo = json::from_slice(&peer.ask(running_info("report")).await.body).unwrap();
+    let queue = &info.mq_table[&MessageQueue::new("t", "b", 0)];
+    assert_eq!((queue.cached_msg_count, queue.commit_offset), (0, 4));
+    assert!(queue.last_consumed_at_ms > 0, "{queue:?}");
+    assert!(info.status_table["t"].consume_ok_tps > 0.0, "{:?}", info.status_table);
+    assert_eq!(peer.ask(running_info("other")).await.code, response::SYSTEM_ERROR);
+}
+
+fn consume_directly(offset: u64) -> Command {
+    let header = ConsumeMessageDirectlyResultRequestHeader {
+        consumer_group: "report",
+        client_id: None,
+        msg_id: None,
+        broker_name: Some("b"),
+        topic: Some("t"),
+        topic_sys_flag: None,
+        group_sys_flag: None,
+    };
+    Command::request(request::CONSUME_MESSAGE_DIRECTLY, &header).with_body(records(offset..offset + 1))
+}
+
+#[tokio::test]
+async fn a_handler_consumes_a_message_that_an_administrator_chose_and_nothing_else_becomes_of_it() {
+    let peer = begun(1);
+    let (consumer, work) = with_messages(&peer, PushConfig::default()).await;
+    let mut works = vec![work];
+    while works.len() < 4 {
+        works.push(consumer.take(0, PATIENCE).await.unwrap().unwrap());
+    }
+    assert!(works.iter().all(|work| work.next().is_some()), "nothing else is left to take");
+    for (offset, verdict) in
+        [(2, None), (0, Some((Verdict::Retry, None))), (9, Some((Verdict::Reject, Some("no such order"))))]
+    {
+        let (answer, _) = tokio::join!(peer.ask(consume_directly(offset)), async {
+            let work = consumer.take(0, PATIENCE).await.unwrap().unwrap();
+            assert_eq!((work.queue().queue_id, work.next().is_some()), (0, true));
+            if let Some((verdict, reason)) = verdict {
+                assert_eq!(work.fail(verdict, reason), Some(Fate::Unchanged));
+            }
+            assert!(work.next().is_none());
+        });
+        let result: ConsumeMessageDirectlyResult = json::from_slice(&answer.body).unwrap();
+        let expected = match verdict {
+            None => (ConsumeResult::Success, None),
+            Some((_, None)) => (ConsumeResult::Later, None),
+            Some((_, Some(reason))) => (ConsumeResult::Threw, Some(reason.to_owned())),
+        };
+        assert_eq!(
+            (result.consume_result, result.remark, result.is_ordered),
+            (expected.0, expected.1, false)
+        );
+    }
+    assert_eq!(peer.seen(request::CONSUMER_SEND_MSG_BACK).len(), 0);
+    assert_eq!(consumer.counts().unfinished, 4, "what was asked for is not among the messages of the queue");
+    drop(works); // as if no handler had got them
+    finish(&consumer, 4).await;
+    consumer.stop(PATIENCE).await.unwrap();
+    assert_eq!(offsets(&peer).last().unwrap(), "4");
+}
+
+#[tokio::test]
+async fn what_no_handler_can_consume_is_refused_with_the_reason() {
+    let peer = begun(1);
+    let consumer = start(&peer, PushConfig::default()).await;
+    for (body, said) in [
+        (records(0..2), "more than one record"),
+        (Vec::new(), "ill-formed"),
+        (stored_in("elsewhere", 0), "no handler for topic elsewhere"),
+    ] {
+        let answer = peer.ask(consume_directly(0).with_body(body)).await;
+        assert_eq!(answer.code, response::SYSTEM_ERROR);
+        assert!(answer.remark.as_deref().unwrap().contains(said), "{answer:?}");
+    }
+    let (answer, ()) = tokio::join!(peer.ask(consume_directly(0)), async {
+        peer.wait_for(request::LITE_PULL_MESSAGE, 1).await;
+        consumer.stop(Duration::ZERO).await.unwrap();
+    });
+    assert_ne!(answer.code, response::SUCCESS, "it stopped before a handler took the message");
+    let peer = begun(1);
+    let _polled = pull_consumer(&peer).await;
+    let answer = peer.ask(consume_directly(0)).await;
+    assert!(answer.remark.unwrap().contains("that polls has no handler"));
+    let info: ConsumerRunningInfo = json::from_slice(&peer.ask(running_info("report")).await.body).unwrap();
+    assert_eq!(info.properties[running_property::CONSUME_TYPE], "CONSUME_ACTIVELY");
+    assert!(info.status_table.is_empty());
 }

@@ -11,6 +11,7 @@ mod heartbeat;
 mod registration;
 mod replication;
 mod route;
+mod running;
 mod topic;
 
 pub use consume::*;
@@ -19,6 +20,7 @@ pub use heartbeat::*;
 pub use registration::*;
 pub use replication::*;
 pub use route::*;
+pub use running::*;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 pub use topic::*;

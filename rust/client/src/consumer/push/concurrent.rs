@@ -10,14 +10,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_model::{property, system};
+use rocketpy_model::system;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout_at;
 use tracing::error;
 
+use super::direct::Asked;
+use super::send_back::{self, origin_topic};
 use super::watch::Counts;
 use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
-use super::{PushConfig, PushTopic, send_back};
+use super::{PushConfig, PushTopic};
 use crate::consumer::assigned::Epoch;
 use crate::consumer::batch::PulledPart;
 use crate::consumer::member::Member;
@@ -48,6 +50,8 @@ pub(super) struct Piece {
     pub(super) over: Arc<AtomicBool>,
     /// How many times the first messages were tried in their place.
     pub(super) tries: u32,
+    /// Who waits for its end, where somebody asked that a handler consumes it. Nothing else becomes of it.
+    pub(super) asked: Option<Arc<Asked>>,
 }
 
 /// One topic with a handler.
@@ -72,7 +76,7 @@ struct Desk {
 }
 
 /// What push consumer, handlers and background tasks share.
-pub(super) struct Engine {
+pub(in crate::consumer) struct Engine {
     pub(super) member: Arc<Member>,
     pub(super) config: PushConfig,
     pub(super) topics: Vec<Topic>,
@@ -233,7 +237,7 @@ impl Engine {
                 Some(taken) if *taken.part.queue().topic == *self.retry_topic => self.share_out(taken),
                 Some(Taken { part, life, over }) => {
                     let topic = self.topic_named(&part.queue().topic)?;
-                    return Some(Piece { part, topic, life, over, tries: 0 });
+                    return Some(Piece { part, topic, life, over, tries: 0, asked: None });
                 }
             }
         }
@@ -253,8 +257,15 @@ impl Engine {
         (messages as usize / topic.batch).max(1) * topic.batch
     }
 
-    fn topic_named(&self, name: &str) -> Option<usize> {
+    pub(super) fn topic_named(&self, name: &str) -> Option<usize> {
         self.topics.iter().position(|topic| *topic.name == *name)
+    }
+
+    /// Gives messages to a handler before all others. They are dropped when the consumer stops.
+    pub(super) fn put_first(&self, piece: Piece) {
+        let lane = self.topics[piece.topic].lane;
+        self.desk.lock().returned.entry(lane).or_default().push_front(piece);
+        self.member.tell_of_messages();
     }
 
     /// Something that was taken from a queue before, and whose time has come.
@@ -300,16 +311,14 @@ impl Engine {
 
     /// Sorts messages of the retry topic by the topics that they were sent to.
     fn share_out(self: &Arc<Self>, Taken { part, life, over }: Taken) {
-        let topics: Vec<_> = part
-            .iter()
-            .map(|record| self.topic_named(record.property(property::RETRY_TOPIC).unwrap_or(record.topic)))
-            .collect();
+        let topics: Vec<_> = part.iter().map(|record| self.topic_named(origin_topic(&record))).collect();
         let mut from = 0;
         for run in topics.chunk_by(PartialEq::eq) {
             let to = from + run.len();
             let (part, topic) = (part.slice(from..to), run[0]);
             from = to;
-            let piece = Piece { part, topic: topic.unwrap_or(0), life, over: over.clone(), tries: 0 };
+            let over = over.clone();
+            let piece = Piece { part, topic: topic.unwrap_or(0), life, over, tries: 0, asked: None };
             match topic {
                 Some(topic) => {
                     let lane = self.topics[topic].lane;
@@ -317,7 +326,7 @@ impl Engine {
                 }
                 None => {
                     let record = piece.part.record(0);
-                    let topic = record.property(property::RETRY_TOPIC).unwrap_or(record.topic);
+                    let topic = origin_topic(&record);
                     error!(
                         group = %self.member.group,
                         topic, "a retried message is of a topic without a handler, it is sent back"
@@ -334,6 +343,7 @@ impl Engine {
         let finished = self.member.state.lock().finish(part, life, &self.member.config);
         if finished.is_kept_free {
             self.member.handover.notify_waiters();
+            self.member.tell_of_change();
         }
         if finished.is_next_due {
             self.member.tell_of_messages();
@@ -360,9 +370,13 @@ impl Engine {
         self.member.tell_of_messages();
     }
 
-    /// Sends messages back that a handler did not finish.
-    pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict) -> Fate {
+    /// Sends messages back that a handler did not finish; `reason` is its error.
+    pub(super) fn fail(self: &Arc<Self>, piece: Piece, verdict: Verdict, reason: Option<&str>) -> Fate {
         self.counts.failed(piece.part.len());
+        if let Some(asked) = &piece.asked {
+            asked.failed(reason);
+            return Fate::Unchanged;
+        }
         if self.config.broadcast {
             // Nobody else has to get them.
             self.finish(&piece.part, piece.life);

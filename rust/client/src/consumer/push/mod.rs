@@ -2,11 +2,12 @@
 //!
 //! A [`PushConsumer`] is a member of its group as a pull consumer is. Each of its queues knows what handlers have not finished
 //! (`process_queue`), and the offset of the first such message is what is committed. `concurrent` gives messages to handlers, `work`
-//! is what one of them has, `send_back` returns what failed to the broker, `orderly` holds the locks of queues that are read in order,
-//! `local_offsets` keeps the offsets of a member that gets all messages, and `watch` looks at
-//! handlers that take long.
+//! is what one of them has, `direct` gives them one that an administrator chose, `send_back` returns what failed to the broker,
+//! `orderly` holds the locks of queues that are read in order, `local_offsets` keeps the offsets of a member that gets all messages,
+//! and `watch` looks at handlers that take long.
 
 mod concurrent;
+mod direct;
 mod local_offsets;
 pub(super) mod orderly;
 mod process_queue;
@@ -15,19 +16,23 @@ mod watch;
 mod work;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_model::system;
 use rocketpy_protocol::compression::DecompressLimits;
+use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use self::concurrent::Engine;
+pub(super) use self::concurrent::Engine;
 pub(crate) use self::local_offsets::LocalOffsets;
 pub(crate) use self::process_queue::ProcessQueue;
 pub use self::watch::PushCounts;
 pub use self::work::{Fate, Verdict, Work};
+use super::allocate::Balance;
 use super::pull_consumer::{ConsumerState, PullConsumer};
+use super::state::QueueChange;
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Subscription};
 use crate::error::ClientError;
@@ -129,6 +134,9 @@ impl PushConfig {
         if self.broadcast && self.offsets_folder.is_none() {
             return wrong("offsets_folder", "needed for broadcast");
         }
+        if self.broadcast && !matches!(self.consumer.balance, Balance::Average) {
+            return wrong("balance", "members share no queues with broadcast");
+        }
         Ok(())
     }
 }
@@ -174,6 +182,8 @@ impl PushConsumer {
                 .await?;
         let member = consumer.member();
         let engine = Engine::new(member.clone(), config, topics);
+        // The only one: the member is new.
+        drop(member.engine.set(Arc::downgrade(&engine)));
         let watched = engine.clone();
         member.spawn(|_| watched.watch());
         if delivery.needs_locks() {
@@ -223,8 +233,47 @@ impl PushConsumer {
         self.engine.take(lane, max_wait).await
     }
 
-    /// Hands out no more, waits up to `patience` for handlers and for messages that are being sent back, commits what is finished and
-    /// leaves the group. Every call waits for that.
+    /// Waits for a [change](PullConsumer::change) to tell the user of; `None` when there was none in time. One task may wait.
+    ///
+    /// Lost queues are told of when no handler works on their messages any more, or when they had to go.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`].
+    pub async fn next_change(&self, max_wait: Duration) -> Result<Option<QueueChange>, ClientError> {
+        let member = &self.engine.member;
+        let deadline = Instant::now() + max_wait;
+        loop {
+            member.check()?;
+            if let Some(change) = member.state.lock().next_change() {
+                return Ok(Some(change));
+            }
+            if timeout_at(deadline, member.changed.notified()).await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Notes that the user was told of a change.
+    pub fn told(&self, change: &QueueChange) {
+        self.consumer.told(change);
+    }
+
+    /// Waits until the user was told that all queues are lost.
+    async fn told_of_leaving(&self) {
+        self.consumer.begin_leaving();
+        let member = &self.engine.member;
+        loop {
+            let mut told = pin!(member.handover.notified());
+            told.as_mut().enable();
+            if member.is_closed() || member.state.lock().has_told_all() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Hands out no more, waits up to `patience` for handlers and for messages that are being sent back, then as long until the user was
+    /// told that the queues are lost, commits what is finished and leaves the group. Every call waits for that.
     ///
     /// # Errors
     /// The failure of the commit; the consumer is closed all the same.
@@ -236,6 +285,9 @@ impl PushConsumer {
                 group = self.group(),
                 unfinished, "the consumer stops while handlers run, their messages come again"
             );
+        }
+        if tokio::time::timeout(patience, self.told_of_leaving()).await.is_err() {
+            warn!(group = self.group(), "the consumer stops while its user is told that it loses its queues");
         }
         self.consumer.close().await
     }

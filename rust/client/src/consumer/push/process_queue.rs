@@ -81,6 +81,11 @@ impl ProcessQueue {
         self.entries.front().map(|entry| entry.offset)
     }
 
+    /// Offset of the last message that was handed out, as long as one before it is not finished.
+    pub(crate) fn last(&self) -> Option<QueueOffset> {
+        self.entries.back().map(|entry| entry.offset)
+    }
+
     /// Number of messages from the first unfinished one on: so many come again after a crash.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

@@ -218,7 +218,7 @@ fn body_of(part: &PulledPart, record: &RecordView<'_>) -> Bytes {
     part.body().slice_ref(record.body)
 }
 
-fn origin_topic<'a>(record: &RecordView<'a>) -> &'a str {
+pub(super) fn origin_topic<'a>(record: &RecordView<'a>) -> &'a str {
     record.property(property::RETRY_TOPIC).unwrap_or(record.topic)
 }
 

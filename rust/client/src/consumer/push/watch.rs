@@ -8,6 +8,7 @@ use tracing::{error, warn};
 
 use super::concurrent::Engine;
 use super::work::Verdict;
+use crate::consumer::pace::Pace;
 
 /// How often handlers are looked at that take long.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
@@ -66,6 +67,11 @@ impl Engine {
         }
     }
 
+    /// The pace of a topic with a handler, whose subscription has the same index.
+    pub(super) fn pace(&self, topic: usize) -> &Pace {
+        &self.member.paces[topic]
+    }
+
     /// Looks at handlers that take long, and tells of failures to pull.
     pub(super) async fn watch(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(WATCH_INTERVAL);
@@ -73,6 +79,7 @@ impl Engine {
         loop {
             ticks.tick().await;
             self.look_at_handlers();
+            self.member.paces.iter().for_each(|pace| pace.sample(Instant::now()));
             let silence = self.member.config.unreachable_timeout;
             let failure = self.member.take_failure();
             let failure = failure.or_else(|| self.member.state.lock().contacts.tell_if_due(silence));
@@ -95,7 +102,9 @@ impl Engine {
             let (messages, topic) = (piece.part.len(), &self.topics[piece.topic].name);
             let (queue, queue_offset) = (piece.part.queue().clone(), piece.part.spans()[0].queue_offset);
             self.counts.timed_out.fetch_add(messages as u64, Ordering::Relaxed);
-            let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL));
+            self.pace(held.topic).note(0, messages, self.config.handler_timeout);
+            let reason = Some("the handler did not return in time");
+            let fate = self.fail(piece, Verdict::RetryAtLevel(TIMED_OUT_LEVEL), reason);
             warn!(
                 group = %self.member.group,
                 %topic,

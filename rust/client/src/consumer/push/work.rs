@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rocketpy_model::MessageQueue;
 
 use super::concurrent::{Engine, Piece};
+use super::direct::Asked;
 use crate::consumer::assigned::Epoch;
 use crate::consumer::batch::PulledPart;
 use crate::trace::{ConsumeResult, Consumption};
@@ -40,6 +41,8 @@ pub enum Fate {
     Dead,
     /// They count as done: their member is one of those that get all messages.
     PassedOver,
+    /// What it was: an administrator had a handler consume them.
+    Unchanged,
 }
 
 impl Fate {
@@ -49,6 +52,7 @@ impl Fate {
             Self::ComesAgain => "comes again",
             Self::Dead => "goes to the dead letters",
             Self::PassedOver => "is passed over",
+            Self::Unchanged => "was only consumed because an administrator asked for it",
         }
     }
 }
@@ -69,6 +73,7 @@ pub(super) struct Held {
     pub(super) topic: usize,
     life: Epoch,
     over: Arc<AtomicBool>,
+    asked: Option<Arc<Asked>>,
     began: Instant,
     progress: Mutex<Progress>,
 }
@@ -141,8 +146,13 @@ impl Work {
         if progress.is_taken_over {
             (progress.is_taken_over, progress.is_stuck, progress.noted) = (false, false, at);
         } else {
-            self.engine.counts.consumed(progress.running.len());
+            let consumed = progress.running.len();
+            self.engine.counts.consumed(consumed);
             self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Success);
+            if consumed > 0 {
+                self.engine.pace(self.held.topic).note(consumed, 0, now.duration_since(progress.since));
+                self.held.asked.iter().for_each(|asked| asked.returned());
+            }
         }
         if at > 0 {
             progress.tries = 0;
@@ -163,8 +173,8 @@ impl Work {
         Some(at..end)
     }
 
-    /// Says that the handler did not finish what it has. `None` when that was taken from it before.
-    pub fn fail(&self, verdict: Verdict) -> Option<Fate> {
+    /// Says that the handler did not finish what it has, and its error if it raised one. `None` when that was taken from it before.
+    pub fn fail(&self, verdict: Verdict, reason: Option<&str>) -> Option<Fate> {
         let mut progress = self.held.progress.lock();
         if progress.is_taken_over || progress.running.is_empty() {
             return None;
@@ -172,10 +182,12 @@ impl Work {
         self.held.note(&self.engine, &mut progress);
         progress.is_taken_over = true;
         self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Failed);
+        let busy = progress.since.elapsed();
+        self.engine.pace(self.held.topic).note(0, progress.running.len(), busy);
         let (failed, tries) = (progress.part.slice(progress.running.clone()), progress.tries);
         let behind = progress.running.end..progress.part.len();
         let failed = self.held.piece(failed, tries);
-        if self.engine.comes_again_in_place(verdict, tries) {
+        if failed.asked.is_none() && self.engine.comes_again_in_place(verdict, tries) {
             // Nothing may overtake it.
             let (count, rest) = (failed.part.len(), progress.running.start..progress.part.len());
             let failed = self.held.piece(progress.part.slice(rest), tries + 1);
@@ -185,7 +197,7 @@ impl Work {
             Some(Fate::ComesAgain)
         } else {
             drop(progress);
-            Some(self.engine.fail(failed, verdict))
+            Some(self.engine.fail(failed, verdict, reason))
         }
     }
 }
@@ -220,7 +232,7 @@ impl Drop for Work {
 
 impl Held {
     pub(super) fn new(id: u64, piece: Piece) -> Arc<Self> {
-        let (Piece { part, topic, life, over, tries }, now) = (piece, Instant::now());
+        let (Piece { part, topic, life, over, tries, asked }, now) = (piece, Instant::now());
         let progress = Progress {
             part,
             noted: 0,
@@ -232,11 +244,12 @@ impl Held {
             tries,
             traced: Vec::new(),
         };
-        Arc::new(Self { id, topic, life, over, began: now, progress: Mutex::new(progress) })
+        Arc::new(Self { id, topic, life, over, asked, began: now, progress: Mutex::new(progress) })
     }
 
     fn piece(&self, part: PulledPart, tries: u32) -> Piece {
-        Piece { part, topic: self.topic, life: self.life, over: self.over.clone(), tries }
+        let (over, asked) = (self.over.clone(), self.asked.clone());
+        Piece { part, topic: self.topic, life: self.life, over, tries, asked }
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -43,7 +43,8 @@ impl State {
             let queue = self.ready.pop_front()?;
             let may_hand_out = self.queues.get(&queue).is_some_and(|assigned| {
                 let is_busy = assigned.in_work.as_ref().is_some_and(|in_work| in_work.unfinished() > 0);
-                !(self.delivery.is_ordered() && is_busy) && self.may_hand_out(assigned)
+                let must_wait = self.delivery.is_ordered() && is_busy || self.waits_to_be_told(assigned);
+                !must_wait && self.may_hand_out(assigned)
             });
             let (count, was_full) = (most(&queue), self.cached_bytes >= config.prefetch_total_bytes);
             let Some(assigned) = self.queues.get_mut(&queue) else { continue };
@@ -79,6 +80,7 @@ impl State {
         let had_room = assigned.has_room(config);
         let Some(in_work) = &mut assigned.in_work else { return Finished::default() };
         in_work.finish(part.spans(), life);
+        assigned.consumed_at = Some(Instant::now());
         let is_free = in_work.unfinished() == 0;
         assigned.settled = assigned.done_before();
         if !had_room && assigned.has_room(config) {
