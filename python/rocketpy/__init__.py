@@ -1,6 +1,7 @@
 """RocketPy: a message broker in a Python wheel, compatible with Apache RocketMQ on the wire and on disk.
 
-Importing it does nothing: each name loads its module when it is first used.
+Importing it does next to nothing: each name loads its module when it is first used. Free-threaded Python and
+sub-interpreters are refused with an `ImportError`.
 
 Examples:
     >>> import rocketpy, tempfile
@@ -16,6 +17,8 @@ Examples:
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from rocketpy.interpreter import check_interpreter
 
 if TYPE_CHECKING:
     # What `_NAMES` says, for type checkers; tests/sdk/test_names.py compares the two.
@@ -87,6 +90,8 @@ _NAMES = {
 """The public names, by the module that each comes from."""
 _MODULES = ("codec", "dedup", "errors", "store")
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+check_interpreter()
 
 if not TYPE_CHECKING:
     __all__ = sorted([*_HOMES, "errors"])
