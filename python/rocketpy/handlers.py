@@ -68,13 +68,18 @@ class Handler:
         self.function = function
         self.tags = tags
         self.batch = batch
-        call = getattr(function, "__call__", None)  # noqa: B004  # of an object that can be called
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        self.is_async = is_async(function)
 
     @property
     def lane(self) -> int:
         """Where it runs."""
         return TASKS if self.is_async else THREADS
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a function, or an object that can be called, is an `async def`."""
+    call = getattr(function, "__call__", None)  # noqa: B004  # of an object that can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def refuse_awaitable(result: object) -> None:

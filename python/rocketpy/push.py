@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -16,6 +15,7 @@ from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
 from rocketpy.signature import lists_options
+from rocketpy.stats import PushStats
 from rocketpy.workers import END_SECONDS, Workers
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rocketpy.config import Tags
 
-__all__ = ["PushConsumer", "PushStats", "Reject", "Retry"]
+__all__ = ["PushConsumer", "Reject", "Retry"]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -36,24 +36,6 @@ MAX_BATCH = 4096
 OFFSETS_FOLDER = ".rocketmq_offsets"
 """In the home folder, as Apache's clients have it."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-@dataclass(frozen=True, slots=True)
-class PushStats:
-    """What became of messages since a push consumer started."""
-
-    consumed: int
-    """Handlers returned for them."""
-    failed: int
-    """Handlers raised for them, or did not return in time; each time counts."""
-    timed_out: int
-    """Of those, handlers did not return within `handler_timeout`."""
-    sent_back: int
-    """The broker has them, and gives them to the group again later."""
-    dead: int
-    """They went to the dead letters of the group."""
-    unfinished: int
-    """Handlers work on them now, or they are being sent back."""
 
 
 class PushConsumer(Closing):

@@ -23,14 +23,7 @@ fn at(message: u64, offset: u64) -> Delivery {
 }
 
 fn group(name: &str) -> Group {
-    Group {
-        name: name.into(),
-        topics: vec![],
-        tags: vec![],
-        broadcasting: false,
-        members: vec![],
-        outlives: false,
-    }
+    Group { name: name.into(), ..Group::default() }
 }
 
 impl History {
