@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, cast
 
 from rocketpy import _rocketpy
 from rocketpy.aio_loop import AsyncClosing, later
@@ -15,7 +15,16 @@ from rocketpy.config import (
     ConsumerOptions,
     ProducerOptions,
 )
-from rocketpy.consumer import FOREVER, BrokerContact, ConsumerState, OffsetMove, check_offsets, topic_list
+from rocketpy.consumer import (
+    FOREVER,
+    BrokerContact,
+    ConsumerState,
+    OffsetMove,
+    V_co,
+    check_offsets,
+    decode_by,
+    topic_list,
+)
 from rocketpy.errors import ClosedError, PartlySentError
 from rocketpy.names import name_server_list
 from rocketpy.producer import recall_handle
@@ -31,7 +40,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
+    from rocketpy.codec import Codec
     from rocketpy.config import Duration, Start
+    from rocketpy.consumer import V
     from rocketpy.message import Message, MessageQueue, Receipt
 
 __all__ = ["AsyncConsumer", "AsyncProducer"]
@@ -177,7 +188,7 @@ class AsyncProducer(AsyncClosing):
         return f"<AsyncProducer{' (closed)' if self.closed else ''} of group {self._group!r}>"
 
 
-class AsyncConsumer(AsyncClosing):
+class AsyncConsumer(AsyncClosing, Generic[V_co]):
     """`Consumer` for asyncio: a member of a consumer group.
 
     A call that is cancelled gives its messages back: they are handed out again.
@@ -185,6 +196,7 @@ class AsyncConsumer(AsyncClosing):
     Args:
         group: Name of the consumer group.
         topic: Topic to read, or several.
+        codec: Makes values of messages, as for `rocketpy.Consumer`.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: As for `rocketpy.Consumer`. They are checked when it is started.
 
@@ -207,7 +219,7 @@ class AsyncConsumer(AsyncClosing):
         10
     """
 
-    __slots__ = ("_allocating", "_group", "_name_servers", "_options", "_topics")
+    __slots__ = ("_allocating", "_decode", "_group", "_name_servers", "_options", "_topics")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -215,12 +227,14 @@ class AsyncConsumer(AsyncClosing):
         group: str,
         topic: str | Iterable[str],
         *,
+        codec: Codec[V_co] | None = None,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
         self._group, self._topics = group, topic_list(topic)
         self._name_servers, self._options = name_server_list(name_servers), options
+        self._decode = decode_by(codec)
         self._allocating: Allocating | None = None
 
     @classmethod
@@ -229,12 +243,13 @@ class AsyncConsumer(AsyncClosing):
         group: str,
         queues: Iterable[MessageQueue],
         *,
+        codec: Codec[V] | None = None,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
-    ) -> Self:
+    ) -> AsyncConsumer[V]:
         """A consumer of given queues that is no member of the group, as `Consumer.assign`."""
         topics, options = assigned(queues, options)
-        return cls(group, topics, name_servers=name_servers, **options)
+        return cast("type[AsyncConsumer[V]]", cls)(group, topics, codec=codec, name_servers=name_servers, **options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         join, options = _rocketpy.Consumer.join, self._options
@@ -242,7 +257,8 @@ class AsyncConsumer(AsyncClosing):
         if self._allocating is not None:
             options = self._allocating.options(options)
         try:
-            return await later(join, self._group, self._topics, self._name_servers, arrivals, **options)
+            place = (self._group, self._topics, self._name_servers)
+            return await later(join, *place, arrivals, self._decode, **options)
         except BaseException:
             if self._allocating is not None:
                 self._allocating.end()
@@ -286,7 +302,7 @@ class AsyncConsumer(AsyncClosing):
                 self._client.take_back(places(future.result()))
             raise
 
-    async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage]:
+    async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
         """Returns messages that have arrived, as `Consumer.poll`.
 
         Args:
@@ -294,15 +310,15 @@ class AsyncConsumer(AsyncClosing):
             timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
         """
         taken = await self._taken(self._native().poll(max_messages, timeout), begins)
-        return cast("list[ReceivedMessage]", taken)
+        return cast("list[ReceivedMessage[V_co]]", taken)
 
-    async def _next(self, timeout: Duration) -> ReceivedMessage | None:
+    async def _next(self, timeout: Duration) -> ReceivedMessage[V_co] | None:
         taken = await self._taken(self._native().next(timeout), lambda one: begins([one] if one else []))
-        return cast("ReceivedMessage | None", taken)
+        return cast("ReceivedMessage[V_co] | None", taken)
 
     async def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
-    ) -> AsyncIterator[list[ReceivedMessage]]:
+    ) -> AsyncIterator[list[ReceivedMessage[V_co]]]:
         """Yields lists of messages, never an empty one, until the consumer is closed, as `Consumer.batches`."""
         while not self._closed:
             try:
@@ -314,7 +330,7 @@ class AsyncConsumer(AsyncClosing):
             elif idle_timeout is not None:
                 return
 
-    async def messages(self, *, idle_timeout: Duration | None = None) -> AsyncIterator[ReceivedMessage]:
+    async def messages(self, *, idle_timeout: Duration | None = None) -> AsyncIterator[ReceivedMessage[V_co]]:
         """Yields messages one by one, as `async for message in consumer` does, until the consumer is closed.
 
         A `commit` inside the loop covers the messages so far, including the current one.
@@ -332,7 +348,7 @@ class AsyncConsumer(AsyncClosing):
             elif idle_timeout is not None:
                 return
 
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage[V_co]]:
         """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
         self._native()
         return self.messages()
@@ -408,6 +424,6 @@ class AsyncConsumer(AsyncClosing):
         return f"<AsyncConsumer{' (closed)' if self.closed else ''} of group {self._group!r}>"
 
 
-def begins(messages: list[ReceivedMessage]) -> list[tuple[MessageQueue, int]]:
+def begins(messages: list[ReceivedMessage[Any]]) -> list[tuple[MessageQueue, int]]:
     """Where messages begin in their queues: the first of a queue is the last here, and counts."""
     return [(message.queue, message.queue_offset) for message in reversed(messages)]

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from rocketpy.config import duration_seconds
-from rocketpy.errors import InvalidArgumentError
+from rocketpy.errors import DecodeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,12 +62,19 @@ class Reject(Exception):
 class Handler:
     """What a topic's messages are given to."""
 
-    __slots__ = ("batch", "function", "is_async", "tags")
+    __slots__ = ("batch", "decode", "function", "is_async", "tags")
 
-    def __init__(self, function: Callable[..., Any], tags: Tags, batch: int | None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        tags: Tags,
+        batch: int | None,
+        decode: Callable[[ReceivedMessage], Any] | None,
+    ) -> None:
         self.function = function
         self.tags = tags
         self.batch = batch
+        self.decode = decode
         self.is_async = is_async(function)
 
     @property
@@ -96,6 +103,8 @@ def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) ->
     which = (work.topic, f"{messages[0].msg_id}{others}")
     if isinstance(error, Reject):
         level, did, fate = logging.WARNING, "rejected", work.fail(reject=True)
+    elif isinstance(error, DecodeError) and [error.message] == messages:
+        level, did, fate = logging.ERROR, "cannot decode", work.fail(reject=True)  # nor can any retry
     elif isinstance(error, Retry):
         fate = work.fail(error.after, error.delay_level)
         if fate is not None and error.__cause__ is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
-from rocketpy.consumer import BrokerContact, ConsumerState
+from rocketpy.consumer import BrokerContact, ConsumerState, decode_by
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Unpack
 
+    from rocketpy.codec import Codec
     from rocketpy.config import Tags
 
 __all__ = ["PushConsumer", "Reject", "Retry"]
@@ -155,7 +156,9 @@ class PushConsumer(Closing):
         self._native: _rocketpy.PushConsumer | None = None
         self._stop_asked = threading.Event()
 
-    def on(self, topic: str, *, tags: Tags = "*", batch: int | None = None) -> Callable[[Function], Function]:
+    def on(
+        self, topic: str, *, tags: Tags = "*", batch: int | None = None, codec: Codec[Any] | None = None
+    ) -> Callable[[Function], Function]:
         """Makes a decorator that registers the handler of a topic, before the start.
 
         A handler takes a message. With `batch` it takes a list of messages of one queue, at most that many; when it
@@ -166,6 +169,9 @@ class PushConsumer(Closing):
             topic: The topic. Each has one handler.
             tags: Which tags to receive; filtered in the broker.
             batch: Maximum number of messages in a list, from 1 to 4096. Default None: one message, not a list.
+            codec: Makes the `value` of a message, such as `JsonCodec(Order)`. A `DecodeError` that leaves the handler
+                of one message sends it to the dead letters at once: a retry does not help. That of a batch is an error
+                like others: catch it there.
 
         Raises:
             InvalidArgumentError: The topic has a handler already, or the consumer was started.
@@ -180,6 +186,7 @@ class PushConsumer(Closing):
         check_type("topic", topic, str, "a name")
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
+        decode = decode_by(codec)
 
         def register(function: Function) -> Function:
             if not callable(function):
@@ -189,7 +196,7 @@ class PushConsumer(Closing):
             if topic in self._handlers:
                 hint = "give it all tags, and choose by message.tag in it"
                 raise InvalidArgumentError(f"a topic has one handler, a second is given for: {topic}", hint=hint)
-            self._handlers[topic] = Handler(function, tags, batch)
+            self._handlers[topic] = Handler(function, tags, batch, decode)
             return function
 
         return register
@@ -218,7 +225,7 @@ class PushConsumer(Closing):
         if options.get("broadcast"):
             path = Path.home() / OFFSETS_FOLDER if folder is None else Path(path_text("offsets_folder", folder))
             options["offsets_folder"] = str(path.absolute())
-        topics = [(topic, one.tags, one.lane, one.batch or 1) for topic, one in self._handlers.items()]
+        topics = [(topic, one.tags, one.lane, one.batch or 1, one.decode) for topic, one in self._handlers.items()]
         self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
         self._opened()
         self._workers.start(self._native, self._handlers)

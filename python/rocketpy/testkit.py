@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
     from typing import Unpack
 
+    from rocketpy.codec import Codec
     from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions
+    from rocketpy.consumer import V
     from rocketpy.server import Setting
 
 __all__ = ["PatientServer", "RocketPyTestCase", "drain", "fresh_name", "temporary_server", "wait_until_consumed"]
@@ -51,10 +53,17 @@ class PatientServer(rocketpy.Server):
         options.setdefault("send_timeout", PATIENCE_SECONDS)
         return super().producer(group, **options)
 
-    def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> rocketpy.Consumer:
+    def consumer(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        codec: Codec[V] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> rocketpy.Consumer[V]:
         """Makes a consumer that waits for a minute."""
         options.setdefault("api_timeout", PATIENCE_SECONDS)
-        return super().consumer(group, topic, **options)
+        return super().consumer(group, topic, codec=codec, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
         """Makes a push consumer that waits for a minute."""

@@ -12,7 +12,6 @@ use rocketpy_client::{
     BrokerContact, Client, ClientError, Position, PullConsumer, PulledBatch, PulledPart, Start,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
-use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 use tokio::runtime::Handle;
 
@@ -26,7 +25,7 @@ use crate::number::{count, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
-use crate::received::{Origin, ReceivedMessage, instant};
+use crate::received::{Decoding, Origin, ReceivedMessage, instant};
 use crate::start::StartArgument;
 use crate::wait::wait;
 use crate::{consumer_options, stats, tags, untracked};
@@ -52,6 +51,7 @@ struct Running {
     client: Client,
     runtime: Handle,
     caller: Caller,
+    decoding: Decoding,
 }
 
 impl Drop for Running {
@@ -69,13 +69,14 @@ impl Drop for Running {
 impl PyConsumer {
     /// Joins the group: a consumer, or for an event loop a future of one.
     #[staticmethod]
-    #[pyo3(signature = (group, topics, name_servers, arrivals=None, **options))]
+    #[pyo3(signature = (group, topics, name_servers, arrivals=None, decode=None, **options))]
     fn join<'py>(
         py: Python<'py>,
         group: String,
         topics: Vec<String>,
         name_servers: Vec<String>,
         arrivals: Option<Py<Arrivals>>,
+        decode: Option<Py<PyAny>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if topics.is_empty() {
@@ -92,7 +93,9 @@ impl PyConsumer {
         };
         let (caller, of_it) = (Caller::new(py, arrivals.as_ref()), Caller::new(py, arrivals.as_ref()));
         caller.answer(py, &runtime.clone(), joined, move |py, consumer| {
-            let running = Running { spent: Mutex::default(), consumer, client, runtime, caller: of_it };
+            let decoding = Decoding::new(consumer.body_limits(), decode.map(Arc::new));
+            let spent = Mutex::default();
+            let running = Running { spent, consumer, client, runtime, caller: of_it, decoding };
             Ok(Py::new(py, Self { running: Owned::new(Arc::new(running)) })?.into_any())
         })
     }
@@ -120,22 +123,22 @@ impl PyConsumer {
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let (max_messages, limits) = (count("max_messages", max_messages)?, running.consumer.body_limits());
+        let (max_messages, decoding) = (count("max_messages", max_messages)?, running.decoding.clone());
         if let Caller::Thread = running.caller {
-            return Ok(messages(py, &running.poll(py, max_messages, timeout)?, limits)?.into_any());
+            return Ok(messages(py, &running.poll(py, max_messages, timeout)?, &decoding)?.into_any());
         }
         let polled = poll(running.consumer.clone(), max_messages, timeout);
         running.caller.answer(py, &running.runtime, polled, move |py, batch| {
-            Ok(messages(py, &batch, limits)?.into_any().unbind())
+            Ok(messages(py, &batch, &decoding)?.into_any().unbind())
         })
     }
 
     /// The next message alone, or None when none came in time.
     fn next<'py>(&self, py: Python<'py>, timeout: Seconds) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
-        let limits = running.consumer.body_limits();
+        let decoding = running.decoding.clone();
         let first = move |py: Python<'_>, batch: PulledBatch| {
-            let first = batch.parts().iter().flat_map(|part| received(part, limits)).next();
+            let first = batch.parts().iter().flat_map(|part| received(part, decoding.clone())).next();
             Ok(first.into_pyobject(py)?.unbind())
         };
         if let Caller::Thread = running.caller {
@@ -298,11 +301,11 @@ impl PyConsumer {
 fn messages<'py>(
     py: Python<'py>,
     batch: &PulledBatch,
-    limits: DecompressLimits,
+    decoding: &Decoding,
 ) -> PyResult<Bound<'py, PyList>> {
     let messages = PyList::empty(py);
     for part in batch.parts() {
-        for message in received(part, limits) {
+        for message in received(part, decoding.clone()) {
             messages.append(untracked::new(py, message)?)?;
         }
     }
@@ -310,8 +313,8 @@ fn messages<'py>(
 }
 
 /// The messages of a part, each sharing the bytes of the pull answer.
-pub(crate) fn received(part: &PulledPart, limits: DecompressLimits) -> impl Iterator<Item = ReceivedMessage> {
-    let origin = Origin::with_limits(Arc::clone(part.queue()), limits);
+pub(crate) fn received(part: &PulledPart, decoding: Decoding) -> impl Iterator<Item = ReceivedMessage> {
+    let origin = Origin::decoded(Arc::clone(part.queue()), decoding);
     (0..part.len()).map(move |index| {
         let message = ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin));
         message.with_body(part.decompressed(index).cloned())

@@ -1,5 +1,6 @@
 //! Push consumers: messages go to handlers, which Python's threads and tasks call.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,7 +11,6 @@ use rocketpy_client::{
     BrokerContact, Client, Fate, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic, Subscription,
     Verdict, Work,
 };
-use rocketpy_protocol::compression::DecompressLimits;
 use tokio::runtime::Handle;
 
 use crate::client::connect_as;
@@ -19,7 +19,7 @@ use crate::duration::Seconds;
 use crate::error::raise;
 use crate::options::Options;
 use crate::process::Owned;
-use crate::received::{Origin, ReceivedMessage, Shown, instant};
+use crate::received::{Decoding, Origin, ReceivedMessage, Shown, instant};
 use crate::tags::TagsArgument;
 use crate::wait::{wait, wait_in_thread};
 use crate::{consumer_options, untracked};
@@ -34,7 +34,12 @@ type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Opti
 #[pyclass(name = "PushConsumer", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyPushConsumer {
     running: Owned<Running>,
+    /// By topic.
+    decodes: HashMap<String, Arc<Py<PyAny>>>,
 }
+
+/// A topic: its name, tags, lane, batch, and what makes values of its messages.
+type TopicArgument = (String, TagsArgument, usize, usize, Option<Py<PyAny>>);
 
 struct Running {
     consumer: Arc<PushConsumer>,
@@ -55,29 +60,28 @@ impl Drop for Running {
 
 #[pymethods]
 impl PyPushConsumer {
-    /// `topics`: of each its name, tags, lane and batch.
     #[new]
     #[pyo3(signature = (group, topics, name_servers, **options))]
     fn new(
         py: Python<'_>,
         group: &str,
-        topics: Vec<(String, TagsArgument, usize, usize)>,
+        topics: Vec<TopicArgument>,
         name_servers: Vec<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let mut options = Options::new("PushConsumer", options);
         let config = config(&mut options)?;
-        let topic = |(topic, TagsArgument(tags), lane, batch)| PushTopic {
-            subscription: Subscription::new(topic, tags),
-            lane,
-            batch,
+        let mut decodes = HashMap::new();
+        let topic = |(topic, TagsArgument(tags), lane, batch, decode): TopicArgument| {
+            decodes.extend(decode.map(|decode| (topic.clone(), Arc::new(decode))));
+            PushTopic { subscription: Subscription::new(topic, tags), lane, batch }
         };
         let topics = topics.into_iter().map(topic).collect();
         let name = config.broadcast.then_some(LASTING_NAME);
         let (client, runtime) = connect_as(py, name_servers, options, name)?;
         let joined = PushConsumer::new(&client, group, topics, config);
         let consumer = Arc::new(wait(py, &runtime, joined)?.map_err(raise)?);
-        Ok(Self { running: Owned::new(Running { consumer, client, runtime }) })
+        Ok(Self { running: Owned::new(Running { consumer, client, runtime }), decodes })
     }
 
     #[getter]
@@ -90,7 +94,10 @@ impl PyPushConsumer {
         let running = self.running.get()?;
         let taken = wait_in_thread(py, &running.runtime, running.consumer.take(lane, timeout.0));
         let limits = running.consumer.body_limits();
-        Ok(taken.map_err(raise)?.map(|work| PyWork { work: Owned::new(work), limits }))
+        Ok(taken.map_err(raise)?.map(|work| {
+            let decoding = Decoding::new(limits, self.decodes.get(&**work.topic()).cloned());
+            PyWork { work: Owned::new(work), decoding }
+        }))
     }
 
     /// What became of messages: consumed, failed, timed out, sent back, dead, unfinished.
@@ -131,7 +138,7 @@ impl PyPushConsumer {
 #[pyclass(name = "Work", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyWork {
     work: Owned<Work>,
-    limits: DecompressLimits,
+    decoding: Decoding,
 }
 
 #[pymethods]
@@ -186,7 +193,7 @@ impl PyWork {
 impl PyWork {
     fn origin(&self, work: &Work, tries: u32) -> Arc<Origin> {
         let tries = i32::try_from(tries).unwrap_or(i32::MAX);
-        Origin::shown_as(work.queue(), self.limits, Shown { origin_topic: true, tries })
+        Origin::shown_as(work.queue(), self.decoding.clone(), Shown { origin_topic: true, tries })
     }
 }
 

@@ -16,7 +16,7 @@ use crate::number::{body_limits, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
-use crate::received::ReceivedMessage;
+use crate::received::{Decoding, ReceivedMessage};
 use crate::tags::TagsArgument;
 use crate::wait::wait;
 
@@ -97,7 +97,7 @@ impl PyRangeReader {
     fn next_messages(&self, py: Python<'_>) -> PyResult<Option<Vec<ReceivedMessage>>> {
         let running = self.running.get()?;
         let part = wait(py, &running.runtime, async { running.state.lock().await.next_part().await })??;
-        Ok(part.map(|(part, done)| received(&part, running.body_limits).skip(done).collect()))
+        Ok(part.map(|(part, done)| received(&part, Decoding::new(running.body_limits, None)).skip(done).collect()))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

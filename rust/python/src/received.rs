@@ -21,9 +21,23 @@ use crate::error::raise;
 pub(crate) struct Origin {
     queue: Arc<MessageQueue>,
     object: PyOnceLock<Py<PyAny>>,
+    decoding: Decoding,
+    shown: Shown,
+}
+
+/// How messages become values.
+#[derive(Clone)]
+pub(crate) struct Decoding {
     /// Limits of decompressed bodies.
     limits: DecompressLimits,
-    shown: Shown,
+    /// A function of a message; without it the value is the body.
+    decode: Option<Arc<Py<PyAny>>>,
+}
+
+impl Decoding {
+    pub(crate) const fn new(limits: DecompressLimits, decode: Option<Arc<Py<PyAny>>>) -> Self {
+        Self { limits, decode }
+    }
 }
 
 /// What is shown other than the record says it.
@@ -37,15 +51,15 @@ pub(crate) struct Shown {
 
 impl Origin {
     pub(crate) fn new(queue: Arc<MessageQueue>) -> Arc<Self> {
-        Self::with_limits(queue, DecompressLimits::MESSAGE)
+        Self::decoded(queue, Decoding::new(DecompressLimits::MESSAGE, None))
     }
 
-    pub(crate) fn with_limits(queue: Arc<MessageQueue>, limits: DecompressLimits) -> Arc<Self> {
-        Self::shown_as(queue, limits, Shown::default())
+    pub(crate) fn decoded(queue: Arc<MessageQueue>, decoding: Decoding) -> Arc<Self> {
+        Self::shown_as(queue, decoding, Shown::default())
     }
 
-    pub(crate) fn shown_as(queue: Arc<MessageQueue>, limits: DecompressLimits, shown: Shown) -> Arc<Self> {
-        Arc::new(Self { queue, object: PyOnceLock::new(), limits, shown })
+    pub(crate) fn shown_as(queue: Arc<MessageQueue>, decoding: Decoding, shown: Shown) -> Arc<Self> {
+        Arc::new(Self { queue, object: PyOnceLock::new(), decoding, shown })
     }
 }
 
@@ -57,7 +71,7 @@ type Restored<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<us
 ///
 /// It shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep what you need of a message
 /// rather than the message. Everything about it raises `DamagedDataError` when the record is damaged.
-#[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen)]
+#[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen, generic)]
 pub(crate) struct ReceivedMessage {
     record: Bytes,
     origin: Arc<Origin>,
@@ -84,7 +98,7 @@ impl ReceivedMessage {
         if matches!(view.compression(), Ok(None)) {
             return Ok(self.record.slice_ref(view.body));
         }
-        let body = py.detach(|| view.plain_body(&self.origin.limits)).map_err(raise)?;
+        let body = py.detach(|| view.plain_body(&self.origin.decoding.limits)).map_err(raise)?;
         Ok(body.into_owned().into())
     }
 
@@ -112,6 +126,17 @@ impl ReceivedMessage {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.plain_body(py)?))
+    }
+
+    /// The value that the codec of its consumer makes of it, anew on each access; the body where there is no codec. A body that does
+    /// not decode raises `DecodeError`.
+    #[getter]
+    fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let this = slf.get();
+        match &this.origin.decoding.decode {
+            Some(decode) => decode.bind(slf.py()).call1((slf,)),
+            None => Ok(this.body(slf.py())?.into_any()),
+        }
     }
 
     /// The body as a read-only memoryview; nothing is copied unless it was compressed.
@@ -296,7 +321,7 @@ impl ReceivedMessage {
         let record = Bytes::copy_from_slice(&record[..size]);
         let limits = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
         let shown = Shown { origin_topic: tries.is_some(), tries: tries.unwrap_or(0) };
-        Ok(Self::new(record, Origin::shown_as(Arc::new(queue), limits, shown)))
+        Ok(Self::new(record, Origin::shown_as(Arc::new(queue), Decoding::new(limits, None), shown)))
     }
 }
 
