@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from rocketpy import _rocketpy
 from rocketpy.aio_loop import AsyncClosing, later

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-
     from typing_extensions import TypeVar as DefaultTypeVar
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage

@@ -327,14 +327,14 @@ def values(messages):
         try:
             found.append(message.value)
         except rocketpy.DecodeError as error:
-            assert error.message is message
-            said.append(str(error))
+            said.append((str(error), error.message is message))
     return found, said
 
 
 def check_sales(found, said, topic):
     assert found == [Sale("book", 2), Sale("pen")]
-    (text,) = said
+    ((text, is_named),) = said
+    assert is_named
     assert "does not decode as Sale" in text
     assert f"(topic {topic}, queue " in text
     assert ", offset 1)" in text

@@ -215,3 +215,6 @@ impl Handled {
         (!is_ended).then(|| (Rule::C1, format!("no handler of {name} brought message {message} to an end")))
     }
 }
+
+#[cfg(test)]
+mod tests;
