@@ -115,7 +115,9 @@ fn main() -> ExitCode {
         Harness::Member { member } => members_command::work(&member),
         Harness::Soak { turns } => soak(turns.unwrap_or(u64::MAX)),
         #[cfg(feature = "planted-bugs")]
-        Harness::Planted { seeds, cycles } => planted(seeds) & real_command::planted(cycles) & members_command::planted(),
+        Harness::Planted { seeds, cycles } => {
+            planted(seeds) & real_command::planted(cycles) & members_command::planted()
+        }
     };
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -346,7 +346,11 @@ pub const PROOFS: &[Proof] = &[
         findings: &[(Rule::C12, "no handler has ended")],
     },
     Proof { bug: Bug::OrderGivenUp, layer: Layer::Members, findings: &[(Rule::C6, "while member")] },
-    Proof { bug: Bug::RetryNotCounted, layer: Layer::Members, findings: &[(Rule::C10, "with delivery count")] },
+    Proof {
+        bug: Bug::RetryNotCounted,
+        layer: Layer::Members,
+        findings: &[(Rule::C10, "with delivery count")],
+    },
 ];
 
 /// The kind of store that can show a bug; everything else is drawn.

@@ -298,11 +298,7 @@ impl PyConsumer {
 }
 
 /// The messages of a batch as a list.
-fn messages<'py>(
-    py: Python<'py>,
-    batch: &PulledBatch,
-    decoding: &Decoding,
-) -> PyResult<Bound<'py, PyList>> {
+fn messages<'py>(py: Python<'py>, batch: &PulledBatch, decoding: &Decoding) -> PyResult<Bound<'py, PyList>> {
     let messages = PyList::empty(py);
     for part in batch.parts() {
         for message in received(part, decoding.clone()) {

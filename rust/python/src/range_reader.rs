@@ -97,7 +97,9 @@ impl PyRangeReader {
     fn next_messages(&self, py: Python<'_>) -> PyResult<Option<Vec<ReceivedMessage>>> {
         let running = self.running.get()?;
         let part = wait(py, &running.runtime, async { running.state.lock().await.next_part().await })??;
-        Ok(part.map(|(part, done)| received(&part, Decoding::new(running.body_limits, None)).skip(done).collect()))
+        Ok(part.map(|(part, done)| {
+            received(&part, Decoding::new(running.body_limits, None)).skip(done).collect()
+        }))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

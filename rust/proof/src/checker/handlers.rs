@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rocketpy_model::system;
 
-use super::{Rule, Wrong, wrong};
 pub(super) use super::ledger::Place;
+use super::{Rule, Wrong, wrong};
 use crate::history::{Delivery, Group, HandlerEnd, Handlers, QueueName};
 
 /// A member in broadcasting; elsewhere all members are one.
@@ -54,7 +54,7 @@ pub(super) struct Handled {
     /// Handlers that made a dead letter of a message.
     rejected: HashMap<u64, u64>,
     dead: HashMap<u64, u64>,
-    /// Ends of brokers: each explains that a message is stored twice which is sent back.
+    /// Ends of brokers: each explains that a copy is stored twice, whose send was not answered or which waited for its time.
     broker_ends: u64,
 }
 
@@ -147,9 +147,7 @@ impl Handled {
         let copies = self.copies.entry((message, times)).or_default();
         copies.insert(place.clone());
         let failed = self.failed.get(&(message, times - 1)).copied().unwrap_or(0);
-        // A copy whose send was not answered may be sent again.
-        let again = if failed > 0 { self.broker_ends } else { 0 };
-        if copies.len() as u64 > failed + again {
+        if copies.len() as u64 > failed * (1 + self.broker_ends) {
             let text = format!(
                 "message {message} came to {name} in {} copies with delivery count {times}, {failed} handlers had failed for it",
                 copies.len()
@@ -181,8 +179,7 @@ impl Handled {
         let dead = self.dead.entry(message).or_default();
         *dead += 1;
         let rejected = self.rejected.get(&message).copied().unwrap_or(0);
-        let again = if rejected > 0 { self.broker_ends } else { 0 };
-        if *dead > rejected + again {
+        if *dead > rejected * (1 + self.broker_ends) {
             let text = format!(
                 "message {message} is {dead} dead letters of {}, {rejected} handlers gave up on it",
                 self.name

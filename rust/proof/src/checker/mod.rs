@@ -186,8 +186,7 @@ impl Checker {
             }
             Event::Returned { group, member, queue, offset, message, end } => {
                 let place = Place { queue: queue.clone(), offset: *offset };
-                let is_known =
-                    group_of(&mut self.groups, group).returned(*member, &place, *message, *end);
+                let is_known = group_of(&mut self.groups, group).returned(*member, &place, *message, *end);
                 self.worked_on += u64::from(is_known);
             }
             Event::MemberGone { group, member } => group_of(&mut self.groups, group).member_gone(*member),

@@ -2,7 +2,8 @@
 
 use crate::checker::{Rule, check};
 use crate::history::{
-    Acknowledged, Call, Contract, CrashKind, Delivery, Event, Group, HandlerEnd, Handlers, QueueName, Reply, Send,
+    Acknowledged, Call, Contract, CrashKind, Delivery, Event, Group, HandlerEnd, Handlers, QueueName, Reply,
+    Send,
 };
 
 const RETRIES: u32 = 2;

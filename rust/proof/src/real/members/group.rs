@@ -145,7 +145,8 @@ impl Seat {
             }
             let file = folder.join(&client.name).join(self.kind.name).join("offsets.json");
             let Ok(bytes) = RealDisk.read(&file, OFFSETS_BYTES) else { continue }; // not written yet
-            let body: ResetOffsetBody = json::from_slice(&bytes).map_err(|error| format!("{file:?}: {error}"))?;
+            let body: ResetOffsetBody =
+                json::from_slice(&bytes).map_err(|error| format!("{file:?}: {error}"))?;
             offsets.extend(
                 body.offset_table.iter().map(|(queue, offset)| (queue_name(queue), offset.cast_unsigned())),
             );

@@ -73,10 +73,14 @@ impl Member {
             ..ClientConfig::new([self.name_server.clone()])
         };
         let client = Client::new(config, tokio::runtime::Handle::current())?;
-        let ended = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
-        let consumer = self.join(&client).await;
+        let mut ended = tokio::task::spawn_blocking(|| io::stdin().read_to_end(&mut Vec::new()));
+        let consumer = tokio::select! {
+            consumer = self.join(&client) => consumer,
+            _ = &mut ended => return Ok(()), // stopped while there was no server
+        };
         let mut rng = Rng::with_seed(self.seed);
-        let shared = Arc::new(Shared { member: self, consumer, known: Mutex::default(), calls: AtomicU64::new(0) });
+        let shared =
+            Arc::new(Shared { member: self, consumer, known: Mutex::default(), calls: AtomicU64::new(0) });
         let mut handlers = tokio::task::JoinSet::new();
         for _ in 0..HANDLERS {
             handlers.spawn(shared.clone().handle(rng.fork()));
@@ -91,11 +95,8 @@ impl Member {
 
     /// Joins the group, as soon as there is a server.
     async fn join(&self, client: &Client) -> PushConsumer {
-        let topic = |topic: &String| PushTopic {
-            subscription: Subscription::new(topic, "*"),
-            lane: 0,
-            batch: 1,
-        };
+        let topic =
+            |topic: &String| PushTopic { subscription: Subscription::new(topic, "*"), lane: 0, batch: 1 };
         let config = PushConfig {
             consumer: ConsumerConfig {
                 handover_timeout: Duration::from_secs(2),

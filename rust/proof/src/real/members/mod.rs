@@ -8,6 +8,7 @@ mod group;
 mod member;
 mod pipe;
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ pub use self::member::Member;
 use self::pipe::Pipe;
 use super::journal::Journal;
 use super::life::free_ports;
-use super::load::{Load, RETRY_PAUSE};
+use super::load::Load;
 use super::message::{delivery, queue_name};
 use super::server::{Launch, Part, Server, Started};
 use super::shape::{Attributes, Shape};
@@ -105,7 +106,8 @@ pub fn run_members(
         .build()
         .map_err(|error| error.to_string())?;
     listen_for_interrupt();
-    let mut outcome = MembersOutcome { totals: MembersTotals::default(), violations: Vec::new(), broken_at: None };
+    let mut outcome =
+        MembersOutcome { totals: MembersTotals::default(), violations: Vec::new(), broken_at: None };
     let mut seeds = Rng::with_seed(options.seed);
     while outcome.totals.stores < options.stores && outcome.broken_at.is_none() && !is_interrupted() {
         // The first store has the seed of the run, so that `--seed` repeats a store that broke.
@@ -155,15 +157,10 @@ impl<'a> Round<'a> {
             None => Journal::default(),
         };
         let groups = GROUPS.iter().map(group::Kind::contract).collect();
-        let contract =
-            Contract { acknowledged: shape.flush.acknowledged(), topics: [].into(), groups };
+        let contract = Contract { acknowledged: shape.flush.acknowledged(), topics: [].into(), groups };
         journal.push(Event::Begin { harness: "members".to_owned(), seed, contract });
         let load = Load::new(journal, &shape);
         let [broker, name_server, ..] = free_ports()?;
-        let config = ClientConfig {
-            api_timeout: ANSWERS_WITHIN,
-            ..ClientConfig::new([format!("127.0.0.1:{name_server}")])
-        };
         Ok(Self {
             options,
             runtime,
@@ -176,7 +173,7 @@ impl<'a> Round<'a> {
             processes: 0,
             ports: [broker, name_server],
             server: None,
-            client: Client::new(config, runtime.handle().clone()).map_err(|error| error.to_string())?,
+            client: new_client(runtime, name_server)?,
             dead: Vec::new(),
             folder: tempfile::tempdir().map_err(|error| error.to_string())?,
         })
@@ -231,7 +228,7 @@ impl<'a> Round<'a> {
     }
 
     fn begin_load(&mut self) -> JoinSet<()> {
-        let broker = format!("127.0.0.1:{}", self.ports[0]);
+        let broker = format!("{}:{}", Ipv4Addr::LOCALHOST, self.ports[0]);
         self.load.begin(&self.client, &broker, &mut self.rng, false)
     }
 
@@ -259,8 +256,12 @@ impl<'a> Round<'a> {
     }
 
     async fn make_topics(&self) -> Result<(), ClientError> {
+        let admin = Admin::new(&self.client);
         for topic in self.load.topics.iter() {
-            Admin::new(&self.client).create_topic(&TopicSpec::new(topic, self.shape.queues)).await?;
+            admin.create_topic(&TopicSpec::new(topic, self.shape.queues)).await?;
+        }
+        for kind in GROUPS.iter().filter(|kind| !kind.broadcast) {
+            admin.create_topic(&TopicSpec::new(system::dlq_topic(kind.name), 1)).await?; // readable
         }
         Ok(())
     }
@@ -269,7 +270,7 @@ impl<'a> Round<'a> {
         self.processes += 1;
         let seat = &mut self.seats[seat];
         let member = Member {
-            name_server: format!("127.0.0.1:{}", self.ports[1]),
+            name_server: format!("{}:{}", Ipv4Addr::LOCALHOST, self.ports[1]),
             group: seat.kind.name.to_owned(),
             topics: self.load.topics.to_vec(),
             number: seat.number,
@@ -320,6 +321,8 @@ impl<'a> Round<'a> {
         self.load.end();
         self.runtime.block_on(std::mem::take(tasks).join_all());
         self.pipe.say(&Event::Crash { kind: CrashKind::Kill });
+        let former = std::mem::replace(&mut self.client, new_client(self.runtime, self.ports[1])?);
+        self.runtime.block_on(former.close());
         self.start_server()?;
         *tasks = self.begin_load();
         Ok(())
@@ -342,7 +345,8 @@ impl<'a> Round<'a> {
     /// Notes where a member that gets everything would continue.
     fn check_local_offsets(&self, seat: usize) {
         let seat = &self.seats[seat];
-        let offsets = if seat.kind.broadcast { seat.local_offsets(self.folder.path()) } else { Ok(Vec::new()) };
+        let offsets =
+            if seat.kind.broadcast { seat.local_offsets(self.folder.path()) } else { Ok(Vec::new()) };
         match offsets {
             Ok(offsets) => {
                 for (queue, offset) in offsets {
@@ -451,14 +455,16 @@ impl<'a> Round<'a> {
 
 /// The queues of a topic; none while it is not there.
 async fn queues_of(admin: &Admin, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
-    loop {
-        match admin.queues(topic).await {
-            Err(ClientError::NoRoute { .. }) => return Ok(Vec::new()),
-            // The broker has registered again, and another client of this process has not seen it yet.
-            Err(ClientError::NoBrokers { .. }) => tokio::time::sleep(RETRY_PAUSE).await,
-            queues => return queues,
-        }
+    match admin.queues(topic).await {
+        Err(ClientError::NoRoute { .. }) => Ok(Vec::new()),
+        queues => queues,
     }
+}
+
+fn new_client(runtime: &Runtime, name_server: u16) -> Result<Client, String> {
+    let name_servers = [format!("{}:{name_server}", Ipv4Addr::LOCALHOST)];
+    let config = ClientConfig { api_timeout: ANSWERS_WITHIN, ..ClientConfig::new(name_servers) };
+    Client::new(config, runtime.handle().clone()).map_err(|error| error.to_string())
 }
 
 fn draw_shape(rng: &mut Rng, options: &MembersOptions) -> Shape {
