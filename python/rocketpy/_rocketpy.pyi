@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from threading import Condition
+from types import GenericAlias
 from typing import Any, Generic, Literal, Self, TypedDict, Unpack, final, type_check_only
 
 from typing_extensions import TypeVar, disjoint_base
@@ -14,7 +15,7 @@ from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOp
 from rocketpy.message import MessageQueue, Receipt
 from rocketpy.store_reports import LogDiff, Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
-V_co = TypeVar("V_co", default=object, covariant=True)
+_V_co = TypeVar("_V_co", default=object, covariant=True)
 
 __version__: str
 
@@ -73,7 +74,7 @@ class Message:
     def __getnewargs_ex__(self) -> tuple[tuple[str, bytes], dict[str, Any]]: ...
 
 @final
-class ReceivedMessage(Generic[V_co]):
+class ReceivedMessage(Generic[_V_co]):
     """A message that was received or read from a store, decoded when asked."""
 
     @property
@@ -81,7 +82,7 @@ class ReceivedMessage(Generic[V_co]):
     @property
     def body(self) -> bytes: ...
     @property
-    def value(self) -> V_co: ...
+    def value(self) -> _V_co: ...
     @property
     def body_view(self) -> memoryview: ...
     @property
@@ -122,6 +123,8 @@ class ReceivedMessage(Generic[V_co]):
     def offset_msg_id(self) -> str: ...
     @property
     def reconsume_times(self) -> int: ...
+    @classmethod
+    def __class_getitem__(cls, key: object) -> GenericAlias: ...
     def __reduce__(self) -> tuple[Any, tuple[bytes, str, int | None]]: ...
     @staticmethod
     def _restore(

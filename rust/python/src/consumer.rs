@@ -12,6 +12,7 @@ use rocketpy_client::{
     BrokerContact, Client, ClientError, Position, PullConsumer, PulledBatch, PulledPart, Start,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
 use tokio::runtime::Handle;
 

@@ -296,7 +296,7 @@ impl ReceivedMessage {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py>> {
         let py = slf.py();
         let message = slf.get();
-        let limits = message.origin.limits;
+        let limits = message.origin.decoding.limits;
         let max_body_bytes = (limits != DecompressLimits::MESSAGE).then_some(limits.max_bytes);
         let restore = slf.get_type().getattr("_restore")?;
         let record = PyBytes::new(py, &message.record);

@@ -43,8 +43,8 @@ pub(super) struct Handled {
     members: Option<Vec<u32>>,
     /// Messages that handlers have, by member.
     at_work: BTreeMap<(u32, Place), u32>,
-    /// In which era a place was last delivered. A retry in its place takes it out.
-    delivered: HashMap<(Reader, Place), u64>,
+    /// In which era a place was last delivered, and to which member. A retry in its place takes it out.
+    delivered: HashMap<(Reader, Place), (u64, u32)>,
     ended: BTreeMap<(Reader, QueueName), Ended>,
     done: BTreeSet<(Reader, u64)>,
     /// Copies that came, by message and how often it had come before.
@@ -101,7 +101,8 @@ impl Handled {
         if self.handlers.ordered {
             self.check_order(wrongs, member, &place);
         }
-        if self.delivered.insert((reader, place.clone()), era) == Some(era) {
+        // Two members may have a queue for a while: a broker that was just started does not know all of them.
+        if self.delivered.insert((reader, place.clone()), (era, member)) == Some((era, member)) {
             let text = format!(
                 "message {message} at {offset} of {queue} was delivered twice to {name}, and nothing explains it"
             );

@@ -90,7 +90,8 @@ impl Member {
         shared.consumer.stop(STOP_WITHIN).await?;
         while handlers.join_next().await.is_some() {}
         watch.abort();
-        client.close().await
+        client.close().await;
+        Ok(())
     }
 
     /// Joins the group, as soon as there is a server.
