@@ -444,7 +444,7 @@ impl<'a> Round<'a> {
         }
         let read = self.runtime.block_on(self.read_dead());
         self.expect(read);
-        let _ = self.runtime.block_on(self.client.close());
+        self.runtime.block_on(self.client.close());
         let Some(death) = self.server.take().map(Server::stop) else { return Ok(()) };
         if !death.status.success() {
             self.wrong(Rule::Alive, format!("the server ended {}: {}", death.status, death.log));
