@@ -28,12 +28,14 @@ test: $(INSTALLED)
 	cargo test --locked -p rocketpy-proof --features planted-bugs planted
 	pytest -n 2 --dist loadfile # a module's tests share fixtures; most of their time they wait
 
-# The memory that hostile peers make a server hold. Then the proof of durability (docs/durability.md), without end or for N turns:
-# each fuzz target for FUZZ seconds, simulated seeds, kills, power cuts.
+# The memory that hostile peers make a server hold, and that of clients and a server over 10 million messages. Then the proof of
+# durability (docs/durability.md), without end or for N turns: each fuzz target for FUZZ seconds, simulated seeds, kills, power cuts,
+# members that are killed.
 FUZZ ?= 60
-soak:
+soak: $(INSTALLED)
 	cargo build --release --locked -p rocketpy-proof
 	cargo test --locked -p rocketpy-server --test it -- --ignored hostile --nocapture
+	python benches/macro/memory.py
 	turn=0; while [ -z "$(N)" ] || [ $$turn -lt "$(N)" ]; do \
 	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
 	done

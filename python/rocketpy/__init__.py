@@ -1,6 +1,7 @@
 """RocketPy: a message broker in a Python wheel, compatible with Apache RocketMQ on the wire and on disk.
 
-Importing it does nothing: each name loads its module when it is first used.
+Importing it does next to nothing: each name loads its module when it is first used. Free-threaded Python and
+sub-interpreters are refused with an `ImportError`.
 
 Examples:
     >>> import rocketpy, tempfile
@@ -16,6 +17,8 @@ Examples:
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from rocketpy.interpreter import check_interpreter
 
 if TYPE_CHECKING:
     # What `_NAMES` says, for type checkers; tests/sdk/test_names.py compares the two.
@@ -78,12 +81,12 @@ _NAMES = {
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producer": ("Producer",),
-    "push": ("PushConsumer", "PushStats", "Reject", "Retry"),
+    "push": ("PushConsumer", "Reject", "Retry"),
     "reader": ("RangeReader",),
     "receipts": ("Receipts",),
     "replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
     "server": ("Broker", "NameServer", "Server"),
-    "stats": ("ConsumerStats", "Latency", "ProducerStats", "QueueStats", "Traffic"),
+    "stats": ("ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
     "trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),
     "transaction": ("Decision", "Transaction", "TransactionProducer"),
@@ -91,6 +94,8 @@ _NAMES = {
 """The public names, by the module that each comes from."""
 _MODULES = ("codec", "dedup", "errors", "store")
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+check_interpreter()
 
 if not TYPE_CHECKING:
     __all__ = sorted([*_HOMES, "errors"])

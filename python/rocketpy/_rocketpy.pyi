@@ -6,18 +6,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from threading import Condition
-from typing import Any, Literal, Self, TypedDict, Unpack, final, type_check_only
+from types import GenericAlias
+from typing import Any, Generic, Literal, Self, TypedDict, Unpack, final, type_check_only
 
-from typing_extensions import disjoint_base
+from typing_extensions import TypeVar, disjoint_base
 
 from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions, Start, Tags
 from rocketpy.message import MessageQueue, Receipt
 from rocketpy.store_reports import LogDiff, Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
+_V_co = TypeVar("_V_co", default=object, covariant=True)
+
 __version__: str
 
 def end_threads() -> None: ...
 def log_to_stderr() -> None: ...
+def move_clock(by_ms: int) -> None: ...
 
 @final
 class Message:
@@ -70,13 +74,15 @@ class Message:
     def __getnewargs_ex__(self) -> tuple[tuple[str, bytes], dict[str, Any]]: ...
 
 @final
-class ReceivedMessage:
+class ReceivedMessage(Generic[_V_co]):
     """A message that was received or read from a store, decoded when asked."""
 
     @property
     def topic(self) -> str: ...
     @property
     def body(self) -> bytes: ...
+    @property
+    def value(self) -> _V_co: ...
     @property
     def body_view(self) -> memoryview: ...
     @property
@@ -117,6 +123,8 @@ class ReceivedMessage:
     def offset_msg_id(self) -> str: ...
     @property
     def reconsume_times(self) -> int: ...
+    @classmethod
+    def __class_getitem__(cls, key: object) -> GenericAlias: ...
     def __reduce__(self) -> tuple[Any, tuple[bytes, str, int | None]]: ...
     @staticmethod
     def _restore(
@@ -314,6 +322,7 @@ class Consumer:
         topics: list[str],
         name_servers: list[str],
         arrivals: Arrivals | None = None,
+        decode: Callable[[ReceivedMessage], Any] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer: ...
     @property
@@ -322,8 +331,8 @@ class Consumer:
     def client_id(self) -> str: ...
     @property
     def dropped_traces(self) -> int: ...
-    def poll(self, max_messages: int, timeout: Duration) -> list[ReceivedMessage]: ...
-    def next(self, timeout: Duration) -> ReceivedMessage | None: ...
+    def poll(self, max_messages: int, timeout: Duration) -> list[ReceivedMessage[Any]]: ...
+    def next(self, timeout: Duration) -> ReceivedMessage[Any] | None: ...
     def fetch_columns(self, max_rows: int, timeout: Duration, columns: list[str] | None = None) -> ArrowBatch: ...
     def take_back(self, places: list[tuple[MessageQueue, int]]) -> None: ...
     def commit(self, wait: bool = True) -> None: ...
@@ -351,7 +360,7 @@ class PushConsumer:
     def __new__(
         cls,
         group: str,
-        topics: list[tuple[str, Tags, str | None, int, int]],
+        topics: list[tuple[str, Tags, str | None, int, int, Callable[[ReceivedMessage], Any] | None]],
         name_servers: list[str],
         **options: Unpack[PushOptions],
     ) -> Self: ...

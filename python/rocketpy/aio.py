@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from rocketpy import _rocketpy
 from rocketpy.aio_loop import AsyncClosing, later
@@ -15,7 +15,16 @@ from rocketpy.config import (
     ConsumerOptions,
     ProducerOptions,
 )
-from rocketpy.consumer import FOREVER, BrokerContact, ConsumerState, OffsetMove, check_offsets, topic_list
+from rocketpy.consumer import (
+    FOREVER,
+    BrokerContact,
+    ConsumerState,
+    OffsetMove,
+    V_co,
+    check_offsets,
+    decode_by,
+    topic_list,
+)
 from rocketpy.errors import ClosedError, PartlySentError
 from rocketpy.message import Message
 from rocketpy.names import check_type, name_server_list
@@ -34,7 +43,9 @@ if TYPE_CHECKING:
     import pyarrow
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
+    from rocketpy.codec import Codec
     from rocketpy.config import Duration, Start
+    from rocketpy.consumer import V
     from rocketpy.message import MessageQueue, Receipt
     from rocketpy.selector import Select
 
@@ -196,7 +207,7 @@ class AsyncProducer(AsyncClosing):
         return f"<AsyncProducer{' (closed)' if self.closed else ''} of group {self._group!r}>"
 
 
-class AsyncConsumer(AsyncClosing):
+class AsyncConsumer(AsyncClosing, Generic[V_co]):
     """`Consumer` for asyncio: a member of a consumer group.
 
     A call that is cancelled gives its messages back: they are handed out again.
@@ -204,6 +215,7 @@ class AsyncConsumer(AsyncClosing):
     Args:
         group: Name of the consumer group.
         topic: Topic to read, or several.
+        codec: Makes values of messages, as for `rocketpy.Consumer`.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: As for `rocketpy.Consumer`. They are checked when it is started.
 
@@ -226,7 +238,7 @@ class AsyncConsumer(AsyncClosing):
         10
     """
 
-    __slots__ = ("_allocating", "_callbacks", "_group", "_name_servers", "_options", "_telling", "_topics")
+    __slots__ = ("_allocating", "_callbacks", "_decode", "_group", "_name_servers", "_options", "_telling", "_topics")
 
     @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
     def __init__(
@@ -234,12 +246,14 @@ class AsyncConsumer(AsyncClosing):
         group: str,
         topic: str | Iterable[str],
         *,
+        codec: Codec[V_co] | None = None,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
         self._group, self._topics = group, topic_list(topic)
         self._name_servers, self._options = name_server_list(name_servers), options
+        self._decode = decode_by(codec)
         self._allocating: Allocating | None = None
         self._callbacks = callbacks(group, options, in_loop=True)
         self._telling: AsyncTelling | None = None
@@ -250,12 +264,13 @@ class AsyncConsumer(AsyncClosing):
         group: str,
         queues: Iterable[MessageQueue],
         *,
+        codec: Codec[V] | None = None,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
-    ) -> Self:
+    ) -> AsyncConsumer[V]:
         """A consumer of given queues that is no member of the group, as `Consumer.assign`."""
         topics, options = assigned(queues, options)
-        return cls(group, topics, name_servers=name_servers, **options)
+        return cast("type[AsyncConsumer[V]]", cls)(group, topics, codec=codec, name_servers=name_servers, **options)
 
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         join, options = _rocketpy.Consumer.join, self._options
@@ -263,7 +278,8 @@ class AsyncConsumer(AsyncClosing):
         if self._allocating is not None:
             options = self._allocating.options(options)
         try:
-            native = await later(join, self._group, self._topics, self._name_servers, arrivals, **options)
+            place = (self._group, self._topics, self._name_servers)
+            return await later(join, *place, arrivals, self._decode, **options)
         except BaseException:
             if self._allocating is not None:
                 self._allocating.end()
@@ -325,7 +341,7 @@ class AsyncConsumer(AsyncClosing):
                 self._client.take_back(places(future.result()))
             raise
 
-    async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage]:
+    async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
         """Returns messages that have arrived, as `Consumer.poll`.
 
         Args:
@@ -333,15 +349,15 @@ class AsyncConsumer(AsyncClosing):
             timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
         """
         taken = await self._take(lambda left: self._native().poll(max_messages, left), timeout, begins)
-        return cast("list[ReceivedMessage]", taken)
+        return cast("list[ReceivedMessage[V_co]]", taken)
 
-    async def _next(self, timeout: Duration) -> ReceivedMessage | None:
+    async def _next(self, timeout: Duration) -> ReceivedMessage[V_co] | None:
         taken = await self._take(self._native().next, timeout, lambda one: begins([one] if one else []))
-        return cast("ReceivedMessage | None", taken)
+        return cast("ReceivedMessage[V_co] | None", taken)
 
     async def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
-    ) -> AsyncIterator[list[ReceivedMessage]]:
+    ) -> AsyncIterator[list[ReceivedMessage[V_co]]]:
         """Yields lists of messages, never an empty one, until the consumer is closed, as `Consumer.batches`."""
         while not self._closed:
             try:
@@ -353,7 +369,7 @@ class AsyncConsumer(AsyncClosing):
             elif idle_timeout is not None:
                 return
 
-    async def messages(self, *, idle_timeout: Duration | None = None) -> AsyncIterator[ReceivedMessage]:
+    async def messages(self, *, idle_timeout: Duration | None = None) -> AsyncIterator[ReceivedMessage[V_co]]:
         """Yields messages one by one, as `async for message in consumer` does, until the consumer is closed.
 
         A `commit` inside the loop covers the messages so far, including the current one.
@@ -371,7 +387,7 @@ class AsyncConsumer(AsyncClosing):
             elif idle_timeout is not None:
                 return
 
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage[V_co]]:
         """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
         self._native()
         return self.messages()
@@ -451,6 +467,6 @@ class AsyncConsumer(AsyncClosing):
         return f"<AsyncConsumer{' (closed)' if self.closed else ''} of group {self._group!r}>"
 
 
-def begins(messages: list[ReceivedMessage]) -> list[tuple[MessageQueue, int]]:
+def begins(messages: list[ReceivedMessage[Any]]) -> list[tuple[MessageQueue, int]]:
     """Where messages begin in their queues: the first of a queue is the last here, and counts."""
     return [(message.queue, message.queue_offset) for message in reversed(messages)]

@@ -1,5 +1,7 @@
 """Bodies as values of a type: JSON by the standard library, or by pydantic.
 
+A consumer with a codec gives messages a `value`; `decoded` does so for messages from anywhere.
+
 Examples:
     >>> import rocketpy
     >>> from dataclasses import dataclass
@@ -27,6 +29,7 @@ Examples:
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
@@ -194,21 +197,13 @@ class Decoded(Iterator[tuple[T, "ReceivedMessage"]]):
     def __next__(self) -> tuple[T, ReceivedMessage]:
         for message in self._messages:
             try:
-                return self._decode(message), message
+                return decode(self._codec, message), message
             except DecodeError as error:
                 if self._on_error is None:
                     raise
                 failed = error
             self._on_error(message, failed)
         raise StopIteration
-
-    def _decode(self, message: ReceivedMessage) -> T:
-        try:
-            return self._codec.decode(message)
-        except DecodeError:
-            raise
-        except Exception as error:
-            raise decode_error(message, repr(self._codec), str(error) or type(error).__name__) from error
 
 
 def decoded(
@@ -240,12 +235,37 @@ def decoded(
     return Decoded(messages, codec, on_error)
 
 
+def decode(codec: Codec[T], message: ReceivedMessage) -> T:
+    """The value that a message holds, by any codec.
+
+    Raises:
+        DecodeError: The codec raised something.
+    """
+    try:
+        return codec.decode(message)
+    except DecodeError:
+        raise
+    except Exception as error:
+        raise decode_error(message, repr(codec), str(error) or type(error).__name__) from error
+
+
+def decoder(codec: Codec[T]) -> Callable[[ReceivedMessage], T]:
+    """What a consumer with this codec makes values of its messages with.
+
+    Raises:
+        TypeError: It is no codec. Not every caller has a type checker.
+    """
+    if isinstance(codec, type) or not callable(getattr(codec, "decode", None)):
+        raise TypeError(f"codec must be an object with encode and decode, such as JsonCodec(Order), not {codec!r}")
+    return functools.partial(decode, codec)
+
+
 def decode_error(message: ReceivedMessage, kind: str, reason: str) -> DecodeError:
     """The error of a body, which is not shown in it."""
     error = DecodeError(
         f"the body of message {message.msg_id} does not decode as {kind}: {reason} (topic {message.topic}, "
         f"queue {message.queue_id} of {message.broker_name}, offset {message.queue_offset})",
-        hint="a retry does not help: decoded(..., on_error=...) puts such messages aside, and a commit goes past them",
+        hint="a retry does not help: put error.message aside, and go on; the next commit goes past it",
     )
     error.message = message
     return error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from rocketpy import _rocketpy
 from rocketpy.arrow import import_optional, import_polars, import_pyarrow
@@ -20,15 +20,23 @@ from rocketpy.stats import ConsumerStats, consumer_stats
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
-    from typing import Self, Unpack
+    from typing import Unpack
 
     import pandas
     import polars
     import pyarrow
+    from typing_extensions import TypeVar as DefaultTypeVar
 
     from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
+    from rocketpy.codec import Codec
     from rocketpy.config import Duration, Start
     from rocketpy.message import MessageQueue
+
+    V = DefaultTypeVar("V", default=object)
+    V_co = DefaultTypeVar("V_co", default=object, covariant=True)
+else:
+    V = TypeVar("V")
+    V_co = TypeVar("V_co", covariant=True)
 
 __all__ = ["BrokerContact", "Consumer", "ConsumerState", "OffsetMove"]
 
@@ -41,6 +49,15 @@ FOREVER = 3600.0
 def topic_list(topic: str | Iterable[str]) -> list[str]:
     """Names of topics, as a list."""
     return [topic] if isinstance(topic, str) else text_list("topic", topic, "a name, or a list of names")
+
+
+def decode_by(codec: Codec[V] | None) -> Callable[[ReceivedMessage], V] | None:
+    """What makes values of messages; None where the value is the body."""
+    if codec is None:
+        return None
+    from rocketpy.codec import decoder
+
+    return decoder(codec)
 
 
 def check_offsets(offsets: dict[MessageQueue, int]) -> list[tuple[MessageQueue, int]]:
@@ -93,7 +110,7 @@ class ConsumerState:
         return not self.brokers or any(broker.unreachable_since is None for broker in self.brokers)
 
 
-class Consumer(Closing):
+class Consumer(Closing, Generic[V_co]):
     """A member of a consumer group. The members share the queues of a topic.
 
     Messages are prefetched in the background. Messages count as consumed only after `commit` (or
@@ -104,6 +121,9 @@ class Consumer(Closing):
     Args:
         group: Name of the consumer group.
         topic: Topic to read, or several.
+        codec: Makes the `value` of each message, such as `JsonCodec(Order)`; the consumer is a `Consumer[Order]` then.
+            Default None: the value is the body. A body that does not decode raises `DecodeError` where the value is
+            asked for. The consumer has gone past that message: put it aside, and go on.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
         options: All below, by keyword.
 
@@ -192,17 +212,18 @@ class Consumer(Closing):
         group: str,
         topic: str | Iterable[str],
         *,
+        codec: Codec[V_co] | None = None,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
-        topics, servers = topic_list(topic), name_server_list(name_servers)
+        topics, servers, decode = topic_list(topic), name_server_list(name_servers), decode_by(codec)
         self._callbacks = callbacks(group, options)
         self._group, self._allocating = group, allocating(options)
         if self._allocating is not None:
             options = self._allocating.options(options)
         try:
-            self._native = _rocketpy.Consumer.join(group, topics, servers, **options)
+            self._native = _rocketpy.Consumer.join(group, topics, servers, decode=decode, **options)
         except BaseException:
             self._end_allocating()
             raise
@@ -215,9 +236,10 @@ class Consumer(Closing):
         group: str,
         queues: Iterable[MessageQueue],
         *,
+        codec: Codec[V] | None = None,
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
-    ) -> Self:
+    ) -> Consumer[V]:
         """Makes a consumer of given queues that is no member of the group: it shares them with nobody.
 
         It begins where the group committed last, else as `start` says, and stores nothing before a `commit`. Members of
@@ -227,6 +249,7 @@ class Consumer(Closing):
         Args:
             group: Name of the group whose offsets it reads and commits.
             queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
+            codec: As for `Consumer`.
             name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
             options: As for `Consumer`, without `balance`, `retry_topic`, `on_assigned` and `on_revoked`.
 
@@ -246,7 +269,7 @@ class Consumer(Closing):
             [b'it']
         """
         topics, options = assigned(queues, options)
-        return cls(group, topics, name_servers=name_servers, **options)
+        return cast("type[Consumer[V]]", cls)(group, topics, codec=codec, name_servers=name_servers, **options)
 
     @property
     def group(self) -> str:
@@ -266,7 +289,7 @@ class Consumer(Closing):
         """
         return self._native.dropped_traces
 
-    def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage]:
+    def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
         """Returns messages that have arrived.
 
         Args:
@@ -286,7 +309,7 @@ class Consumer(Closing):
 
     def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
-    ) -> Iterator[list[ReceivedMessage]]:
+    ) -> Iterator[list[ReceivedMessage[V_co]]]:
         """Yields lists of messages, never an empty one, until the consumer is closed.
 
         Args:
@@ -298,7 +321,7 @@ class Consumer(Closing):
         """
         return self._until_idle(functools.partial(self._native.poll, max_messages), idle_timeout)
 
-    def messages(self, *, idle_timeout: Duration | None = None) -> Iterator[ReceivedMessage]:
+    def messages(self, *, idle_timeout: Duration | None = None) -> Iterator[ReceivedMessage[V_co]]:
         """Yields messages one by one, as `for message in consumer` does, until the consumer is closed.
 
         A `commit` inside the loop covers the messages so far, including the current one.
@@ -324,11 +347,11 @@ class Consumer(Closing):
             elif idle_timeout is not None:
                 return
 
-    def __iter__(self) -> Iterator[ReceivedMessage]:
+    def __iter__(self) -> Iterator[ReceivedMessage[V_co]]:
         """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
         return self.messages()
 
-    def __next__(self) -> ReceivedMessage:
+    def __next__(self) -> ReceivedMessage[V_co]:
         return next(self.messages())
 
     def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from rocketpy.config import duration_seconds
-from rocketpy.errors import InvalidArgumentError
+from rocketpy.errors import DecodeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,19 +62,32 @@ class Reject(Exception):
 class Handler:
     """What a topic's messages are given to."""
 
-    __slots__ = ("batch", "function", "is_async", "sql", "tags")
+    __slots__ = ("batch", "decode", "function", "is_async", "sql", "tags")
 
-    def __init__(self, function: Callable[..., Any], tags: Tags, sql: str | None, batch: int | None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        tags: Tags,
+        sql: str | None,
+        batch: int | None,
+        decode: Callable[[ReceivedMessage], Any] | None,
+    ) -> None:
         self.function = function
         self.tags, self.sql = tags, sql
         self.batch = batch
-        call = getattr(function, "__call__", None)  # noqa: B004  # of an object that can be called
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        self.decode = decode
+        self.is_async = is_async(function)
 
     @property
     def lane(self) -> int:
         """Where it runs."""
         return TASKS if self.is_async else THREADS
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a function, or an object that can be called, is an `async def`."""
+    call = getattr(function, "__call__", None)  # noqa: B004  # of an object that can be called
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def refuse_awaitable(result: object) -> None:
@@ -91,6 +104,9 @@ def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) ->
     which, reason = (work.topic, f"{messages[0].msg_id}{others}"), f"{type(error).__name__}: {error}"
     if isinstance(error, Reject):
         level, did, fate = logging.WARNING, "rejected", work.fail(reject=True, reason=reason)
+    elif isinstance(error, DecodeError) and [error.message] == messages:
+        fate = work.fail(reject=True, reason=reason)  # nor can any retry
+        level, did = logging.ERROR, "cannot decode"
     elif isinstance(error, Retry):
         fate = work.fail(error.after, error.delay_level)
         if fate is not None and error.__cause__ is None:

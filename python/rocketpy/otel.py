@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans of sends and of work on messages, joined by a context in the messages' properties.
+"""OpenTelemetry: spans of sends, of handlers and of work on messages, joined by a context in the messages' properties.
 
 It needs `opentelemetry-api` (extra `otel`). Names and attributes are those of OpenTelemetry's semantic conventions for
 messaging. The context travels as the global propagator writes it, by default as W3C's `traceparent`, `tracestate` and
@@ -18,12 +18,14 @@ Examples:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rocketpy import Message, __version__
 from rocketpy.errors import RocketPyError
+from rocketpy.handlers import Retry, is_async
 from rocketpy.names import check_type
 
 try:
@@ -33,7 +35,7 @@ except ImportError as missing:
     raise RocketPyError("opentelemetry-api is not installed", hint='pip install "rocketpy-mq[otel]"') from missing
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
     from concurrent.futures import Future
 
     from opentelemetry.context import Context
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
         AsyncProducer,
         Consumer,
         Producer,
+        PushConsumer,
         Receipt,
         Receipts,
         ReceivedMessage,
@@ -52,29 +55,45 @@ if TYPE_CHECKING:
 
 __all__ = ["extract", "inject", "instrument", "process_span"]
 
-P = TypeVar("P", "Producer", "AsyncProducer")
+P = TypeVar("P", "Producer", "AsyncProducer", "PushConsumer")
+Function = TypeVar("Function", bound="Callable[..., Any]")
 Attributes = dict[str, str | int | Sequence[str]]
 
 
-def instrument(producer: P, *, tracer_provider: TracerProvider | None = None) -> P:
-    """A producer whose sends are spans. Each message that it sends carries the context of its span.
+def instrument(client: P, *, tracer_provider: TracerProvider | None = None) -> P:
+    """A producer whose sends are spans, or a push consumer whose handlers run in spans.
 
-    `send`, `request`, `submit`, `send_oneway` and `transaction` make a span for a message, `send_many` one for all its
-    messages. The span of `submit` ends with the message's outcome. A context that a message has already is replaced.
-    Everything else is done by the given producer, which sends without spans if it is used itself.
+    Of a producer, `send`, `request`, `submit`, `send_oneway` and `transaction` make a span for a message, `send_many`
+    one for all its messages; each message carries the context of its span. The span of `submit` ends with the message's
+    outcome. A context that a message has already is replaced.
+
+    Of a push consumer, each call of a handler that is registered by the returned one's `on` has the span of
+    `process_span`. An error of the handler is recorded, but no `Retry`, unless it was raised from an error.
+
+    Everything else is done by the given client, which works without spans if it is used itself.
 
     Args:
-        producer: A `Producer`, a `TransactionProducer` or an `AsyncProducer`.
+        client: A `Producer`, a `TransactionProducer`, an `AsyncProducer` or a `PushConsumer`.
         tracer_provider: Where the spans go; default: the global one.
 
     Raises:
-        TypeError: It is no producer.
-    """
-    from rocketpy import AsyncProducer, Producer
+        TypeError: It is none of these.
 
-    check_type("producer", producer, Producer | AsyncProducer, "a Producer or an AsyncProducer")
-    kind = TracedAsync if isinstance(producer, AsyncProducer) else Traced
-    return cast("P", kind(producer, _tracer(tracer_provider)))
+    Examples:
+        >>> import rocketpy
+        >>> mailer = instrument(rocketpy.PushConsumer("mailer", name_servers="127.0.0.1:9876"))
+        >>> @mailer.on("orders")
+        ... def mail(message):
+        ...     trace.get_current_span().set_attribute("shop.order", message.body.decode())
+    """
+    from rocketpy import AsyncProducer, Producer, PushConsumer
+
+    kinds = "a Producer, an AsyncProducer or a PushConsumer"
+    check_type("client", client, Producer | AsyncProducer | PushConsumer, kinds)
+    if isinstance(client, PushConsumer):
+        return cast("P", TracedPush(client, tracer_provider))
+    kind = TracedAsync if isinstance(client, AsyncProducer) else Traced
+    return cast("P", kind(client, _tracer(tracer_provider)))
 
 
 def inject(message: Message, context: Context | None = None) -> Message:
@@ -104,7 +123,7 @@ def extract(message: ReceivedMessage) -> Context:
 def process_span(
     messages: ReceivedMessage | Sequence[ReceivedMessage],
     *,
-    consumer: Consumer | AsyncConsumer | None = None,
+    consumer: Consumer | AsyncConsumer | PushConsumer | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> Generator[Span]:
     """A span for the work on a message, or on several at once. It is the current one in the block.
@@ -129,7 +148,10 @@ def process_span(
     topics = sorted({message.topic for message in batch})
     attributes = _attributes("process", "process", topics)
     if consumer is not None:
-        attributes |= {"messaging.consumer.group.name": consumer.group, "messaging.client.id": consumer.client_id}
+        attributes |= {
+            "messaging.consumer.group.name": consumer.group,
+            "messaging.client.id": consumer.client_id or "",  # a push consumer has one from its start on
+        }
     if isinstance(messages, Sequence):
         attributes["messaging.batch.message_count"] = len(batch)
     else:
@@ -143,30 +165,85 @@ def process_span(
             yield span
 
 
-class _Producing:
-    """What both kinds of instrumented producers share: the producer, and the spans of its sends."""
+class _Standing:
+    """What stands for a client, and leaves to it all that has no spans."""
 
-    def __init__(self, producer: Any, tracer: Tracer) -> None:
-        self._producer = producer
-        self._tracer = tracer
+    def __init__(self, client: Any) -> None:
+        self._client = client
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[object]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """That of the producer: code that asks for a `Producer` gets one."""
-        return cast("object", self._producer).__class__
+        """That of the client: code that asks for a `Producer` gets one."""
+        return cast("object", self._client).__class__
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._producer, name)
+        return getattr(self._client, name)
 
     def __repr__(self) -> str:
-        return f"<instrumented {self._producer!r}>"
+        return f"<instrumented {self._client!r}>"
+
+
+class TracedPush(_Standing):
+    """An instrumented `PushConsumer`."""
+
+    def __init__(self, consumer: PushConsumer, provider: TracerProvider | None) -> None:
+        super().__init__(consumer)
+        self._provider = provider
+
+    def on(self, topic: str, **options: Any) -> Callable[[Function], Function]:
+        register = self._client.on(topic, **options)
+
+        def traced(function: Function) -> Function:
+            register(self._traced(function) if callable(cast("object", function)) else function)
+            return function
+
+        return traced
+
+    def _traced(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @contextmanager
+        def span(given: Any) -> Generator[None]:
+            asked: Retry | None = None
+            with process_span(given, consumer=self._client, tracer_provider=self._provider):
+                try:
+                    yield
+                except Retry as retry:
+                    if retry.__cause__ is not None:
+                        raise
+                    asked = retry
+            if asked is not None:
+                raise asked
+
+        def handle(given: Any) -> Any:
+            with span(given):
+                return function(given)
+
+        async def handle_async(given: Any) -> Any:
+            with span(given):
+                return await function(given)
+
+        return functools.wraps(function, updated=())(handle_async if is_async(function) else handle)
+
+    def __enter__(self) -> TracedPush:
+        self._client.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._client.__exit__(*raised)
+
+
+class _Producing(_Standing):
+    """What both kinds of instrumented producers share: the producer, and the spans of its sends."""
+
+    def __init__(self, producer: Any, tracer: Tracer) -> None:
+        super().__init__(producer)
+        self._tracer = tracer
 
     def _start(self, messages: Sequence[Message]) -> Span:
         for message in messages:
             check_type("message", message, Message, "a rocketpy.Message")
         topics = sorted({message.topic for message in messages})
         attributes = _attributes("send", "send", topics)
-        attributes |= {"messaging.client.id": self._producer.client_id}
+        attributes |= {"messaging.client.id": self._client.client_id}
         if len(messages) == 1:
             attributes |= {"messaging.message.body.size": len(messages[0]), **_of_message(messages[0])}
         else:
@@ -186,14 +263,14 @@ class Traced(_Producing):
 
     def send(self, message: Message, **options: Any) -> Receipt:
         with self._span(message) as (span, (carrying,)):
-            return _received(span, self._producer.send(carrying, **options))
+            return _received(span, self._client.send(carrying, **options))
 
     def request(self, message: Message, **options: Any) -> ReceivedMessage:
         with self._span(message) as (_, (carrying,)):
-            return cast("ReceivedMessage", self._producer.request(carrying, **options))
+            return cast("ReceivedMessage", self._client.request(carrying, **options))
 
     def transaction(self, message: Message, **options: Any) -> Transaction:
-        begin = self._producer.transaction  # what a plain producer has not
+        begin = self._client.transaction  # what a plain producer has not
         with self._span(message) as (span, (carrying,)):
             transaction: Transaction = begin(carrying, **options)
             _received(span, transaction.receipt)
@@ -201,17 +278,17 @@ class Traced(_Producing):
 
     def send_oneway(self, message: Message, **options: Any) -> None:
         with self._span(message) as (_, (carrying,)):
-            self._producer.send_oneway(carrying, **options)
+            self._client.send_oneway(carrying, **options)
 
     def send_many(self, messages: Iterable[Message], **options: Any) -> Receipts:
         with self._span(*messages) as (_, carrying):
-            return cast("Receipts", self._producer.send_many(carrying, **options))
+            return cast("Receipts", self._client.send_many(carrying, **options))
 
     def submit(self, message: Message, **options: Any) -> Future[Receipt]:
         span = self._start([message])
         try:
             carrying = inject(message, trace.set_span_in_context(span))
-            future: Future[Receipt] = self._producer.submit(carrying, **options)
+            future: Future[Receipt] = self._client.submit(carrying, **options)
         except BaseException as error:
             _ended(span, error)
             raise
@@ -226,11 +303,11 @@ class Traced(_Producing):
         return future
 
     def __enter__(self) -> Traced:
-        self._producer.__enter__()
+        self._client.__enter__()
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        self._producer.__exit__(*raised)
+        self._client.__exit__(*raised)
 
 
 class TracedAsync(_Producing):
@@ -238,29 +315,29 @@ class TracedAsync(_Producing):
 
     async def send(self, message: Message, **options: Any) -> Receipt:
         with self._span(message) as (span, (carrying,)):
-            return _received(span, await self._producer.send(carrying, **options))
+            return _received(span, await self._client.send(carrying, **options))
 
     async def request(self, message: Message, **options: Any) -> ReceivedMessage:
         with self._span(message) as (_, (carrying,)):
-            return cast("ReceivedMessage", await self._producer.request(carrying, **options))
+            return cast("ReceivedMessage", await self._client.request(carrying, **options))
 
     async def send_oneway(self, message: Message, **options: Any) -> None:
         with self._span(message) as (_, (carrying,)):
-            await self._producer.send_oneway(carrying, **options)
+            await self._client.send_oneway(carrying, **options)
 
     async def send_many(self, messages: Iterable[Message], **options: Any) -> Receipts:
         with self._span(*messages) as (_, carrying):
-            return cast("Receipts", await self._producer.send_many(carrying, **options))
+            return cast("Receipts", await self._client.send_many(carrying, **options))
 
     async def start(self) -> TracedAsync:
-        await self._producer.start()
+        await self._client.start()
         return self
 
     async def __aenter__(self) -> TracedAsync:
         return await self.start()
 
     async def __aexit__(self, *raised: Any) -> None:
-        await self._producer.__aexit__(*raised)
+        await self._client.__aexit__(*raised)
 
 
 def _tracer(provider: TracerProvider | None) -> Tracer:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import signal
 import threading
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rocketpy import _rocketpy
 from rocketpy.balance import Allocating, allocating
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
-from rocketpy.consumer import BrokerContact, ConsumerState
+from rocketpy.consumer import BrokerContact, ConsumerState, decode_by
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
 from rocketpy.rebalance import callbacks
 from rocketpy.signature import lists_options
+from rocketpy.stats import PushStats
 from rocketpy.workers import END_SECONDS, Workers
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Unpack
 
+    from rocketpy.codec import Codec
     from rocketpy.config import Tags
 
-__all__ = ["PushConsumer", "PushStats", "Reject", "Retry"]
+__all__ = ["PushConsumer", "Reject", "Retry"]
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -39,26 +40,6 @@ MAX_BATCH = 4096
 OFFSETS_FOLDER = ".rocketmq_offsets"
 """In the home folder, as Apache's clients have it."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-@dataclass(frozen=True, slots=True)
-class PushStats:
-    """What became of messages since a push consumer started."""
-
-    consumed: int
-    """Handlers returned for them."""
-    failed: int
-    """Handlers raised for them, or did not return in time; each time counts."""
-    timed_out: int
-    """Of those, handlers did not return within `handler_timeout`."""
-    sent_back: int
-    """The broker has them, and gives them to the group again later."""
-    dead: int
-    """They went to the dead letters of the group."""
-    unfinished: int
-    """Handlers work on them now, or they are being sent back."""
-    failed_callbacks: int = 0
-    """Calls of `on_assigned` and `on_revoked` that raised."""
 
 
 class PushConsumer(Closing):
@@ -198,7 +179,13 @@ class PushConsumer(Closing):
         self._stop_asked = threading.Event()
 
     def on(
-        self, topic: str, *, tags: Tags = "*", sql: str | None = None, batch: int | None = None
+        self,
+        topic: str,
+        *,
+        tags: Tags = "*",
+        sql: str | None = None,
+        batch: int | None = None,
+        codec: Codec[Any] | None = None,
     ) -> Callable[[Function], Function]:
         """Makes a decorator that registers the handler of a topic, before the start.
 
@@ -212,6 +199,9 @@ class PushConsumer(Closing):
             sql: Which messages to receive instead, as an SQL92 expression over their properties; filtered in the
                 broker: `"a > 3 AND b IS NOT NULL"`. What is sent back comes again in any case.
             batch: Maximum number of messages in a list, from 1 to 4096. Default None: one message, not a list.
+            codec: Makes the `value` of a message, such as `JsonCodec(Order)`. A `DecodeError` that leaves the handler
+                of one message sends it to the dead letters at once: a retry does not help. That of a batch is an error
+                like others: catch it there.
 
         Raises:
             InvalidArgumentError: The topic has a handler already, the consumer was started, or both `tags` and `sql`
@@ -232,6 +222,7 @@ class PushConsumer(Closing):
                 raise InvalidArgumentError(f"tags and sql exclude each other, both are given for: {topic}", hint=hint)
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
+        decode = decode_by(codec)
 
         def register(function: Function) -> Function:
             if not callable(function):
@@ -241,7 +232,7 @@ class PushConsumer(Closing):
             if topic in self._handlers:
                 hint = "give it all tags, and choose by message.tag in it"
                 raise InvalidArgumentError(f"a topic has one handler, a second is given for: {topic}", hint=hint)
-            self._handlers[topic] = Handler(function, tags, sql, batch)
+            self._handlers[topic] = Handler(function, tags, sql, batch, decode)
             return function
 
         return register
@@ -270,7 +261,9 @@ class PushConsumer(Closing):
         if options.get("broadcast"):
             path = Path.home() / OFFSETS_FOLDER if folder is None else Path(path_text("offsets_folder", folder))
             options["offsets_folder"] = str(path.absolute())
-        topics = [(topic, one.tags, one.sql, one.lane, one.batch or 1) for topic, one in self._handlers.items()]
+        topics = [
+            (topic, one.tags, one.sql, one.lane, one.batch or 1, one.decode) for topic, one in self._handlers.items()
+        ]
         self._allocating = allocating(options)
         if self._allocating is not None:
             options = self._allocating.options(options)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from rocketpy._rocketpy import Message, ReceivedMessage
     from rocketpy.admin import Admin
+    from rocketpy.codec import Codec
     from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions
-    from rocketpy.consumer import Consumer
+    from rocketpy.consumer import Consumer, V
     from rocketpy.producer import Producer
     from rocketpy.push import PushConsumer
     from rocketpy.transaction import Decision, TransactionProducer
@@ -171,11 +172,18 @@ class _Named(_Process):
             group, check, local=local, name_servers=self.name_servers, check_threads=threads, **options
         )
 
-    def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> Consumer:
+    def consumer(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        codec: Codec[V] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer[V]:
         """Makes a consumer for this server: see `rocketpy.Consumer`."""
         from rocketpy.consumer import Consumer
 
-        return Consumer(group, topic, name_servers=self.name_servers, **options)
+        return Consumer(group, topic, codec=codec, name_servers=self.name_servers, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> PushConsumer:
         """Makes a push consumer for this server: see `rocketpy.PushConsumer`."""

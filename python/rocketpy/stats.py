@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
     from rocketpy.rebalance import Callbacks
 
-__all__ = ["ConsumerStats", "Latency", "ProducerStats", "QueueStats", "Traffic"]
+__all__ = ["ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,41 @@ class ConsumerStats:
     def prefetched_bytes(self) -> int:
         """Their bytes."""
         return sum(queue.prefetched_bytes for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class PushStats:
+    """What became of messages since a push consumer started.
+
+    Examples:
+        >>> import rocketpy, threading
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("shop") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("pushed-doc", b"text") for _ in range(3)])
+        >>> mailer, done = server.push_consumer("pushed-doc"), threading.Semaphore(0)
+        >>> @mailer.on("pushed-doc")
+        ... def mail(message):
+        ...     done.release()
+        >>> with mailer:
+        ...     _ = [done.acquire(timeout=60) for _ in range(3)]
+        >>> mailer.stats()
+        PushStats(consumed=3, failed=0, timed_out=0, sent_back=0, dead=0, unfinished=0, failed_callbacks=0)
+    """
+
+    consumed: int
+    """Handlers returned for them."""
+    failed: int
+    """Handlers raised for them, or did not return in time; each time counts."""
+    timed_out: int
+    """Of those, handlers did not return within `handler_timeout`."""
+    sent_back: int
+    """The broker has them, and gives them to the group again later."""
+    dead: int
+    """They went to the dead letters of the group."""
+    unfinished: int
+    """Handlers work on them now, or they are being sent back."""
+    failed_callbacks: int = 0
+    """Calls of `on_assigned` and `on_revoked` that raised."""
 
 
 def producer_stats(native: _rocketpy.Producer) -> ProducerStats:

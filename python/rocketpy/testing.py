@@ -15,7 +15,6 @@ from rocketpy.testkit import PATIENCE_SECONDS, SMALL_FILES, PatientServer, drain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import rocketpy
 
 __all__ = [
     "PATIENCE_SECONDS",
@@ -31,18 +30,18 @@ __all__ = [
 
 
 @pytest.fixture(scope="session")
-def rocketpy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketpy.Server]:
+def rocketpy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PatientServer]:
     """A server that all tests of a session share. Give each test topics and groups of its own: `fresh_name`."""
     with PatientServer(tmp_path_factory.mktemp("rocketpy") / "store", settings=SMALL_FILES) as server:
         yield server
 
 
 @pytest.fixture
-def rocketpy_server_factory(tmp_path: object) -> Iterator[Callable[..., rocketpy.Server]]:
+def rocketpy_server_factory(tmp_path: object) -> Iterator[Callable[..., PatientServer]]:
     """Starts servers for one test: `factory()`, or `factory(path, settings=...)` as `rocketpy.Server` takes them."""
-    servers: list[rocketpy.Server] = []
+    servers: list[PatientServer] = []
 
-    def start(path: object = None, **arguments: object) -> rocketpy.Server:
+    def start(path: object = None, **arguments: object) -> PatientServer:
         settings = {**SMALL_FILES, **(arguments.pop("settings", None) or {})}  # type: ignore[dict-item]
         server = PatientServer(path or tmp_path / "store", settings=settings, **arguments)  # type: ignore[operator, arg-type]
         servers.append(server)
@@ -54,7 +53,7 @@ def rocketpy_server_factory(tmp_path: object) -> Iterator[Callable[..., rocketpy
 
 
 @pytest.fixture
-def rocketpy_topic(rocketpy_server: rocketpy.Server, request: pytest.FixtureRequest) -> str:
+def rocketpy_topic(rocketpy_server: PatientServer, request: pytest.FixtureRequest) -> str:
     """A topic of four queues on the shared server, for one test alone."""
     topic = fresh_name(request.node.name)
     with rocketpy_server.admin() as admin:

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import rocketpy
+from rocketpy import _rocketpy
 from rocketpy.config import duration_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
-    from typing import Unpack
+    from typing import Self, Unpack
 
+    from rocketpy.codec import Codec
     from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions
+    from rocketpy.consumer import V
     from rocketpy.server import Setting
 
 __all__ = ["PatientServer", "RocketPyTestCase", "drain", "fresh_name", "temporary_server", "wait_until_consumed"]
@@ -41,9 +44,45 @@ PACE_SECONDS = 0.01
 
 
 class PatientServer(rocketpy.Server):
-    """A server whose clients wait for a stalled disk, as a busy machine may have."""
+    """A server whose clients wait for a stalled disk, as a busy machine may have, and whose clock can be moved on."""
 
-    __slots__ = ()
+    __slots__ = ("_advanced_ms",)
+
+    def start(self) -> Self:
+        """Starts the server, as `rocketpy.Server.start`, with the clock of the system."""
+        if self._closed:
+            self._advanced_ms = 0
+        return super().start()
+
+    def advance(self, by: Duration) -> None:
+        """Moves the clock on until the server stops: what waits comes within a second once its time has passed.
+
+        That holds for delays (`delay`, `delay_level`, `deliver_at`), retries, and questions for transactions. The clock
+        is that of all servers and clients of this process, also for the times of messages; the clock of Python
+        (`time.time()`) does not move, nor do time limits of calls, handlers and locks.
+
+        Args:
+            by: Seconds, or a timedelta; from 0.
+
+        Examples:
+            >>> with temporary_server() as server, server.producer("shop") as producer:
+            ...     _ = producer.send(rocketpy.Message("reminders", b"pay", delay=3600))
+            ...     with server.consumer("mailer", "reminders", start="earliest") as consumer:
+            ...         server.advance(3600)
+            ...         [message.body for message in consumer.poll(timeout=60)]
+            [b'pay']
+        """
+        self._running()
+        moved_ms = int(duration_seconds("by", by) * 1000)
+        self._advanced_ms += moved_ms
+        _rocketpy.move_clock(moved_ms)
+
+    def _close(self) -> None:
+        try:
+            super()._close()
+        finally:
+            _rocketpy.move_clock(-self._advanced_ms)
+            self._advanced_ms = 0
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.Producer:
         """Makes a producer that waits for a minute."""
@@ -51,10 +90,17 @@ class PatientServer(rocketpy.Server):
         options.setdefault("send_timeout", PATIENCE_SECONDS)
         return super().producer(group, **options)
 
-    def consumer(self, group: str, topic: str | Iterable[str], **options: Unpack[ConsumerOptions]) -> rocketpy.Consumer:
+    def consumer(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        codec: Codec[V] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> rocketpy.Consumer[V]:
         """Makes a consumer that waits for a minute."""
         options.setdefault("api_timeout", PATIENCE_SECONDS)
-        return super().consumer(group, topic, **options)
+        return super().consumer(group, topic, codec=codec, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
         """Makes a push consumer that waits for a minute."""

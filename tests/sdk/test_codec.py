@@ -1,7 +1,9 @@
 """Bodies as values: what decodes comes back as it was, what does not is named and never stops the others."""
 
+import asyncio
 import contextlib
 import enum
+import logging
 import pickle
 import random
 import sys
@@ -17,6 +19,7 @@ import pytest
 import rocketpy
 from rocketpy.codec import JsonCodec, PydanticCodec, decoded
 from rocketpy.testing import fresh_name
+from waiting import wait_until
 
 
 class Stored(NamedTuple):
@@ -288,3 +291,125 @@ def test_a_codec_of_ones_own_may_raise_what_it_likes():
     assert values == [1, 1]
     assert isinstance(aside[0], rocketpy.DecodeError)
     assert isinstance(aside[0].__cause__, KeyError)
+
+
+@dataclass
+class Sale:
+    item: str
+    amount: int = 1
+
+
+SALES = JsonCodec(Sale)
+BODIES = [SALES.encode(Sale("book", 2)), b"not JSON", SALES.encode(Sale("pen"))]
+
+
+class Reciting:
+    """A codec of a user's own, which raises errors of its own."""
+
+    def encode(self, value):
+        return value
+
+    def decode(self, message):
+        return {b"x": 1}[message.body]
+
+
+@pytest.fixture
+def sold(producer, rocketpy_topic):
+    for body in BODIES:
+        producer.send(rocketpy.Message(rocketpy_topic, body, order_key="one queue"))
+    return rocketpy_topic
+
+
+def values(messages):
+    """What decodes, and what the others say."""
+    found, said = [], []
+    for message in messages:
+        try:
+            found.append(message.value)
+        except rocketpy.DecodeError as error:
+            said.append((str(error), error.message is message))
+    return found, said
+
+
+def check_sales(found, said, topic):
+    assert found == [Sale("book", 2), Sale("pen")]
+    ((text, is_named),) = said
+    assert is_named
+    assert "does not decode as Sale" in text
+    assert f"(topic {topic}, queue " in text
+    assert ", offset 1)" in text
+    assert "not JSON" not in text
+
+
+def test_a_consumer_with_a_codec_gives_messages_a_value(rocketpy_server, sold):
+    with rocketpy_server.consumer(fresh_name("typed"), sold, codec=SALES) as consumer:
+        messages = list(consumer.messages(idle_timeout=1))
+        check_sales(*values(messages), sold)
+        assert [message.body for message in messages] == BODIES
+        consumer.commit()
+        (queue,) = {message.queue for message in messages}
+        assert consumer.committed(queue) == 3, "the commit goes past what does not decode"
+        assert pickle.loads(pickle.dumps(messages[0])).value == BODIES[0], "a copy has no codec"
+        with rocketpy.Consumer.assign(
+            fresh_name("a"), [queue], codec=SALES, name_servers=rocketpy_server.name_servers
+        ) as assigned:
+            check_sales(*values(assigned.messages(idle_timeout=1)), sold)
+    with rocketpy_server.consumer(fresh_name("plain"), sold) as consumer:
+        assert [message.value for message in consumer.messages(idle_timeout=1)] == BODIES
+
+
+def test_a_codec_that_raises_something_else_is_a_decode_error_too(rocketpy_server, sold):
+    with rocketpy_server.consumer(fresh_name("typed"), sold, codec=Reciting()) as consumer:
+        message = next(consumer)
+        with pytest.raises(rocketpy.DecodeError, match=f"topic {sold}, queue") as caught:
+            _ = message.value
+        assert isinstance(caught.value.__cause__, KeyError)
+    for wrong in [Sale, JsonCodec, "json"]:
+        with pytest.raises(TypeError, match="codec must be an object with encode and decode"):
+            rocketpy_server.consumer("g", sold, codec=wrong)
+
+
+def test_an_asyncio_consumer_with_a_codec_gives_messages_a_value(rocketpy_server, sold):
+    async def read():
+        servers = rocketpy_server.name_servers
+        async with rocketpy.AsyncConsumer(fresh_name("typed"), sold, codec=SALES, name_servers=servers) as consumer:
+            return [message async for message in consumer.messages(idle_timeout=1)]
+
+    check_sales(*values(asyncio.run(read())), sold)
+
+
+@pytest.mark.parametrize("kind", ["thread", "task"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_body_that_does_not_decode_goes_to_the_dead_letters_at_once(rocketpy_server, sold, caplog, kind, ordered):
+    found = []
+    consumer = rocketpy_server.push_consumer(fresh_name("typed"), ordered=ordered)
+
+    def handle(message):
+        found.append(message.value)
+
+    async def handle_async(message):
+        handle(message)
+
+    consumer.on(sold, codec=SALES)(handle if kind == "thread" else handle_async)
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+        wait_until(lambda: consumer.stats().consumed == 2 and consumer.stats().dead == 1)
+    assert sorted(found, key=str) == [Sale("book", 2), Sale("pen")]
+    assert consumer.stats().failed == 1, "it was not tried again"
+    (record,) = [record for record in caplog.records if "cannot decode" in record.getMessage()]
+    assert ", offset 1)" in record.exc_text
+    with rocketpy_server.admin() as admin:
+        (letter,) = admin.dead_letters(consumer.group)
+        assert letter.message.body == b"not JSON"
+
+
+def test_a_batch_with_a_body_that_does_not_decode_takes_no_other_message_along(rocketpy_server, sold):
+    found = []
+    consumer = rocketpy_server.push_consumer(fresh_name("typed"))
+
+    @consumer.on(sold, codec=SALES, batch=8)
+    def handle(messages):
+        found.extend(values(messages)[0])
+
+    with consumer:
+        wait_until(lambda: consumer.stats().consumed == 3)
+    assert found == [Sale("book", 2), Sale("pen")]

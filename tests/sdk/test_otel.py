@@ -211,7 +211,7 @@ def test_an_instrumented_producer_is_a_producer(traces, rocketpy_server, rocketp
         with pytest.raises(TypeError, match=r"message must be a rocketpy\.Message, not int"):
             traced.send_many(b"bytes")
     assert traced.closed
-    with pytest.raises(TypeError, match="producer must be a Producer or an AsyncProducer, not str"):
+    with pytest.raises(TypeError, match="client must be a Producer, an AsyncProducer or a PushConsumer, not str"):
         instrument("producer")
 
 
@@ -274,3 +274,50 @@ def test_without_the_package_the_error_names_the_extra(child):
         """
     )
     assert ended.stdout == 'opentelemetry-api is not installed pip install "rocketpy-mq[otel]"\n', ended.stderr
+
+
+def test_the_handler_of_a_push_consumer_runs_in_a_span_of_its_own(traced, traces, rocketpy_server, rocketpy_topic):
+    for body in [b"good", b"bad", b"later"]:
+        traced.send(rocketpy.Message(rocketpy_topic, body))
+    sends = {span.context.span_id: span.context.trace_id for span in traces.spans()}
+    traces.exporter.clear()
+    consumer = instrument(rocketpy_server.push_consumer(fresh_name("otel")), tracer_provider=traces.provider)
+    assert isinstance(consumer, rocketpy.PushConsumer)
+
+    @consumer.on(rocketpy_topic)
+    def handle(message):
+        trace.get_current_span().set_attribute("body", message.body)
+        if message.reconsume_times == 0 and message.body == b"later":
+            raise rocketpy.Retry("the bank sleeps", after=1)
+        if message.body == b"bad":
+            raise rocketpy.Reject("no such order")
+
+    with consumer:
+        wait_until(lambda: consumer.stats().consumed == 2 and consumer.stats().dead == 1)
+    spans = [(span.attributes["body"], span.attributes.get("error.type"), span) for span in traces.spans()]
+    outcomes = sorted((body, error) for body, error, _ in spans)
+    assert outcomes == [(b"bad", "Reject"), (b"good", None), (b"later", None), (b"later", None)]
+    for _, _, span in spans:
+        assert (span.name, span.kind) == (f"process {rocketpy_topic}", SpanKind.CONSUMER)
+        assert sends[span.parent.span_id] == span.context.trace_id, "also of the retry"
+        assert span.attributes["messaging.client.id"] == consumer.client_id
+
+
+@pytest.mark.parametrize("batch", [None, 8])
+def test_an_async_handler_runs_in_a_span_too(traced, traces, rocketpy_server, rocketpy_topic, batch):
+    traced.send_many([rocketpy.Message(rocketpy_topic, b"%d" % number, order_key="o") for number in range(4)])
+    send = traces.only()
+    consumer = instrument(rocketpy_server.push_consumer(fresh_name("otel")), tracer_provider=traces.provider)
+    current = []
+
+    @consumer.on(rocketpy_topic, batch=batch)
+    async def handle(_):
+        await asyncio.sleep(0)
+        current.append(trace.get_current_span().get_span_context().span_id)
+
+    with consumer:
+        wait_until(lambda: consumer.stats().consumed == 4)
+    _, *spans = traces.spans()
+    assert sorted(current) == sorted(span.context.span_id for span in spans)
+    assert all(link.context.span_id == send.context.span_id for span in spans for link in span.links)
+    assert sum(span.attributes.get("messaging.batch.message_count", 1) for span in spans) == 4

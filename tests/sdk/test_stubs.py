@@ -47,6 +47,22 @@ with rocketpy.Consumer("report", "orders") as typed:
         amount = order.amount
         order.size  # wrong
 orders.encode("text")  # wrong
+with rocketpy.Consumer("report", "orders", codec=orders) as of_orders:
+    named: rocketpy.Consumer[Order] = of_orders
+    plain: rocketpy.Consumer = of_orders
+    for received_order in of_orders:
+        amount = received_order.value.amount
+        amount = received_order.value  # wrong
+        length: int = len(received_order.body)
+    for with_value in rocketpy.Consumer.assign("audit", [], codec=orders).poll():
+        amount = with_value.value.amount
+    for without in typed:
+        amount = without.value  # wrong
+
+async def read_orders() -> None:
+    async with rocketpy.AsyncConsumer("report", "orders", codec=orders) as of_orders:
+        async for received_order in of_orders:
+            amount: int = received_order.value.amount
 
 once = Dedup("billing", "done.db")
 

@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 import rocketpy
-from rocketpy.testkit import drain, fresh_name, wait_until_consumed
+from rocketpy.testkit import drain, fresh_name, temporary_server, wait_until_consumed
+from waiting import wait_until
 
 WITHOUT_PYTEST = """
 import sys, unittest
@@ -133,3 +135,47 @@ def test_no_command_and_one_that_is_not_there_are_told():
     assert (kit().returncode, kit("--help").returncode) == (2, 2)
     missing = kit("no-such-program")
     assert (missing.returncode, missing.stderr) == (127, "error: no such command: no-such-program\n")
+
+
+def test_what_waits_comes_when_the_clock_is_moved_on_and_the_clock_goes_back_with_the_server(rocketpy_server):
+    far = 6 * 3600
+    with temporary_server() as server:
+        came = []
+        consumer = server.push_consumer("g")
+
+        @consumer.on("orders")
+        def handle(message):
+            came.append(message.body)
+            if message.body == b"retried" and message.reconsume_times == 0:
+                raise rocketpy.Retry("later", after=3600)
+
+        with server.producer("p") as producer:
+            producer.send(rocketpy.Message("orders", b"retried"))
+            producer.send(rocketpy.Message("orders", b"by level", delay_level=18))  # 2 h
+            producer.send(rocketpy.Message("orders", b"by time", delay=2 * 3600))
+            with consumer:
+                wait_until(lambda: consumer.stats().sent_back == 1)
+                assert came == [b"retried"]
+                server.advance(far)
+                wait_until(lambda: consumer.stats().consumed == 3)
+            later = producer.send(rocketpy.Message("orders", b"x", delay=3600))
+            assert later.recall_handle, "it waits from now on"
+        assert sorted(came) == [b"by level", b"by time", b"retried", b"retried"]
+        with pytest.raises(rocketpy.InvalidArgumentError):
+            server.advance(-1)
+        assert born_ahead(server) > far - 3600
+        ahead = born_ahead(rocketpy_server)
+        assert ahead > far - 3600, "the clock is that of the process"
+    assert born_ahead(rocketpy_server) < 3600
+    with pytest.raises(rocketpy.ClosedError):
+        server.advance(1)
+
+
+def born_ahead(server):
+    """How far the times of messages are ahead of Python's clock, in seconds."""
+    topic = fresh_name("born")
+    with server.producer("p") as producer:
+        producer.send(rocketpy.Message(topic, b"x"))
+    with server.consumer(fresh_name("g"), topic) as consumer:
+        (message,) = drain(consumer)
+    return message.stored_at_ms / 1000 - time.time()

@@ -104,11 +104,15 @@ pub enum Bug {
     ReportBeforeFlush,
     /// A slave takes over the offsets and the progress of its master before it has the messages.
     MetadataAheadOfLog,
+    /// A push consumer commits what it has handed out, whatever its handlers have ended.
+    CommitUnfinished,
+    /// A push consumer that reads in order gives a queue to several handlers.
+    OrderGivenUp,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 48] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -155,6 +159,8 @@ impl Bug {
         Self::AcknowledgedCut,
         Self::ReportBeforeFlush,
         Self::MetadataAheadOfLog,
+        Self::CommitUnfinished,
+        Self::OrderGivenUp,
     ];
 
     /// What it is, in words.
@@ -206,6 +212,8 @@ impl Bug {
             Self::AcknowledgedCut => "acknowledged bytes cut",
             Self::ReportBeforeFlush => "report before the slave's flush",
             Self::MetadataAheadOfLog => "metadata ahead of the log",
+            Self::CommitUnfinished => "commit of unfinished messages",
+            Self::OrderGivenUp => "queue in order given to several handlers",
         }
     }
 }

@@ -48,7 +48,7 @@ pub enum Acknowledged {
 }
 
 /// A consumer group that receives its topics from their start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     /// Name of the group.
     pub name: String,
@@ -67,6 +67,30 @@ pub struct Group {
     /// Its member outlives the process: it may hand out what it got before a power cut, until it hands out what was sent after.
     #[serde(default)]
     pub outlives: bool,
+    /// Its members have handlers, and say how each message ended: then each must be handled to the end, or be a dead letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handlers: Option<Handlers>,
+}
+
+/// What the handlers of a group do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handlers {
+    /// Each queue's messages one after the other; one that fails is tried again in its place.
+    pub ordered: bool,
+    /// How many times a message comes again before it is a dead letter.
+    pub max_retries: u32,
+}
+
+/// How a handler ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HandlerEnd {
+    /// The message is consumed.
+    Done,
+    /// The message is to come again.
+    Failed,
+    /// The message is to be a dead letter.
+    Rejected,
 }
 
 /// What the run promises.
@@ -122,10 +146,20 @@ pub enum Event {
     Handling { group: String, member: u32, queue: QueueName, message: u64 },
     /// The member is done with it.
     Handled { group: String, member: u32, queue: QueueName, message: u64 },
-    /// A group gave up on a message.
+    /// The handler of a member is done with a delivery. Noted before the client learns it.
+    Returned { group: String, member: u32, queue: QueueName, offset: u64, message: u64, end: HandlerEnd },
+    /// The process of a member is gone, with its handlers.
+    MemberGone { group: String, member: u32 },
+    /// A message is among the dead letters of a group.
     DeadLetter { group: String, message: u64 },
-    /// Where the broker says that a group continues in a queue.
-    Positioned { group: String, queue: QueueName, offset: u64 },
+    /// Where a group continues in a queue, as the broker says; in broadcasting a member, as its file says.
+    Positioned {
+        group: String,
+        queue: QueueName,
+        offset: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        member: Option<u32>,
+    },
     /// No fault follows.
     Healed,
     /// The last line; everything had time to arrive.

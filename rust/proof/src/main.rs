@@ -1,5 +1,6 @@
 //! `rocketpy-proof`: runs the harnesses, many seeds or one.
 
+mod members_command;
 mod real_command;
 
 use std::io::{self, Write};
@@ -31,6 +32,14 @@ enum Harness {
     Kill(real_command::Real),
     /// The server on a file system whose power is cut again and again. Needs root and loop devices.
     Power(real_command::Real),
+    /// Push consumers in processes of their own, killed again and again: side by side, in order, and each with everything.
+    Members(members_command::Members),
+    /// One of these processes.
+    #[command(hide = true)]
+    Member {
+        /// What it is, as JSON.
+        member: String,
+    },
     /// All of them in turn, with random seeds, until one fails.
     Soak {
         /// Number of turns; endless when not given.
@@ -102,9 +111,13 @@ fn main() -> ExitCode {
         Harness::Sim(sim) => sim.run(),
         Harness::Kill(real) => real.run(real::Harness::Kill),
         Harness::Power(real) => real.run(real::Harness::Power),
+        Harness::Members(members) => members.run(),
+        Harness::Member { member } => members_command::work(&member),
         Harness::Soak { turns } => soak(turns.unwrap_or(u64::MAX)),
         #[cfg(feature = "planted-bugs")]
-        Harness::Planted { seeds, cycles } => planted(seeds) & real_command::planted(cycles),
+        Harness::Planted { seeds, cycles } => {
+            planted(seeds) & real_command::planted(cycles) & members_command::planted()
+        }
     };
     if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -121,15 +134,17 @@ struct SoakTurn {
     pairs: u64,
     /// With `maxUnflushedBytes` filled.
     full_power_cuts: u64,
+    /// Stores with groups of push consumers.
+    members: u64,
 }
 
 const SOAK_TURN: SoakTurn =
-    SoakTurn { seeds: 20_000, kills: 80, power_cuts: 40, pairs: 40, full_power_cuts: 1 };
+    SoakTurn { seeds: 20_000, kills: 80, power_cuts: 40, pairs: 40, full_power_cuts: 1, members: 8 };
 
 /// Runs all harnesses in turn until one fails or a signal interrupts them.
 fn soak(turns: u64) -> bool {
     listen_for_interrupt();
-    let SoakTurn { seeds, kills, power_cuts, pairs, full_power_cuts } = SOAK_TURN;
+    let SoakTurn { seeds, kills, power_cuts, pairs, full_power_cuts, members } = SOAK_TURN;
     let can_cut = Mounted::can_be_cut();
     if let Err(reason) = &can_cut {
         say!("no power cuts: root, loop devices and mkfs.ext4 are needed: {reason}");
@@ -142,6 +157,7 @@ fn soak(turns: u64) -> bool {
             && pairs_of_disks.run()
             && real_command::Real::of(kills).run(real::Harness::Kill)
             && real_command::Real::of_pair(pairs).run(real::Harness::Kill)
+            && members_command::Members::of(members).run()
             && (can_cut.is_err()
                 || real_command::Real::of(power_cuts).run(real::Harness::Power)
                     && real_command::Real::of_pair(pairs).run(real::Harness::Power)

@@ -6,7 +6,7 @@ use rocketpy_store::planted;
 pub use rocketpy_store::planted::Bug;
 
 use crate::checker::{Rule, Violation};
-use crate::real::{self, Flush, Harness, Options};
+use crate::real::{self, Flush, Harness, MembersOptions, Options};
 use crate::sim::{Outcome, PairOutcome, Plan, enumerate, run_pair, run_seeds};
 
 /// A harness that finds bugs.
@@ -18,6 +18,8 @@ pub enum Layer {
     SimulatedPair,
     /// [`crate::real`].
     Real(Harness),
+    /// [`crate::real::run_members`].
+    Members,
     /// `tests/schedule`.
     Schedules,
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Layer {
             Self::SimulatedPair => "simulated pair",
             Self::Real(Harness::Kill) => "kill",
             Self::Real(Harness::Power) => "power cut",
+            Self::Members => "members",
             Self::Schedules => "thread schedules",
         })
     }
@@ -337,6 +340,17 @@ pub const PROOFS: &[Proof] = &[
         layer: KILL,
         findings: &[(Rule::C8, "was never asked for"), (Rule::C8, "because it was rolled back before")],
     },
+    Proof {
+        bug: Bug::CommitUnfinished,
+        layer: Layer::Members,
+        findings: &[(Rule::C12, "no handler has ended")],
+    },
+    Proof { bug: Bug::OrderGivenUp, layer: Layer::Members, findings: &[(Rule::C6, "while member")] },
+    Proof {
+        bug: Bug::RetryNotCounted,
+        layer: Layer::Members,
+        findings: &[(Rule::C10, "with delivery count")],
+    },
 ];
 
 /// The kind of store that can show a bug; everything else is drawn.
@@ -450,4 +464,14 @@ pub fn ordinary_real(bug: Bug, options: &Options) -> Result<Option<(Violation, u
     let outcome = real::run(&options_for(bug, options), |_| ())?;
     let violation = outcome.violations.into_iter().next();
     Ok(violation.map(|violation| (violation, outcome.totals.cycles)))
+}
+
+/// Runs groups of push consumers up to the first failure, with the bug planted in their processes and in the server. Returns what was
+/// reported.
+///
+/// # Errors
+/// As [`real::run_members`].
+pub fn ordinary_members(bug: Bug, options: &MembersOptions) -> Result<Option<Violation>, String> {
+    let options = MembersOptions { planted: Some(bug.title().to_owned()), ..options.clone() };
+    Ok(real::run_members(&options, |_| ())?.violations.into_iter().next())
 }

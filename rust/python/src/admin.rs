@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
     Admin, BrokerDescription, Client, ClientError, Connection, FoundMessage, GroupMember, MessageQuery,
-    Namespace, OffsetTarget, QueryKind, QueueStats, Start, TopicSpec,
+    OffsetTarget, QueryKind, QueueStats, Start, TopicSpec,
 };
 use rocketpy_model::{MessageQueue, Permission, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
@@ -346,7 +346,7 @@ impl PyAdmin {
             let Some((part, next)) = read else {
                 return (Vec::<ReceivedMessage>::new(), end).into_py_any(py);
             };
-            let origins = Origins { limits: DecompressLimits::MESSAGE, namespace: Namespace::default() };
+            let origins = Origins::plain(DecompressLimits::MESSAGE);
             (origins.received(&part).collect::<Vec<_>>(), next.get()).into_py_any(py)
         })
     }

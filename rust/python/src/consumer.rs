@@ -28,7 +28,7 @@ use crate::number::{count, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
-use crate::received::{Origin, ReceivedMessage, Shown, instant};
+use crate::received::{Decoding, Origin, ReceivedMessage, Shown, instant};
 use crate::start::StartArgument;
 use crate::wait::wait;
 use crate::{consumer_options, stats, tags, untracked};
@@ -54,6 +54,7 @@ struct Running {
     client: Client,
     runtime: Handle,
     caller: Caller,
+    decoding: Decoding,
 }
 
 impl Drop for Running {
@@ -71,13 +72,14 @@ impl Drop for Running {
 impl PyConsumer {
     /// Joins the group: a consumer, or for an event loop a future of one.
     #[staticmethod]
-    #[pyo3(signature = (group, topics, name_servers, arrivals=None, **options))]
+    #[pyo3(signature = (group, topics, name_servers, arrivals=None, decode=None, **options))]
     fn join<'py>(
         py: Python<'py>,
         group: String,
         topics: Vec<String>,
         name_servers: Vec<String>,
         arrivals: Option<Py<Arrivals>>,
+        decode: Option<Py<PyAny>>,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if topics.is_empty() {
@@ -94,7 +96,9 @@ impl PyConsumer {
         };
         let (caller, of_it) = (Caller::new(py, arrivals.as_ref()), Caller::new(py, arrivals.as_ref()));
         caller.answer(py, &runtime.clone(), joined, move |py, consumer| {
-            let running = Running { spent: Mutex::default(), consumer, client, runtime, caller: of_it };
+            let decoding = Decoding::new(consumer.body_limits(), decode.map(Arc::new));
+            let spent = Mutex::default();
+            let running = Running { spent, consumer, client, runtime, caller: of_it, decoding };
             Ok(Py::new(py, Self { running: Owned::new(Arc::new(running)) })?.into_any())
         })
     }
@@ -338,15 +342,20 @@ fn messages<'py>(py: Python<'py>, batch: &PulledBatch, origins: &Origins) -> PyR
 
 /// What the messages of a reader have in common.
 pub(crate) struct Origins {
-    pub(crate) limits: DecompressLimits,
+    pub(crate) decoding: Decoding,
     pub(crate) namespace: Namespace,
 }
 
 impl Origins {
+    /// Of messages that are shown as they are stored.
+    pub(crate) fn plain(limits: DecompressLimits) -> Self {
+        Self { decoding: Decoding::new(limits, None), namespace: Namespace::default() }
+    }
+
     /// The messages of a part, each sharing the bytes of the pull answer.
     pub(crate) fn received(&self, part: &PulledPart) -> impl Iterator<Item = ReceivedMessage> {
         let shown = Shown { namespace: self.namespace.clone(), ..Shown::default() };
-        let origin = Origin::shown_as(Arc::clone(part.queue()), self.limits, shown);
+        let origin = Origin::shown_as(Arc::clone(part.queue()), self.decoding.clone(), shown);
         (0..part.len()).map(move |index| {
             let message = ReceivedMessage::new(part.record_bytes(index), Arc::clone(&origin));
             message.with_body(part.decompressed(index).cloned())
@@ -415,7 +424,7 @@ struct Filled {
 
 impl Running {
     fn origins(&self) -> Origins {
-        Origins { limits: self.consumer.body_limits(), namespace: self.client.namespace().clone() }
+        Origins { decoding: self.decoding.clone(), namespace: self.client.namespace().clone() }
     }
 
     /// Polls, and decompresses bodies without the interpreter lock.
@@ -486,7 +495,7 @@ fn fill(
         Some(spent) => RecordBatchBuilder::with_room_of(spent, columns, limits, rows, record_bytes),
         None => RecordBatchBuilder::with_room(columns, limits, rows, record_bytes),
     }
-    .with_body_limits(origins.limits);
+    .with_body_limits(origins.decoding.limits);
     let (mut left, mut damage) = (Vec::new(), None);
     // Each part is dropped after its last message, so that its memory can take the next pull answers.
     for part in pulled.into_parts() {

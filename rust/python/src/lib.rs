@@ -117,6 +117,12 @@ mod extension {
         rocketpy_server::init_logging();
     }
 
+    /// Moves the clock of this process, for tests of what waits.
+    #[pyfunction]
+    fn move_clock(by_ms: i64) {
+        rocketpy_env::move_clock(by_ms);
+    }
+
     /// Ends the threads that call into Python: those that complete futures, and the one that hands the last log records of clients to
     /// Python's loggers. Later records are dropped.
     #[pyfunction]

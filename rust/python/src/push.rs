@@ -1,6 +1,7 @@
 //! Push consumers: messages go to handlers, which Python's threads and tasks call.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -11,7 +12,6 @@ use rocketpy_client::{
     BrokerContact, Client, Fate, Namespace, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic,
     Subscription, Verdict, Work,
 };
-use rocketpy_protocol::compression::DecompressLimits;
 use tokio::runtime::Handle;
 
 use crate::change::PyChange;
@@ -21,7 +21,7 @@ use crate::duration::Seconds;
 use crate::error::raise;
 use crate::options::Options;
 use crate::process::Owned;
-use crate::received::{Origin, ReceivedMessage, Shown, instant};
+use crate::received::{Decoding, Origin, ReceivedMessage, Shown, instant};
 use crate::tags::TagsArgument;
 use crate::wait::{wait, wait_in_thread};
 use crate::{consumer_options, untracked};
@@ -36,7 +36,12 @@ type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Opti
 #[pyclass(name = "PushConsumer", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyPushConsumer {
     running: Owned<Running>,
+    /// By topic.
+    decodes: HashMap<String, Arc<Py<PyAny>>>,
 }
+
+/// A topic: its name, tags, SQL expression instead of them, lane, batch, and what makes values of its messages.
+type TopicArgument = (String, TagsArgument, Option<String>, usize, usize, Option<Py<PyAny>>);
 
 struct Running {
     consumer: Arc<PushConsumer>,
@@ -57,19 +62,20 @@ impl Drop for Running {
 
 #[pymethods]
 impl PyPushConsumer {
-    /// `topics`: of each its name, tags, SQL expression instead of them, lane and batch.
     #[new]
     #[pyo3(signature = (group, topics, name_servers, **options))]
     fn new(
         py: Python<'_>,
         group: &str,
-        topics: Vec<(String, TagsArgument, Option<String>, usize, usize)>,
+        topics: Vec<TopicArgument>,
         name_servers: Vec<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let mut options = Options::new("PushConsumer", options);
         let config = config(&mut options)?;
-        let topic = |(topic, TagsArgument(tags), sql, lane, batch): (_, _, Option<String>, _, _)| {
+        let mut decodes = HashMap::new();
+        let topic = |(topic, TagsArgument(tags), sql, lane, batch, decode): TopicArgument| {
+            decodes.extend(decode.map(|decode| (topic.clone(), Arc::new(decode))));
             let subscription = match sql {
                 Some(sql) => Subscription::sql(topic, sql),
                 None => Subscription::new(topic, tags),
@@ -81,7 +87,7 @@ impl PyPushConsumer {
         let (client, runtime) = connect_member(py, name_servers, options, name)?;
         let joined = PushConsumer::new(&client, group, topics, config);
         let consumer = Arc::new(wait(py, &runtime, joined)?.map_err(raise)?);
-        Ok(Self { running: Owned::new(Running { consumer, client, runtime }) })
+        Ok(Self { running: Owned::new(Running { consumer, client, runtime }), decodes })
     }
 
     #[getter]
@@ -94,7 +100,10 @@ impl PyPushConsumer {
         let running = self.running.get()?;
         let taken = wait_in_thread(py, &running.runtime, running.consumer.take(lane, timeout.0));
         let (limits, namespace) = (running.consumer.body_limits(), running.client.namespace().clone());
-        Ok(taken.map_err(raise)?.map(|work| PyWork { namespace, work: Owned::new(work), limits }))
+        Ok(taken.map_err(raise)?.map(|work| {
+            let decode = self.decodes.get(&*namespace.strip(work.topic())).cloned();
+            PyWork { namespace, work: Owned::new(work), decoding: Decoding::new(limits, decode) }
+        }))
     }
 
     /// What the user has to be told of queues that changed, or None when nothing changed in time. For a thread that gets no signals.
@@ -149,7 +158,7 @@ impl PyPushConsumer {
 pub(crate) struct PyWork {
     namespace: Namespace,
     work: Owned<Work>,
-    limits: DecompressLimits,
+    decoding: Decoding,
 }
 
 #[pymethods]
@@ -206,7 +215,7 @@ impl PyWork {
     fn origin(&self, work: &Work, tries: u32) -> Arc<Origin> {
         let tries = i32::try_from(tries).unwrap_or(i32::MAX);
         let shown = Shown { namespace: self.namespace.clone(), origin_topic: true, tries };
-        Origin::shown_as(work.queue(), self.limits, shown)
+        Origin::shown_as(work.queue(), self.decoding.clone(), shown)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rocketpy_client::{Client, Namespace, PulledPart, RangeReader};
+use rocketpy_client::{Client, PulledPart, RangeReader};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_scan::RecordBatchBuilder;
 use tokio::runtime::Handle;
@@ -97,7 +97,7 @@ impl PyRangeReader {
     fn next_messages(&self, py: Python<'_>) -> PyResult<Option<Vec<ReceivedMessage>>> {
         let running = self.running.get()?;
         let part = wait(py, &running.runtime, async { running.state.lock().await.next_part().await })??;
-        let origins = Origins { limits: running.body_limits, namespace: Namespace::default() };
+        let origins = Origins::plain(running.body_limits);
         Ok(part.map(|(part, done)| origins.received(&part).skip(done).collect()))
     }
 

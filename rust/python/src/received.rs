@@ -23,9 +23,23 @@ use crate::error::raise;
 pub(crate) struct Origin {
     queue: Arc<MessageQueue>,
     object: PyOnceLock<Py<PyAny>>,
-    /// Limits of decompressed bodies.
-    limits: DecompressLimits,
+    decoding: Decoding,
     shown: Shown,
+}
+
+/// How messages become values.
+#[derive(Clone)]
+pub(crate) struct Decoding {
+    /// Limits of decompressed bodies.
+    pub(crate) limits: DecompressLimits,
+    /// A function of a message; without it the value is the body.
+    decode: Option<Arc<Py<PyAny>>>,
+}
+
+impl Decoding {
+    pub(crate) const fn new(limits: DecompressLimits, decode: Option<Arc<Py<PyAny>>>) -> Self {
+        Self { limits, decode }
+    }
 }
 
 /// What is shown other than the record says it.
@@ -41,15 +55,15 @@ pub(crate) struct Shown {
 
 impl Origin {
     pub(crate) fn new(queue: Arc<MessageQueue>) -> Arc<Self> {
-        Self::shown_as(queue, DecompressLimits::MESSAGE, Shown::default())
+        Self::shown_as(queue, Decoding::new(DecompressLimits::MESSAGE, None), Shown::default())
     }
 
-    pub(crate) fn shown_as(queue: Arc<MessageQueue>, limits: DecompressLimits, shown: Shown) -> Arc<Self> {
+    pub(crate) fn shown_as(queue: Arc<MessageQueue>, decoding: Decoding, shown: Shown) -> Arc<Self> {
         let queue = match shown.namespace.is_none() {
             true => queue,
             false => Arc::new(shown.namespace.strip_queue(&queue).into_owned()),
         };
-        Arc::new(Self { queue, object: PyOnceLock::new(), limits, shown })
+        Arc::new(Self { queue, object: PyOnceLock::new(), decoding, shown })
     }
 }
 
@@ -62,7 +76,7 @@ type Restored<'py> =
 ///
 /// It shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep what you need of a message
 /// rather than the message. Everything about it raises `DamagedDataError` when the record is damaged.
-#[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen)]
+#[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen, generic)]
 pub(crate) struct ReceivedMessage {
     record: Bytes,
     origin: Arc<Origin>,
@@ -89,7 +103,7 @@ impl ReceivedMessage {
         if matches!(view.compression(), Ok(None)) {
             return Ok(self.record.slice_ref(view.body));
         }
-        let body = py.detach(|| view.plain_body(&self.origin.limits)).map_err(raise)?;
+        let body = py.detach(|| view.plain_body(&self.origin.decoding.limits)).map_err(raise)?;
         Ok(body.into_owned().into())
     }
 
@@ -117,6 +131,17 @@ impl ReceivedMessage {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.plain_body(py)?))
+    }
+
+    /// The value that the codec of its consumer makes of it, anew on each access; the body where there is no codec. A body that does
+    /// not decode raises `DecodeError`.
+    #[getter]
+    fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let this = slf.get();
+        match &this.origin.decoding.decode {
+            Some(decode) => decode.bind(slf.py()).call1((slf,)),
+            None => Ok(this.body(slf.py())?.into_any()),
+        }
     }
 
     /// The body as a read-only memoryview; nothing is copied unless it was compressed.
@@ -276,7 +301,7 @@ impl ReceivedMessage {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Restored<'py>> {
         let py = slf.py();
         let message = slf.get();
-        let limits = message.origin.limits;
+        let limits = message.origin.decoding.limits;
         let max_body_bytes = (limits != DecompressLimits::MESSAGE).then_some(limits.max_bytes);
         let restore = slf.get_type().getattr("_restore")?;
         let record = PyBytes::new(py, &message.record);
@@ -305,7 +330,7 @@ impl ReceivedMessage {
         let limits = max_body_bytes.map_or(DecompressLimits::MESSAGE, DecompressLimits::up_to);
         let namespace = Namespace::new(namespace).map_err(raise)?;
         let shown = Shown { namespace, origin_topic: tries.is_some(), tries: tries.unwrap_or(0) };
-        Ok(Self::new(record, Origin::shown_as(Arc::new(queue), limits, shown)))
+        Ok(Self::new(record, Origin::shown_as(Arc::new(queue), Decoding::new(limits, None), shown)))
     }
 }
 

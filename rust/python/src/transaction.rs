@@ -12,7 +12,7 @@ use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::raise;
 use crate::process::Owned;
-use crate::received::{Origin, ReceivedMessage, Shown};
+use crate::received::{Decoding, Origin, ReceivedMessage, Shown};
 use crate::wait::wait;
 
 /// A half message whose transaction is to be ended.
@@ -94,7 +94,8 @@ impl Check {
     fn message(&self) -> ReceivedMessage {
         let (record, queue) = self.check.parts();
         let shown = Shown { namespace: self.namespace.clone(), ..Shown::default() };
-        ReceivedMessage::new(record, Origin::shown_as(queue, DecompressLimits::MESSAGE, shown))
+        let decoding = Decoding::new(DecompressLimits::MESSAGE, None);
+        ReceivedMessage::new(record, Origin::shown_as(queue, decoding, shown))
     }
 
     /// Lets the broker ask for the message again. A traceback may keep this object for longer.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::handlers::{Handled, Place};
 use super::ledger::{Ledger, Message};
 use super::{Rule, Wrong, wrong};
-use crate::history::{Delivery, Group, QueueName};
+use crate::history::{CrashKind, Delivery, Group, HandlerEnd, QueueName};
 
 /// The last delivery of a message.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +31,8 @@ pub(super) struct Members {
     dead: BTreeSet<u64>,
     /// Which member works on which message of a queue. Members outlive the process that serves them.
     at_work: BTreeMap<QueueName, (u32, u64)>,
+    /// What its handlers do, if it has any.
+    handled: Option<Handled>,
 }
 
 impl Members {
@@ -38,18 +41,12 @@ impl Members {
     }
 
     pub(super) fn named(name: &str) -> Self {
-        Self::of(Group {
-            name: name.to_owned(),
-            topics: Vec::new(),
-            tags: Vec::new(),
-            broadcasting: false,
-            members: Vec::new(),
-            outlives: false,
-        })
+        Self::of(Group { name: name.to_owned(), ..Group::default() })
     }
 
     fn of(group: Group) -> Self {
         Self {
+            handled: group.handlers.map(|handlers| Handled::new(&group, handlers)),
             group,
             is_owed: false,
             got: BTreeMap::new(),
@@ -61,8 +58,37 @@ impl Members {
         }
     }
 
-    pub(super) fn crash(&mut self) {
+    pub(super) fn crash(&mut self, kind: CrashKind) {
+        self.era += u64::from(kind != CrashKind::Stop);
+        if let Some(handled) = &mut self.handled {
+            handled.broker_ended();
+        }
+    }
+
+    pub(super) fn member_gone(&mut self, member: u32) {
         self.era += 1;
+        if let Some(handled) = &mut self.handled {
+            handled.gone(member);
+        }
+    }
+
+    /// How a handler ended; false in a group without them.
+    pub(super) fn returned(&mut self, member: u32, place: &Place, message: u64, end: HandlerEnd) -> bool {
+        self.handled.as_mut().is_some_and(|handled| handled.returned(member, place, message, end))
+    }
+
+    /// Whether a queue is that of the group's retries.
+    pub(super) fn is_retry(&self, queue: &QueueName) -> bool {
+        self.handled.as_ref().is_some_and(|handled| handled.retry_topic == queue.topic)
+    }
+
+    /// Messages that its handlers must still bring to an end.
+    pub(super) fn missing(&self, ledger: &Ledger) -> usize {
+        let missing = |handled: &Handled| {
+            let owed = ledger.owed().filter(|(_, message)| self.wants(message));
+            owed.filter(|(number, _)| handled.missing(*number).is_some()).count()
+        };
+        self.handled.as_ref().map_or(0, missing)
     }
 
     pub(super) fn rebalance(&mut self) {
@@ -84,7 +110,17 @@ impl Members {
         self.committed.retain(|queue, _| queue.topic != topic);
     }
 
-    pub(super) fn positioned(&self, wrongs: &mut Wrong, queue: &QueueName, offset: u64, end: Option<u64>) {
+    pub(super) fn positioned(
+        &self,
+        wrongs: &mut Wrong,
+        member: Option<u32>,
+        queue: &QueueName,
+        offset: u64,
+        end: Option<u64>,
+    ) {
+        if let Some(handled) = &self.handled {
+            return handled.positioned(wrongs, member, queue, offset);
+        }
         let name = &self.group.name;
         let committed = self.committed.get(queue).copied().unwrap_or(0);
         if offset > committed {
@@ -114,6 +150,9 @@ impl Members {
     }
 
     pub(super) fn dead_letter(&mut self, wrongs: &mut Wrong, message: u64) {
+        if let Some(handled) = &mut self.handled {
+            return handled.dead_letter(wrongs, message);
+        }
         if !self.dead.insert(message) {
             wrong(
                 wrongs,
@@ -142,6 +181,9 @@ impl Members {
                 Rule::C13,
                 format!("message {number} does not pass the filter of {name}, which got it"),
             );
+        }
+        if let Some(handled) = &mut self.handled {
+            return handled.received(wrongs, member, delivery, self.era);
         }
         if self.dead.contains(&number) {
             wrong(
@@ -184,6 +226,14 @@ impl Members {
             return;
         }
         let name = &self.group.name;
+        if let Some(handled) = &self.handled {
+            for (number, _) in ledger.owed().filter(|(_, message)| self.wants(message)) {
+                if let Some((rule, text)) = handled.missing(number) {
+                    wrong(wrongs, rule, text);
+                }
+            }
+            return;
+        }
         for (number, _) in
             ledger.owed().filter(|(number, message)| self.wants(message) && !self.dead.contains(number))
         {

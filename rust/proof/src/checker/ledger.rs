@@ -8,7 +8,7 @@ use super::{Counts, Rule, Wrong, wrong};
 use crate::history::{Acknowledged, CrashKind, Delivery, LogRange, QueueName, Send};
 
 /// An entry of a queue.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Place {
     pub queue: QueueName,
     pub offset: u64,
@@ -341,7 +341,7 @@ impl Ledger {
     }
 
     /// Checks a message that anybody got: it was sent, and its bytes are equal.
-    fn got(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
+    fn got(&self, wrongs: &mut Wrong, delivery: &Delivery) {
         let number = delivery.message;
         match self.messages.get(&number) {
             None => wrong(wrongs, Rule::C2, format!("message {number} was never sent")),
@@ -356,22 +356,30 @@ impl Ledger {
                 let (offset, queue) = (delivery.offset, &delivery.queue);
                 wrong(wrongs, Rule::C3, format!("message {number} has other bytes at {offset} of {queue}"));
             }
-            Some(message) if message.send.topic != delivery.queue.topic => {
-                wrong(
-                    wrongs,
-                    Rule::C2,
-                    format!("message {number} is in {}, another topic than its own", delivery.queue),
-                );
-            }
             Some(_) => {}
         }
-        self.put(wrongs, number, &Place { queue: delivery.queue.clone(), offset: delivery.offset });
+    }
+
+    /// Checks a message that anybody got in its own topic, and notes its place.
+    fn found(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
+        self.got(wrongs, delivery);
+        let (number, queue) = (delivery.message, &delivery.queue);
+        if self.messages.get(&number).is_some_and(|message| message.send.topic != queue.topic) {
+            wrong(wrongs, Rule::C2, format!("message {number} is in {queue}, another topic than its own"));
+        }
+        self.put(wrongs, number, &Place { queue: queue.clone(), offset: delivery.offset });
+    }
+
+    /// A delivery of a copy that a group got from its retry topic.
+    pub(super) fn delivered_again(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
+        self.tick();
+        self.got(wrongs, delivery);
     }
 
     /// A delivery to a group.
     pub(super) fn delivered(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
         self.tick();
-        self.got(wrongs, delivery);
+        self.found(wrongs, delivery);
         let keeps = self.acknowledged == Acknowledged::AfterFlush;
         let Some(message) = self.messages.get_mut(&delivery.message) else { return };
         message.kept |= keeps;

@@ -4,6 +4,7 @@
 //! docs/durability.md 1 and 3.
 
 mod group;
+mod handlers;
 mod later;
 mod ledger;
 #[cfg(test)]
@@ -146,9 +147,10 @@ impl Checker {
         Counts { stored_again, worked_on, ..self.ledger.counts() }
     }
 
-    /// Messages that had to wait, must come or be asked for, and have not been seen.
+    /// Messages that had to wait, must come or be asked for, and have not been seen; and those that handlers have not ended, of each group.
     pub fn missing(&self) -> usize {
-        self.later.missing()
+        let unhandled: usize = self.groups.values().map(|group| group.missing(&self.ledger)).sum();
+        self.later.missing() + unhandled
     }
 
     /// Reads the next line.
@@ -182,14 +184,20 @@ impl Checker {
                 self.worked_on += 1;
                 group_of(&mut self.groups, group).handled(queue);
             }
+            Event::Returned { group, member, queue, offset, message, end } => {
+                let place = Place { queue: queue.clone(), offset: *offset };
+                let is_known = group_of(&mut self.groups, group).returned(*member, &place, *message, *end);
+                self.worked_on += u64::from(is_known);
+            }
+            Event::MemberGone { group, member } => group_of(&mut self.groups, group).member_gone(*member),
             Event::DeadLetter { group, message } => {
                 group_of(&mut self.groups, group).dead_letter(wrongs, *message);
             }
-            Event::Positioned { group, queue, offset } => {
+            Event::Positioned { group, queue, offset, member } => {
                 // Where retention has removed the first messages, a group begins behind them.
                 if *offset > self.ledger.audited_start(queue) {
                     let end = self.ledger.audited_end(queue);
-                    group_of(&mut self.groups, group).positioned(wrongs, queue, *offset, end);
+                    group_of(&mut self.groups, group).positioned(wrongs, *member, queue, *offset, end);
                 }
             }
         }
@@ -219,9 +227,7 @@ impl Checker {
     fn crash(&mut self, kind: CrashKind) {
         self.ledger.crash(kind);
         self.later.crash(kind);
-        if kind != CrashKind::Stop {
-            self.groups.values_mut().for_each(Members::crash);
-        }
+        self.groups.values_mut().for_each(|group| group.crash(kind));
     }
 
     fn invoke(&mut self, op: u64, call: &Call) {
@@ -255,7 +261,11 @@ impl Checker {
                     if gone_at.is_some_and(|gone_at| group.may_hold(&delivery.queue, gone_at)) {
                         continue; // it came before the power cut
                     }
-                    self.ledger.delivered(wrongs, delivery);
+                    if group.is_retry(&delivery.queue) {
+                        self.ledger.delivered_again(wrongs, delivery);
+                    } else {
+                        self.ledger.delivered(wrongs, delivery);
+                    }
                     group.received(wrongs, *member, delivery, self.ledger.message(delivery.message));
                 }
             }

@@ -23,14 +23,7 @@ fn at(message: u64, offset: u64) -> Delivery {
 }
 
 fn group(name: &str) -> Group {
-    Group {
-        name: name.into(),
-        topics: vec![],
-        tags: vec![],
-        broadcasting: false,
-        members: vec![],
-        outlives: false,
-    }
+    Group { name: name.into(), ..Group::default() }
 }
 
 impl History {
@@ -145,7 +138,7 @@ fn a_run_in_which_everything_is_right_breaks_no_rule() {
         .ok(Reply::Committed)
         .crash(CrashKind::Power)
         .audited(vec![at(1, 0), at(2, 1)])
-        .then(Event::Positioned { group: "g".into(), queue: queue(), offset: 1 })
+        .then(Event::Positioned { group: "g".into(), queue: queue(), offset: 1, member: None })
         .sent(3, 2)
         .received(vec![at(1, 0), at(2, 1), at(3, 2)])
         .found(Look::Id { message: 3 }, vec![3])
@@ -264,7 +257,7 @@ fn c4_the_numbers_of_what_retention_removed_are_used_up() {
 #[test]
 fn a_deleted_topic_takes_its_messages_numbers_and_positions_along() {
     let commit = |offset| Call::Commit { group: "g".into(), queue: queue(), offset };
-    let positioned = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset };
+    let positioned = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset, member: None };
     let deleted = || History::sync().sent(1, 0).sent(2, 1).call(commit(2)).ok(Reply::Committed).deleted();
     deleted().sent(3, 0).crash(CrashKind::Kill).audited(vec![at(3, 0)]).then(positioned(0)).holds();
     deleted().crash(CrashKind::Kill).audited(vec![at(1, 0), at(2, 1)]).breaks(Rule::R9);
@@ -280,7 +273,7 @@ fn a_deleted_topic_takes_its_messages_numbers_and_positions_along() {
 
 #[test]
 fn c12_a_group_that_committed_nothing_begins_at_the_first_message_that_is_left() {
-    let positioned = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset };
+    let positioned = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset, member: None };
     let left =
         || History::sync().sent(1, 0).sent(2, 1).sent(3, 2).expired(100).audited(vec![at(2, 1), at(3, 2)]);
     left().then(positioned(1)).holds();
@@ -445,7 +438,7 @@ fn c11_in_broadcasting_every_member_gets_everything() {
 
 #[test]
 fn c12_a_group_goes_on_neither_ahead_of_its_commit_nor_behind_the_end() {
-    let at_offset = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset };
+    let at_offset = |offset| Event::Positioned { group: "g".into(), queue: queue(), offset, member: None };
     let commit = |offset| Call::Commit { group: "g".into(), queue: queue(), offset };
     let history = || History::sync().call(commit(2)).ok(Reply::Committed);
     history().then(at_offset(3)).breaks(Rule::C12);

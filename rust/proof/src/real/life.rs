@@ -523,7 +523,7 @@ impl<'a> Life<'a> {
 }
 
 /// Four ports that nobody listens on, below those that the system gives to connections.
-fn free_ports() -> Result<[u16; 4], String> {
+pub(super) fn free_ports() -> Result<[u16; 4], String> {
     let draw = |_| PORTS.start + (rocketpy_env::random_u64() % u64::from(PORTS.end - PORTS.start)) as u16;
     let listeners =
         (0..PORT_TRIES).map(draw).filter_map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok());
@@ -536,11 +536,9 @@ fn free_ports() -> Result<[u16; 4], String> {
 fn contract(shape: &Shape) -> Contract {
     let group = |(name, tags): (&str, &str)| Group {
         name: name.to_owned(),
-        topics: Vec::new(),
         tags: if tags == "*" { Vec::new() } else { vec![tags.to_owned()] },
-        broadcasting: false,
-        members: Vec::new(),
         outlives: name == LASTING,
+        ..Group::default()
     };
     let by_sql = Group {
         name: sql::GROUP.to_owned(),

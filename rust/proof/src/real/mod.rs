@@ -9,6 +9,7 @@ mod journal;
 mod later;
 mod life;
 mod load;
+mod members;
 mod message;
 mod mount;
 mod orderly;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 pub use load::PRODUCERS;
+pub use members::{Member, MembersOptions, MembersOutcome, MembersTotals, run_members};
 pub use mount::{Kind, Mounted};
 use rocketpy_env::failpoint::Point;
 

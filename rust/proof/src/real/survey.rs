@@ -119,7 +119,8 @@ impl Survey<'_> {
                 for group in GROUPS.map(|(group, _)| group).into_iter().chain([LASTING]) {
                     if let Some(offset) = admin.committed_offset(group, &queue).await? {
                         let (group, queue) = (group.to_owned(), queue_name(&queue));
-                        let positioned = Event::Positioned { group, queue, offset: offset.get() };
+                        let positioned =
+                            Event::Positioned { group, queue, offset: offset.get(), member: None };
                         self.load.journal.lock().push(positioned);
                     }
                 }

@@ -86,6 +86,7 @@ impl Run {
                     group: reader.name.to_owned(),
                     queue: queue.clone(),
                     offset,
+                    member: None,
                 });
             }
         }

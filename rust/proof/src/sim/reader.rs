@@ -25,11 +25,8 @@ impl Reader {
     pub(super) fn group(&self) -> Group {
         Group {
             name: self.name.to_owned(),
-            topics: Vec::new(),
             tags: self.tag.into_iter().map(str::to_owned).collect(),
-            broadcasting: false,
-            members: Vec::new(),
-            outlives: false,
+            ..Group::default()
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod fuzz;
 mod kill;
+mod members;
 #[cfg(feature = "planted-bugs")]
 mod planted;
 #[cfg(feature = "planted-bugs")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::MessageQueue;
 
 use super::State;
@@ -43,7 +44,8 @@ impl State {
             let queue = self.ready.pop_front()?;
             let may_hand_out = self.queues.get(&queue).is_some_and(|assigned| {
                 let is_busy = assigned.in_work.as_ref().is_some_and(|in_work| in_work.unfinished() > 0);
-                let must_wait = self.delivery.is_ordered() && is_busy || self.waits_to_be_told(assigned);
+                let must_wait = self.delivery.is_ordered() && is_busy && !planted::has(Bug::OrderGivenUp)
+                    || self.waits_to_be_told(assigned);
                 !must_wait && self.may_hand_out(assigned)
             });
             let (count, was_full) = (most(&queue), self.cached_bytes >= config.prefetch_total_bytes);

@@ -36,7 +36,7 @@ impl Ledger {
 
     /// Notes a message that the audit found. It must not be one of a deleted topic.
     fn present(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
-        self.got(wrongs, delivery);
+        self.found(wrongs, delivery);
         let Some(message) = self.messages.get_mut(&delivery.message) else { return };
         message.stored = true;
         message.log = delivery.log.or(message.log);
