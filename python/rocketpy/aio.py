@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from rocketpy import _rocketpy
 from rocketpy.aio_loop import AsyncClosing, later
@@ -24,7 +24,7 @@ from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, ProducerStats, consumer_stats, producer_stats
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Iterable
     from datetime import datetime
     from typing import Unpack
 
@@ -86,7 +86,8 @@ class AsyncProducer(AsyncClosing):
         return self._native().dropped_traces
 
     def _native(self) -> _rocketpy.Producer:
-        return cast("_rocketpy.Producer", self._checked())
+        native: _rocketpy.Producer = self._checked()
+        return native
 
     async def send(
         self,
@@ -114,7 +115,9 @@ class AsyncProducer(AsyncClosing):
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
         try:
-            return await later(self._native().send, message, queue, timeout, msg_id)
+            sent: Any = self._checked().send(message, queue, timeout, msg_id)
+            receipt: Receipt = await sent
+            return receipt
         except asyncio.CancelledError as error:
             error.add_note(f"a message to {message.topic} was on its way: it may be stored")
             raise
@@ -272,19 +275,8 @@ class AsyncConsumer(AsyncClosing):
         return self._native().dropped_traces
 
     def _native(self) -> _rocketpy.Consumer:
-        return cast("_rocketpy.Consumer", self._checked())
-
-    async def _taken(
-        self, taking: object, places: Callable[[Any], list[tuple[MessageQueue, int]]]
-    ) -> Any:  # what the native call of the caller gives
-        """Waits for messages, and gives them back if nobody gets them: a task may be cancelled after they have come."""
-        future = cast("asyncio.Future[Any]", taking)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._client.take_back(places(future.result()))
-            raise
+        native: _rocketpy.Consumer = self._checked()
+        return native
 
     async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage]:
         """Returns messages that have arrived, as `Consumer.poll`.
@@ -293,12 +285,10 @@ class AsyncConsumer(AsyncClosing):
             max_messages: Maximum number of messages, from 1.
             timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
         """
-        taken = await self._taken(self._native().poll(max_messages, timeout), begins)
-        return cast("list[ReceivedMessage]", taken)
+        return await later(self._native().poll, max_messages, timeout)
 
     async def _next(self, timeout: Duration) -> ReceivedMessage | None:
-        taken = await self._taken(self._native().next(timeout), lambda one: begins([one] if one else []))
-        return cast("ReceivedMessage | None", taken)
+        return await later(self._native().next, timeout)
 
     async def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
@@ -348,9 +338,8 @@ class AsyncConsumer(AsyncClosing):
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> ArrowBatch:
         """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface."""
-        taking = self._native().fetch_columns(max_rows, timeout, None if columns is None else list(columns))
-        batch, _ = await self._taken(taking, lambda taken: taken[1])
-        return cast("ArrowBatch", batch)
+        names = None if columns is None else list(columns)
+        return await later(self._native().fetch_columns, max_rows, timeout, names)
 
     async def commit(self) -> None:
         """Commits all messages returned so far and waits for the brokers' answers, as `Consumer.commit`."""
@@ -406,8 +395,3 @@ class AsyncConsumer(AsyncClosing):
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer{' (closed)' if self.closed else ''} of group {self._group!r}>"
-
-
-def begins(messages: list[ReceivedMessage]) -> list[tuple[MessageQueue, int]]:
-    """Where messages begin in their queues: the first of a queue is the last here, and counts."""
-    return [(message.queue, message.queue_offset) for message in reversed(messages)]
