@@ -102,7 +102,8 @@ class AsyncProducer(AsyncClosing):
         return self._native().dropped_traces
 
     def _native(self) -> _rocketpy.Producer:
-        return cast("_rocketpy.Producer", self._checked())
+        native: _rocketpy.Producer = self._checked()
+        return native
 
     async def send(
         self,
@@ -131,7 +132,9 @@ class AsyncProducer(AsyncClosing):
         """
         queue = queue or await self._queue_for(message)
         try:
-            return await later(self._native().send, message, queue, timeout, msg_id)
+            sent: Any = self._checked().send(message, queue, timeout, msg_id)
+            receipt: Receipt = await sent
+            return receipt
         except asyncio.CancelledError as error:
             error.add_note(f"a message to {message.topic} was on its way: it may be stored")
             raise
@@ -318,28 +321,14 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         return self._native().dropped_traces
 
     def _native(self) -> _rocketpy.Consumer:
-        return cast("_rocketpy.Consumer", self._checked())
+        native: _rocketpy.Consumer = self._checked()
+        return native
 
-    def _take(
-        self,
-        begin: Callable[[Duration], object],
-        timeout: Duration,
-        places: Callable[[Any], list[tuple[MessageQueue, int]]],
-        came: Callable[[Any], object] = bool,
-    ) -> Awaitable[Any]:  # what the native call of the caller gives
-        """Begins to wait for messages, which are given back if nobody gets them."""
-        if self._telling is None:
-            return self._taken(begin(timeout), places)
-        return self._telling.take(lambda left: self._taken(begin(left), places), timeout, came)
-
-    async def _taken(self, taking: object, places: Callable[[Any], list[tuple[MessageQueue, int]]]) -> Any:
-        future = cast("asyncio.Future[Any]", taking)  # a task may be cancelled after its messages have come
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._client.take_back(places(future.result()))
-            raise
+    async def _take(
+        self, take: Callable[[Duration], Awaitable[Any]], timeout: Duration, came: Callable[[Any], object] = bool
+    ) -> Any:  # what the native call of the caller gives
+        """Waits for messages, and calls the callbacks of a consumer that has some."""
+        return await (take(timeout) if self._telling is None else self._telling.take(take, timeout, came))
 
     async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
         """Returns messages that have arrived, as `Consumer.poll`.
@@ -348,12 +337,10 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
             max_messages: Maximum number of messages, from 1.
             timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
         """
-        taken = await self._take(lambda left: self._native().poll(max_messages, left), timeout, begins)
-        return cast("list[ReceivedMessage[V_co]]", taken)
+        return await self._take(lambda left: later(self._native().poll, max_messages, left), timeout)
 
     async def _next(self, timeout: Duration) -> ReceivedMessage[V_co] | None:
-        taken = await self._take(self._native().next, timeout, lambda one: begins([one] if one else []))
-        return cast("ReceivedMessage[V_co] | None", taken)
+        return await self._take(lambda left: later(self._native().next, left), timeout)
 
     async def batches(
         self, max_messages: int = 500, *, idle_timeout: Duration | None = None
@@ -404,12 +391,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
     ) -> ArrowBatch:
         """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface."""
         names = None if columns is None else list(columns)
-
-        def begin(left: Duration) -> object:
-            return self._native().fetch_columns(max_rows, left, names)
-
-        batch, _ = await self._take(begin, timeout, lambda taken: taken[1], lambda taken: taken[0])
-        return cast("ArrowBatch", batch)
+        return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
 
     async def commit(self, *, wait: bool = True) -> None:
         """Commits all messages returned so far and waits for the brokers' answers, as `Consumer.commit`."""
@@ -465,8 +447,3 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer{' (closed)' if self.closed else ''} of group {self._group!r}>"
-
-
-def begins(messages: list[ReceivedMessage[Any]]) -> list[tuple[MessageQueue, int]]:
-    """Where messages begin in their queues: the first of a queue is the last here, and counts."""
-    return [(message.queue, message.queue_offset) for message in reversed(messages)]

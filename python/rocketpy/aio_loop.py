@@ -22,7 +22,7 @@ class Watch:
     """What a loop watches for its clients."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.arrivals = _rocketpy.Arrivals(loop.create_future)
+        self.arrivals = _rocketpy.Arrivals(loop)
         self.clients = 0
         loop.add_reader(self.arrivals.descriptor, self.arrivals.deliver)
 
@@ -54,7 +54,7 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def later(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> Awaitable[T]:
-    """For a loop a native call gives a future of what it gives a thread, which is what its stub says."""
+    """For a loop a native call gives an awaitable of what it gives a thread, which is what its stub says."""
     return cast("Awaitable[T]", call(*arguments, **options))
 
 

@@ -35,8 +35,21 @@ class MessageQueue:
         return f"{self.topic}@{self.broker_name}#{self.queue_id}"
 
 
+class _Unread:
+    """A receipt that nobody has looked at has no more than a status: the rest is made when first asked for."""
+
+    __slots__ = ("_outcome",)
+
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> object:
+            if name != "_outcome" and (outcome := getattr(self, "_outcome", None)) is not None:
+                outcome.fill(self)
+            return object.__getattribute__(self, name)
+
+
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(_Unread):
     """The broker's acknowledgement of one message."""
 
     status: SendStatus

@@ -1,6 +1,7 @@
 """Clients for asyncio, over a real server. Loops are Python's own and uvloop's."""
 
 import asyncio
+import contextvars
 import random
 import threading
 
@@ -34,20 +35,6 @@ async def take(member: AsyncConsumer, count: int) -> list[bytes]:
     while len(came) < count:
         came += [message.body for message in await member.poll(count - len(came), 60)]
     return came
-
-
-class Spy:
-    """A native consumer; `taking` is the future of the last poll."""
-
-    def __init__(self, native):
-        self.native, self.taking = native, None
-
-    def poll(self, *arguments):
-        self.taking = self.native.poll(*arguments)
-        return self.taking
-
-    def __getattr__(self, name):
-        return getattr(self.native, name)
 
 
 def test_sends_side_by_side_and_what_comes_of_them(rocketpy_server, rocketpy_topic):
@@ -121,26 +108,100 @@ def test_cancelled_calls_give_their_messages_back(rocketpy_server, rocketpy_topi
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_after_its_messages_came_gives_them_back(rocketpy_server, rocketpy_topic):
-    """The loop gives a future its messages; before the task runs it is cancelled."""
+def test_a_task_whose_messages_have_come_is_not_cancelled_before_it_has_them(rocketpy_server, rocketpy_topic):
+    """It is cancelled about when its messages have come: either it has them, or they come again."""
 
     async def main():
         async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
-            await sending.send_many([Message(rocketpy_topic, body, order_key="one") for body in bodies(5)])
-            native = member._client
-            member._client = spy = Spy(native)
-            is_cancelled = False
-            while not is_cancelled:
-                task = asyncio.create_task(member.poll(5, 60))
+            for number in range(50):
+                reading = asyncio.create_task(member.poll(1, 60))
                 await asyncio.sleep(0)
-                while not spy.taking.done():
+                await sending.send(Message(rocketpy_topic, b"%d" % number))
+                while member.stats().pulled.messages <= number:
                     await asyncio.sleep(0)
-                if is_cancelled := task.cancel():  # else the task was faster
+                if reading.cancel():
                     with pytest.raises(asyncio.CancelledError):
-                        await task
+                        await reading
+                    assert await take(member, 1) == [b"%d" % number]
                 else:
-                    native.take_back([(message.queue, message.queue_offset) for message in task.result()[:1]])
-            assert await take(member, 5) == bodies(5)
+                    assert [message.body for message in reading.result()] == [b"%d" % number]
+
+    asyncio.run(main())
+
+
+def test_a_task_wakes_in_its_own_context_and_what_it_raises_is_its_own(rocketpy_server, rocketpy_topic):
+    """Tasks run within the delivery of their answers. None sees the context of another, none ends the delivery."""
+    name = contextvars.ContextVar("name", default=-1)
+    outside: list[dict] = []
+
+    async def send(sending: AsyncProducer, number: int) -> int:
+        name.set(number)
+        await sending.send(Message(rocketpy_topic, b"%d" % number))
+        if number % 3 == 0:
+            raise ArithmeticError(number)
+        return name.get()
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: outside.append(context))
+        async with producer(rocketpy_server) as sending:
+            await sending.send(Message(rocketpy_topic, b"first"))
+            ended = await asyncio.gather(*(send(sending, number) for number in range(300)), return_exceptions=True)
+        for number, one in enumerate(ended):
+            assert one == number or (number % 3 == 0 and isinstance(one, ArithmeticError))
+        assert name.get() == -1
+
+    asyncio.run(main())
+    assert not outside
+
+
+def test_what_ends_a_loop_leaves_the_other_answers_for_its_next_turn(rocketpy_server, rocketpy_topic):
+    """SystemExit goes through the delivery, as it goes through any callback of a loop."""
+
+    async def main(sending: AsyncProducer):
+        async def send(number: int) -> int:
+            await sending.send(Message(rocketpy_topic, b"%d" % number))
+            if number == 10:
+                raise SystemExit(number)
+            return number
+
+        await sending.send(Message(rocketpy_topic, b"first"))
+        tasks = [asyncio.create_task(send(number)) for number in range(100)]
+        await asyncio.wait(tasks)
+        return tasks
+
+    with asyncio.Runner() as runner:
+        sending = runner.run(producer(rocketpy_server).start())
+        waiting = runner.get_loop().create_task(main(sending))
+        with pytest.raises(SystemExit):
+            runner.get_loop().run_until_complete(waiting)
+        tasks = runner.get_loop().run_until_complete(waiting)
+        assert isinstance(tasks.pop(10).exception(), SystemExit)
+        assert [task.result() for task in tasks] == [number for number in range(100) if number != 10]
+        runner.run(sending.close())
+
+
+def test_tasks_of_python_and_other_waits_work_with_answers(rocketpy_server, rocketpy_topic):
+    """Tasks that are not written in C, a time limit, a shield, and a cancellation with a message."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.set_task_factory(lambda loop, coroutine, **options: asyncio.tasks._PyTask(coroutine, loop=loop, **options))
+        async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:
+            sends = [asyncio.create_task(sending.send(Message(rocketpy_topic, body))) for body in bodies(10)]
+            assert isinstance(sends[0], asyncio.tasks._PyTask)
+            assert len({receipt.msg_id for receipt in await asyncio.gather(*sends)}) == 10
+            assert sorted(await take(member, 10)) == sorted(bodies(10))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await member.poll(1, 3600)
+            shielded = asyncio.ensure_future(sending.send(Message(rocketpy_topic, b"text")))
+            assert (await asyncio.shield(shielded)).queue
+            assert await take(member, 1) == [b"text"]
+            waiting = asyncio.create_task(member.poll(1, 3600))
+            await asyncio.sleep(0)
+            waiting.cancel("enough")
+            with pytest.raises(asyncio.CancelledError, match="enough"):
+                await waiting
 
     asyncio.run(main())
 

@@ -1,9 +1,12 @@
 """Submitting: futures, callbacks, the window, flush, and what stops behind a failure."""
 
 import asyncio
+import copy
+import dataclasses
 import functools
 import gc
 import itertools
+import pickle
 import threading
 import weakref
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, as_completed
@@ -28,6 +31,28 @@ def test_futures_get_their_receipts(rocketpy_server, producer, rocketpy_topic):
         receipt = future.result(timeout=0)
         assert by_place[receipt.queue.queue_id, receipt.queue_offset] == b"%d" % n
     assert not futures[0].cancel()
+
+
+def pickled(one: object) -> object:
+    return pickle.loads(pickle.dumps(one))
+
+
+@pytest.mark.parametrize(
+    "look",
+    [repr, hash, dataclasses.asdict, dataclasses.replace, copy.copy, copy.deepcopy, pickled],
+)
+def test_a_receipt_that_nobody_has_looked_at_is_like_any_other(producer, rocketpy_topic, look):
+    unread = producer.submit(Message(rocketpy_topic, b"text")).result(60)
+    looked = look(unread)
+    read = rocketpy.Receipt(*(getattr(unread, field.name) for field in dataclasses.fields(rocketpy.Receipt)))
+    assert look(read) == looked
+    assert read == unread
+    assert read.status == rocketpy.SendStatus.SEND_OK
+    for receipt in (read, producer.submit(Message(rocketpy_topic, b"text")).result(60)):
+        with pytest.raises(AttributeError, match="'Receipt' object has no attribute 'nothing'"):
+            getattr(receipt, "nothing")  # noqa: B009
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            receipt.msg_id = "other"
 
 
 def test_a_future_works_with_pythons_own_tools(producer, rocketpy_topic):

@@ -150,15 +150,7 @@ impl PyConsumer {
         running.caller.answer(py, &running.runtime, poll(running.consumer.clone(), 1, timeout), first)
     }
 
-    /// Hands messages out again, from these offsets on: a cancelled call gave them to nobody.
-    fn take_back(&self, places: Vec<(QueueArgument, u64)>) -> PyResult<()> {
-        let places: Vec<_> =
-            places.into_iter().map(|(QueueArgument(queue), at)| (queue, QueueOffset::from(at))).collect();
-        self.running.get()?.consumer.take_back(&places);
-        Ok(())
-    }
-
-    /// Messages as columns; for an event loop a future of them and of where they begin, which is what takes them back.
+    /// Messages as columns.
     #[pyo3(signature = (max_rows, timeout, columns=None))]
     fn fetch_columns<'py>(
         &self,
@@ -187,9 +179,7 @@ impl PyConsumer {
         };
         let of_answer = Arc::clone(&running);
         caller.answer(py, runtime, filled, move |py, (filled, places)| {
-            let batch = of_answer.filled(filled, &places)?;
-            let places = queue::offsets(py, &places)?;
-            Ok((batch, places).into_pyobject(py)?.into_any().unbind())
+            Ok(Py::new(py, of_answer.filled(filled, &places)?)?.into_any())
         })
     }
 

@@ -60,7 +60,7 @@ mod extension {
     #[pymodule_export]
     use crate::admin::PyAdmin;
     #[pymodule_export]
-    use crate::aio::Arrivals;
+    use crate::aio::{Answer, Arrivals};
     #[pymodule_export]
     use crate::arrow::ArrowBatch;
     #[pymodule_export]
@@ -84,7 +84,7 @@ mod extension {
     #[pymodule_export]
     use crate::range_reader::PyRangeReader;
     #[pymodule_export]
-    use crate::receipt::SentMany;
+    use crate::receipt::{SentMany, UnreadReceipt};
     #[pymodule_export]
     use crate::received::ReceivedMessage;
     #[pymodule_export]

@@ -25,7 +25,7 @@ use crate::queue::QueueArgument;
 use crate::receipt::SentMany;
 use crate::received::{Origin, ReceivedMessage};
 use crate::transaction::{Checks, Half};
-use crate::wait::{wait, wait_detached};
+use crate::wait::{wait, wait_detached, wait_reading};
 use crate::{stats, trace};
 
 /// Longest wait of a close for the callbacks of futures.
@@ -112,18 +112,11 @@ impl PyProducer {
         let running = self.running.get()?;
         let options = SendOptions { msg_id, ..send_options(queue, timeout) };
         if let Caller::Loop(arrivals) = &running.caller {
-            let (producer, message) = (running.producer.clone(), message.get().share());
-            return Caller::hand_over(py, arrivals, &running.runtime, |promise| async move {
-                let (sink, ticket) = promise.sink();
-                let handed_over = producer.submit_ticket(message, options, &sink, ticket).await;
-                if handed_over.is_ok() {
-                    promise.keep();
-                }
-                handed_over
-            });
+            let message = message.get().share();
+            return Caller::hand_over(py, arrivals, &running.runtime, &running.producer, message, options);
         }
         let sent = running.producer.send(message.get().message(), options);
-        wait_detached(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
+        wait_reading(py, &running.runtime, sent)?.map_err(raise)?.to_python(py)
     }
 
     /// Sends one message and waits for its reply.
@@ -245,10 +238,14 @@ impl PyProducer {
         let ticket = running.completions.promise(future.clone().unbind())?;
         let options =
             SendOptions { msg_id, wait: wait.map(|Seconds(wait)| wait), ..send_options(queue, timeout) };
-        let handed_over =
-            running.producer.submit_ticket(message.get().share(), options, &running.sink, ticket);
-        let handed_over =
-            self::wait(py, &running.runtime, handed_over).and_then(|outcome| outcome.map_err(raise));
+        let (message, producer) = (message.get().share(), &running.producer);
+        let handed_over = match producer.submit_at_once(&message, options, &running.sink, ticket) {
+            Ok(Some(options)) => {
+                let handed_over = producer.submit_ticket(message, options, &running.sink, ticket);
+                self::wait(py, &running.runtime, handed_over).and_then(|outcome| outcome.map_err(raise))
+            }
+            at_once => at_once.map(drop).map_err(raise),
+        };
         if handed_over.is_err() {
             drop(running.completions.withdraw(ticket));
         }

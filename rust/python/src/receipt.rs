@@ -4,10 +4,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyString, PyType};
 use pyo3::{ffi, intern};
-use rocketpy_client::{Receipt, SendStatus};
+use rocketpy_client::{Outcome, Receipt, SendStatus};
 
 use crate::convert::ToPython;
 use crate::error::raise;
+use crate::untracked;
 
 static RECEIPT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static STATUS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -26,32 +27,60 @@ fn status(py: Python<'_>, status: SendStatus) -> PyResult<Bound<'_, PyAny>> {
 
 impl ToPython for Receipt {
     fn to_python<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let status = status(py, self.status)?;
-        let queue = self.queue.to_python(py)?;
         let receipt = blank(py)?;
-        set(&receipt, intern!(py, "status"), status.as_any())?;
-        set(&receipt, intern!(py, "msg_id"), PyString::new(py, &self.msg_id).as_any())?;
-        set(&receipt, intern!(py, "offset_msg_id"), PyString::new(py, &self.offset_msg_id).as_any())?;
-        set(&receipt, intern!(py, "queue"), queue.as_any())?;
-        set(&receipt, intern!(py, "queue_offset"), self.queue_offset.get().into_pyobject(py)?.as_any())?;
-        set(
-            &receipt,
-            intern!(py, "recall_handle"),
-            self.recall_handle.as_deref().into_pyobject(py)?.as_any(),
-        )?;
+        fill(&receipt, self)?;
         Ok(receipt)
     }
+}
+
+/// The receipt of an outcome. All but its status is made when first asked for: most receipts are looked at no further.
+///
+/// # Errors
+/// The message was not acknowledged.
+pub(crate) fn unread(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyAny>> {
+    let Some(status_now) = outcome.status() else {
+        return outcome.receipt().map_err(raise)?.to_python(py);
+    };
+    let receipt = blank(py)?;
+    set(&receipt, intern!(py, "status"), &status(py, status_now)?)?;
+    set(&receipt, intern!(py, "_outcome"), untracked::new(py, UnreadReceipt { outcome })?.as_any())?;
+    Ok(receipt)
+}
+
+/// What `rocketpy.Receipt` makes its values from.
+#[pyclass(module = "rocketpy._rocketpy", frozen)]
+pub(crate) struct UnreadReceipt {
+    outcome: Outcome,
+}
+
+#[pymethods]
+impl UnreadReceipt {
+    /// Gives a receipt its values.
+    fn fill(&self, receipt: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = receipt.py();
+        fill(receipt, &self.outcome.receipt().map_err(raise)?)?;
+        // At last: another thread that still sees it makes the same values again.
+        set(receipt, intern!(py, "_outcome"), py.None().bind(py))
+    }
+}
+
+fn fill(receipt: &Bound<'_, PyAny>, values: &Receipt) -> PyResult<()> {
+    let py = receipt.py();
+    set(receipt, intern!(py, "status"), &status(py, values.status)?)?;
+    set(receipt, intern!(py, "msg_id"), PyString::new(py, &values.msg_id).as_any())?;
+    set(receipt, intern!(py, "offset_msg_id"), PyString::new(py, &values.offset_msg_id).as_any())?;
+    set(receipt, intern!(py, "queue"), &values.queue.to_python(py)?)?;
+    set(receipt, intern!(py, "queue_offset"), values.queue_offset.get().into_pyobject(py)?.as_any())?;
+    let recall_handle = values.recall_handle.as_deref().into_pyobject(py)?;
+    set(receipt, intern!(py, "recall_handle"), recall_handle.as_any())
 }
 
 /// A receipt without values. The dataclass is frozen, so its `__init__` would set each by a call of Python's own
 /// `object.__setattr__`: slow where millions are made.
 fn blank(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    static NEW: PyOnceLock<(Py<PyAny>, Py<PyType>)> = PyOnceLock::new();
-    let (new, class) = NEW.get_or_try_init(py, || {
-        let class = RECEIPT.import(py, "rocketpy.message", "Receipt")?;
-        PyResult::Ok((class.getattr(intern!(py, "__new__"))?.unbind(), class.clone().unbind()))
-    })?;
-    new.bind(py).call1((class.bind(py),))
+    let class = RECEIPT.import(py, "rocketpy.message", "Receipt")?;
+    // SAFETY: a class of slots alone, below `object`, whose instances are made just so; and the interpreter lock is held.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyType_GenericAlloc(class.as_type_ptr(), 0)) }
 }
 
 /// Sets a slot of a frozen dataclass, as `object.__setattr__` does.

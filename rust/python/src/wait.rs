@@ -56,11 +56,36 @@ where
     F: Future + Send,
     F::Output: Send,
 {
+    wait_with(py, runtime, future, || ())
+}
+
+/// As [`wait_detached`], for one request after the other: this thread reads the answer itself if it comes at once.
+pub(crate) fn wait_reading<F>(py: Python<'_>, runtime: &Handle, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    wait_with(py, runtime, future, rocketpy_client::read_here)
+}
+
+/// `prepare` gives what this thread holds while it waits.
+fn wait_with<F, G>(
+    py: Python<'_>,
+    runtime: &Handle,
+    future: F,
+    prepare: impl Fn() -> G + Sync,
+) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
     let mut future = pin!(future);
     loop {
         let future = future.as_mut();
-        let step =
-            py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future).await }));
+        let step = py.detach(|| {
+            let _held = prepare();
+            runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future).await })
+        });
         match step {
             Ok(output) => return Ok(output),
             Err(_elapsed) => py.check_signals()?,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
+use std::sync::Weak;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::error::CallError;
+use crate::shared_driver::Helper;
 
 /// Bytes counted for a request's header: one with many properties is this long.
 const HEAD_BYTES: usize = 4096;
@@ -251,17 +253,40 @@ impl Hasher for OpaqueHasher {
 ///
 /// # Cancel safety
 /// Dropping it gives up the answer, not the request.
-#[derive(Debug)]
 #[must_use = "a call that is not awaited loses its answer"]
 pub struct PendingCall {
-    pub(crate) receiver: oneshot::Receiver<Result<Command, CallError>>,
+    receiver: oneshot::Receiver<Result<Command, CallError>>,
+    /// Not kept alive: the end of the connection, which ends the call, comes with its drop.
+    helper: Option<Weak<dyn Helper>>,
+}
+
+impl fmt::Debug for PendingCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingCall").field("receiver", &self.receiver).finish_non_exhaustive()
+    }
+}
+
+impl PendingCall {
+    /// `helper`: reads the answer in a thread that [does so](crate::read_here).
+    pub(crate) fn new(
+        receiver: oneshot::Receiver<Result<Command, CallError>>,
+        helper: Option<Weak<dyn Helper>>,
+    ) -> Self {
+        Self { receiver, helper }
+    }
 }
 
 impl Future for PendingCall {
     type Output = Result<Command, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut polled = Pin::new(&mut self.receiver).poll(cx);
+        if polled.is_pending()
+            && self.helper.as_ref().and_then(Weak::upgrade).is_some_and(|helper| helper.read())
+        {
+            polled = Pin::new(&mut self.receiver).poll(cx);
+        }
         // Every call in the table gets an answer; the sender is dropped unused only when the process ends.
-        Pin::new(&mut self.receiver).poll(cx).map(|result| result.unwrap_or(Err(CallError::ClientClosed)))
+        polled.map(|result| result.unwrap_or(Err(CallError::ClientClosed)))
     }
 }

@@ -19,6 +19,7 @@ use crate::connection::Connection;
 use crate::driver::Driver;
 use crate::error::CallError;
 use crate::handler::{Handler, NoHandler, Reply, Service};
+use crate::shared_driver::SharedDriver;
 
 /// A remoting client. Cheap to clone; all clones share their connections.
 ///
@@ -253,7 +254,9 @@ impl Client {
         let (limits, hook) = (config.limits(), config.hook.clone());
         let connection = Arc::new(Connection::new(ends, addr.into(), config.serialize, limits, hook));
         let service = Service { handler: Arc::clone(&self.inner.pushes) as Arc<dyn Handler>, check: None };
-        self.inner.spawn(&connection, Driver::new(stream, Arc::clone(&connection), service, ()));
+        let driver = |stream| Driver::new(stream, Arc::clone(&connection), service, ());
+        let driver = SharedDriver::new(stream, driver).map_err(failed)?;
+        self.inner.spawn(&connection, driver);
         Ok(connection)
     }
 }

@@ -17,6 +17,7 @@ use crate::error::CallError;
 use crate::hook::RequestHook;
 use crate::outbox::{Outbox, PushError};
 use crate::response::Response;
+use crate::shared_driver::reads_here;
 
 /// Bounds of one connection, from the settings of its server or client.
 #[derive(Debug, Clone)]
@@ -214,7 +215,7 @@ impl Connection {
         let cost = self.calls.try_reserve(&request).ok_or_else(|| self.no_room(request.code, 0))?;
         let (sender, receiver) = oneshot::channel();
         self.enqueue(&mut request, Patience::from_now(timeout), cost, Answer::Channel(sender))?;
-        Ok(PendingCall { receiver })
+        Ok(PendingCall::new(receiver, self.outbox.helper().filter(|_| reads_here()).cloned()))
     }
 
     /// Queues a request as [`start_call`](Self::start_call) does, and gives the answer to `callback` on the connection's task.
@@ -260,7 +261,7 @@ impl Connection {
         let cost = self.room_for(request, patience).await?;
         let (sender, receiver) = oneshot::channel();
         self.enqueue(request, patience, cost, Answer::Channel(sender))?;
-        Ok(PendingCall { receiver })
+        Ok(PendingCall::new(receiver, self.outbox.helper().filter(|_| reads_here()).cloned()))
     }
 
     async fn room_for(&self, request: &Command, patience: Patience) -> Result<u32, CallError> {

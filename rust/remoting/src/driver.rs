@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -36,6 +36,8 @@ const GO_AWAY_ABOVE_VERSION: i32 = 475;
 const LEAST_SHARE: usize = 32;
 /// A peer takes at least this much within the stall timeout, or everything.
 const LEAST_BYTES: usize = 64 * 1024;
+/// Most bytes read for the task at once: a few answers to sends. The task reads better what is larger.
+const HELPED_BYTES: usize = 4 * 1024;
 /// The timer fires at least this often. It bounds configured timeouts, which may be too long to add to an instant.
 const MAX_TIMER: Duration = Duration::from_secs(3600);
 
@@ -91,6 +93,10 @@ pub(crate) struct Driver<S, Slot> {
     ending_since: Option<Instant>,
     peer_done: bool,
     write_half: WriteHalf,
+    /// What ended the connection while another thread wrote.
+    failed: Option<End>,
+    /// There was no room for requests when the task last left its waker.
+    parked_without_room: bool,
     started: bool,
     /// The handler was told of the connection.
     announced: bool,
@@ -116,6 +122,8 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             ending_since: None,
             peer_done: false,
             write_half: WriteHalf::Open,
+            failed: None,
+            parked_without_room: false,
             started: false,
             announced: false,
             _slot: slot,
@@ -131,6 +139,9 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     }
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Next, End> {
+        if let Some(end) = self.failed.take() {
+            return Err(end);
+        }
         self.announce();
         let mut turn = Turn::new();
         for round in 0..=MAX_ROUNDS {
@@ -163,9 +174,10 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     }
 
     /// Leaves the waker; false when something happened since this round began.
-    fn park(&self, cx: &mut Context<'_>, phase: Phase, blocked: bool) -> bool {
+    fn park(&mut self, cx: &mut Context<'_>, phase: Phase, blocked: bool) -> bool {
         let connection = &self.connection;
         let had_room = connection.has_room_for_requests();
+        self.parked_without_room = !had_room;
         let unanswered = connection.unanswered();
         let earliest = connection.calls().earliest();
         let armed = self.timer.deadline();
@@ -175,6 +187,56 @@ impl<S: Stream, Slot> Driver<S, Slot> {
                 || phase > Phase::Open && unanswered > 0 && connection.unanswered() == 0
                 || earliest.is_some_and(|earliest| earliest < armed)
         })
+    }
+
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    /// Writes for the sleeping task with this waker; false when it has to be woken. What changes while its waker is in use here is
+    /// found as it is by [`park`](Self::park) after any round.
+    pub(crate) fn write_for_task(&mut self, waker: &Waker) -> bool {
+        if !self.is_plain() || self.parked_without_room {
+            return false;
+        }
+        let cx = &mut Context::from_waker(waker);
+        if let Err(end) = self.write(cx) {
+            self.failed = Some(end);
+            return false;
+        }
+        !self.is_blocked && self.park(cx, Phase::Open, false)
+    }
+
+    /// Handles what `read` brings, for the task. Everything but whole frames is the task's own.
+    pub(crate) fn read_for_task(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) {
+        let takes_frames = self.connection.has_room_for_requests() && !self.connection.account().is_crowded();
+        if !self.is_plain() || self.peer_done || !takes_frames || self.reader.is_mid_frame() {
+            return;
+        }
+        let mut bytes = [0; HELPED_BYTES];
+        let handled = match read(&mut bytes) {
+            Ok(count) if count > 0 => {
+                self.active_at = Instant::now();
+                self.reader.extend(&bytes[..count]);
+                self.hand_on(Phase::Open, &mut Turn::new())
+            }
+            // The task will find the end of the stream too.
+            Ok(_) => return,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return;
+            }
+            Err(error) => Err(error.into()),
+        };
+        self.failed = handled.err();
+        let has_more = self.failed.is_some() || self.reader.may_have_frame() || self.connection.is_spent();
+        if has_more {
+            self.connection.outbox().wake();
+        }
+    }
+
+    /// Whether the connection is in no state that takes the task's attention.
+    fn is_plain(&self) -> bool {
+        self.connection.phase() == Phase::Open && self.write_half == WriteHalf::Open && self.failed.is_none()
     }
 
     /// Writes until nothing is queued or the peer takes no more.

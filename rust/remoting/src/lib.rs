@@ -26,6 +26,7 @@ mod outbox;
 mod reader;
 mod response;
 mod server;
+mod shared_driver;
 mod stream;
 mod turn;
 
@@ -40,3 +41,4 @@ pub use hook::RequestHook;
 pub use outbox::{Cork, cork};
 pub use response::Response;
 pub use server::{Reserved, Server};
+pub use shared_driver::{ReadHere, read_here};

@@ -1,9 +1,10 @@
 //! The frames that wait to be written to one peer, and how the task that writes them is woken.
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 
 use bytes::{Bytes, BytesMut};
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use rocketpy_protocol::Command;
 
 use crate::budget::{Account, Gauge, MemoryKind};
+use crate::shared_driver::Helper;
 
 /// A body shorter than this is copied behind its header: that costs less than writing one more slice.
 /// Slices of a [`Response`](crate::Response) are never copied.
@@ -36,7 +38,6 @@ pub(crate) enum PushError {
 }
 
 /// The queue of one connection: any thread adds frames, the connection's task takes them.
-#[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Bytes that are not written yet, queued or already taken by the task.
@@ -45,6 +46,14 @@ pub(crate) struct Outbox {
     written_bytes: AtomicU64,
     max_frame_bytes: usize,
     account: Arc<Account>,
+    /// Does the task's work in a thread outside of the runtime, where the connection was given one.
+    helper: OnceLock<Weak<dyn Helper>>,
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").field("waiting_bytes", &self.waiting_bytes).finish_non_exhaustive()
+    }
 }
 
 /// Memory of the frames up to a place in the stream of bytes.
@@ -95,10 +104,20 @@ impl Outbox {
             written_bytes: AtomicU64::new(0),
             max_frame_bytes,
             account: Arc::clone(account),
+            helper: OnceLock::new(),
         }
     }
 
-    /// Queues one frame and wakes the task when it sleeps. Of slices of mapped files only the handles count as memory.
+    /// Lets threads outside of the runtime do the task's work. To be called once.
+    pub(crate) fn set_helper(&self, helper: Weak<dyn Helper>) {
+        drop(self.helper.set(helper));
+    }
+
+    pub(crate) fn helper(&self) -> Option<&Weak<dyn Helper>> {
+        self.helper.get()
+    }
+
+    /// Queues one frame and wakes the task when it sleeps, unless the frame can be written here. Of slices of mapped files only the handles count as memory.
     pub(crate) fn push(
         &self,
         command: &Command,
@@ -115,13 +134,21 @@ impl Outbox {
         let is_within_bounds = state.count(added, mapped);
         let waker = if state.wake_on_push { state.waker.take() } else { None };
         drop(state);
-        if let Some(waker) = waker {
+        if let Some(waker) = waker
+            && !self.is_written_here(&waker)
+        {
             wake(waker);
         }
         if !is_within_bounds {
             self.account.settle(MemoryKind::Answers);
         }
         Ok(())
+    }
+
+    /// Within the runtime a wake costs little, and the task then writes what several others queued together.
+    fn is_written_here(&self, waker: &Waker) -> bool {
+        let is_outside = CORKED.with_borrow(Option::is_none) && tokio::task::try_id().is_none();
+        is_outside && self.helper().and_then(Weak::upgrade).is_some_and(|helper| helper.write(waker))
     }
 
     /// Moves all that is queued to the end of `writing`.

@@ -103,6 +103,13 @@ impl FrameReader {
         Poll::Ready(Ok(count))
     }
 
+    /// Takes bytes that were read from the peer elsewhere.
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+        self.block_bytes = self.block_bytes.max(self.buffer.capacity());
+        self.more = true;
+    }
+
     /// Drops all that was read.
     pub(crate) fn discard(&mut self) {
         self.buffer = BytesMut::new();

@@ -54,48 +54,96 @@ impl Producer {
         self.enter_lane(message.into(), options, Listener::Ticket(sink.clone(), ticket)).await
     }
 
+    /// As [`submit_ticket`](Self::submit_ticket), where that need not wait. Gives the options back where it has to, for the route or for
+    /// room in the window: the message was not taken.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit), but for those of waits.
+    pub fn submit_at_once(
+        &self,
+        message: &Arc<Message>,
+        options: SendOptions,
+        sink: &Arc<dyn OutcomeSink>,
+        ticket: u64,
+    ) -> Result<Option<SendOptions>, SendError> {
+        let (message, options) = self.wrapped(message.clone(), options);
+        self.check_submitted(&message, &options)?;
+        let Some(route) = self.shared.sender.known_route(&message.topic) else { return Ok(Some(options)) };
+        let place = self.shared.window.enter_at_once(message.body.len());
+        match place.transpose().map_err(|error| self.unsubmitted(&message, &options, error))? {
+            Some(place) => {
+                let listener = Listener::Ticket(sink.clone(), ticket);
+                self.push(message, options, listener, (route, place));
+                Ok(None)
+            }
+            None => Ok(Some(options)),
+        }
+    }
+
     async fn enter_lane(
         &self,
         message: Arc<Message>,
         options: SendOptions,
         listener: Listener,
     ) -> Result<(), SendError> {
-        let options = self.namespace().wrap_options(options);
-        let message = match self.namespace().is_none() {
-            true => message,
-            false => Arc::new(self.namespace().wrap_message(&message).into_owned()),
-        };
-        let untried = |error| SendError::untried(error, options.msg_id.as_deref());
-        self.check().and_then(|()| self.check_one(&message, &options)).map_err(untried)?;
-        let timeout = options.timeout.unwrap_or(self.shared.sender.config.send_timeout);
-        match self.find_place(&message, &options, timeout).await {
-            Ok((route, way, place)) => {
-                let submitted = Submitted::new(message, options, timeout, listener, place);
-                self.shared.lanes.push(&route, way, submitted);
+        let (message, options) = self.wrapped(message, options);
+        self.check_submitted(&message, &options)?;
+        match self.find_place(&message, &options).await {
+            Ok(found) => {
+                self.push(message, options, listener, found);
                 Ok(())
             }
-            Err(error) => {
-                self.shared.sender.recorder.unsent([&*message]);
-                Err(untried(error))
-            }
+            Err(error) => Err(self.unsubmitted(&message, &options, error)),
         }
+    }
+
+    /// As brokers know them. What is wrapped already stays as it is.
+    fn wrapped(&self, message: Arc<Message>, options: SendOptions) -> (Arc<Message>, SendOptions) {
+        let namespace = self.namespace();
+        if namespace.is_none() {
+            return (message, options);
+        }
+        (Arc::new(namespace.wrap_message(&message).into_owned()), namespace.wrap_options(options))
+    }
+
+    fn check_submitted(&self, message: &Message, options: &SendOptions) -> Result<(), SendError> {
+        let checked = self.check().and_then(|()| self.check_one(message, options));
+        checked.map_err(|error| SendError::untried(error, options.msg_id.as_deref()))
+    }
+
+    fn unsubmitted(&self, message: &Message, options: &SendOptions, error: ClientError) -> SendError {
+        self.shared.sender.recorder.unsent([message]);
+        SendError::untried(error, options.msg_id.as_deref())
     }
 
     async fn find_place(
         &self,
         message: &Message,
         options: &SendOptions,
-        timeout: Duration,
-    ) -> Result<(Arc<TopicRoute>, Way, Place), ClientError> {
+    ) -> Result<(Arc<TopicRoute>, Place), ClientError> {
         let shared = &self.shared;
         let route = match shared.sender.known_route(&message.topic) {
             Some(route) => route,
-            None => shared.sender.route_within(&message.topic, timeout).await?,
+            None => shared.sender.route_within(&message.topic, self.timeout_of(options)).await?,
         };
         let wait = options.wait.unwrap_or(shared.sender.config.send_timeout);
         // What lingers would keep the message out.
         let hurry = || shared.lanes.hurry();
-        let place = shared.window.enter(message.body.len(), wait, hurry).await?;
+        Ok((route, shared.window.enter(message.body.len(), wait, hurry).await?))
+    }
+
+    fn timeout_of(&self, options: &SendOptions) -> Duration {
+        options.timeout.unwrap_or(self.shared.sender.config.send_timeout)
+    }
+
+    /// Puts a message that has a place in the window in its lane.
+    fn push(
+        &self,
+        message: Arc<Message>,
+        options: SendOptions,
+        listener: Listener,
+        (route, place): (Arc<TopicRoute>, Place),
+    ) {
         let key = options.order_key.as_deref().or_else(|| message.order_key());
         let way = match (&options.queue, key) {
             (Some(queue), _) => {
@@ -107,7 +155,8 @@ impl Producer {
             }
             (None, None) => Way::Any,
         };
-        Ok((route, way, place))
+        let timeout = self.timeout_of(&options);
+        self.shared.lanes.push(&route, way, Submitted::new(message, options, timeout, listener, place));
     }
 
     /// Waits until every message submitted before this call has its outcome. Holds up no submit meanwhile.

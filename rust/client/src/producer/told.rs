@@ -13,7 +13,7 @@ use super::pack::KeyList;
 use super::receipts::outcome_of;
 use super::send::Stored;
 use crate::error::ClientError;
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, SendStatus};
 use crate::send_error::SendError;
 
 /// A submitted message. Await it for its receipt; dropping it does not take the message back.
@@ -66,9 +66,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the message was acknowledged.
-    pub fn is_stored(&self) -> bool {
-        self.request.result.is_ok()
+    /// What the receipt says how far the message got; `None`: it was not acknowledged.
+    pub fn status(&self) -> Option<SendStatus> {
+        self.request.result.as_ref().ok().map(|stored| stored.status)
     }
 
     /// Makes the receipt.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
@@ -91,28 +91,35 @@ impl Window {
         wait: Duration,
         is_full: impl FnOnce() -> G,
     ) -> Result<Place, ClientError> {
-        let units =
-            u32::try_from(body_bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.all_units);
-        let at_once = self
-            .messages
-            .try_acquire()
-            .ok()
-            .and_then(|message| self.units.try_acquire_many(units).ok().map(|bytes| (message, bytes)));
-        let (message, bytes) = match at_once {
-            Some(place) => place,
-            None => {
-                let _meanwhile = is_full();
-                let both = async { (self.messages.acquire().await, self.units.acquire_many(units).await) };
-                let full = |_| ClientError::WindowFull {
-                    in_flight: self.in_flight(),
-                    timeout_ms: wait.as_millis() as u64,
-                };
-                match tokio::time::timeout(wait, both).await.map_err(full)? {
-                    (Ok(message), Ok(bytes)) => (message, bytes),
-                    _ => unreachable!("the semaphores are never closed"),
-                }
-            }
-        };
+        if let Some(place) = self.enter_at_once(body_bytes) {
+            return place;
+        }
+        let _meanwhile = is_full();
+        let units = self.units_of(body_bytes);
+        let both = async { (self.messages.acquire().await, self.units.acquire_many(units).await) };
+        let full =
+            |_| ClientError::WindowFull { in_flight: self.in_flight(), timeout_ms: wait.as_millis() as u64 };
+        match tokio::time::timeout(wait, both).await.map_err(full)? {
+            (Ok(message), Ok(bytes)) => self.take(message, bytes),
+            _ => unreachable!("the semaphores are never closed"),
+        }
+    }
+
+    /// As [`enter`](Self::enter), if there is room now.
+    ///
+    /// # Errors
+    /// [`ClientError::Closed`].
+    pub(crate) fn enter_at_once(&self, body_bytes: usize) -> Option<Result<Place, ClientError>> {
+        let message = self.messages.try_acquire().ok()?;
+        let bytes = self.units.try_acquire_many(self.units_of(body_bytes)).ok()?;
+        Some(self.take(message, bytes))
+    }
+
+    fn units_of(&self, body_bytes: usize) -> u32 {
+        u32::try_from(body_bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.all_units)
+    }
+
+    fn take(&self, message: SemaphorePermit<'_>, bytes: SemaphorePermit<'_>) -> Result<Place, ClientError> {
         let round = {
             let mut rounds = self.rounds.lock();
             if rounds.closed {
@@ -121,6 +128,7 @@ impl Window {
             *rounds.open.back_mut().expect("there is a current round") += 1;
             rounds.current()
         };
+        let units = bytes.num_permits() as u32;
         message.forget();
         bytes.forget();
         Ok(Place { round, units })

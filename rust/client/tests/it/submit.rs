@@ -103,7 +103,7 @@ struct Panicking(Mutex<Vec<bool>>);
 impl OutcomeSink for Panicking {
     fn told(&self, outcomes: Outcomes) {
         assert!(outcomes.tickets().all(|ticket| ticket != 0), "in a sink");
-        self.0.lock().extend(outcomes.into_outcomes().map(|outcome| outcome.is_stored()));
+        self.0.lock().extend(outcomes.into_outcomes().map(|outcome| outcome.status().is_some()));
     }
 }
 

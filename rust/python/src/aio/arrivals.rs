@@ -1,21 +1,21 @@
 //! What has arrived for one event loop.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use rocketpy_client::{OutcomeSink, Outcomes};
+use rocketpy_client::{Outcome, OutcomeSink, Outcomes};
 
+use super::answer::{Answer, Call};
 use super::bell::Bell;
-use super::call::{self, Call};
 use crate::completion::Slab;
-use crate::convert::ToPython;
-use crate::error::{self, raise};
+use crate::{error, receipt};
 
 /// Calls in a row that may have their answer at once: after that the loop has its turn, so that one task does not hold it.
 const AT_ONCE: u32 = 64;
-/// How long a delivery goes on while more arrives.
+/// How long a delivery goes on while there is more.
 const TURN: Duration = Duration::from_millis(5);
 
 /// The way of answers to one event loop, which watches `descriptor` and then calls `deliver`, in its thread.
@@ -26,8 +26,7 @@ pub(crate) struct Arrivals {
 
 pub(super) struct Shared {
     bell: Bell,
-    /// Makes a future of the loop.
-    create_future: Py<PyAny>,
+    event_loop: Py<PyAny>,
     /// Calls that had their answer at once since the loop's last turn.
     at_once: AtomicU32,
     /// Uses the standard library's lock: a thread that sleeps in `parking_lot`'s table at a fork harms the child.
@@ -36,25 +35,33 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 struct State {
-    arrived: Vec<Arrival>,
-    /// The futures of messages that are under way.
-    open: Slab<Py<PyAny>>,
+    arrived: VecDeque<Arrival>,
+    /// The loop takes what arrives: nobody need ring.
+    is_delivering: bool,
+    /// The answers for messages that are under way.
+    open: Slab<Py<Answer>>,
 }
 
 enum Arrival {
-    /// The outcomes of a request, and the futures that wait for them.
-    Sent(Outcomes, Vec<Py<PyAny>>),
+    /// The outcomes of a request, each with the answer that it is.
+    Sent(Box<dyn Iterator<Item = (Py<Answer>, Outcome)> + Send>),
     /// A call that goes on.
+    Woken(Arc<Call>),
+}
+
+/// One thing to deliver.
+enum Item {
+    Sent(Py<Answer>, Outcome),
     Woken(Arc<Call>),
 }
 
 #[pymethods]
 impl Arrivals {
     #[new]
-    fn new(create_future: Py<PyAny>) -> PyResult<Self> {
+    fn new(event_loop: Py<PyAny>) -> PyResult<Self> {
         let bell = Bell::new().map_err(|cause| error::no_bell(&cause))?;
         let (at_once, state) = (AtomicU32::new(0), Mutex::default());
-        Ok(Self { shared: Arc::new(Shared { bell, create_future, at_once, state }) })
+        Ok(Self { shared: Arc::new(Shared { bell, event_loop, at_once, state }) })
     }
 
     /// What the loop watches.
@@ -63,24 +70,69 @@ impl Arrivals {
         self.shared.bell.descriptor()
     }
 
-    /// Gives futures what has arrived for them, and what arrives because of that: calls may wait for one another. At most as much as
-    /// the loop may wait for.
-    fn deliver(&self, py: Python<'_>) {
-        let (shared, began) = (&self.shared, Instant::now());
+    /// Gives what has arrived to the tasks that wait for it, and lets them run, for at most as long as the loop may wait. The rest, and
+    /// what arrives meanwhile, is for the loop's next turn; so it is after an error, which is for the loop to report.
+    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        let (shared, end) = (&self.shared, Instant::now() + TURN);
         shared.bell.silence();
         shared.at_once.store(0, Ordering::Relaxed);
+        let mut delivery = Delivery::begin(shared);
         loop {
-            let arrived = std::mem::take(&mut shared.state().arrived);
-            if arrived.is_empty() {
-                return;
+            let Some(item) = delivery.next() else { return Ok(()) };
+            match item {
+                Item::Sent(answer, outcome) => {
+                    Answer::settle(answer.bind(py), receipt::unread(py, outcome).map(Bound::unbind))?;
+                }
+                Item::Woken(call) => call.go_on(py)?,
             }
-            self.give(py, arrived);
-            if began.elapsed() >= TURN {
-                break;
+            if Instant::now() >= end {
+                return Ok(());
             }
         }
-        if !shared.state().arrived.is_empty() {
-            shared.bell.ring();
+    }
+}
+
+/// One delivery. While it lives, what arrives rings no bell; what is left at the end does.
+///
+/// It takes one thing after the other: a task may run the loop again, and so begin another delivery within this one.
+struct Delivery<'a> {
+    shared: &'a Shared,
+    /// Arrivals that are still to be delivered.
+    left: usize,
+}
+
+impl<'a> Delivery<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        let mut state = shared.state();
+        state.is_delivering = true;
+        Self { shared, left: state.arrived.len() }
+    }
+
+    fn next(&mut self) -> Option<Item> {
+        let mut state = self.shared.state();
+        while self.left > 0 {
+            if let Arrival::Sent(outcomes) = state.arrived.front_mut()?
+                && let Some((answer, outcome)) = outcomes.next()
+            {
+                return Some(Item::Sent(answer, outcome));
+            }
+            self.left -= 1;
+            if let Arrival::Woken(call) = state.arrived.pop_front()? {
+                return Some(Item::Woken(call));
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.is_delivering = false;
+        let is_left = !state.arrived.is_empty();
+        drop(state);
+        if is_left {
+            self.shared.bell.ring();
         }
     }
 }
@@ -89,26 +141,11 @@ impl Arrivals {
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
-
-    fn give(&self, py: Python<'_>, arrived: Vec<Arrival>) {
-        for arrival in arrived {
-            match arrival {
-                Arrival::Sent(outcomes, futures) => {
-                    for (future, outcome) in futures.into_iter().zip(outcomes.into_outcomes()) {
-                        let receipt = outcome.receipt().map_err(raise);
-                        let receipt = receipt.and_then(|receipt| Ok(receipt.to_python(py)?.unbind()));
-                        call::settle(future.bind(py), receipt);
-                    }
-                }
-                Arrival::Woken(call) => call.go_on(py),
-            }
-        }
-    }
 }
 
 impl Shared {
-    pub(super) fn future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.create_future.bind(py).call0()
+    pub(super) fn event_loop(&self) -> &Py<PyAny> {
+        &self.event_loop
     }
 
     /// Whether one more call may have its answer without a turn of the loop.
@@ -117,15 +154,14 @@ impl Shared {
     }
 
     pub(super) fn wake(&self, call: Arc<Call>) {
-        self.push(Arrival::Woken(call));
+        self.push(self.state(), Arrival::Woken(call));
     }
 
-    fn push(&self, arrival: Arrival) {
-        let mut state = self.state();
-        let is_first = state.arrived.is_empty();
-        state.arrived.push(arrival);
+    fn push(&self, mut state: MutexGuard<'_, State>, arrival: Arrival) {
+        let rings = state.arrived.is_empty() && !state.is_delivering;
+        state.arrived.push_back(arrival);
         drop(state);
-        if is_first {
+        if rings {
             self.bell.ring();
         }
     }
@@ -138,24 +174,23 @@ impl Shared {
 impl OutcomeSink for Shared {
     fn told(&self, outcomes: Outcomes) {
         let mut state = self.state();
-        let futures = outcomes.tickets().map(|ticket| state.open.take(ticket)).collect();
-        drop(state);
-        self.push(Arrival::Sent(outcomes, futures));
+        let answers: Vec<_> = outcomes.tickets().map(|ticket| state.open.take(ticket)).collect();
+        self.push(state, Arrival::Sent(Box::new(answers.into_iter().zip(outcomes.into_outcomes()))));
     }
 }
 
-/// That a future gets the outcome of a message. Taken back when it is dropped before the message was handed over.
+/// That an answer gets the outcome of a message. Taken back when it is dropped before the message was handed over.
 pub(crate) struct Promise {
     shared: Arc<Shared>,
     ticket: Option<u64>,
 }
 
 impl Promise {
-    pub(super) fn new(shared: &Arc<Shared>, future: Py<PyAny>) -> Self {
-        Self { shared: Arc::clone(shared), ticket: Some(shared.state().open.insert(future)) }
+    pub(super) fn new(shared: &Arc<Shared>, answer: Py<Answer>) -> Self {
+        Self { shared: Arc::clone(shared), ticket: Some(shared.state().open.insert(answer)) }
     }
 
-    /// What the outcome is told to, and the future's number there.
+    /// What the outcome is told to, and the answer's number there.
     pub(crate) fn sink(&self) -> (Arc<dyn OutcomeSink>, u64) {
         (self.shared.clone(), self.ticket.expect("it is not kept yet"))
     }
@@ -169,7 +204,7 @@ impl Promise {
 impl Drop for Promise {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
-            let _future = self.shared.state().open.take(ticket);
+            let _answer = self.shared.state().open.take(ticket);
         }
     }
 }

@@ -10,8 +10,7 @@ use pyo3::types::{PyList, PyString, PyType};
 use rocketpy_client::Outcome;
 use smallvec::SmallVec;
 
-use crate::convert::ToPython;
-use crate::error::raise;
+use crate::receipt;
 
 static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
@@ -59,7 +58,7 @@ pub(crate) fn complete(future: &Bound<'_, SendOutcome>, outcome: Outcome) {
         SendOutcome::_invoke_callbacks(future)
     } else {
         drop(state);
-        match outcome.receipt().map_err(raise).and_then(|receipt| receipt.to_python(py)) {
+        match receipt::unread(py, outcome) {
             Ok(receipt) => future.call_method1(intern!(py, "set_result"), (receipt,)),
             Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),)),
         }
@@ -188,7 +187,7 @@ impl SendOutcome {
     fn is_stored(&self) -> bool {
         let state = self.state.lock();
         match &state.outcome {
-            Some(outcome) => outcome.is_stored(),
+            Some(outcome) => outcome.status().is_some(),
             None => state.finished && state.exception.is_none(),
         }
     }
@@ -196,8 +195,8 @@ impl SendOutcome {
     /// Makes the receipt or the error, once.
     fn make_objects(&self, py: Python<'_>) -> PyResult<()> {
         let Some(outcome) = self.state.lock().outcome.clone() else { return Ok(()) };
-        let (result, exception) = match outcome.receipt().map_err(raise) {
-            Ok(receipt) => (Some(receipt.to_python(py)?.unbind()), None),
+        let (result, exception) = match receipt::unread(py, outcome) {
+            Ok(receipt) => (Some(receipt.unbind()), None),
             Err(error) => (None, Some(error.into_value(py).into_any())),
         };
         let mut state = self.state.lock();

@@ -1,11 +1,12 @@
 //! The client against servers made of bytes, and against the server of this crate.
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use rocketpy_protocol::frame::decode_frame;
 use rocketpy_protocol::{Command, SerializeType, code};
 use rocketpy_remoting::{CallError, Client, ClientConfig, Response, ServerConfig};
 use tokio::net::TcpListener;
@@ -443,4 +444,95 @@ async fn a_server_restart_under_load_loses_no_call_without_an_error() {
     }
     assert_eq!(answered.load(Ordering::Relaxed) + failed.load(Ordering::Relaxed), CALLS);
     client.call(&server.local_addr().to_string(), echo_request(b""), PATIENCE).await.expect("an answer");
+}
+
+/// Echoes every frame, in a thread of its own.
+fn echo_thread() -> (String, std::thread::JoinHandle<()>) {
+    let listener = std::net::TcpListener::bind(LOOPBACK).expect("binds");
+    let addr = listener.local_addr().expect("an address").to_string();
+    let echo = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut length = [0; 4];
+        while stream.read_exact(&mut length).is_ok() {
+            let mut rest = vec![0; u32::from_be_bytes(length) as usize];
+            stream.read_exact(&mut rest).expect("a whole frame");
+            let request = decode_frame(&mut BytesMut::from(&[&length[..], &rest].concat()[..]), usize::MAX);
+            let request = Command::decode(request.expect("a frame").expect("whole")).expect("a command");
+            let answer = response(0, i64::from(request.opaque), &request.body);
+            stream.write_all(&answer).expect("it takes answers");
+        }
+    });
+    (addr, echo)
+}
+
+#[test]
+fn a_thread_that_blocks_writes_its_request_and_reads_the_answer_while_nobody_drives_the_runtime() {
+    let (addr, echo) = echo_thread();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = client();
+    let connection = runtime.block_on(async {
+        // The first call opens the connection, and leaves its task asleep.
+        client.call(&addr, echo_request(b"first"), PATIENCE).await.expect("an answer");
+        client.connection(&addr, PATIENCE).await.expect("it is open")
+    });
+    let _here = rocketpy_remoting::read_here();
+    let deadline = Instant::now() + PATIENCE;
+    for _ in 0..100 {
+        let mut call = std::pin::pin!(connection.call(echo_request(b"here"), PATIENCE));
+        let answer = loop {
+            // The peer may take longer than a poll waits.
+            let polled = runtime
+                .handle()
+                .block_on(std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))));
+            match polled {
+                std::task::Poll::Ready(answer) => break answer.expect("an answer"),
+                std::task::Poll::Pending => assert!(Instant::now() < deadline, "nobody reads or writes"),
+            }
+        };
+        assert_eq!(&answer.body[..], b"here");
+    }
+    drop((connection, client, runtime));
+    echo.join().expect("it ends with the connection");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_that_read_and_write_for_the_task_mix_up_no_calls() {
+    let server = echo_server();
+    let client = client();
+    let addr = server.local_addr().to_string();
+    let handle = tokio::runtime::Handle::current();
+    let threads: Vec<_> = (0..8_u8)
+        .map(|thread| {
+            let (client, addr, handle) = (client.clone(), addr.clone(), handle.clone());
+            std::thread::spawn(move || {
+                let _here = rocketpy_remoting::read_here();
+                for number in 0..200 {
+                    // Small ones, and such as no single read brings.
+                    let body = vec![thread; if number % 10 == 0 { 100_000 } else { number }];
+                    let request = Command::bare_request(ECHO).with_body(body.clone());
+                    let answer = handle.block_on(client.call(&addr, request, PATIENCE)).expect("an answer");
+                    assert_eq!(answer.body, body);
+                }
+            })
+        })
+        .collect();
+    let joined = tokio::task::spawn_blocking(move || threads.into_iter().try_for_each(|one| one.join()));
+    soon(joined).await.expect("no panic here").expect("no panic there");
+    assert_eq!(client.connections().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_thread_that_reads_for_the_task_is_told_of_the_end_of_the_connection() {
+    let (listener, addr) = listener().await;
+    let (client, handle) = (client(), tokio::runtime::Handle::current());
+    let calling = std::thread::spawn(move || {
+        let _here = rocketpy_remoting::read_here();
+        handle.block_on(client.call(&addr, echo_request(b"hello"), PATIENCE))
+    });
+    let (stream, _) = soon(listener.accept()).await.expect("a connection");
+    soon(stream.readable()).await.expect("the request");
+    drop((stream, listener));
+    let joined = tokio::task::spawn_blocking(move || calling.join());
+    let answer = soon(joined).await.expect("no panic here").expect("no panic there");
+    assert!(matches!(answer, Err(CallError::Closed { .. } | CallError::Connect { .. })), "{answer:?}");
 }

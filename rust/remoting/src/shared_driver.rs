@@ -1,0 +1,117 @@
+//! A connection whose work threads outside of the runtime may do: the thread that makes a call then writes the request and reads the answer
+//! itself, where both happen at once. Each is otherwise a wake of another thread, which takes longer than the work.
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::marker::PhantomData;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::driver::Driver;
+
+/// How long a thread waits for the socket before it waits as others do, for the task. It notices nothing else meanwhile.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// Does the work of a connection's task in the calling thread.
+pub(crate) trait Helper: Send + Sync {
+    /// Writes what is queued, for the sleeping task with this waker. False: it has to be woken. Never waits.
+    fn write(&self, waker: &Waker) -> bool;
+
+    /// Waits a moment for the peer, and handles what it sent. False: another thread does so.
+    fn read(&self) -> bool;
+}
+
+/// The task of a connection of a client.
+pub(crate) struct SharedDriver(Arc<Shared>);
+
+struct Shared {
+    /// Only the task waits for the lock.
+    driver: Mutex<Driver<tokio::net::TcpStream, ()>>,
+    /// The same socket, for threads that wait for it.
+    socket: TcpStream,
+    /// A thread waits for the socket.
+    is_awaited: AtomicBool,
+}
+
+impl SharedDriver {
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub(crate) fn new(
+        stream: tokio::net::TcpStream,
+        driver: impl FnOnce(tokio::net::TcpStream) -> Driver<tokio::net::TcpStream, ()>,
+    ) -> io::Result<Self> {
+        let socket = TcpStream::from(stream.as_fd().try_clone_to_owned()?);
+        let driver = driver(stream);
+        let connection = Arc::clone(driver.connection());
+        let is_awaited = AtomicBool::new(false);
+        let shared = Arc::new(Shared { driver: Mutex::new(driver), socket, is_awaited });
+        let helper: Arc<dyn Helper> = shared.clone();
+        connection.outbox().set_helper(Arc::downgrade(&helper));
+        Ok(Self(shared))
+    }
+}
+
+impl Future for SharedDriver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut *self.0.driver.lock()).poll(cx)
+    }
+}
+
+impl Helper for Shared {
+    fn write(&self, waker: &Waker) -> bool {
+        self.driver.try_lock().is_some_and(|mut driver| driver.write_for_task(waker))
+    }
+
+    fn read(&self) -> bool {
+        if self.is_awaited.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        let has_come = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&WAIT));
+        if has_come.is_ok_and(|count| count > 0)
+            && let Some(mut driver) = self.driver.try_lock()
+        {
+            driver.read_for_task(|bytes| (&self.socket).read(bytes));
+        }
+        self.is_awaited.store(false, Ordering::Release);
+        true
+    }
+}
+
+thread_local! {
+    static READS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread reads the answers that it waits for.
+pub(crate) fn reads_here() -> bool {
+    READS.get()
+}
+
+/// Lets this thread read from the socket while it waits for the answer of a call, until the guard is dropped.
+///
+/// For a thread that blocks on one call after the other: the poll of a call waits up to 1 ms for the peer, and other futures of the thread
+/// wait as long.
+pub fn read_here() -> ReadHere {
+    ReadHere { before: READS.replace(true), not_send: PhantomData }
+}
+
+/// The guard of [`read_here`].
+#[derive(Debug)]
+#[must_use = "dropping the guard ends it"]
+pub struct ReadHere {
+    before: bool,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for ReadHere {
+    fn drop(&mut self) {
+        READS.set(self.before);
+    }
+}
