@@ -170,7 +170,7 @@ def test_asyncio_finds_and_resends_dead_letters_too(rocketpy_server, admin, dead
 
 def test_dead_letters_beyond_one_answer_are_read_to_their_end(rocketpy_server, admin, group):
     topic = f"%DLQ%{group}"
-    with rocketpy_server.producer("gives-up") as producer:
+    with rocketpy_server.producer("gives-up", compression=None) as producer:
         admin.create_topic(topic, queues=1)
         for number in range(5):  # more than a pull brings, in bytes
             producer.send(Message(topic, b"%d" % number + bytes(400_000)))
