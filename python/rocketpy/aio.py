@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from rocketpy import _rocketpy
 from rocketpy.aio_loop import AsyncClosing, later
+from rocketpy.aio_rebalance import AsyncTelling
 from rocketpy.arrow import import_pyarrow
 from rocketpy.balance import Allocating, allocating, assigned
 from rocketpy.config import (
@@ -19,7 +20,7 @@ from rocketpy.consumer import FOREVER, BrokerContact, ConsumerState, OffsetMove,
 from rocketpy.errors import ClosedError, PartlySentError
 from rocketpy.names import name_server_list
 from rocketpy.producer import recall_handle
-from rocketpy.rebalance import AsyncTelling, callbacks
+from rocketpy.rebalance import callbacks
 from rocketpy.receipts import Receipts
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, ProducerStats, consumer_stats, producer_stats
