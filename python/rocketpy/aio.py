@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 from rocketpy import _rocketpy
 from rocketpy.aio_loop import AsyncClosing, later
+from rocketpy.aio_rebalance import AsyncTelling
 from rocketpy.arrow import import_pyarrow
 from rocketpy.balance import Allocating, allocating, assigned
 from rocketpy.config import (
@@ -29,7 +30,7 @@ from rocketpy.errors import ClosedError, PartlySentError
 from rocketpy.message import Message
 from rocketpy.names import check_type, name_server_list
 from rocketpy.producer import recall_handle
-from rocketpy.rebalance import AsyncTelling, callbacks
+from rocketpy.rebalance import callbacks
 from rocketpy.receipts import Receipts
 from rocketpy.selector import chosen, split
 from rocketpy.signature import lists_options

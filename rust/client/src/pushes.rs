@@ -78,16 +78,14 @@ impl Pushes {
     fn running_info(&self, question: &Command) -> Response {
         match self.asked(question) {
             Ok(consumer) => Response::success().with_body(json::to_vec(&consumer.running_info()).into()),
-            Err(refusal) => refusal,
+            Err(reason) => Response::status(response::SYSTEM_ERROR, reason),
         }
     }
 
-    /// The member of the group that a request names.
-    fn asked(&self, request: &Command) -> Result<Arc<dyn Consumer>, Response> {
+    /// The member of the group that a request names; else that there is none.
+    fn asked(&self, request: &Command) -> Result<Arc<dyn Consumer>, String> {
         let group = request.ext.get("consumerGroup").unwrap_or_default();
-        self.members.consumer(group).ok_or_else(|| {
-            Response::status(response::SYSTEM_ERROR, format!("no member of group {group} is here"))
-        })
+        self.members.consumer(group).ok_or_else(|| format!("no member of group {group} is here"))
     }
 
     /// A reply that nobody waits for any longer is taken all the same: its sender can do nothing about it.
@@ -133,7 +131,7 @@ impl Handler for Pushes {
             request::GET_CONSUMER_RUNNING_INFO => reply.send(self.running_info(&request)),
             request::CONSUME_MESSAGE_DIRECTLY => match self.asked(&request) {
                 Ok(consumer) => consumer.consume_directly(request, reply),
-                Err(refusal) => reply.send(refusal),
+                Err(reason) => reply.send(Response::status(response::SYSTEM_ERROR, reason)),
             },
             code if reply.is_oneway() => {
                 warn!(code, peer = %connection.peer(), "broker sent a request that this client does not know, ignored");
