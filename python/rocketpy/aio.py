@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from rocketpy import _rocketpy
-from rocketpy.aio_loop import AsyncClosing, later
+from rocketpy.aio_loop import AsyncClosing, T, later
 from rocketpy.aio_rebalance import AsyncTelling
 from rocketpy.arrow import import_pyarrow
 from rocketpy.balance import Allocating, allocating, assigned
@@ -283,7 +283,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
             options = self._allocating.options(options)
         try:
             place = (self._group, self._topics, self._name_servers)
-            return await later(join, *place, arrivals, self._decode, **options)
+            native = await later(join, *place, arrivals, self._decode, **options)
         except BaseException:
             if self._allocating is not None:
                 self._allocating.end()
@@ -325,11 +325,9 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         native: _rocketpy.Consumer = self._checked()
         return native
 
-    async def _take(
-        self, take: Callable[[Duration], Awaitable[Any]], timeout: Duration, came: Callable[[Any], object] = bool
-    ) -> Any:  # what the native call of the caller gives
+    async def _take(self, take: Callable[[Duration], Awaitable[T]], timeout: Duration) -> T:
         """Waits for messages, and calls the callbacks of a consumer that has some."""
-        return await (take(timeout) if self._telling is None else self._telling.take(take, timeout, came))
+        return await (take(timeout) if self._telling is None else self._telling.take(take, timeout))
 
     async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
         """Returns messages that have arrived, as `Consumer.poll`.

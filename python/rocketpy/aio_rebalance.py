@@ -35,12 +35,12 @@ class AsyncTelling:
         self._lock = asyncio.Lock()
         self._caller: asyncio.Task[Any] | None = None
 
-    async def take(self, take: Callable[[Duration], Awaitable[T]], timeout: Duration, came: Callable[[T], object]) -> T:
-        """Takes messages, and calls callbacks before and while it waits for them; `came` says whether there are any."""
+    async def take(self, take: Callable[[Duration], Awaitable[T]], timeout: Duration) -> T:
+        """Takes messages, and calls callbacks before and while it waits for them."""
         deadline = time.monotonic() + duration_seconds("timeout", timeout)
         while True:
             taken = await take(max(0.0, deadline - time.monotonic()))
-            if came(taken):
+            if taken:
                 return taken
             is_told = await self._tell(max(0.0, deadline - time.monotonic()))
             if not is_told and time.monotonic() >= deadline:
