@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rocketpy.errors import OffsetError
-from rocketpy.spark.options import OptionError
+from rocketpy.errors import OffsetError, RocketPyError
+from rocketpy.spark.connection import client_options, shared_admin
+from rocketpy.spark.options import EARLIEST, LATEST, OptionError
 from rocketpy.spark.part import QueuePart, share_out, wanted_partitions
-from rocketpy.spark.store import log_loss
+from rocketpy.spark.pull import read_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
     from rocketpy.spark.options import ReadOptions
 
-_SAMPLE_MESSAGES = 64
+SAMPLE_MESSAGES = 16
+MOST_SAMPLED = 64
+"""Queues that are sampled before a read: each costs two pulls."""
 
 
 def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
@@ -37,15 +40,28 @@ def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
         OffsetError: Offsets are outside their queue, and data loss is an error.
         TopicNotFoundError: A topic has no route.
     """
-    from rocketpy.admin import Admin
+    admin = shared_admin(options)
+    bounds: list[tuple[MessageQueue, int, int]] = []
+    for topic in options.topics:
+        infos = admin.describe_topic(topic).queues
+        check_named([info.queue for info in infos], topic, options)
+        bounds += [(info.queue, *_bounds(admin, info, options)) for info in infos]
+    parts = [part for part in bounds if part[1] < part[2]]
+    sizes = sample_sizes(options, parts)
+    sized = [QueuePart(queue, start, end, (end - start) * sizes[queue]) for queue, start, end in parts]
+    return share_parts(sized, options)
 
-    parts: list[QueuePart] = []
-    with Admin(name_servers=options.name_servers) as admin:
-        for topic in options.topics:
-            infos = admin.describe_topic(topic).queues
-            _check_named([info.queue for info in infos], topic, options)
-            bounds = [(info.queue, *_bounds(admin, info, options)) for info in infos]
-            parts += _sized([(queue, start, end) for queue, start, end in bounds if start < end], options)
+
+def share_parts(parts: Sequence[QueuePart], options: ReadOptions) -> list[tuple[QueuePart, ...]]:
+    """Cuts parts of queues into pieces and shares them out among the workers.
+
+    Args:
+        parts: Parts of queues with their sizes.
+        options: Say how many partitions.
+
+    Returns:
+        Pieces for each worker; empty when there is nothing to read.
+    """
     total = sum(part.estimated_bytes for part in parts)
     count = wanted_partitions(options, total)
     largest = max(1, -(-total // count))
@@ -65,75 +81,21 @@ def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[Q
 
     Raises:
         OffsetError: Messages are gone, and data loss is an error.
+        DamagedDataError: The same for damage.
+        RocketPyError: No broker answered for `retry_timeout`.
     """
-    read = _read_strictly if options.fail_on_data_loss else _read_what_is_left
     for part in parts:
-        yield from read(options, columns, part)
-
-
-def _read_strictly(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> Iterator[pa.RecordBatch]:
-    from rocketpy.arrow import pyarrow_batch
-    from rocketpy.reader import RangeReader
-
-    with RangeReader(
-        part.queue,
-        part.start,
-        part.end,
-        tags=options.tags,
-        columns=columns,
-        max_body_bytes=options.max_body_bytes,
-        name_servers=options.name_servers,
-    ) as reader:
-        for batch in reader:
-            yield pyarrow_batch(batch)
-
-
-def _read_what_is_left(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> Iterator[pa.RecordBatch]:
-    """Skips messages that are gone, and logs how many."""
-    from rocketpy.admin import Admin
-
-    with_place = [*columns, *({"queue_offset"} - set(columns))]
-    at = part.start
-    while at < part.end:
-        with Admin(name_servers=options.name_servers) as admin:
-            first, behind = admin.min_offset(part.queue), admin.max_offset(part.queue)
-        log_gap(part.queue, at, min(first, part.end), "removed by retention")
-        log_gap(part.queue, max(at, behind), part.end, "after the end of the queue")
-        at, end = max(at, first), min(part.end, behind)
-        if at >= end:
-            return
-        try:
-            for batch in _read_strictly(options, with_place, QueuePart(part.queue, at, end, 0)):
-                at = batch.column("queue_offset")[-1].as_py() + 1
-                yield batch.select(list(columns))
-            return
-        except OffsetError:
-            continue  # retention removed messages after the bounds were read: read them again
-
-
-def log_gap(queue: MessageQueue, start: int, end: int, reason: str) -> None:
-    """Logs that messages were left out, if any were.
-
-    Args:
-        queue: The queue.
-        start: First queue offset.
-        end: Queue offset after the last.
-        reason: Why.
-    """
-    if start < end:
-        log_loss(str(queue), start, end, reason)
+        yield from read_part(options, columns, part)
 
 
 def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, int]:
     """Start and end of the requested part of a queue."""
-    start, end = info.min_offset, info.max_offset
-    if options.starting_time_ms is not None:
-        start = _at_time(admin, info, options.starting_time_ms)
+    end = info.max_offset
     if options.ending_time_ms is not None:
-        end = _at_time(admin, info, options.ending_time_ms)
-    asked_start = _named(options.starting_offsets, info.queue, start)
-    asked_end = _named(options.ending_offsets, info.queue, end)
-    if asked_start > asked_end and (asked_start, asked_end) != (start, end):
+        end = at_time(admin, info, options.ending_time_ms)
+    default_start = start_of(admin, info, options, named=False)
+    asked_start, asked_end = start_of(admin, info, options), named_offset(options.ending_offsets, info.queue, end)
+    if asked_start > asked_end and (asked_start, asked_end) != (default_start, end):
         raise OptionError(f"queue {info.queue} ends at {asked_end}, before its start: {asked_start}")
     if options.fail_on_data_loss:
         gone = max(0, min(info.min_offset, asked_end) - asked_start)
@@ -147,8 +109,36 @@ def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, i
     return max(asked_start, info.min_offset), min(asked_end, info.max_offset)
 
 
-def _at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
-    """First offset stored at or after a time."""
+def start_of(admin: Admin, info: QueueInfo, options: ReadOptions, *, named: bool = True) -> int:
+    """The offset at which a read of a queue starts, by the options. It may be one that the queue does not hold.
+
+    Args:
+        admin: Of the cluster.
+        info: The queue.
+        options: With a start.
+        named: Whether offsets that the options name count.
+    """
+    if options.starting_time_ms is not None:
+        start = at_time(admin, info, options.starting_time_ms)
+    else:
+        start = info.min_offset if options.default_start == EARLIEST else info.max_offset
+    if options.starting_group is not None:
+        committed = admin.committed_offset(options.starting_group, info.queue)
+        start = start if committed is None else committed
+    if not named:
+        return start
+    asked = named_offset(options.starting_offsets, info.queue, start)
+    return info.max_offset if asked == LATEST else asked
+
+
+def at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
+    """First offset stored at or after a time.
+
+    Args:
+        admin: Of the cluster.
+        info: The queue.
+        at_ms: The time, milliseconds since 1970.
+    """
     if info.min_offset == info.max_offset or info.last_stored_at is None:
         return info.max_offset
     if round(info.last_stored_at.timestamp() * 1000) < at_ms:
@@ -156,12 +146,29 @@ def _at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
     return max(info.min_offset, admin.search_offset(info.queue, at_ms / 1000))
 
 
-def _named(offsets: Mapping[tuple[str, str, int], int], queue: MessageQueue, default: int) -> int:
+def named_offset(offsets: Mapping[tuple[str, str, int], int], queue: MessageQueue, default: int) -> int:
+    """The offset that options name for a queue.
+
+    Args:
+        offsets: By topic, broker name or "", and number.
+        queue: The queue.
+        default: Where they name none.
+    """
     of_any_broker = offsets.get((queue.topic, "", queue.queue_id), default)
     return offsets.get((queue.topic, queue.broker_name, queue.queue_id), of_any_broker)
 
 
-def _check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOptions) -> None:
+def check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOptions) -> None:
+    """Refuses offsets of queues that a topic does not have.
+
+    Args:
+        queues: Those that it has.
+        topic: The topic.
+        options: With offsets.
+
+    Raises:
+        OptionError: They name another queue.
+    """
     known = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
     known |= {(queue.topic, "", queue.queue_id) for queue in queues}
     for name, broker, queue_id in [*options.starting_offsets, *options.ending_offsets]:
@@ -169,27 +176,46 @@ def _check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOption
             raise OptionError(f"topic {topic} has no queue: {f'{broker}#' if broker else ''}{queue_id}")
 
 
-def _sized(parts: Sequence[tuple[MessageQueue, int, int]], options: ReadOptions) -> list[QueuePart]:
-    """Estimates sizes from the first messages of the longest part."""
+def sample_sizes(options: ReadOptions, parts: Sequence[tuple[MessageQueue, int, int]]) -> dict[MessageQueue, int]:
+    """Estimates the mean size of the records of each queue from a few at both ends of its part.
+
+    Where there are very many queues, the longest parts are sampled, and the others are taken to be like those.
+
+    Args:
+        options: With name servers.
+        parts: Queue, start and end; none empty.
+
+    Returns:
+        Bytes of a record, by queue.
+    """
+    longest = sorted(parts, key=lambda part: part[1] - part[2])[:MOST_SAMPLED]
+    sampled: dict[MessageQueue, list[int]] = {}
+    for queue, start, end in longest:
+        sizes = _sample(options, queue, start, end)
+        if end - start > 2 * SAMPLE_MESSAGES:
+            sizes += _sample(options, queue, end - SAMPLE_MESSAGES, end)
+        sampled[queue] = sizes
+    of_all = [size for sizes in sampled.values() for size in sizes]
+    mean = sum(of_all) // len(of_all) if of_all else 1
+    means = {queue: sum(sizes) // len(sizes) for queue, sizes in sampled.items() if sizes}
+    return {queue: means.get(queue, mean) for queue, _, _ in parts}
+
+
+def _sample(options: ReadOptions, queue: MessageQueue, start: int, end: int) -> list[int]:
+    """Sizes of some records from `start` on: of what one pull brings."""
+    from rocketpy.arrow import pyarrow_batch
     from rocketpy.reader import RangeReader
 
-    if not parts:
-        return []
-    queue, start, end = max(parts, key=lambda part: part[2] - part[1])
-    sizes: list[int] = []
+    shared_admin(options)
+    end = min(end, start + SAMPLE_MESSAGES)
     with RangeReader(
-        queue,
-        start,
-        min(end, start + _SAMPLE_MESSAGES),
-        columns=["size_bytes"],
-        name_servers=options.name_servers,
+        queue, start, end, columns=["size_bytes"], name_servers=options.name_servers, **client_options(options)
     ) as reader:
-        from rocketpy.arrow import pyarrow_batch
-
-        for batch in reader:
-            sizes += pyarrow_batch(batch).column(0).to_pylist()
-    mean = sum(sizes) // len(sizes) if sizes else 0
-    return [QueuePart(queue, start, end, (end - start) * mean) for queue, start, end in parts]
+        try:
+            batch = next(reader, None)
+        except RocketPyError:
+            return []  # the worker that reads the queue says what is wrong, or passes over it
+        return [] if batch is None else pyarrow_batch(batch).column(0).to_pylist()
 
 
 def _pieces(part: QueuePart, largest_bytes: int) -> Iterator[QueuePart]:

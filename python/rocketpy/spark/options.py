@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rocketpy._rocketpy import tag_names
 from rocketpy.errors import InvalidArgumentError
@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 
 DEFAULT_PARTITION_BYTES = 512 << 20
 """Every task costs about 30 ms. Once each core has a partition, smaller ones only slow a scan down."""
+DEFAULT_TRIGGER_BYTES = 512 << 20
+"""Every batch of a stream costs about 0.3 s. One that is too large for the cluster is read again at each restart."""
+DEFAULT_RETRY_SECONDS = 180.0
+"""Longer than a name server keeps a dead broker in its routes, 2 minutes: a stream then goes on with the others."""
+EARLIEST, LATEST = -2, -1
+"""Offsets that stand for the ends of a queue, as in the options of Spark's Kafka source."""
+DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+Kind: TypeAlias = Literal["batch", "stream"]
+"""What reads: the two take different options."""
 
 
 class OptionError(InvalidArgumentError):
@@ -54,8 +64,10 @@ class ReadOptions:
         tags: Tags joined by `||`, or `*` for all messages.
         starting_time_ms: Messages stored at or after this, milliseconds since 1970.
         ending_time_ms: Messages stored before this, milliseconds since 1970.
-        starting_offsets: First queue offset by (topic, broker name or "", queue id); queues not named start at
-            their oldest message.
+        starting_offsets: First queue offset by (topic, broker name or "", queue id), or `LATEST` in a stream; queues
+            not named start at `default_start`.
+        default_start: `EARLIEST` or, in a stream, `LATEST`.
+        starting_group: Consumer group; each queue starts where it committed last, if it did.
         ending_offsets: Queue offset after the last, by the same key; queues not named end where they end now.
         columns: Chosen columns, or None.
         min_partitions: Minimum number of partitions, if there is enough to read.
@@ -66,6 +78,13 @@ class ReadOptions:
             always is.
         max_body_bytes: Largest body when decompressed; None for 64 MiB, above 16 MiB at most a hundred times what was
             stored.
+        retry_timeout: How long a read over the network tries again while no broker answers, seconds.
+        client: Options of the clients, as `rocketpy.config.ClientOptions`.
+        max_offsets_per_trigger: Most messages of one batch of a stream; None for no limit.
+        max_bytes_per_trigger: About the most bytes of one batch of a stream.
+        min_offsets_per_trigger: A stream waits for this many messages before it makes a batch; None for any.
+        max_trigger_delay: Longest wait for them, seconds.
+        progress_group: Consumer group to which a stream commits what it read; None for none.
     """
 
     path: str | None
@@ -84,6 +103,15 @@ class ReadOptions:
     commit_log_path: str | None = None
     verify: bool = True
     max_body_bytes: int | None = None
+    default_start: int = EARLIEST
+    starting_group: str | None = None
+    retry_timeout: float = DEFAULT_RETRY_SECONDS
+    client: Mapping[str, str | float] = field(default_factory=dict)
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int = DEFAULT_TRIGGER_BYTES
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
+    progress_group: str | None = None
 
 
 OPTION_NAMES = (
@@ -105,19 +133,40 @@ OPTION_NAMES = (
     "commit_log_path",
     "verify",
     "max_body_bytes",
+    "starting_group",
+    "retry_timeout",
+    "max_offsets_per_trigger",
+    "max_bytes_per_trigger",
+    "min_offsets_per_trigger",
+    "max_trigger_delay",
+    "progress_group",
 )
+_OF_A_STORE = ("broker_name", "commit_log_path", "verify")
+_OF_A_CLUSTER = ("starting_group", "retry_timeout", "progress_group")
+_OF_A_BATCH = ("ending_time", "ending_offsets")
+_OF_A_STREAM = (
+    "max_offsets_per_trigger",
+    "max_bytes_per_trigger",
+    "min_offsets_per_trigger",
+    "max_trigger_delay",
+    "progress_group",
+)
+_CLIENT = "client."
+_CLIENT_DURATIONS = ("api_timeout", "connect_timeout")
+_CLIENT_TEXTS = ("client_ip", "unit_name")
 # Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
 _SPARKS_OWN = {"owner", "provider", "serialization.format"}
 
 
-def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> ReadOptions:
-    """Reads the options of `spark.read.format("rocketpy")`.
+def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind: Kind | None = "batch") -> ReadOptions:
+    """Reads the options of `spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")`.
 
     Every option is known as `starting_time` and as `startingTime`; case does not count.
 
     Args:
         options: Texts as Spark hands them over.
         now_ms: The time that relative times count from, milliseconds since 1970; default: now.
+        kind: What reads; None to accept the options of both.
 
     Returns:
         The checked options.
@@ -133,11 +182,13 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
     given = _canonical(options)
     now = clock_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
-    for name in ("broker_name", "commit_log_path", "verify"):
-        if name in given and path is None:
-            raise OptionError(f"{name} goes with the path of a store")
+    _check_company(given, path, kind)
     topics = _topics(given)
     start, end = _times(given, now)
+    default_start, starts = _offsets(given, "starting_offsets", kind, topics)
+    _, ends = _offsets(given, "ending_offsets", kind, topics)
+    if kind == "batch" and (default_start == LATEST or LATEST in starts.values()):
+        raise OptionError("only a stream starts at the latest offsets: it waits for what comes after them")
     columns = given.get("columns")
     return ReadOptions(
         path=path,
@@ -146,8 +197,8 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         tags=_tags(given),
         starting_time_ms=start,
         ending_time_ms=end,
-        starting_offsets=_offsets(given, "starting_offsets", "earliest", -2, topics),
-        ending_offsets=_offsets(given, "ending_offsets", "latest", -1, topics),
+        starting_offsets=starts,
+        ending_offsets=ends,
         columns=tuple(_names(columns)) if columns is not None else None,
         min_partitions=_count(given, "min_partitions"),
         max_partition_bytes=_size(given, "max_partition_bytes", DEFAULT_PARTITION_BYTES),
@@ -156,7 +207,46 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
         commit_log_path=given.get("commit_log_path"),
         verify=_boolean(given, "verify", default=True),
         max_body_bytes=_size(given, "max_body_bytes", 0) or None,
+        default_start=default_start,
+        starting_group=given.get("starting_group"),
+        retry_timeout=_duration(given, "retry_timeout", DEFAULT_RETRY_SECONDS),
+        client=_client(options),
+        max_offsets_per_trigger=_count(given, "max_offsets_per_trigger", most=1 << 60),
+        max_bytes_per_trigger=_size(given, "max_bytes_per_trigger", DEFAULT_TRIGGER_BYTES),
+        min_offsets_per_trigger=_count(given, "min_offsets_per_trigger", most=1 << 60),
+        max_trigger_delay=_duration(given, "max_trigger_delay", 900.0),
+        progress_group=given.get("progress_group"),
     )
+
+
+def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None) -> None:
+    """Refuses options that do not go with what is read, or with what reads."""
+    for names, is_wrong, company in (
+        (_OF_A_STORE, path is None, "the path of a store"),
+        (_OF_A_CLUSTER, path is not None, "the name_server of a cluster"),
+        (_OF_A_BATCH, kind == "stream", "spark.read: a stream has no end"),
+        (_OF_A_STREAM, kind == "batch", "spark.readStream"),
+    ):
+        for name in names:
+            if name in given and is_wrong:
+                raise OptionError(f"{name} goes with {company}")
+
+
+def _client(options: Mapping[str, str]) -> dict[str, str | float]:
+    """The options of the clients: `client.api_timeout` or `client.apiTimeout`."""
+    known = {name.replace("_", ""): name for name in (*_CLIENT_DURATIONS, *_CLIENT_TEXTS)}
+    found: dict[str, str | float] = {}
+    for key, value in options.items():
+        if not key.lower().startswith(_CLIENT):
+            continue
+        plain = key.lower().removeprefix(_CLIENT).replace("_", "")
+        name = known.get(plain)
+        if name is None:
+            raise OptionError(
+                f"unknown option: {key}{nearest(key.lower(), [_CLIENT + name for name in known.values()])}"
+            )
+        found[name] = _duration({key: value}, key, 0) if name in _CLIENT_DURATIONS else value
+    return found
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
@@ -164,7 +254,7 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for key, value in options.items():
         plain = key.lower().replace("_", "")
-        if plain in _SPARKS_OWN or plain.startswith("option."):
+        if plain in _SPARKS_OWN or plain.startswith(("option.", _CLIENT)):
             continue
         name = by_plain_name.get(plain)
         if name is None:
@@ -206,6 +296,7 @@ def _refuse_both(given: Mapping[str, str], one: str, other: str) -> None:
 
 def _times(given: Mapping[str, str], now: int) -> tuple[int | None, int | None]:
     _refuse_both(given, "starting_time", "starting_offsets")
+    _refuse_both(given, "starting_time", "starting_group")
     _refuse_both(given, "ending_time", "ending_offsets")
     start, end = _time(given, "starting_time", now), _time(given, "ending_time", now)
     if start is not None and end is not None and end < start:
@@ -222,22 +313,27 @@ def _time(given: Mapping[str, str], name: str, now: int) -> int | None:
 
 
 def _offsets(
-    given: Mapping[str, str], name: str, default: str, sentinel: int, topics: tuple[str, ...]
-) -> dict[tuple[str, str, int], int]:
-    text = given.get(name, default).strip()
-    if text.lower() == default:
-        return {}
+    given: Mapping[str, str], name: str, kind: Kind | None, topics: tuple[str, ...]
+) -> tuple[int, dict[tuple[str, str, int], int]]:
+    """The default of a bound, and the queues for which an option says something else."""
+    is_start = name == "starting_offsets"
+    words = {"earliest": EARLIEST, "latest": LATEST} if is_start else {"latest": LATEST}
+    default = EARLIEST if is_start else LATEST
+    text = given.get(name, "").strip()
+    if not text or text.lower() in words:
+        return words.get(text.lower(), default), {}
     try:
         tree = json.loads(text)
     except json.JSONDecodeError:
-        raise OptionError(f"{name} is neither {default} nor JSON: {text}") from None
-    offsets = {key: offset for key, offset in _leaves(tree, name) if offset != sentinel}
+        raise OptionError(f"{name} is neither {' nor '.join(words)} nor JSON: {text}") from None
+    offsets = {key: offset for key, offset in _leaves(tree, name) if offset != default}
     for (topic, _, _), offset in offsets.items():
         if topic not in topics:
             raise OptionError(f"{name} names a topic that is not read: {topic}")
-        if offset < 0:
-            raise OptionError(f"{name} takes {sentinel} for {default} and offsets from 0, not: {offset}")
-    return offsets
+        if offset < 0 and not (is_start and offset == LATEST and kind != "batch"):
+            word = next(word for word, sentinel in words.items() if sentinel == default)
+            raise OptionError(f"{name} takes {default} for {word} and offsets from 0, not: {offset}")
+    return default, offsets
 
 
 def _leaves(tree: Any, name: str) -> Iterable[tuple[tuple[str, str, int], int]]:
@@ -257,13 +353,23 @@ def _leaves(tree: Any, name: str) -> Iterable[tuple[tuple[str, str, int], int]]:
                 yield (topic, broker, int(queue)), offset
 
 
-def _count(given: Mapping[str, str], name: str) -> int | None:
+def _count(given: Mapping[str, str], name: str, most: int = 100_000) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or not 1 <= int(text) <= 100_000:
-        raise OptionError(f"{name} must be a number from 1 to 100000, not: {text}")
+    if not text.strip().isdecimal() or not 1 <= int(text) <= most:
+        raise OptionError(f"{name} must be a number from 1 to {most}, not: {text}")
     return int(text)
+
+
+def _duration(given: Mapping[str, str], name: str, default: float) -> float:
+    text = given.get(name)
+    if text is None:
+        return default
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip().lower())
+    if not found:
+        raise OptionError(f"{name} must be a duration such as 500ms, 30s or 15m, not: {text}")
+    return float(found[1]) * DURATION_UNITS[found[2]]
 
 
 def _size(given: Mapping[str, str], name: str, default: int) -> int:

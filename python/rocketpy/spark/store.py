@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError
 from rocketpy.spark.part import share_out, wanted_partitions
+from rocketpy.spark.pull import log_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _ALL = 1 << 60
 """More bytes than any store has."""
-
-logger = logging.getLogger("rocketpy.spark")
 
 
 def scan_ranges(
@@ -149,18 +147,6 @@ def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[St
         yield pyarrow_batch(batch)
     for topic, queue_id, start, end, reason in scan.lost:
         log_loss(f"{topic}#{queue_id}", start, end, reason)
-
-
-def log_loss(queue: str, start: int, end: int, reason: str) -> None:
-    """Logs how many messages were left out.
-
-    Args:
-        queue: Name of the queue.
-        start: First queue offset.
-        end: Queue offset after the last.
-        reason: Why.
-    """
-    logger.warning("%d messages of %s left out, offsets %d to %d: %s", end - start, queue, start, end, reason)
 
 
 def _path(options: ReadOptions) -> str:
