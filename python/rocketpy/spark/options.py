@@ -221,6 +221,8 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
 
 def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None) -> None:
     """Refuses options that do not go with what is read, or with what reads."""
+    if kind == "stream" and path is not None:
+        raise OptionError("a stream reads from the name_server of a cluster", hint="read a folder with spark.read")
     for names, is_wrong, company in (
         (_OF_A_STORE, path is None, "the path of a store"),
         (_OF_A_CLUSTER, path is not None, "the name_server of a cluster"),
