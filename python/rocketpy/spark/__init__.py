@@ -1,6 +1,7 @@
 """RocketPy in Spark: a data source, ranges for `mapPartitions`, and a UDF that decodes bodies. No jar is needed.
 
-`spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")` work without a call to anything here: Spark finds the module `pyspark_rocketpy`.
+`spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")` work without a call to anything here: Spark
+finds the module `pyspark_rocketpy`.
 Importing this package loads neither Spark nor Arrow.
 """
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rocketpy.spark.progress import StreamLag as StreamLag
     from rocketpy.spark.progress import commit_group_offsets as commit_group_offsets
     from rocketpy.spark.session import WorkerPythonError as WorkerPythonError
+    from rocketpy.spark.session import cores as cores
     from rocketpy.spark.session import local_session as local_session
     from rocketpy.spark.session import prepare as prepare
     from rocketpy.spark.source import RocketPyDataSource as RocketPyDataSource
@@ -32,6 +34,7 @@ _HOMES = {
     "StreamLag": "progress",
     "WorkerPythonError": "session",
     "commit_group_offsets": "progress",
+    "cores": "session",
     "decode": "bodies",
     "local_session": "session",
     "prepare": "session",

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rocketpy.errors import OffsetError, RocketPyError
+from rocketpy.names import application_topics
 from rocketpy.spark.connection import client_options, shared_admin
 from rocketpy.spark.options import EARLIEST, LATEST, OptionError
 from rocketpy.spark.part import QueuePart, share_out, wanted_partitions
 from rocketpy.spark.pull import read_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from rocketpy.admin import Admin
     from rocketpy.cluster import QueueInfo
     from rocketpy.message import MessageQueue
-    from rocketpy.spark.options import ReadOptions
+    from rocketpy.spark.options import QueueKey, ReadOptions
+
+N = TypeVar("N")
 
 SAMPLE_MESSAGES = 16
 MOST_SAMPLED = 64
@@ -42,14 +46,43 @@ def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
     """
     admin = shared_admin(options)
     bounds: list[tuple[MessageQueue, int, int]] = []
-    for topic in options.topics:
-        infos = admin.describe_topic(topic).queues
-        check_named([info.queue for info in infos], topic, options)
-        bounds += [(info.queue, *_bounds(admin, info, options)) for info in infos]
+    for info in queues_to_read(admin, options, check=True):
+        bounds.append((info.queue, *_bounds(admin, info, options)))
     parts = [part for part in bounds if part[1] < part[2]]
     sizes = sample_sizes(options, parts)
     sized = [QueuePart(queue, start, end, (end - start) * sizes[queue]) for queue, start, end in parts]
     return share_parts(sized, options)
+
+
+def queues_to_read(admin: Admin, options: ReadOptions, *, check: bool = False) -> list[QueueInfo]:
+    """The queues that the options name, as they are now.
+
+    Args:
+        admin: Of the cluster.
+        options: With name servers.
+        check: Whether options that name a queue which is not there are an error.
+
+    Raises:
+        OptionError: They do, or no topic has a name of the pattern.
+        TopicNotFoundError: A topic has no route.
+    """
+    topics = options.topics
+    if options.topic_pattern is not None:
+        found = application_topics(admin.topics(), admin.brokers())
+        topics = tuple(topic for topic in found if re.fullmatch(options.topic_pattern, topic))
+        if check and not topics:
+            raise OptionError(f"no topic has a name of topic_pattern: {options.topic_pattern}")
+    queues: list[QueueInfo] = []
+    for topic in topics:
+        infos = admin.describe_topic(topic).queues
+        if check:
+            check_named([info.queue for info in infos], topic, options)
+        queues += [info for info in infos if options.assigned is None or _key_in(options.assigned, info.queue)]
+    return queues
+
+
+def _key_in(keys: Container[QueueKey], queue: MessageQueue) -> bool:
+    return any((queue.topic, broker, queue.queue_id) in keys for broker in ("", queue.broker_name))
 
 
 def share_parts(parts: Sequence[QueuePart], options: ReadOptions) -> list[tuple[QueuePart, ...]]:
@@ -65,7 +98,10 @@ def share_parts(parts: Sequence[QueuePart], options: ReadOptions) -> list[tuple[
     total = sum(part.estimated_bytes for part in parts)
     count = wanted_partitions(options, total)
     largest = max(1, -(-total // count))
-    return share_out([piece for part in parts for piece in _pieces(part, largest)], count)
+    pieces = [piece for part in parts for piece in _pieces(part, largest, options.max_records_per_partition)]
+    if options.max_records_per_partition is None:
+        return share_out(pieces, count)
+    return [(piece,) for piece in pieces]
 
 
 def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[QueuePart]) -> Iterator[pa.RecordBatch]:
@@ -91,8 +127,9 @@ def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[Q
 def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, int]:
     """Start and end of the requested part of a queue."""
     end = info.max_offset
-    if options.ending_time_ms is not None:
-        end = at_time(admin, info, options.ending_time_ms)
+    ending_ms = named_offset(options.ending_times_ms, info.queue, options.ending_time_ms)
+    if ending_ms is not None:
+        end = at_time(admin, info, ending_ms)
     default_start = start_of(admin, info, options, named=False)
     asked_start, asked_end = start_of(admin, info, options), named_offset(options.ending_offsets, info.queue, end)
     if asked_start > asked_end and (asked_start, asked_end) != (default_start, end):
@@ -118,8 +155,11 @@ def start_of(admin: Admin, info: QueueInfo, options: ReadOptions, *, named: bool
         options: With a start.
         named: Whether offsets that the options name count.
     """
-    if options.starting_time_ms is not None:
-        start = at_time(admin, info, options.starting_time_ms)
+    starting_ms = named_offset(options.starting_times_ms, info.queue, options.starting_time_ms)
+    if starting_ms is not None:
+        start = at_time(admin, info, starting_ms)
+        if start == info.max_offset and options.must_find_time:
+            raise OptionError(f"queue {info.queue} has no message stored at or after its starting time")
     else:
         start = info.min_offset if options.default_start == EARLIEST else info.max_offset
     if options.starting_group is not None:
@@ -146,8 +186,8 @@ def at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
     return max(info.min_offset, admin.search_offset(info.queue, at_ms / 1000))
 
 
-def named_offset(offsets: Mapping[tuple[str, str, int], int], queue: MessageQueue, default: int) -> int:
-    """The offset that options name for a queue.
+def named_offset(offsets: Mapping[QueueKey, int], queue: MessageQueue, default: N) -> int | N:
+    """The offset, or time, that options name for a queue.
 
     Args:
         offsets: By topic, broker name or "", and number.
@@ -171,7 +211,8 @@ def check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOptions
     """
     known = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
     known |= {(queue.topic, "", queue.queue_id) for queue in queues}
-    for name, broker, queue_id in [*options.starting_offsets, *options.ending_offsets]:
+    named = (options.starting_offsets, options.ending_offsets, options.starting_times_ms, options.ending_times_ms)
+    for name, broker, queue_id in [key for keys in (*named, options.assigned or ()) for key in keys]:
         if name == topic and (name, broker, queue_id) not in known:
             raise OptionError(f"topic {topic} has no queue: {f'{broker}#' if broker else ''}{queue_id}")
 
@@ -218,10 +259,10 @@ def _sample(options: ReadOptions, queue: MessageQueue, start: int, end: int) -> 
         return [] if batch is None else pyarrow_batch(batch).column(0).to_pylist()
 
 
-def _pieces(part: QueuePart, largest_bytes: int) -> Iterator[QueuePart]:
-    """Cuts a part into pieces of about the wanted size."""
+def _pieces(part: QueuePart, largest_bytes: int, most: int | None) -> Iterator[QueuePart]:
+    """Cuts a part into pieces of about the wanted size, and of at most as many messages."""
     messages = part.end - part.start
-    count = max(1, min(messages, round(part.estimated_bytes / largest_bytes)))
+    count = max(1, min(messages, round(part.estimated_bytes / largest_bytes)), -(-messages // (most or messages)))
     edges = [part.start + messages * index // count for index in range(count + 1)]
     for start, end in pairwise(edges):
         yield QueuePart(part.queue, start, end, part.estimated_bytes * (end - start) // messages)

@@ -1,8 +1,9 @@
 """How far a stream is, as Spark keeps it in its checkpoint.
 
 An offset of Spark is a JSON object: `{"v": 1, "offsets": {topic: {broker: {queue: offset}}}, "from": {...}}`. `offsets`
-is where the batch ends, `from` where it begins. Spark keeps no start of a stream's first batch, and asks for it again when
-it repeats that batch: without `from`, messages in between would be lost. `offsets` can be copied into `starting_offsets`.
+is where the batch ends, `from` where it begins. Spark keeps no start of a stream's first batch, and asks for it again
+when it repeats that batch: without `from`, messages in between would be lost. `offsets` can be used as
+`starting_offsets`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -12,6 +13,7 @@ from rocketpy._rocketpy import tag_names
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import instant_ms
 from rocketpy.instant import now_ms as clock_ms
+from rocketpy.spark.aliases import ALIASES, IN_MILLISECONDS, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,6 +28,8 @@ EARLIEST, LATEST = -2, -1
 """Offsets that stand for the ends of a queue, as in the options of Spark's Kafka source."""
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
+QueueKey: TypeAlias = tuple[str, str, int]
+"""Topic, broker name or "" for any, number of the queue."""
 Kind: TypeAlias = Literal["batch", "stream"]
 """What reads: the two take different options."""
 
@@ -57,10 +61,12 @@ class ReadOptions:
     """What to read, from where, and how to partition it.
 
     Attributes:
-        path: Store folder; or None when read from a cluster.
+        path: Store folder, absolute; or None when read from a cluster.
         name_servers: `host:port` of each name server; empty when read from a folder.
         commit_log_path: Folder of the store's log, when it is not in the store folder.
-        topics: At least one topic.
+        topics: At least one topic, unless `topic_pattern` is given.
+        topic_pattern: Regular expression for whole names of topics; those of the system do not count.
+        assigned: The only queues to read, by (topic, broker name or "", queue id); None for all.
         tags: Tags joined by `||`, or `*` for all messages.
         starting_time_ms: Messages stored at or after this, milliseconds since 1970.
         ending_time_ms: Messages stored before this, milliseconds since 1970.
@@ -68,10 +74,16 @@ class ReadOptions:
             not named start at `default_start`.
         default_start: `EARLIEST` or, in a stream, `LATEST`.
         starting_group: Consumer group; each queue starts where it committed last, if it did.
+        starting_times_ms: First time by queue, by the same key, milliseconds since 1970.
+        ending_times_ms: The same for the end.
+        must_find_time: Whether a queue with no message at or after its starting time is an error; else it starts at
+            its end.
         ending_offsets: Queue offset after the last, by the same key; queues not named end where they end now.
         columns: Chosen columns, or None.
+        include_properties: Whether the default columns have the properties.
         min_partitions: Minimum number of partitions, if there is enough to read.
         max_partition_bytes: Target size of a partition, bytes in the log.
+        max_records_per_partition: Most messages of a partition; None for no limit. Over the network only.
         fail_on_data_loss: Whether messages that are gone fail the read, or are left out, counted and logged.
         broker_name: Broker name to show for a store folder, which does not know its own.
         verify: Whether each record's checksum is compared; without it a damaged body is returned. Over the network it
@@ -93,9 +105,10 @@ class ReadOptions:
     tags: str = "*"
     starting_time_ms: int | None = None
     ending_time_ms: int | None = None
-    starting_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
-    ending_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    starting_offsets: Mapping[QueueKey, int] = field(default_factory=dict)
+    ending_offsets: Mapping[QueueKey, int] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
+    include_properties: bool = True
     min_partitions: int | None = None
     max_partition_bytes: int = DEFAULT_PARTITION_BYTES
     fail_on_data_loss: bool = True
@@ -105,6 +118,12 @@ class ReadOptions:
     max_body_bytes: int | None = None
     default_start: int = EARLIEST
     starting_group: str | None = None
+    topic_pattern: str | None = None
+    assigned: frozenset[QueueKey] | None = None
+    starting_times_ms: Mapping[QueueKey, int] = field(default_factory=dict)
+    ending_times_ms: Mapping[QueueKey, int] = field(default_factory=dict)
+    must_find_time: bool = False
+    max_records_per_partition: int | None = None
     retry_timeout: float = DEFAULT_RETRY_SECONDS
     client: Mapping[str, str | float] = field(default_factory=dict)
     max_offsets_per_trigger: int | None = None
@@ -120,14 +139,21 @@ OPTION_NAMES = (
     "name_servers",
     "topic",
     "topics",
+    "topic_pattern",
+    "assign",
     "tags",
     "starting_time",
     "ending_time",
     "starting_offsets",
     "ending_offsets",
+    "starting_offsets_by_timestamp",
+    "ending_offsets_by_timestamp",
+    "starting_offsets_by_timestamp_strategy",
     "columns",
+    "include_properties",
     "min_partitions",
     "max_partition_bytes",
+    "max_records_per_partition",
     "fail_on_data_loss",
     "broker_name",
     "commit_log_path",
@@ -142,8 +168,16 @@ OPTION_NAMES = (
     "progress_group",
 )
 _OF_A_STORE = ("broker_name", "commit_log_path", "verify")
-_OF_A_CLUSTER = ("starting_group", "retry_timeout", "progress_group")
-_OF_A_BATCH = ("ending_time", "ending_offsets")
+_OF_A_CLUSTER = (
+    "starting_group",
+    "retry_timeout",
+    "progress_group",
+    "starting_offsets_by_timestamp",
+    "ending_offsets_by_timestamp",
+    "starting_offsets_by_timestamp_strategy",
+    "max_records_per_partition",
+)
+_OF_A_BATCH = ("ending_time", "ending_offsets", "ending_offsets_by_timestamp")
 _OF_A_STREAM = (
     "max_offsets_per_trigger",
     "max_bytes_per_trigger",
@@ -153,7 +187,8 @@ _OF_A_STREAM = (
 )
 _CLIENT = "client."
 _CLIENT_DURATIONS = ("api_timeout", "connect_timeout")
-_CLIENT_TEXTS = ("client_ip", "unit_name")
+CLIENT_NAMES = (*_CLIENT_DURATIONS, "client_ip", "unit_name")
+"""Options of the clients that are passed on. The instance name is made, so that the clients of a worker share connections."""
 # Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
 _SPARKS_OWN = {"owner", "provider", "serialization.format"}
 
@@ -183,7 +218,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
     now = clock_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
     _check_company(given, path, kind)
-    topics = _topics(given)
+    topics, assigned = _topics(given)
     start, end = _times(given, now)
     default_start, starts = _offsets(given, "starting_offsets", kind, topics)
     _, ends = _offsets(given, "ending_offsets", kind, topics)
@@ -194,17 +229,24 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
         path=path,
         name_servers=name_servers,
         topics=topics,
+        topic_pattern=_pattern(given),
+        assigned=assigned,
+        starting_times_ms=_times_by_queue(given, "starting_offsets_by_timestamp", topics),
+        ending_times_ms=_times_by_queue(given, "ending_offsets_by_timestamp", topics),
+        must_find_time=_one_of(given, "starting_offsets_by_timestamp_strategy", ("latest", "error")) == "error",
         tags=_tags(given),
         starting_time_ms=start,
         ending_time_ms=end,
         starting_offsets=starts,
         ending_offsets=ends,
         columns=tuple(_names(columns)) if columns is not None else None,
+        include_properties=_boolean(given, "include_properties", default=True),
+        max_records_per_partition=_count(given, "max_records_per_partition", most=1 << 60),
         min_partitions=_count(given, "min_partitions"),
         max_partition_bytes=_size(given, "max_partition_bytes", DEFAULT_PARTITION_BYTES),
         fail_on_data_loss=_boolean(given, "fail_on_data_loss", default=True),
         broker_name=given.get("broker_name"),
-        commit_log_path=given.get("commit_log_path"),
+        commit_log_path=_absolute(given.get("commit_log_path")),
         verify=_boolean(given, "verify", default=True),
         max_body_bytes=_size(given, "max_body_bytes", 0) or None,
         default_start=default_start,
@@ -236,7 +278,7 @@ def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None
 
 def _client(options: Mapping[str, str]) -> dict[str, str | float]:
     """The options of the clients: `client.api_timeout` or `client.apiTimeout`."""
-    known = {name.replace("_", ""): name for name in (*_CLIENT_DURATIONS, *_CLIENT_TEXTS)}
+    known = {name.replace("_", ""): name for name in CLIENT_NAMES}
     found: dict[str, str | float] = {}
     for key, value in options.items():
         if not key.lower().startswith(_CLIENT):
@@ -253,16 +295,29 @@ def _client(options: Mapping[str, str]) -> dict[str, str | float]:
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     by_plain_name = {name.replace("_", ""): name for name in OPTION_NAMES}
+    aliases = {name.lower(): name for name in ALIASES}
     given: dict[str, str] = {}
     for key, value in options.items():
         plain = key.lower().replace("_", "")
         if plain in _SPARKS_OWN or plain.startswith(("option.", _CLIENT)):
             continue
-        name = by_plain_name.get(plain)
+        alias = aliases.get(plain)
+        name = by_plain_name.get(plain) if alias is None else ALIASES[alias]
         if name is None:
+            why_not = refusal(key)
+            if why_not is not None:
+                raise OptionError(f"format rocketpy has no option {key}", hint=why_not)
             raise OptionError(f"unknown option: {key}{nearest(key.lower(), OPTION_NAMES)}")
-        given[name] = value
+        if name in given:
+            raise OptionError(f"{name} is given twice: {key} is another name of it")
+        given[name] = _seconds(key, value) if alias in IN_MILLISECONDS else value
     return given
+
+
+def _seconds(key: str, value: str) -> str:
+    if not value.strip().isdecimal():
+        raise OptionError(f"{key} must be milliseconds since 1970, not: {value}")
+    return str(int(value) / 1000)
 
 
 def _source(given: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
@@ -272,19 +327,80 @@ def _source(given: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     if (path is None) == (addresses is None):
         raise OptionError("give either the path of a store or the name_server of a cluster")
     if addresses is None:
-        return path, ()
+        return _absolute(path), ()
     servers = tuple(part.strip() for part in re.split("[;,]", addresses) if part.strip())
     if not servers:
         raise OptionError("name_server is empty")
     return None, servers
 
 
-def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
-    _refuse_both(given, "topic", "topics")
+def _absolute(path: str | None) -> str | None:
+    """A worker's current folder is another than the driver's."""
+    return None if path is None else os.path.abspath(path)  # noqa: PTH100  # Path.resolve() would follow links
+
+
+def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], frozenset[QueueKey] | None]:
+    ways = [name for name in ("topic", "topics", "topic_pattern", "assign") if name in given]
+    if len(ways) > 1:
+        raise OptionError(f"give {ways[0]} or {ways[1]}, not both")
+    if ways == ["topic_pattern"]:
+        return (), None
+    if ways == ["assign"]:
+        assigned = frozenset(_assigned(given["assign"]))
+        return tuple(sorted({topic for topic, _, _ in assigned})), assigned
     topics = tuple(dict.fromkeys(_names(given.get("topics", given.get("topic", "")))))
     if not topics:
         raise OptionError("no topic: give topic, or topics joined by commas")
-    return topics
+    return topics, None
+
+
+def _pattern(given: Mapping[str, str]) -> str | None:
+    pattern = given.get("topic_pattern")
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise OptionError(f"topic_pattern is no regular expression, {error}: {pattern}") from None
+    return pattern
+
+
+def _assigned(text: str) -> Iterable[QueueKey]:
+    """Walks `{topic: [queue]}` and `{topic: {broker: [queue]}}`."""
+    shape = OptionError('assign must look like {"topic": {"broker-a": [0, 1]}} (broker optional)')
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError:
+        raise shape from None
+    if not isinstance(tree, dict) or not tree:
+        raise shape
+    for topic, below in tree.items():
+        for broker, queues in (below if isinstance(below, dict) else {"": below}).items():
+            if not isinstance(queues, list) or not queues or not all(type(queue) is int for queue in queues):
+                raise shape
+            yield from ((topic, broker, queue) for queue in queues)
+
+
+def _times_by_queue(given: Mapping[str, str], name: str, topics: tuple[str, ...]) -> dict[QueueKey, int]:
+    """Milliseconds since 1970, as in the options of Spark's Kafka source."""
+    text = given.get(name)
+    if text is None:
+        return {}
+    for other in ("time", "offsets"):
+        _refuse_both(given, name, f"{name.partition('_')[0]}_{other}")
+    try:
+        times = dict(_leaves(json.loads(text), name))
+    except json.JSONDecodeError:
+        raise OptionError(f"{name} is no JSON: {text}") from None
+    for topic, _, _ in times:
+        if topics and topic not in topics:
+            raise OptionError(f"{name} names a topic that is not read: {topic}")
+    return times
+
+
+def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    word = given.get(name, words[0]).strip().lower()
+    if word not in words:
+        raise OptionError(f"{name} must be {' or '.join(words)}, not: {given[name]}")
+    return word
 
 
 def _names(text: str) -> list[str]:
@@ -316,7 +432,7 @@ def _time(given: Mapping[str, str], name: str, now: int) -> int | None:
 
 def _offsets(
     given: Mapping[str, str], name: str, kind: Kind | None, topics: tuple[str, ...]
-) -> tuple[int, dict[tuple[str, str, int], int]]:
+) -> tuple[int, dict[QueueKey, int]]:
     """The default of a bound, and the queues for which an option says something else."""
     is_start = name == "starting_offsets"
     words = {"earliest": EARLIEST, "latest": LATEST} if is_start else {"latest": LATEST}
@@ -330,7 +446,7 @@ def _offsets(
         raise OptionError(f"{name} is neither {' nor '.join(words)} nor JSON: {text}") from None
     offsets = {key: offset for key, offset in _leaves(tree, name) if offset != default}
     for (topic, _, _), offset in offsets.items():
-        if topic not in topics:
+        if topics and topic not in topics:
             raise OptionError(f"{name} names a topic that is not read: {topic}")
         if offset < 0 and not (is_start and offset == LATEST and kind != "batch"):
             word = next(word for word, sentinel in words.items() if sentinel == default)
@@ -338,7 +454,7 @@ def _offsets(
     return default, offsets
 
 
-def _leaves(tree: Any, name: str) -> Iterable[tuple[tuple[str, str, int], int]]:
+def _leaves(tree: Any, name: str) -> Iterable[tuple[QueueKey, int]]:
     """Walks `{topic: {queue: offset}}` and `{topic: {broker: {queue: offset}}}`."""
     shape = OptionError(f'{name} must look like {{"topic": {{"broker-a": {{"0": 17}}}}}} (broker optional)')
     if not isinstance(tree, dict):

@@ -40,8 +40,10 @@ class RocketPyDataSource(DataSource):
 
     def schema(self) -> str:
         """Schema of the rows when the user gave none."""
-        chosen = parse_options(self.options, kind=None).columns
-        return ddl(DEFAULT if chosen is None else check_columns(chosen))
+        options = parse_options(self.options, kind=None)
+        if options.columns is not None:
+            return ddl(check_columns(options.columns))
+        return ddl([name for name in DEFAULT if options.include_properties or name != "properties"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Makes the reader.
@@ -76,7 +78,7 @@ class RocketPyReader(DataSourceReader):
         if options.path is not None:
             from rocketpy.spark.store import plan_store
 
-            return [InputPartition(ranges) for ranges in plan_store(options)]
+            return [InputPartition(part) for part in plan_store(options)]
         from rocketpy.spark.cluster import plan_cluster
 
         return [InputPartition(parts) for parts in plan_cluster(options)]

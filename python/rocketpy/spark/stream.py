@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark_rocketpy import without_traceback
 from rocketpy.errors import OffsetError, RocketPyError
 from rocketpy.spark.budget import messages_to_take
-from rocketpy.spark.cluster import check_named, read_cluster, sample_sizes, share_parts, start_of
+from rocketpy.spark.cluster import queues_to_read, read_cluster, sample_sizes, share_parts, start_of
 from rocketpy.spark.columns import chosen_columns
 from rocketpy.spark.connection import ask, logger, shared_admin
 from rocketpy.spark.offsets import BatchOffsets
@@ -172,23 +172,20 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self.read_options
         admin = shared_admin(options)
         found: Offsets = {}
-        for topic in options.topics:
-            infos = admin.describe_topic(topic).queues
-            check_named([info.queue for info in infos], topic, options)
-            for info in infos:
-                asked = start_of(admin, info, options)
-                found[info.queue] = start = min(max(asked, info.min_offset), info.max_offset)
-                if start > asked:
-                    self._lose(info.queue, asked, start, "removed by retention before the query started")
-                elif start < asked:
-                    self._lose(info.queue, start, asked, "not there yet")
+        for info in queues_to_read(admin, options, check=True):
+            asked = start_of(admin, info, options)
+            found[info.queue] = start = min(max(asked, info.min_offset), info.max_offset)
+            if start > asked:
+                self._lose(info.queue, asked, start, "removed by retention before the query started")
+            elif start < asked:
+                self._lose(info.queue, start, asked, "not there yet")
         return found
 
     def _look(self) -> dict[MessageQueue, QueueInfo]:
         """The queues as they are now."""
         options = self.read_options
-        topics = [ask(options, lambda admin, topic=topic: admin.describe_topic(topic)) for topic in options.topics]
-        self._ends = {info.queue: info for topic in topics for info in topic.queues}
+        queues = ask(options, lambda admin: queues_to_read(admin, options))
+        self._ends = {info.queue: info for info in queues}
         self._ends_at = time.monotonic()
         return self._ends
 
