@@ -190,6 +190,20 @@ def test_new_queues_and_new_brokers_come_in_while_it_runs(tmp_path, reader_of):
             assert batch_after_sending(MessageQueue(topic, "broker-b", 0)) == [b"message 2"]
 
 
+def test_new_topics_of_a_pattern_come_in_while_it_runs(rocketpy_server, send):
+    prefix = fresh_name("pattern")
+    reader = RocketPyStreamReader({"name_server": rocketpy_server.name_server, "topicPattern": f"{prefix}.*"}, SCHEMA)
+    at = None
+    for name in (f"{prefix}-a", f"{prefix}-b"):
+        with rocketpy_server.admin() as admin:
+            admin.create_topic(name, queues=3)
+        send(name, BODIES[:10])
+        start = at or reader.initialOffset()
+        wait_until(lambda start=start: reader.latestOffset(start, reader.getDefaultReadLimit()) != start)
+        batches, at = batches_from(reader, start)
+        assert bodies_of(batches) == BODIES[:10]
+
+
 def test_a_checkpoint_whose_messages_are_gone_fails_or_goes_on_behind_them(
     topic, send, reader_of, rocketpy_server, caplog
 ):
@@ -324,7 +338,7 @@ def test_all_readers_of_a_process_share_a_connection(tmp_path, rocketpy_server_f
     server = rocketpy_server_factory(tmp_path / "shared")
     topic = fresh_name("shared")
     with server.admin() as admin:
-        admin.create_topic(topic, queues=2)
+        admin.create_topic(topic, queues=1)
     with server.producer(fresh_name()) as producer:
         producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(100)])
     with FaultyNetwork(int(server.name_server.rpartition(":")[2])) as network:

@@ -188,7 +188,7 @@ _OF_A_STREAM = (
 _CLIENT = "client."
 _CLIENT_DURATIONS = ("api_timeout", "connect_timeout")
 CLIENT_NAMES = (*_CLIENT_DURATIONS, "client_ip", "unit_name")
-"""Options of the clients that are passed on. The instance name is made, so that the clients of a worker share connections."""
+"""Options of the clients that are passed on; by `instance_name` the clients of a worker share their connections."""
 # Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
 _SPARKS_OWN = {"owner", "provider", "serialization.format"}
 
