@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import rocketpy
-from rocketpy.spark import scan_ranges
+from rocketpy.spark import cores, scan_ranges
 from rocketpy.spark.columns import DEFAULT, TYPES
 from rocketpy.testing import fresh_name
 from waiting import wait_for_files
@@ -291,6 +291,10 @@ def test_writing_is_refused_by_name(spark, filled, door):
     says = "does not write yet\nhint: send with a rocketpy.Producer"
     assert f"NotSupportedError: format rocketpy {says}" in str(refused.value)
     assert "Traceback" not in str(refused.value)
+
+
+def test_the_cores_of_the_cluster_are_known_where_the_session_is(spark):
+    assert cores(spark) == 2
 
 
 def test_columns_can_be_aggregated_by_spark(spark, filled, door):

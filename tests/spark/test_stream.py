@@ -11,10 +11,11 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import rocketpy
+from ports import free_port
 from rocketpy.message import MessageQueue
 from rocketpy.spark import LagListener, commit_group_offsets
 from rocketpy.spark.progress import commit_offsets
-from rocketpy.testing import fresh_name
+from rocketpy.testing import SMALL_FILES, fresh_name
 from waiting import wait_until
 
 BODIES = [b"message %d" % number for number in range(300)]
@@ -143,47 +144,91 @@ def test_what_a_stream_does_not_do_is_refused_by_name(spark, topic, rocketpy_ser
     assert "Traceback" not in str(refused.value)
 
 
-def test_no_row_is_lost_or_comes_twice_when_the_driver_and_the_broker_are_killed(tmp_path, rocketpy_server_factory):
+class KillableServer:
+    """A server in a process of its own, that comes back at the same address."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = {"listenPort": free_port(), "nameServerPort": free_port()}
+        source = (
+            "import rocketpy, sys\n"
+            f"with rocketpy.Server(sys.argv[1], settings={SMALL_FILES | ports!r}) as server:\n"
+            "    print(server.name_server, flush=True)\n"
+            "    sys.stdin.read()\n"
+        )
+        self._command = [sys.executable, "-c", source, str(folder)]
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.name_server = self._process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+class Queries:
+    """Runs of one query in processes of their own."""
+
+    def __init__(self, name_server: str, topic: str, folder: Path) -> None:
+        self._command = [sys.executable, str(QUERY), name_server, topic, str(folder)]
+        self._batches = folder / "batches"
+        self._processes = []
+
+    def start(self) -> subprocess.Popen:
+        process = subprocess.Popen(self._command, start_new_session=True)
+        self._processes.append(process)
+        return process
+
+    def files(self) -> list[Path]:
+        return list(self._batches.glob("[0-9]*"))
+
+    def wait_for_batches(self, more: int) -> None:
+        """Waits for some batches after those that are there."""
+        count = len(self.files()) + more
+        wait_until(lambda: len(self.files()) >= count, "more batches", process=self._processes[-1])
+
+    def kill(self) -> None:
+        """Kills the last run, with its Java and without a chance to end in order."""
+        process = self._processes[-1]
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_path):
     topic = fresh_name("killed")
-    server = rocketpy_server_factory(tmp_path / "killed")
-    with server.admin() as admin:
-        admin.create_topic(topic, queues=3)
+    server = KillableServer(tmp_path / "store")
+    queries = Queries(server.name_server, topic, tmp_path / "query")
     sent = 0
 
     def send(count):
         nonlocal sent
-        with server.producer(fresh_name()) as producer:
-            producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(sent, sent + count)])
+        messages = [rocketpy.Message(topic, b"%d" % number) for number in range(sent, sent + count)]
+        with rocketpy.Producer(fresh_name(), name_servers=server.name_server, retries=50, send_timeout=60) as producer:
+            for queue, first in zip(producer.queues(topic), range(3), strict=True):
+                producer.send_many(messages[first::3], queue=queue)
         sent += count
 
-    folder = tmp_path / "query"
-    batches = folder / "batches"
-
-    def run():
-        return subprocess.Popen(
-            [sys.executable, str(QUERY), server.name_server, topic, str(folder)], start_new_session=True
-        )
-
-    def kill(process, after_batches):
-        wait_until(lambda: batches.is_dir() and len(list(batches.glob("[0-9]*"))) >= after_batches, process=process)
-        os.killpg(process.pid, signal.SIGKILL)  # with its Java
-        process.wait()
-
-    send(1000)
-    first = run()
     try:
-        kill(first, 2)
-        send(500)
-        second = run()
-        kill(second, len(list(batches.glob("[0-9]*"))) + 2)
-        server.stop()
+        with rocketpy.Admin(name_servers=server.name_server) as admin:
+            admin.create_topic(topic, queues=3)
+        send(1000)
+        queries.start()
+        queries.wait_for_batches(2)
+        queries.kill()
+        queries.start()
+        queries.wait_for_batches(2)
+        server.kill()
         server.start()
         send(500)
-        (folder / "end").touch()
-        assert run().wait(300) == 0
+        queries.wait_for_batches(2)
+        queries.kill()
+        (tmp_path / "query" / "end").touch()
+        assert queries.start().wait(300) == 0
     finally:
-        for process in (first, second):
-            process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
-    rows = [line.split() for file in batches.glob("[0-9]*") for line in file.read_text().splitlines()]
+        queries.kill()
+        server.kill()
+    rows = [line.split() for file in queries.files() for line in file.read_text().splitlines()]
     assert sorted(int(body) for _, _, body in rows) == list(range(sent))
     assert len({(queue, offset) for queue, offset, _ in rows}) == sent

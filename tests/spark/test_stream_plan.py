@@ -12,7 +12,7 @@ import rocketpy
 from faulty_network import FaultyNetwork
 from rocketpy.errors import DamagedDataError, OffsetError
 from rocketpy.message import MessageQueue
-from rocketpy.spark import OptionError
+from rocketpy.spark import OptionError, stream
 from rocketpy.spark.budget import messages_to_take
 from rocketpy.spark.offsets import BatchOffsets
 from rocketpy.spark.options import parse_options
@@ -24,6 +24,12 @@ from waiting import moment_between, wait_until
 
 SCHEMA = StructType().add("queue_id", "integer").add("queue_offset", "long").add("body", "binary")
 BODIES = [b"message %d" % number for number in range(300)]
+
+
+@pytest.fixture(autouse=True)
+def ends_are_asked_for_each_time(monkeypatch):
+    """So that no test depends on how soon it looks."""
+    monkeypatch.setattr(stream, "ENDS_LAST", 0)
 
 
 @pytest.fixture
@@ -121,6 +127,33 @@ def test_available_now_ends_at_what_was_there(topic, send, reader_of, rocketpy_s
     assert bodies_of(batches) == BODIES[:100]
     rest, _ = batches_from(reader_of(topic), end)
     assert bodies_of(rest) == [*BODIES[100:], b"message 300"]
+
+
+def test_a_stream_waits_for_its_broker_without_holding_the_query_up(tmp_path, rocketpy_server_factory, reader_of):
+    topic = fresh_name("away")
+    server = rocketpy_server_factory(tmp_path / "away")
+    with server.producer(fresh_name()) as producer:
+        producer.send_many([rocketpy.Message(topic, body) for body in BODIES])
+    available_now = reader_of(topic, server)
+    start = available_now.initialOffset()
+    available_now.prepareForTriggerAvailableNow()
+    running, impatient = reader_of(topic, server), reader_of(topic, server, retryTimeout="0s")
+    server.stop()
+    limit = running.getDefaultReadLimit()
+    assert running.latestOffset(start, limit) is start
+    with pytest.raises(rocketpy.RocketPyError):
+        impatient.latestOffset(start, limit)
+    restart = threading.Timer(1, server.start)
+    restart.start()
+    end = available_now.latestOffset(start, limit)  # "nothing new" would end the query
+    restart.join()
+    assert bodies_of([rows_of(available_now, end)]) == BODIES
+    wait_until(lambda: running.latestOffset(start, limit) != start)
+
+
+def test_a_topic_that_is_not_there_is_an_error_at_once(reader_of):
+    with pytest.raises(rocketpy.TopicNotFoundError, match="nowhere"):
+        reader_of("nowhere").initialOffset()
 
 
 def test_a_first_batch_that_is_repeated_begins_where_it_began(topic, send, reader_of):

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 ENDS_LAST = 0.1
 """Seconds for which the ends of the queues are not asked for again: an idle query asks every 10 ms."""
+AWAY_LASTS = 1.0
+"""The same after a question that no broker answered."""
 UNKNOWN_SIZE = 1024
 """Bytes of a message in a batch that another process planned: only the cut into partitions depends on it."""
 LOSS_HINT = "fail_on_data_loss=false goes on behind them and logs which they were"
@@ -60,7 +62,9 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         """Where a query that reads what is available now ends."""
         self._ends: dict[MessageQueue, QueueInfo] = {}
-        self._ends_at = float("-inf")
+        self._ask_again_at = float("-inf")
+        self._away_since: float | None = None
+        """Since when no broker answers."""
         self._sizes: dict[MessageQueue, int] = {}
         self._batches = 0
         self._last_batch_at = time.monotonic()
@@ -100,7 +104,8 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with without_traceback():
             here = BatchOffsets.of_json(start)
-            begin, ends = self._bounds(here.end)
+            ends_soon = self._target is not None or isinstance(limit, ReadAllAvailable)
+            begin, ends = self._bounds(here.end, self._look() if ends_soon else self._glance())
             backlog = {queue: end - begin[queue] for queue, end in ends.items() if end > begin[queue]}
             has_moved = any(begin[queue] != offset for queue, offset in here.end.items())
             if not has_moved and (not backlog or self._waits(sum(backlog.values()), limit)):
@@ -182,16 +187,40 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _look(self) -> dict[MessageQueue, QueueInfo]:
-        """The queues as they are now."""
+        """The queues as they are now. Waits while no broker answers."""
         options = self.read_options
         queues = ask(options, lambda admin: queues_to_read(admin, options))
+        return self._seen(queues)
+
+    def _glance(self) -> dict[MessageQueue, QueueInfo]:
+        """The queues as they were a moment ago, or none while no broker answers.
+
+        It does not wait, so that a query can be stopped in the meantime.
+        """
+        options = self.read_options
+        now = time.monotonic()
+        if now < self._ask_again_at:
+            return self._ends if self._away_since is None else {}
+        try:
+            queues = queues_to_read(shared_admin(options), options)
+        except RocketPyError as error:
+            if self._away_since is None:
+                self._away_since = now
+                logger.warning("the stream waits for its brokers, for %g s: %s", options.retry_timeout, error)
+            if not error.retryable or now - self._away_since >= options.retry_timeout:
+                raise
+            self._ask_again_at = now + AWAY_LASTS
+            return {}
+        self._away_since = None
+        return self._seen(queues)
+
+    def _seen(self, queues: list[QueueInfo]) -> dict[MessageQueue, QueueInfo]:
         self._ends = {info.queue: info for info in queues}
-        self._ends_at = time.monotonic()
+        self._ask_again_at = time.monotonic() + ENDS_LAST
         return self._ends
 
-    def _bounds(self, here: Offsets) -> tuple[Offsets, Offsets]:
+    def _bounds(self, here: Offsets, infos: dict[MessageQueue, QueueInfo]) -> tuple[Offsets, Offsets]:
         """Where the next batch begins, and where it can end at most. Both know every queue that was ever seen."""
-        infos = self._ends if time.monotonic() - self._ends_at < ENDS_LAST else self._look()
         begin, ends = dict(here), dict(here)
         for queue, info in infos.items():
             if queue not in here:
