@@ -11,7 +11,7 @@ from rocketpy.spark.session import QUICK_JVM
 
 
 def main(name_server: str, topic: str, folder: Path) -> None:
-    """Runs until the file `end` is in the folder and nothing is left to read."""
+    """Runs until the file `end` is in the folder, and then until nothing is left to read."""
     (folder / "batches").mkdir(parents=True, exist_ok=True)
     config = {
         "spark.driver.extraJavaOptions": QUICK_JVM,
@@ -35,10 +35,11 @@ def main(name_server: str, topic: str, folder: Path) -> None:
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(folder / "checkpoint"))
     )
-    if (folder / "end").exists():
-        stream.trigger(availableNow=True).start().awaitTermination()
-    else:
-        stream.start().awaitTermination()
+    query = stream.start()
+    while not (folder / "end").exists():
+        query.awaitTermination(0.1)  # raises what the query failed with
+    query.stop()
+    stream.trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 
 
