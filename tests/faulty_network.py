@@ -63,6 +63,12 @@ class FaultyNetwork:
                 if fault is Fault.RESET:
                     self._sockets.clear()
 
+    @property
+    def connections(self) -> int:
+        """Connections that were accepted since the last reset."""
+        with self._lock:
+            return len(self._sockets)
+
     def _accept(self) -> None:
         while not self._stopped.is_set():
             try:

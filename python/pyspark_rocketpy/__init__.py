@@ -51,8 +51,7 @@ class NoStream(DataSourceStreamReader):
 
     def read(self, partition: object) -> NoReturn:
         """Refuses the stream."""
-        hint = 'read with spark.read.format("rocketpy"), again for newer messages, or use a rocketpy.Consumer'
-        refuse("has no streams yet", hint)
+        refuse("has streams with Spark 4.2 or newer", 'pip install "pyspark>=4.2", or read batches with spark.read')
 
     def initialOffset(self) -> NoReturn:
         """Refuses the stream."""
@@ -83,8 +82,12 @@ class DefaultSource(DataSource):
             return self._source().reader(schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader that refuses."""
-        return NoStream()
+        """Makes the reader of a stream, or one that refuses."""
+        try:
+            import pyspark.sql.streaming.datasource  # noqa: F401  # is there since 4.2
+        except ImportError:
+            return NoStream()
+        return self._source().streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Refuses."""

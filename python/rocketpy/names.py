@@ -1,4 +1,4 @@
-"""Addresses of name servers."""
+"""Addresses of name servers, and names that belong to the system."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from types import UnionType
 
+    from rocketpy.cluster import BrokerInfo
+
 ADDRESSES = 'text such as "127.0.0.1:9876", or a list of such'
 """What the argument `name_servers` takes."""
 VARIABLE = "NAMESRV_ADDR"
 """Apache's tools and clients read it too."""
+SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
+SYSTEM_TOPICS = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"}
 
 
 def name_server_list(given: Iterable[str] | str | None) -> list[str]:
@@ -73,3 +77,24 @@ def check_type(name: str, given: object, kind: type | UnionType, wanted: str) ->
     """
     if not isinstance(given, kind):
         raise TypeError(f"{name} must be {wanted}, not {type(given).__name__}")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic belongs to the system rather than to an application.
+
+    Args:
+        topic: Its name.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
+
+
+def application_topics(topics: Iterable[str], brokers: Iterable[BrokerInfo]) -> list[str]:
+    """Leaves out the topics of the system, among them those that are named after brokers and clusters.
+
+    Args:
+        topics: All topics.
+        brokers: All brokers.
+    """
+    own = {name for broker in brokers for name in (broker.broker_name, broker.cluster)}
+    own |= {f"{name}_REPLY_TOPIC" for name in own}
+    return [topic for topic in topics if topic not in own and not is_system_topic(topic)]

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rocketpy.config import ClientOptions
 from rocketpy.errors import InvalidArgumentError
+from rocketpy.spark.aliases import REFUSED
 from rocketpy.spark.columns import DEFAULT, TYPES, check_columns
-from rocketpy.spark.options import OPTION_NAMES, OptionError, parse_options
+from rocketpy.spark.options import CLIENT_NAMES, OPTION_NAMES, OptionError, parse_options
 
 FOLDER = {"path": "/data", "topic": "flights"}
 
@@ -57,6 +59,15 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant():
         {**FOLDER, "max_body_bytes": "many"},
         {"name_server": "h:1", "topic": "a", "verify": "false"},
         {"name_server": "h:1", "topic": "a", "broker_name": "b"},
+        {**FOLDER, "starting_group": "g"},
+        {**FOLDER, "max_offsets_per_trigger": "5"},
+        {"name_server": "h:1", "topic_pattern": "("},
+        {"name_server": "h:1", "assign": '{"a": 0}'},
+        {"name_server": "h:1", "assign": "a"},
+        {"name_server": "h:1", "topic": "a", "startingTimestamp": "soon"},
+        {"name_server": "h:1", "topic": "a", "starting_offsets_by_timestamp": "{}", "starting_time": "-1m"},
+        {"name_server": "h:1", "topic": "a", "starting_offsets_by_timestamp_strategy": "perhaps"},
+        {"name_server": "h:1", "topic": "a", "retry_timeout": "long"},
     ],
 )
 def test_options_that_make_no_sense_are_refused(options):
@@ -119,6 +130,69 @@ def test_times_are_absolute_or_count_back_from_now():
     assert "divide by 1000" in refused.value.hint
 
 
+KAFKA = {"name_server": "h:1", "subscribe": "a,b"}
+
+
+def test_options_of_sparks_kafka_source_are_taken_under_its_names():
+    read = parse_options(
+        {
+            **KAFKA,
+            "startingTimestamp": "1357016400000",
+            "endingOffsets": '{"a":{"0":9}}',
+            "minPartitions": "7",
+            "maxRecordsPerPartition": "100",
+            "includeHeaders": "false",
+            "failOnDataLoss": "false",
+        }
+    )
+    assert (read.topics, read.starting_time_ms, read.ending_offsets) == (
+        ("a", "b"),
+        1_357_016_400_000,
+        {("a", "", 0): 9},
+    )
+    assert (read.min_partitions, read.max_records_per_partition) == (7, 100)
+    assert (read.include_properties, read.fail_on_data_loss) == (False, False)
+    by_pattern = parse_options({"name_server": "h:1", "subscribePattern": "orders-.*"})
+    assert (by_pattern.topics, by_pattern.topic_pattern) == ((), "orders-.*")
+    assigned = parse_options({"name_server": "h:1", "assign": '{"a": [0, 2], "b": {"broker-a": [1]}}'})
+    assert assigned.topics == ("a", "b")
+    assert assigned.assigned == {("a", "", 0), ("a", "", 2), ("b", "broker-a", 1)}
+    times = '{"a":{"0":1357016400000}}'
+    by_queue = parse_options(
+        {**KAFKA, "startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "error"}
+    )
+    assert (by_queue.starting_times_ms, by_queue.must_find_time) == ({("a", "", 0): 1_357_016_400_000}, True)
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "kafka.security.protocol"])
+def test_what_kafkas_source_has_and_this_one_has_not_is_refused_by_name(name):
+    with pytest.raises(OptionError, match=f"has no option {re.escape(name)}") as refused:
+        parse_options({**KAFKA, name: "1"})
+    assert refused.value.hint
+
+
+def test_names_that_mean_the_same_are_not_taken_together():
+    with pytest.raises(OptionError, match="topics is given twice: subscribe"):
+        parse_options({"name_server": "h:1", "topics": "a", "subscribe": "a"})
+    for other in ({"topic": "a"}, {"assign": '{"a":[0]}'}, {"subscribePattern": "a"}):
+        with pytest.raises(OptionError, match="not both"):
+            parse_options({"name_server": "h:1", **other, "topics": "a"})
+
+
+def test_client_options_and_durations_are_passed_on():
+    read = parse_options({**KAFKA, "client.apiTimeout": "10s", "client.connect_timeout": "500ms", "retryTimeout": "2m"})
+    assert (dict(read.client), read.retry_timeout) == ({"api_timeout": 10.0, "connect_timeout": 0.5}, 120.0)
+    assert set(CLIENT_NAMES) < set(ClientOptions.__annotations__)
+    with pytest.raises(OptionError, match=r"unknown option: client.apitime \(did you mean client.api_timeout\?\)"):
+        parse_options({**KAFKA, "client.apitime": "1s"})
+
+
+def test_paths_are_made_absolute_on_the_driver(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    read = parse_options({"path": "data", "topic": "a", "commitLogPath": "log"})
+    assert (read.path, read.commit_log_path) == (str(tmp_path / "data"), str(tmp_path / "log"))
+
+
 def test_columns_are_those_of_the_native_scan():
     import rocketpy
 
@@ -139,7 +213,7 @@ def test_the_documentation_names_every_option_and_every_column():
     assert set(re.findall(r"`([a-z_]+)`", columns)) >= set(TYPES)
     listed = {
         name
-        for row in options.split("\n")
+        for row in options.split("\n## ")[0].split("\n")
         if row.startswith("| `")
         for name in re.findall(r"`(\w+)`", row.split("|")[1])
     }

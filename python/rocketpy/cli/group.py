@@ -10,7 +10,7 @@ from rocketpy import Admin, GroupNotFoundError, QueueLag
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
-from rocketpy.cli.topic import is_system
+from rocketpy.names import is_system_topic
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 LIST = "`rocketpy group list` shows the groups"
@@ -186,7 +186,7 @@ def check_consumes(admin: Admin, group: str, topic: str) -> None:
     """
     consumed = {lag.queue.topic for lag in admin.group_lag(group)}
     consumed.update(*(member.subscriptions or {} for member in admin.describe_group(group)))
-    own = sorted(one for one in consumed if not is_system(one))
+    own = sorted(one for one in consumed if not is_system_topic(one))
     if own and topic not in consumed:
         raise CommandError(
             f"{group} does not consume {topic}; it consumes: {', '.join(own)}",

@@ -14,18 +14,12 @@ from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
 from rocketpy.cli.terminal import printable
 from rocketpy.cluster import TopicInfo
 from rocketpy.errors import TopicNotFoundError
+from rocketpy.names import application_topics, is_system_topic
 from rocketpy.topic_change import DEFAULT_QUEUES
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 MAX_QUEUES = 16_384
 """The broker's limit."""
-SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
-SYSTEM_NAMES = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"}
-
-
-def is_system(topic: str) -> bool:
-    """Whether a topic belongs to the system rather than to an application."""
-    return topic in SYSTEM_NAMES or topic.startswith(SYSTEM_PREFIXES)
 
 
 def list_topics(
@@ -35,9 +29,7 @@ def list_topics(
 ) -> None:
     """List the topics of a cluster."""
     with Admin(name_servers=name_server, **WAITING) as admin:
-        own = {name for broker in admin.brokers() for name in (broker.broker_name, broker.cluster)}
-        own |= {f"{name}_REPLY_TOPIC" for name in own}
-        names = [name for name in admin.topics() if everything or not (is_system(name) or name in own)]
+        names = admin.topics() if everything else application_topics(admin.topics(), admin.brokers())
     output.show(
         [{"topic": name} for name in names], as_json=as_json, empty="no topics; --all shows those of the system"
     )
@@ -69,7 +61,7 @@ def create(
     """Create a topic, or change its queues or attributes. Settings that are not named stay as they are."""
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **WAITING) as admin:
-        known = None if is_system(topic) else find(admin, topic)
+        known = None if is_system_topic(topic) else find(admin, topic)
         if known is not None and queues is None and not attributes:
             print(f"{topic} exists already and is not changed; --queues changes its queues", file=sys.stderr)
         else:

@@ -1,6 +1,7 @@
 """RocketPy in Spark: a data source, ranges for `mapPartitions`, and a UDF that decodes bodies. No jar is needed.
 
-`spark.read.format("rocketpy")` works without a call to anything here: Spark finds the module `pyspark_rocketpy`.
+`spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")` work without a call to anything here: Spark
+finds the module `pyspark_rocketpy`.
 Importing this package loads neither Spark nor Arrow.
 """
 
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
     from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
     from rocketpy.spark.java import prepare_java as prepare_java
     from rocketpy.spark.options import OptionError as OptionError
+    from rocketpy.spark.progress import LagListener as LagListener
+    from rocketpy.spark.progress import StreamLag as StreamLag
+    from rocketpy.spark.progress import commit_group_offsets as commit_group_offsets
     from rocketpy.spark.session import WorkerPythonError as WorkerPythonError
+    from rocketpy.spark.session import cores as cores
     from rocketpy.spark.session import local_session as local_session
     from rocketpy.spark.session import prepare as prepare
     from rocketpy.spark.source import RocketPyDataSource as RocketPyDataSource
@@ -23,9 +28,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "DecodeError": "bodies",
     "JavaNotFoundError": "java",
+    "LagListener": "progress",
     "OptionError": "options",
     "RocketPyDataSource": "source",
+    "StreamLag": "progress",
     "WorkerPythonError": "session",
+    "commit_group_offsets": "progress",
+    "cores": "session",
     "decode": "bodies",
     "local_session": "session",
     "prepare": "session",

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from rocketpy.errors import OffsetError
-from rocketpy.spark.options import OptionError
+from rocketpy.errors import OffsetError, RocketPyError
+from rocketpy.names import application_topics
+from rocketpy.spark.connection import client_options, shared_admin
+from rocketpy.spark.options import EARLIEST, LATEST, OptionError
 from rocketpy.spark.part import QueuePart, share_out, wanted_partitions
-from rocketpy.spark.store import log_loss
+from rocketpy.spark.pull import read_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from rocketpy.admin import Admin
     from rocketpy.cluster import QueueInfo
     from rocketpy.message import MessageQueue
-    from rocketpy.spark.options import ReadOptions
+    from rocketpy.spark.options import QueueKey, ReadOptions
 
-_SAMPLE_MESSAGES = 64
+N = TypeVar("N")
+
+SAMPLE_MESSAGES = 16
+MOST_SAMPLED = 64
+"""Queues that are sampled before a read: each costs two pulls."""
 
 
 def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
@@ -37,19 +44,64 @@ def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
         OffsetError: Offsets are outside their queue, and data loss is an error.
         TopicNotFoundError: A topic has no route.
     """
-    from rocketpy.admin import Admin
+    admin = shared_admin(options)
+    bounds: list[tuple[MessageQueue, int, int]] = []
+    for info in queues_to_read(admin, options, check=True):
+        bounds.append((info.queue, *_bounds(admin, info, options)))
+    parts = [part for part in bounds if part[1] < part[2]]
+    sizes = sample_sizes(options, parts)
+    sized = [QueuePart(queue, start, end, (end - start) * sizes[queue]) for queue, start, end in parts]
+    return share_parts(sized, options)
 
-    parts: list[QueuePart] = []
-    with Admin(name_servers=options.name_servers) as admin:
-        for topic in options.topics:
-            infos = admin.describe_topic(topic).queues
-            _check_named([info.queue for info in infos], topic, options)
-            bounds = [(info.queue, *_bounds(admin, info, options)) for info in infos]
-            parts += _sized([(queue, start, end) for queue, start, end in bounds if start < end], options)
+
+def queues_to_read(admin: Admin, options: ReadOptions, *, check: bool = False) -> list[QueueInfo]:
+    """The queues that the options name, as they are now.
+
+    Args:
+        admin: Of the cluster.
+        options: With name servers.
+        check: Whether options that name a queue which is not there are an error.
+
+    Raises:
+        OptionError: They do, or no topic has a name of the pattern.
+        TopicNotFoundError: A topic has no route.
+    """
+    topics = options.topics
+    if options.topic_pattern is not None:
+        found = application_topics(admin.topics(), admin.brokers())
+        topics = tuple(topic for topic in found if re.fullmatch(options.topic_pattern, topic))
+        if check and not topics:
+            raise OptionError(f"no topic has a name of topic_pattern: {options.topic_pattern}")
+    queues: list[QueueInfo] = []
+    for topic in topics:
+        infos = admin.describe_topic(topic).queues
+        if check:
+            check_named([info.queue for info in infos], topic, options)
+        queues += [info for info in infos if options.assigned is None or _key_in(options.assigned, info.queue)]
+    return queues
+
+
+def _key_in(keys: Container[QueueKey], queue: MessageQueue) -> bool:
+    return any((queue.topic, broker, queue.queue_id) in keys for broker in ("", queue.broker_name))
+
+
+def share_parts(parts: Sequence[QueuePart], options: ReadOptions) -> list[tuple[QueuePart, ...]]:
+    """Cuts parts of queues into pieces and shares them out among the workers.
+
+    Args:
+        parts: Parts of queues with their sizes.
+        options: Say how many partitions.
+
+    Returns:
+        Pieces for each worker; empty when there is nothing to read.
+    """
     total = sum(part.estimated_bytes for part in parts)
     count = wanted_partitions(options, total)
     largest = max(1, -(-total // count))
-    return share_out([piece for part in parts for piece in _pieces(part, largest)], count)
+    pieces = [piece for part in parts for piece in _pieces(part, largest, options.max_records_per_partition)]
+    if options.max_records_per_partition is None:
+        return share_out(pieces, count)
+    return [(piece,) for piece in pieces]
 
 
 def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[QueuePart]) -> Iterator[pa.RecordBatch]:
@@ -65,75 +117,22 @@ def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[Q
 
     Raises:
         OffsetError: Messages are gone, and data loss is an error.
+        DamagedDataError: The same for damage.
+        RocketPyError: No broker answered for `retry_timeout`.
     """
-    read = _read_strictly if options.fail_on_data_loss else _read_what_is_left
     for part in parts:
-        yield from read(options, columns, part)
-
-
-def _read_strictly(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> Iterator[pa.RecordBatch]:
-    from rocketpy.arrow import pyarrow_batch
-    from rocketpy.reader import RangeReader
-
-    with RangeReader(
-        part.queue,
-        part.start,
-        part.end,
-        tags=options.tags,
-        columns=columns,
-        max_body_bytes=options.max_body_bytes,
-        name_servers=options.name_servers,
-    ) as reader:
-        for batch in reader:
-            yield pyarrow_batch(batch)
-
-
-def _read_what_is_left(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> Iterator[pa.RecordBatch]:
-    """Skips messages that are gone, and logs how many."""
-    from rocketpy.admin import Admin
-
-    with_place = [*columns, *({"queue_offset"} - set(columns))]
-    at = part.start
-    while at < part.end:
-        with Admin(name_servers=options.name_servers) as admin:
-            first, behind = admin.min_offset(part.queue), admin.max_offset(part.queue)
-        log_gap(part.queue, at, min(first, part.end), "removed by retention")
-        log_gap(part.queue, max(at, behind), part.end, "after the end of the queue")
-        at, end = max(at, first), min(part.end, behind)
-        if at >= end:
-            return
-        try:
-            for batch in _read_strictly(options, with_place, QueuePart(part.queue, at, end, 0)):
-                at = batch.column("queue_offset")[-1].as_py() + 1
-                yield batch.select(list(columns))
-            return
-        except OffsetError:
-            continue  # retention removed messages after the bounds were read: read them again
-
-
-def log_gap(queue: MessageQueue, start: int, end: int, reason: str) -> None:
-    """Logs that messages were left out, if any were.
-
-    Args:
-        queue: The queue.
-        start: First queue offset.
-        end: Queue offset after the last.
-        reason: Why.
-    """
-    if start < end:
-        log_loss(str(queue), start, end, reason)
+        yield from read_part(options, columns, part)
 
 
 def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, int]:
     """Start and end of the requested part of a queue."""
-    start, end = info.min_offset, info.max_offset
-    if options.starting_time_ms is not None:
-        start = _at_time(admin, info, options.starting_time_ms)
-    if options.ending_time_ms is not None:
-        end = _at_time(admin, info, options.ending_time_ms)
-    asked_start = _named(options.starting_offsets, info.queue, start)
-    asked_end = _named(options.ending_offsets, info.queue, end)
-    if asked_start > asked_end and (asked_start, asked_end) != (start, end):
+    end = info.max_offset
+    ending_ms = named_offset(options.ending_times_ms, info.queue, options.ending_time_ms)
+    if ending_ms is not None:
+        end = at_time(admin, info, ending_ms)
+    default_start = start_of(admin, info, options, named=False)
+    asked_start, asked_end = start_of(admin, info, options), named_offset(options.ending_offsets, info.queue, end)
+    if asked_start > asked_end and (asked_start, asked_end) != (default_start, end):
         raise OptionError(f"queue {info.queue} ends at {asked_end}, before its start: {asked_start}")
     if options.fail_on_data_loss:
         gone = max(0, min(info.min_offset, asked_end) - asked_start)
@@ -147,8 +146,39 @@ def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, i
     return max(asked_start, info.min_offset), min(asked_end, info.max_offset)
 
 
-def _at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
-    """First offset stored at or after a time."""
+def start_of(admin: Admin, info: QueueInfo, options: ReadOptions, *, named: bool = True) -> int:
+    """The offset at which a read of a queue starts, by the options. It may be one that the queue does not hold.
+
+    Args:
+        admin: Of the cluster.
+        info: The queue.
+        options: With a start.
+        named: Whether offsets that the options name count.
+    """
+    starting_ms = named_offset(options.starting_times_ms, info.queue, options.starting_time_ms)
+    if starting_ms is not None:
+        start = at_time(admin, info, starting_ms)
+        if start == info.max_offset and options.must_find_time:
+            raise OptionError(f"queue {info.queue} has no message stored at or after its starting time")
+    else:
+        start = info.min_offset if options.default_start == EARLIEST else info.max_offset
+    if options.starting_group is not None:
+        committed = admin.committed_offset(options.starting_group, info.queue)
+        start = start if committed is None else committed
+    if not named:
+        return start
+    asked = named_offset(options.starting_offsets, info.queue, start)
+    return info.max_offset if asked == LATEST else asked
+
+
+def at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
+    """First offset stored at or after a time.
+
+    Args:
+        admin: Of the cluster.
+        info: The queue.
+        at_ms: The time, milliseconds since 1970.
+    """
     if info.min_offset == info.max_offset or info.last_stored_at is None:
         return info.max_offset
     if round(info.last_stored_at.timestamp() * 1000) < at_ms:
@@ -156,46 +186,83 @@ def _at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
     return max(info.min_offset, admin.search_offset(info.queue, at_ms / 1000))
 
 
-def _named(offsets: Mapping[tuple[str, str, int], int], queue: MessageQueue, default: int) -> int:
+def named_offset(offsets: Mapping[QueueKey, int], queue: MessageQueue, default: N) -> int | N:
+    """The offset, or time, that options name for a queue.
+
+    Args:
+        offsets: By topic, broker name or "", and number.
+        queue: The queue.
+        default: Where they name none.
+    """
     of_any_broker = offsets.get((queue.topic, "", queue.queue_id), default)
     return offsets.get((queue.topic, queue.broker_name, queue.queue_id), of_any_broker)
 
 
-def _check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOptions) -> None:
+def check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOptions) -> None:
+    """Refuses offsets of queues that a topic does not have.
+
+    Args:
+        queues: Those that it has.
+        topic: The topic.
+        options: With offsets.
+
+    Raises:
+        OptionError: They name another queue.
+    """
     known = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
     known |= {(queue.topic, "", queue.queue_id) for queue in queues}
-    for name, broker, queue_id in [*options.starting_offsets, *options.ending_offsets]:
+    named = (options.starting_offsets, options.ending_offsets, options.starting_times_ms, options.ending_times_ms)
+    for name, broker, queue_id in [key for keys in (*named, options.assigned or ()) for key in keys]:
         if name == topic and (name, broker, queue_id) not in known:
             raise OptionError(f"topic {topic} has no queue: {f'{broker}#' if broker else ''}{queue_id}")
 
 
-def _sized(parts: Sequence[tuple[MessageQueue, int, int]], options: ReadOptions) -> list[QueuePart]:
-    """Estimates sizes from the first messages of the longest part."""
+def sample_sizes(options: ReadOptions, parts: Sequence[tuple[MessageQueue, int, int]]) -> dict[MessageQueue, int]:
+    """Estimates the mean size of the records of each queue from a few at both ends of its part.
+
+    Where there are very many queues, the longest parts are sampled, and the others are taken to be like those.
+
+    Args:
+        options: With name servers.
+        parts: Queue, start and end; none empty.
+
+    Returns:
+        Bytes of a record, by queue.
+    """
+    longest = sorted(parts, key=lambda part: part[1] - part[2])[:MOST_SAMPLED]
+    sampled: dict[MessageQueue, list[int]] = {}
+    for queue, start, end in longest:
+        sizes = _sample(options, queue, start, end)
+        if end - start > 2 * SAMPLE_MESSAGES:
+            sizes += _sample(options, queue, end - SAMPLE_MESSAGES, end)
+        sampled[queue] = sizes
+    of_all = [size for sizes in sampled.values() for size in sizes]
+    mean = sum(of_all) // len(of_all) if of_all else 1
+    means = {queue: sum(sizes) // len(sizes) for queue, sizes in sampled.items() if sizes}
+    return {queue: means.get(queue, mean) for queue, _, _ in parts}
+
+
+def _sample(options: ReadOptions, queue: MessageQueue, start: int, end: int) -> list[int]:
+    """Sizes of some records from `start` on: of what one pull brings."""
+    from rocketpy.arrow import pyarrow_batch
     from rocketpy.reader import RangeReader
 
-    if not parts:
-        return []
-    queue, start, end = max(parts, key=lambda part: part[2] - part[1])
-    sizes: list[int] = []
+    shared_admin(options)
+    end = min(end, start + SAMPLE_MESSAGES)
     with RangeReader(
-        queue,
-        start,
-        min(end, start + _SAMPLE_MESSAGES),
-        columns=["size_bytes"],
-        name_servers=options.name_servers,
+        queue, start, end, columns=["size_bytes"], name_servers=options.name_servers, **client_options(options)
     ) as reader:
-        from rocketpy.arrow import pyarrow_batch
+        try:
+            batch = next(reader, None)
+        except RocketPyError:
+            return []  # the worker that reads the queue says what is wrong, or passes over it
+        return [] if batch is None else pyarrow_batch(batch).column(0).to_pylist()
 
-        for batch in reader:
-            sizes += pyarrow_batch(batch).column(0).to_pylist()
-    mean = sum(sizes) // len(sizes) if sizes else 0
-    return [QueuePart(queue, start, end, (end - start) * mean) for queue, start, end in parts]
 
-
-def _pieces(part: QueuePart, largest_bytes: int) -> Iterator[QueuePart]:
-    """Cuts a part into pieces of about the wanted size."""
+def _pieces(part: QueuePart, largest_bytes: int, most: int | None) -> Iterator[QueuePart]:
+    """Cuts a part into pieces of about the wanted size, and of at most as many messages."""
     messages = part.end - part.start
-    count = max(1, min(messages, round(part.estimated_bytes / largest_bytes)))
+    count = max(1, min(messages, round(part.estimated_bytes / largest_bytes)), -(-messages // (most or messages)))
     edges = [part.start + messages * index // count for index in range(count + 1)]
     for start, end in pairwise(edges):
         yield QueuePart(part.queue, start, end, part.estimated_bytes * (end - start) // messages)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from rocketpy.spark.options import ReadOptions
+
 TYPES = {
     "topic": "string",
     "queue_id": "int",
@@ -97,4 +99,20 @@ def names_of_schema(schema: StructType) -> tuple[str, ...]:
             )
         if not field.nullable:
             raise OptionError(f"column {field.name} cannot be declared NOT NULL")
+    return names
+
+
+def chosen_columns(options: ReadOptions, schema: StructType) -> tuple[str, ...]:
+    """The columns of a read.
+
+    Args:
+        options: May choose columns.
+        schema: That of the read.
+
+    Raises:
+        OptionError: The two differ, or a field is no column.
+    """
+    names = names_of_schema(schema)
+    if options.columns is not None and names != options.columns:
+        raise OptionError(f"the schema and the option columns differ: {', '.join(names)}")
     return names

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rocketpy._rocketpy import tag_names
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import instant_ms
 from rocketpy.instant import now_ms as clock_ms
+from rocketpy.spark.aliases import ALIASES, IN_MILLISECONDS, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_PARTITION_BYTES = 512 << 20
 """Every task costs about 30 ms. Once each core has a partition, smaller ones only slow a scan down."""
+DEFAULT_TRIGGER_BYTES = 512 << 20
+"""Every batch of a stream costs about 0.3 s. One that is too large for the cluster is read again at each restart."""
+DEFAULT_RETRY_SECONDS = 180.0
+"""Longer than a name server keeps a dead broker in its routes, 2 minutes: a stream then goes on with the others."""
+EARLIEST, LATEST = -2, -1
+"""Offsets that stand for the ends of a queue, as in the options of Spark's Kafka source."""
+DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+
+QueueKey: TypeAlias = tuple[str, str, int]
+"""Topic, broker name or "" for any, number of the queue."""
+Kind: TypeAlias = Literal["batch", "stream"]
+"""What reads: the two take different options."""
 
 
 class OptionError(InvalidArgumentError):
@@ -47,25 +61,42 @@ class ReadOptions:
     """What to read, from where, and how to partition it.
 
     Attributes:
-        path: Store folder; or None when read from a cluster.
+        path: Store folder, absolute; or None when read from a cluster.
         name_servers: `host:port` of each name server; empty when read from a folder.
         commit_log_path: Folder of the store's log, when it is not in the store folder.
-        topics: At least one topic.
+        topics: At least one topic, unless `topic_pattern` is given.
+        topic_pattern: Regular expression for whole names of topics; those of the system do not count.
+        assigned: The only queues to read, by (topic, broker name or "", queue id); None for all.
         tags: Tags joined by `||`, or `*` for all messages.
         starting_time_ms: Messages stored at or after this, milliseconds since 1970.
         ending_time_ms: Messages stored before this, milliseconds since 1970.
-        starting_offsets: First queue offset by (topic, broker name or "", queue id); queues not named start at
-            their oldest message.
+        starting_offsets: First queue offset by (topic, broker name or "", queue id), or `LATEST` in a stream; queues
+            not named start at `default_start`.
+        default_start: `EARLIEST` or, in a stream, `LATEST`.
+        starting_group: Consumer group; each queue starts where it committed last, if it did.
+        starting_times_ms: First time by queue, by the same key, milliseconds since 1970.
+        ending_times_ms: The same for the end.
+        must_find_time: Whether a queue with no message at or after its starting time is an error; else it starts at
+            its end.
         ending_offsets: Queue offset after the last, by the same key; queues not named end where they end now.
         columns: Chosen columns, or None.
+        include_properties: Whether the default columns have the properties.
         min_partitions: Minimum number of partitions, if there is enough to read.
         max_partition_bytes: Target size of a partition, bytes in the log.
+        max_records_per_partition: Most messages of a partition; None for no limit. Over the network only.
         fail_on_data_loss: Whether messages that are gone fail the read, or are left out, counted and logged.
         broker_name: Broker name to show for a store folder, which does not know its own.
         verify: Whether each record's checksum is compared; without it a damaged body is returned. Over the network it
             always is.
         max_body_bytes: Largest body when decompressed; None for 64 MiB, above 16 MiB at most a hundred times what was
             stored.
+        retry_timeout: How long a read over the network tries again while no broker answers, seconds.
+        client: Options of the clients, as `rocketpy.config.ClientOptions`.
+        max_offsets_per_trigger: Most messages of one batch of a stream; None for no limit.
+        max_bytes_per_trigger: About the most bytes of one batch of a stream.
+        min_offsets_per_trigger: A stream waits for this many messages before it makes a batch; None for any.
+        max_trigger_delay: Longest wait for them, seconds.
+        progress_group: Consumer group to which a stream commits what it read; None for none.
     """
 
     path: str | None
@@ -74,9 +105,10 @@ class ReadOptions:
     tags: str = "*"
     starting_time_ms: int | None = None
     ending_time_ms: int | None = None
-    starting_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
-    ending_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    starting_offsets: Mapping[QueueKey, int] = field(default_factory=dict)
+    ending_offsets: Mapping[QueueKey, int] = field(default_factory=dict)
     columns: tuple[str, ...] | None = None
+    include_properties: bool = True
     min_partitions: int | None = None
     max_partition_bytes: int = DEFAULT_PARTITION_BYTES
     fail_on_data_loss: bool = True
@@ -84,6 +116,21 @@ class ReadOptions:
     commit_log_path: str | None = None
     verify: bool = True
     max_body_bytes: int | None = None
+    default_start: int = EARLIEST
+    starting_group: str | None = None
+    topic_pattern: str | None = None
+    assigned: frozenset[QueueKey] | None = None
+    starting_times_ms: Mapping[QueueKey, int] = field(default_factory=dict)
+    ending_times_ms: Mapping[QueueKey, int] = field(default_factory=dict)
+    must_find_time: bool = False
+    max_records_per_partition: int | None = None
+    retry_timeout: float = DEFAULT_RETRY_SECONDS
+    client: Mapping[str, str | float] = field(default_factory=dict)
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int = DEFAULT_TRIGGER_BYTES
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
+    progress_group: str | None = None
 
 
 OPTION_NAMES = (
@@ -92,32 +139,69 @@ OPTION_NAMES = (
     "name_servers",
     "topic",
     "topics",
+    "topic_pattern",
+    "assign",
     "tags",
     "starting_time",
     "ending_time",
     "starting_offsets",
     "ending_offsets",
+    "starting_offsets_by_timestamp",
+    "ending_offsets_by_timestamp",
+    "starting_offsets_by_timestamp_strategy",
     "columns",
+    "include_properties",
     "min_partitions",
     "max_partition_bytes",
+    "max_records_per_partition",
     "fail_on_data_loss",
     "broker_name",
     "commit_log_path",
     "verify",
     "max_body_bytes",
+    "starting_group",
+    "retry_timeout",
+    "max_offsets_per_trigger",
+    "max_bytes_per_trigger",
+    "min_offsets_per_trigger",
+    "max_trigger_delay",
+    "progress_group",
 )
+_OF_A_STORE = ("broker_name", "commit_log_path", "verify")
+_OF_A_CLUSTER = (
+    "starting_group",
+    "retry_timeout",
+    "progress_group",
+    "starting_offsets_by_timestamp",
+    "ending_offsets_by_timestamp",
+    "starting_offsets_by_timestamp_strategy",
+    "max_records_per_partition",
+)
+_OF_A_BATCH = ("ending_time", "ending_offsets", "ending_offsets_by_timestamp")
+_OF_A_STREAM = (
+    "max_offsets_per_trigger",
+    "max_bytes_per_trigger",
+    "min_offsets_per_trigger",
+    "max_trigger_delay",
+    "progress_group",
+)
+_CLIENT = "client."
+_CLIENT_DURATIONS = ("api_timeout", "connect_timeout")
+CLIENT_NAMES = (*_CLIENT_DURATIONS, "client_ip", "unit_name")
+"""Options of the clients that are passed on; by `instance_name` the clients of a worker share their connections."""
 # Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
 _SPARKS_OWN = {"owner", "provider", "serialization.format"}
 
 
-def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> ReadOptions:
-    """Reads the options of `spark.read.format("rocketpy")`.
+def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind: Kind | None = "batch") -> ReadOptions:
+    """Reads the options of `spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")`.
 
     Every option is known as `starting_time` and as `startingTime`; case does not count.
 
     Args:
         options: Texts as Spark hands them over.
         now_ms: The time that relative times count from, milliseconds since 1970; default: now.
+        kind: What reads; None to accept the options of both.
 
     Returns:
         The checked options.
@@ -133,44 +217,107 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None) -> R
     given = _canonical(options)
     now = clock_ms() if now_ms is None else now_ms
     path, name_servers = _source(given)
-    for name in ("broker_name", "commit_log_path", "verify"):
-        if name in given and path is None:
-            raise OptionError(f"{name} goes with the path of a store")
-    topics = _topics(given)
+    _check_company(given, path, kind)
+    topics, assigned = _topics(given)
     start, end = _times(given, now)
+    default_start, starts = _offsets(given, "starting_offsets", kind, topics)
+    _, ends = _offsets(given, "ending_offsets", kind, topics)
+    if kind == "batch" and (default_start == LATEST or LATEST in starts.values()):
+        raise OptionError("only a stream starts at the latest offsets: it waits for what comes after them")
     columns = given.get("columns")
     return ReadOptions(
         path=path,
         name_servers=name_servers,
         topics=topics,
+        topic_pattern=_pattern(given),
+        assigned=assigned,
+        starting_times_ms=_times_by_queue(given, "starting_offsets_by_timestamp", topics),
+        ending_times_ms=_times_by_queue(given, "ending_offsets_by_timestamp", topics),
+        must_find_time=_one_of(given, "starting_offsets_by_timestamp_strategy", ("latest", "error")) == "error",
         tags=_tags(given),
         starting_time_ms=start,
         ending_time_ms=end,
-        starting_offsets=_offsets(given, "starting_offsets", "earliest", -2, topics),
-        ending_offsets=_offsets(given, "ending_offsets", "latest", -1, topics),
+        starting_offsets=starts,
+        ending_offsets=ends,
         columns=tuple(_names(columns)) if columns is not None else None,
+        include_properties=_boolean(given, "include_properties", default=True),
+        max_records_per_partition=_count(given, "max_records_per_partition", most=1 << 60),
         min_partitions=_count(given, "min_partitions"),
         max_partition_bytes=_size(given, "max_partition_bytes", DEFAULT_PARTITION_BYTES),
         fail_on_data_loss=_boolean(given, "fail_on_data_loss", default=True),
         broker_name=given.get("broker_name"),
-        commit_log_path=given.get("commit_log_path"),
+        commit_log_path=_absolute(given.get("commit_log_path")),
         verify=_boolean(given, "verify", default=True),
         max_body_bytes=_size(given, "max_body_bytes", 0) or None,
+        default_start=default_start,
+        starting_group=given.get("starting_group"),
+        retry_timeout=_duration(given, "retry_timeout", DEFAULT_RETRY_SECONDS),
+        client=_client(options),
+        max_offsets_per_trigger=_count(given, "max_offsets_per_trigger", most=1 << 60),
+        max_bytes_per_trigger=_size(given, "max_bytes_per_trigger", DEFAULT_TRIGGER_BYTES),
+        min_offsets_per_trigger=_count(given, "min_offsets_per_trigger", most=1 << 60),
+        max_trigger_delay=_duration(given, "max_trigger_delay", 900.0),
+        progress_group=given.get("progress_group"),
     )
+
+
+def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None) -> None:
+    """Refuses options that do not go with what is read, or with what reads."""
+    if kind == "stream" and path is not None:
+        raise OptionError("a stream reads from the name_server of a cluster", hint="read a folder with spark.read")
+    for names, is_wrong, company in (
+        (_OF_A_STORE, path is None, "the path of a store"),
+        (_OF_A_CLUSTER, path is not None, "the name_server of a cluster"),
+        (_OF_A_BATCH, kind == "stream", "spark.read: a stream has no end"),
+        (_OF_A_STREAM, kind == "batch", "spark.readStream"),
+    ):
+        for name in names:
+            if name in given and is_wrong:
+                raise OptionError(f"{name} goes with {company}")
+
+
+def _client(options: Mapping[str, str]) -> dict[str, str | float]:
+    """The options of the clients: `client.api_timeout` or `client.apiTimeout`."""
+    known = {name.replace("_", ""): name for name in CLIENT_NAMES}
+    found: dict[str, str | float] = {}
+    for key, value in options.items():
+        if not key.lower().startswith(_CLIENT):
+            continue
+        plain = key.lower().removeprefix(_CLIENT).replace("_", "")
+        name = known.get(plain)
+        if name is None:
+            raise OptionError(
+                f"unknown option: {key}{nearest(key.lower(), [_CLIENT + name for name in known.values()])}"
+            )
+        found[name] = _duration({key: value}, key, 0) if name in _CLIENT_DURATIONS else value
+    return found
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     by_plain_name = {name.replace("_", ""): name for name in OPTION_NAMES}
+    aliases = {name.lower(): name for name in ALIASES}
     given: dict[str, str] = {}
     for key, value in options.items():
         plain = key.lower().replace("_", "")
-        if plain in _SPARKS_OWN or plain.startswith("option."):
+        if plain in _SPARKS_OWN or plain.startswith(("option.", _CLIENT)):
             continue
-        name = by_plain_name.get(plain)
+        alias = aliases.get(plain)
+        name = by_plain_name.get(plain) if alias is None else ALIASES[alias]
         if name is None:
+            why_not = refusal(key)
+            if why_not is not None:
+                raise OptionError(f"format rocketpy has no option {key}", hint=why_not)
             raise OptionError(f"unknown option: {key}{nearest(key.lower(), OPTION_NAMES)}")
-        given[name] = value
+        if name in given:
+            raise OptionError(f"{name} is given twice: {key} is another name of it")
+        given[name] = _seconds(key, value) if alias in IN_MILLISECONDS else value
     return given
+
+
+def _seconds(key: str, value: str) -> str:
+    if not value.strip().isdecimal():
+        raise OptionError(f"{key} must be milliseconds since 1970, not: {value}")
+    return str(int(value) / 1000)
 
 
 def _source(given: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
@@ -180,19 +327,80 @@ def _source(given: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
     if (path is None) == (addresses is None):
         raise OptionError("give either the path of a store or the name_server of a cluster")
     if addresses is None:
-        return path, ()
+        return _absolute(path), ()
     servers = tuple(part.strip() for part in re.split("[;,]", addresses) if part.strip())
     if not servers:
         raise OptionError("name_server is empty")
     return None, servers
 
 
-def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
-    _refuse_both(given, "topic", "topics")
+def _absolute(path: str | None) -> str | None:
+    """A worker's current folder is another than the driver's."""
+    return None if path is None else os.path.abspath(path)  # noqa: PTH100  # Path.resolve() would follow links
+
+
+def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], frozenset[QueueKey] | None]:
+    ways = [name for name in ("topic", "topics", "topic_pattern", "assign") if name in given]
+    if len(ways) > 1:
+        raise OptionError(f"give {ways[0]} or {ways[1]}, not both")
+    if ways == ["topic_pattern"]:
+        return (), None
+    if ways == ["assign"]:
+        assigned = frozenset(_assigned(given["assign"]))
+        return tuple(sorted({topic for topic, _, _ in assigned})), assigned
     topics = tuple(dict.fromkeys(_names(given.get("topics", given.get("topic", "")))))
     if not topics:
         raise OptionError("no topic: give topic, or topics joined by commas")
-    return topics
+    return topics, None
+
+
+def _pattern(given: Mapping[str, str]) -> str | None:
+    pattern = given.get("topic_pattern")
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise OptionError(f"topic_pattern is no regular expression, {error}: {pattern}") from None
+    return pattern
+
+
+def _assigned(text: str) -> Iterable[QueueKey]:
+    """Walks `{topic: [queue]}` and `{topic: {broker: [queue]}}`."""
+    shape = OptionError('assign must look like {"topic": {"broker-a": [0, 1]}} (broker optional)')
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError:
+        raise shape from None
+    if not isinstance(tree, dict) or not tree:
+        raise shape
+    for topic, below in tree.items():
+        for broker, queues in (below if isinstance(below, dict) else {"": below}).items():
+            if not isinstance(queues, list) or not queues or not all(type(queue) is int for queue in queues):
+                raise shape
+            yield from ((topic, broker, queue) for queue in queues)
+
+
+def _times_by_queue(given: Mapping[str, str], name: str, topics: tuple[str, ...]) -> dict[QueueKey, int]:
+    """Milliseconds since 1970, as in the options of Spark's Kafka source."""
+    text = given.get(name)
+    if text is None:
+        return {}
+    for other in ("time", "offsets"):
+        _refuse_both(given, name, f"{name.partition('_')[0]}_{other}")
+    try:
+        times = dict(_leaves(json.loads(text), name))
+    except json.JSONDecodeError:
+        raise OptionError(f"{name} is no JSON: {text}") from None
+    for topic, _, _ in times:
+        if topics and topic not in topics:
+            raise OptionError(f"{name} names a topic that is not read: {topic}")
+    return times
+
+
+def _one_of(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    word = given.get(name, words[0]).strip().lower()
+    if word not in words:
+        raise OptionError(f"{name} must be {' or '.join(words)}, not: {given[name]}")
+    return word
 
 
 def _names(text: str) -> list[str]:
@@ -206,6 +414,7 @@ def _refuse_both(given: Mapping[str, str], one: str, other: str) -> None:
 
 def _times(given: Mapping[str, str], now: int) -> tuple[int | None, int | None]:
     _refuse_both(given, "starting_time", "starting_offsets")
+    _refuse_both(given, "starting_time", "starting_group")
     _refuse_both(given, "ending_time", "ending_offsets")
     start, end = _time(given, "starting_time", now), _time(given, "ending_time", now)
     if start is not None and end is not None and end < start:
@@ -222,25 +431,30 @@ def _time(given: Mapping[str, str], name: str, now: int) -> int | None:
 
 
 def _offsets(
-    given: Mapping[str, str], name: str, default: str, sentinel: int, topics: tuple[str, ...]
-) -> dict[tuple[str, str, int], int]:
-    text = given.get(name, default).strip()
-    if text.lower() == default:
-        return {}
+    given: Mapping[str, str], name: str, kind: Kind | None, topics: tuple[str, ...]
+) -> tuple[int, dict[QueueKey, int]]:
+    """The default of a bound, and the queues for which an option says something else."""
+    is_start = name == "starting_offsets"
+    words = {"earliest": EARLIEST, "latest": LATEST} if is_start else {"latest": LATEST}
+    default = EARLIEST if is_start else LATEST
+    text = given.get(name, "").strip()
+    if not text or text.lower() in words:
+        return words.get(text.lower(), default), {}
     try:
         tree = json.loads(text)
     except json.JSONDecodeError:
-        raise OptionError(f"{name} is neither {default} nor JSON: {text}") from None
-    offsets = {key: offset for key, offset in _leaves(tree, name) if offset != sentinel}
+        raise OptionError(f"{name} is neither {' nor '.join(words)} nor JSON: {text}") from None
+    offsets = {key: offset for key, offset in _leaves(tree, name) if offset != default}
     for (topic, _, _), offset in offsets.items():
-        if topic not in topics:
+        if topics and topic not in topics:
             raise OptionError(f"{name} names a topic that is not read: {topic}")
-        if offset < 0:
-            raise OptionError(f"{name} takes {sentinel} for {default} and offsets from 0, not: {offset}")
-    return offsets
+        if offset < 0 and not (is_start and offset == LATEST and kind != "batch"):
+            word = next(word for word, sentinel in words.items() if sentinel == default)
+            raise OptionError(f"{name} takes {default} for {word} and offsets from 0, not: {offset}")
+    return default, offsets
 
 
-def _leaves(tree: Any, name: str) -> Iterable[tuple[tuple[str, str, int], int]]:
+def _leaves(tree: Any, name: str) -> Iterable[tuple[QueueKey, int]]:
     """Walks `{topic: {queue: offset}}` and `{topic: {broker: {queue: offset}}}`."""
     shape = OptionError(f'{name} must look like {{"topic": {{"broker-a": {{"0": 17}}}}}} (broker optional)')
     if not isinstance(tree, dict):
@@ -257,13 +471,23 @@ def _leaves(tree: Any, name: str) -> Iterable[tuple[tuple[str, str, int], int]]:
                 yield (topic, broker, int(queue)), offset
 
 
-def _count(given: Mapping[str, str], name: str) -> int | None:
+def _count(given: Mapping[str, str], name: str, most: int = 100_000) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or not 1 <= int(text) <= 100_000:
-        raise OptionError(f"{name} must be a number from 1 to 100000, not: {text}")
+    if not text.strip().isdecimal() or not 1 <= int(text) <= most:
+        raise OptionError(f"{name} must be a number from 1 to {most}, not: {text}")
     return int(text)
+
+
+def _duration(given: Mapping[str, str], name: str, default: float) -> float:
+    text = given.get(name)
+    if text is None:
+        return default
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip().lower())
+    if not found:
+        raise OptionError(f"{name} must be a duration such as 500ms, 30s or 15m, not: {text}")
+    return float(found[1]) * DURATION_UNITS[found[2]]
 
 
 def _size(given: Mapping[str, str], name: str, default: int) -> int:

@@ -103,6 +103,25 @@ def local_session(
     return builder.getOrCreate()
 
 
+def cores(spark: SparkSession) -> int:
+    """Counts the tasks that the cluster runs at once, for the option `min_partitions`.
+
+    A Python data source is planned in a process that knows of the driver's own cores only.
+
+    Args:
+        spark: A session that is not of Spark Connect, whose client does not know the cluster.
+
+    Returns:
+        At least 1. While executors are still joining, those that are there by now count.
+
+    Examples:
+        With a session::
+
+            spark.read.format("rocketpy").option("min_partitions", cores(spark))
+    """
+    return max(1, int(spark.sparkContext.defaultParallelism))
+
+
 def end_spark() -> None:
     """Ends the Java process of this process's Spark without asking it; what waits for its answer gets an error.
 

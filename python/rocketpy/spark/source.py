@@ -1,4 +1,4 @@
-"""The data source `rocketpy`: a batch reader for store folders and clusters."""
+"""The data source `rocketpy`: a batch reader for store folders and clusters, a stream reader for clusters."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from rocketpy.spark.columns import DEFAULT, check_columns, ddl, names_of_schema
-from rocketpy.spark.options import OptionError, ReadOptions, parse_options
+from rocketpy.spark.columns import DEFAULT, check_columns, chosen_columns, ddl
+from rocketpy.spark.options import ReadOptions, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 
 class RocketPyDataSource(DataSource):
-    """Reads messages as rows: `spark.read.format("rocketpy")`.
+    """Reads messages as rows: `spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")`.
 
-    Options (also in camelCase): `path` of a store folder, or `name_server` of a cluster; `topic` or `topics`; `tags`;
-    `starting_time` and `ending_time`, or `starting_offsets` and `ending_offsets`; `columns`; `min_partitions`;
-    `max_partition_bytes`; `fail_on_data_loss`; `broker_name`. See `rocketpy.spark.options.ReadOptions`.
+    Options (also in camelCase) are those of `rocketpy.spark.options.ReadOptions`.
 
     Spark 4.3 hands a Python source neither the columns nor the filters of a query, and its filter push-down mixes the
     scans of one DataFrame up. So columns are chosen by the option or by a schema, and messages by options. What a
@@ -41,8 +40,10 @@ class RocketPyDataSource(DataSource):
 
     def schema(self) -> str:
         """Schema of the rows when the user gave none."""
-        chosen = self.read_options.columns
-        return ddl(DEFAULT if chosen is None else check_columns(chosen))
+        options = parse_options(self.options, kind=None)
+        if options.columns is not None:
+            return ddl(check_columns(options.columns))
+        return ddl([name for name in DEFAULT if options.include_properties or name != "properties"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Makes the reader.
@@ -51,10 +52,17 @@ class RocketPyDataSource(DataSource):
             schema: From `schema`, or the user's own choice of columns.
         """
         options = self.read_options
-        names = names_of_schema(schema)
-        if options.columns is not None and names != options.columns:
-            raise OptionError(f"the schema and the option columns differ: {', '.join(names)}")
-        return RocketPyReader(options, names)
+        return RocketPyReader(options, chosen_columns(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Makes the reader of a stream.
+
+        Args:
+            schema: From `schema`, or the user's own choice of columns.
+        """
+        from rocketpy.spark.stream import RocketPyStreamReader
+
+        return RocketPyStreamReader(self.options, schema)
 
 
 class RocketPyReader(DataSourceReader):
@@ -70,7 +78,7 @@ class RocketPyReader(DataSourceReader):
         if options.path is not None:
             from rocketpy.spark.store import plan_store
 
-            return [InputPartition(ranges) for ranges in plan_store(options)]
+            return [InputPartition(part) for part in plan_store(options)]
         from rocketpy.spark.cluster import plan_cluster
 
         return [InputPartition(parts) for parts in plan_cluster(options)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import logging
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from rocketpy.names import application_topics
+from rocketpy.spark.identity import check_store, store_marks
 from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError
 from rocketpy.spark.part import share_out, wanted_partitions
+from rocketpy.spark.pull import log_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
 
 _ALL = 1 << 60
 """More bytes than any store has."""
-
-logger = logging.getLogger("rocketpy.spark")
 
 
 def scan_ranges(
@@ -88,22 +90,37 @@ def scan_ranges(
     )
 
 
-def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
+@dataclass(frozen=True, slots=True)
+class StorePart:
+    """What one worker reads, and of which store."""
+
+    ranges: tuple[StoreRange, ...]
+    marks: dict[str, bytes]
+    """From `rocketpy.spark.identity.store_marks`."""
+
+
+def plan_store(options: ReadOptions) -> list[StorePart]:
     """Plans what each worker reads.
 
     Args:
         options: With a path.
 
     Returns:
-        Ranges for each worker; empty when there is nothing to read.
+        A part for each worker; empty when there is nothing to read.
     """
     from rocketpy.store import StoreReader
 
     reader = StoreReader(_path(options), commit_log=options.commit_log_path)
 
+    topics = options.topics
+    if options.topic_pattern is not None:
+        found = application_topics([topic.name for topic in reader.topics()], [])
+        topics = tuple(topic for topic in found if re.fullmatch(options.topic_pattern, topic))
+
     def cut(topic: str, part_bytes: int, min_parts: int) -> list[StoreRange]:
         return reader.ranges(
             topic,
+            queues=_assigned_of(topic, options),
             starts=_offsets_of(options.starting_offsets, topic, options),
             ends=_offsets_of(options.ending_offsets, topic, options),
             stored_from=_datetime(options.starting_time_ms),
@@ -113,31 +130,36 @@ def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
             fail_on_data_loss=options.fail_on_data_loss,
         )
 
-    sizes = {topic: sum(whole.estimated_bytes for whole in cut(topic, _ALL, 1)) for topic in options.topics}
+    sizes = {topic: sum(whole.estimated_bytes for whole in cut(topic, _ALL, 1)) for topic in topics}
     total = max(1, sum(sizes.values()))
     count = wanted_partitions(options, total)
     pieces: list[StoreRange] = []
     for topic, size in sizes.items():
         pieces += cut(topic, options.max_partition_bytes, max(1, round(count * size / total)))
-    return share_out(pieces, count)
+    marks = store_marks(options)
+    return [StorePart(ranges, marks) for ranges in share_out(pieces, count)]
 
 
-def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[StoreRange]) -> Iterator[pa.RecordBatch]:
+def read_store(options: ReadOptions, columns: Sequence[str], part: StorePart) -> Iterator[pa.RecordBatch]:
     """Reads what one worker was given.
 
     Args:
         options: With a path.
         columns: Checked names.
-        ranges: From `plan_store`.
+        part: From `plan_store`.
 
     Yields:
         Record batches of about 1 MiB.
+
+    Raises:
+        NotAStoreError: The path leads to no store here, or to another one than on the driver.
     """
     from rocketpy.arrow import pyarrow_batch
     from rocketpy.store import StoreReader
 
+    check_store(options, part.marks)
     scan = StoreReader(_path(options), commit_log=options.commit_log_path).scan(
-        ranges,
+        part.ranges,
         columns=columns,
         tags=options.tags,
         broker_name=options.broker_name,
@@ -151,22 +173,24 @@ def read_store(options: ReadOptions, columns: Sequence[str], ranges: Sequence[St
         log_loss(f"{topic}#{queue_id}", start, end, reason)
 
 
-def log_loss(queue: str, start: int, end: int, reason: str) -> None:
-    """Logs how many messages were left out.
-
-    Args:
-        queue: Name of the queue.
-        start: First queue offset.
-        end: Queue offset after the last.
-        reason: Why.
-    """
-    logger.warning("%d messages of %s left out, offsets %d to %d: %s", end - start, queue, start, end, reason)
-
-
 def _path(options: ReadOptions) -> str:
     if options.path is None:
         raise OptionError("no path")
     return options.path
+
+
+def _assigned_of(topic: str, options: ReadOptions) -> list[int] | None:
+    if options.assigned is None:
+        return None
+    of_topic = [(broker, queue_id) for name, broker, queue_id in options.assigned if name == topic]
+    for broker, _ in of_topic:
+        _check_broker(broker, options)
+    return sorted({queue_id for _, queue_id in of_topic})
+
+
+def _check_broker(broker: str, options: ReadOptions) -> None:
+    if broker and broker != options.broker_name:
+        raise OptionError(f"a store does not know its broker's name, leave it out of the options: {broker}")
 
 
 def _datetime(at_ms: int | None) -> datetime | None:
@@ -176,8 +200,7 @@ def _datetime(at_ms: int | None) -> datetime | None:
 def _offsets_of(offsets: Mapping[tuple[str, str, int], int], topic: str, options: ReadOptions) -> dict[int, int]:
     found = {}
     for (name, broker, queue_id), offset in offsets.items():
-        if broker and broker != options.broker_name:
-            raise OptionError(f"a store does not know its broker's name, leave it out of the offsets: {broker}")
+        _check_broker(broker, options)
         if name == topic:
             found[queue_id] = offset
     return found

@@ -1,0 +1,70 @@
+"""What tells a store from another: its oldest and its newest records that begin a file of the log."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketpy.errors import NotAStoreError
+
+if TYPE_CHECKING:
+    from rocketpy.spark.options import ReadOptions
+
+HEAD_BYTES = 72
+"""Of a record: its size, checksum, queue, offsets, both times and both hosts."""
+HINT = "mount the same folder under the same path on every worker, or read by name_server"
+
+
+def store_marks(options: ReadOptions) -> dict[str, bytes]:
+    """The first record of the oldest and of the newest file of a store's log.
+
+    Args:
+        options: With a path.
+
+    Returns:
+        Head of the record, by name of the file; empty for a store without messages.
+    """
+    heads = ((file, _head(file)) for file in _files(options))
+    marks = [(file.name, head) for file, head in heads if any(head)]
+    return dict([marks[0], marks[-1]]) if marks else {}
+
+
+def check_store(options: ReadOptions, marks: dict[str, bytes]) -> None:
+    """Checks in a worker that the path leads to the store that the driver planned with.
+
+    Files that retention removed in the meantime do not count.
+
+    Args:
+        options: With a path.
+        marks: From `store_marks`, made on the driver.
+
+    Raises:
+        NotAStoreError: There is no store, or another one.
+    """
+    folder = _log_folder(options)
+    where = f"{options.path} on {socket.gethostname()}"
+    if not folder.is_dir():
+        raise NotAStoreError(f"the driver planned with a store that is not there: {where}", hint=HINT)
+    here = {name: _head(folder / name) for name in marks if (folder / name).is_file()}
+    oldest = min((file.name for file in _files(options)), default="")
+    is_other = any(head != marks[name] for name, head in here.items())
+    if is_other or (marks and not here and oldest <= max(marks)):
+        raise NotAStoreError(f"the driver planned with another store than that of {where}", hint=HINT)
+
+
+def _log_folder(options: ReadOptions) -> Path:
+    return Path(options.commit_log_path or Path(options.path or "", "commitlog"))
+
+
+def _files(options: ReadOptions) -> list[Path]:
+    return sorted(file for file in _log_folder(options).iterdir() if re.fullmatch(r"\d{20}", file.name))
+
+
+def _head(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(HEAD_BYTES)
+    except FileNotFoundError:  # removed by retention a moment ago
+        return b""

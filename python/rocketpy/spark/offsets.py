@@ -1,0 +1,85 @@
+"""How far a stream is, as Spark keeps it in its checkpoint.
+
+An offset of Spark is a JSON object: `{"v": 1, "offsets": {topic: {broker: {queue: offset}}}, "from": {...}}`. `offsets`
+is where the batch ends, `from` where it begins. Spark keeps no start of a stream's first batch, and asks for it again
+when it repeats that batch: without `from`, messages in between would be lost. `offsets` can be used as
+`starting_offsets`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rocketpy.errors import OffsetError
+from rocketpy.message import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+
+Offsets: TypeAlias = "dict[MessageQueue, int]"
+"""By queue, the next message to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOffsets:
+    """Where a batch of a stream begins and ends, by queue."""
+
+    end: Offsets
+    begin: Offsets
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it."""
+        return {"v": VERSION, "offsets": _tree(self.end), "from": _tree(self.begin)}
+
+    @classmethod
+    def of_json(cls, value: Any) -> BatchOffsets:
+        """From what Spark kept.
+
+        Raises:
+            OffsetError: It is not of this data source, or of a newer version. A retry fails again.
+
+        Examples:
+            >>> start = BatchOffsets({MessageQueue("flights", "broker-a", 0): 7}, {})
+            >>> start.to_json()
+            {'v': 1, 'offsets': {'flights': {'broker-a': {'0': 7}}}, 'from': {}}
+            >>> BatchOffsets.of_json(start.to_json()) == start
+            True
+        """
+        if not isinstance(value, dict) or value.get("v") != VERSION:
+            raise OffsetError(
+                f"the checkpoint holds no offsets of format rocketpy, version {VERSION}: {value}",
+                hint="start the query with the version that wrote it, or with another checkpointLocation",
+            )
+        return cls(_flat(value["offsets"]), _flat(value["from"]))
+
+    @classmethod
+    def of_text(cls, text: str | None) -> BatchOffsets | None:
+        """From the progress of a query; None when it is another source's.
+
+        Args:
+            text: JSON, as in `query.lastProgress.sources`.
+        """
+        try:
+            return cls.of_json(json.loads(text or "null"))
+        except (OffsetError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def _tree(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    tree: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(offsets):
+        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    return tree
+
+
+def _flat(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
+    return {
+        MessageQueue(topic, broker_name, int(queue_id)): offset
+        for topic, brokers in tree.items()
+        for broker_name, queues in brokers.items()
+        for queue_id, offset in queues.items()
+    }

@@ -1,0 +1,180 @@
+"""Pulls a part of a queue in a worker: through restarts of its broker, and past messages that are gone or damaged."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
+from rocketpy.spark.connection import Patience, ask, client_options, logger, shared_admin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from rocketpy.spark.options import ReadOptions
+    from rocketpy.spark.part import QueuePart
+
+FIRST_WINDOW, LARGEST_WINDOW = 64, 4096
+"""Messages asked for at once near damage. Behind it windows grow until the rest is read in one go."""
+UNREADABLE = "does not lead to its record"
+"""What a broker of RocketPy says of a record that it cannot read. Apache's passes over it."""
+
+
+def read_part(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> Iterator[pa.RecordBatch]:
+    """Reads a part of a queue, each message once.
+
+    Args:
+        options: With name servers.
+        columns: Checked names.
+        part: What to read.
+
+    Yields:
+        Record batches of about 1 MiB.
+
+    Raises:
+        OffsetError: Messages are gone, and data loss is an error.
+        DamagedDataError: The same for damage.
+        RocketPyError: No broker answered for `retry_timeout`.
+    """
+    place = _Place(options, columns, part)
+    while place.at < part.end:
+        if options.fail_on_data_loss:
+            yield from place.read_to(part.end)
+        elif place.window >= LARGEST_WINDOW:
+            yield from place.read_past_loss(part.end)
+        else:
+            yield from place.read_past_loss(min(part.end, place.at + place.window))
+    place.tell_loss()
+
+
+def log_loss(queue: str, start: int, end: int, reason: str) -> None:
+    """Logs how many messages were left out.
+
+    Args:
+        queue: Name of the queue.
+        start: First queue offset.
+        end: Queue offset after the last.
+        reason: Why.
+    """
+    logger.warning("%d messages of %s left out, offsets %d to %d: %s", end - start, queue, start, end, reason)
+
+
+class _Place:
+    """How far a part is read."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str], part: QueuePart) -> None:
+        self.at = part.start
+        self.window = LARGEST_WINDOW
+        self._options = options
+        self._columns = list(columns)
+        self._with_place = [*columns, *({"queue_offset"} - set(columns))]
+        self._queue = part.queue
+        self._patience = Patience(options)
+        self._lost: tuple[int, int, str] | None = None
+        """Messages that were left out and not told of yet, and why the first of them was."""
+
+    def read_to(self, end: int) -> Iterator[pa.RecordBatch]:
+        """Reads on up to `end`, again where connections fail.
+
+        Raises:
+            RocketPyError: The range is not whole, or no broker answers any longer.
+        """
+        while self.at < end:
+            try:
+                for batch in self._batches(end):
+                    self._patience.progressed()
+                    yield batch
+                if self.at < end:
+                    self._check_whole(self.at, end)
+                    self.at = end
+            except RocketPyError as error:
+                if UNREADABLE in str(error):
+                    raise DamagedDataError(str(error), hint=error.hint) from error
+                self._patience.wait(error)
+
+    def read_past_loss(self, end: int) -> Iterator[pa.RecordBatch]:
+        """Reads on up to `end`, or narrows the window around what cannot be read. A window of one message is left out.
+
+        Each call gets past a message or makes the window smaller, so they come to an end.
+        """
+        try:
+            yield from self.read_to(end)
+            self.window = min(2 * self.window, LARGEST_WINDOW)
+        except (OffsetError, DamagedDataError) as error:
+            if isinstance(error, OffsetError) and self._go_to_bounds(end):
+                return
+            if self.window > 1:
+                self.window = min(FIRST_WINDOW, self.window // 2)
+            else:
+                self._leave_out(self.at + 1, str(error))
+
+    def tell_loss(self) -> None:
+        """Logs what was left out since the last time."""
+        if self._lost is not None:
+            log_loss(str(self._queue), *self._lost)
+            self._lost = None
+
+    def _batches(self, end: int) -> Iterator[pa.RecordBatch]:
+        from rocketpy.arrow import pyarrow_batch
+        from rocketpy.reader import RangeReader
+
+        shared_admin(self._options)  # keeps the connection when this reader is closed
+        with RangeReader(
+            self._queue,
+            self.at,
+            end,
+            tags=self._options.tags,
+            columns=self._with_place,
+            max_body_bytes=self._options.max_body_bytes,
+            name_servers=self._options.name_servers,
+            **client_options(self._options),
+        ) as reader:
+            for native in reader:
+                batch = pyarrow_batch(native)
+                offsets = batch.column("queue_offset")
+                first, last = offsets[0].as_py(), offsets[-1].as_py()
+                if last - self.at + 1 != batch.num_rows and self._options.tags == "*":
+                    self._check_whole(self.at, first)
+                    self._check_dense(offsets.to_pylist())
+                self.at = last + 1
+                yield batch.select(self._columns)
+
+    def _check_dense(self, offsets: list[int]) -> None:
+        for before, after in pairwise(offsets):
+            self._check_whole(before + 1, after)
+
+    def _check_whole(self, start: int, end: int) -> None:
+        """Messages that the broker passed over without a filter are gone."""
+        if start == end or self._options.tags != "*":
+            return
+        if self._options.fail_on_data_loss:
+            raise OffsetError(
+                f"{end - start} messages of {self._queue} are not there, offsets {start} to {end}",
+                hint="fail_on_data_loss=false reads what is there",
+            )
+        self._lose(start, end, "the broker passed over them")
+
+    def _go_to_bounds(self, end: int) -> bool:
+        """Goes to what the queue holds now. False where that is no progress."""
+        first = ask(self._options, lambda admin: admin.min_offset(self._queue))
+        behind = ask(self._options, lambda admin: admin.max_offset(self._queue))
+        if self.at < min(first, end):
+            self._leave_out(min(first, end), "removed by retention")
+        elif behind <= self.at:
+            self._leave_out(end, "after the end of the queue")
+        else:
+            return False
+        return True
+
+    def _leave_out(self, to: int, reason: str) -> None:
+        self._lose(self.at, to, reason)
+        self.at = to
+
+    def _lose(self, start: int, end: int, reason: str) -> None:
+        if self._lost is not None and self._lost[1] == start:
+            start, reason = self._lost[0], self._lost[2]
+        else:
+            self.tell_loss()
+        self._lost = (start, end, reason)

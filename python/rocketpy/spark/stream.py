@@ -1,0 +1,299 @@
+"""The stream reader: which messages go into the next batch, and where a batch begins when it is repeated."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pyspark_rocketpy import without_traceback
+from rocketpy.errors import OffsetError, RocketPyError
+from rocketpy.spark.budget import messages_to_take
+from rocketpy.spark.cluster import queues_to_read, read_cluster, sample_sizes, share_parts, start_of
+from rocketpy.spark.columns import chosen_columns
+from rocketpy.spark.connection import ask, logger, shared_admin
+from rocketpy.spark.offsets import BatchOffsets
+from rocketpy.spark.options import ReadOptions, parse_options
+from rocketpy.spark.part import QueuePart
+from rocketpy.spark.progress import commit_offsets
+from rocketpy.spark.pull import log_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rocketpy.cluster import QueueInfo
+    from rocketpy.message import MessageQueue
+    from rocketpy.spark.offsets import Offsets
+
+ENDS_LAST = 0.1
+"""Seconds for which the ends of the queues are not asked for again: an idle query asks every 10 ms."""
+AWAY_LASTS = 1.0
+"""The same after a question that no broker answered."""
+UNKNOWN_SIZE = 1024
+"""Bytes of a message in a batch that another process planned: only the cut into partitions depends on it."""
+LOSS_HINT = "fail_on_data_loss=false goes on behind them and logs which they were"
+
+
+class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans on the driver, in one process for the whole query; reads in the workers.
+
+    Args:
+        options: As Spark hands them over. What is wrong with them is raised by the methods: Spark hides an error of
+            `streamReader`.
+        schema: That of the rows.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._given = options
+        self._schema = schema
+        self._start: dict[str, Any] | None = None
+        self._target: Offsets | None = None
+        """Where a query that reads what is available now ends."""
+        self._ends: dict[MessageQueue, QueueInfo] = {}
+        self._ask_again_at = float("-inf")
+        self._away_since: float | None = None
+        """Since when no broker answers."""
+        self._sizes: dict[MessageQueue, int] = {}
+        self._batches = 0
+        self._last_batch_at = time.monotonic()
+        self._short_since: dict[MessageQueue, float] = {}
+        """Since when a queue ends before the offset that was read already."""
+        self._told: set[object] = set()
+        """Warnings that are not repeated at every look."""
+
+    @cached_property
+    def read_options(self) -> ReadOptions:
+        """The checked options. Relative times count from the first access."""
+        return parse_options(self._given, kind="stream")
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit of a batch. Spark takes one only; `latestOffset` holds to the others."""
+        with without_traceback():
+            options = self.read_options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        return ReadMaxBytes(options.max_bytes_per_trigger)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a query without a checkpoint starts. The same each time that this process is asked."""
+        if self._start is None:
+            with without_traceback():
+                chosen_columns(self.read_options, self._schema)
+                start = self._find_start()
+                self._start = BatchOffsets(start, start).to_json()
+        return self._start
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Where the next batch ends; `start` itself when there is nothing to read yet.
+
+        Args:
+            start: Where it begins.
+            limit: From `getDefaultReadLimit`, or `ReadAllAvailable` for a query that runs once.
+        """
+        with without_traceback():
+            here = BatchOffsets.of_json(start)
+            ends_soon = self._target is not None or isinstance(limit, ReadAllAvailable)
+            begin, ends = self._bounds(here.end, self._look() if ends_soon else self._glance())
+            backlog = {queue: end - begin[queue] for queue, end in ends.items() if end > begin[queue]}
+            has_moved = any(begin[queue] != offset for queue, offset in here.end.items())
+            if not has_moved and (not backlog or self._waits(sum(backlog.values()), limit)):
+                return start
+            taken = backlog if isinstance(limit, ReadAllAvailable) else self._limited(backlog, begin, ends)
+            self._last_batch_at = time.monotonic()
+            self._batches += 1
+            end = {queue: offset + taken.get(queue, 0) for queue, offset in begin.items()}
+            return BatchOffsets(end, begin).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the queues, for the progress of the query."""
+        if not self._ends:
+            return None
+        ends = {queue: info.max_offset for queue, info in self._ends.items()}
+        return BatchOffsets(ends, {}).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fixes where the query ends: at what is there now."""
+        with without_traceback():
+            self._target = {queue: info.max_offset for queue, info in self._look().items()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Parts of queues for the workers.
+
+        Args:
+            start: Not used: for a first batch that is repeated, it is where the query would start today.
+            end: Says where the batch begins, too.
+        """
+        with without_traceback():
+            batch = BatchOffsets.of_json(end)
+            parts = [
+                QueuePart(queue, begin, to, (to - begin) * self._sizes.get(queue, UNKNOWN_SIZE))
+                for queue, to in batch.end.items()
+                if (begin := batch.begin.get(queue, to)) < to
+            ]
+            return [InputPartition(share) for share in share_parts(parts, self.read_options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one partition.
+
+        Args:
+            partition: One of `partitions`.
+        """
+        if partition.value is None:
+            return iter(())
+        options = self.read_options
+        return read_cluster(options, chosen_columns(options, self._schema), partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Mirrors the progress to a consumer group, if the options name one. The checkpoint alone decides what is read.
+
+        Args:
+            end: Where a batch ended that is done.
+        """
+        options = self.read_options
+        if options.progress_group is None:
+            return
+        try:
+            offsets = BatchOffsets.of_json(end).end
+            commit_offsets(options.progress_group, offsets, options.name_servers, options.client)
+        except RocketPyError as error:
+            logger.warning("the progress of group %s was not stored: %s", options.progress_group, error)
+
+    def stop(self) -> None:
+        """Does nothing: Spark does not call it at the end of every query."""
+
+    def _find_start(self) -> Offsets:
+        options = self.read_options
+        admin = shared_admin(options)
+        found: Offsets = {}
+        for info in queues_to_read(admin, options, check=True):
+            asked = start_of(admin, info, options)
+            found[info.queue] = start = min(max(asked, info.min_offset), info.max_offset)
+            if start > asked:
+                self._lose(info.queue, asked, start, "removed by retention before the query started")
+            elif start < asked:
+                self._lose(info.queue, start, asked, "not there yet")
+        return found
+
+    def _look(self) -> dict[MessageQueue, QueueInfo]:
+        """The queues as they are now. Waits while no broker answers."""
+        options = self.read_options
+        queues = ask(options, lambda admin: queues_to_read(admin, options))
+        return self._seen(queues)
+
+    def _glance(self) -> dict[MessageQueue, QueueInfo]:
+        """The queues as they were a moment ago, or none while no broker answers.
+
+        It does not wait, so that a query can be stopped in the meantime.
+        """
+        options = self.read_options
+        now = time.monotonic()
+        if now < self._ask_again_at:
+            return self._ends if self._away_since is None else {}
+        try:
+            queues = queues_to_read(shared_admin(options), options)
+        except RocketPyError as error:
+            if self._away_since is None:
+                self._away_since = now
+                logger.warning("the stream waits for its brokers, for %g s: %s", options.retry_timeout, error)
+            if not error.retryable or now - self._away_since >= options.retry_timeout:
+                raise
+            self._ask_again_at = now + AWAY_LASTS
+            return {}
+        self._away_since = None
+        return self._seen(queues)
+
+    def _seen(self, queues: list[QueueInfo]) -> dict[MessageQueue, QueueInfo]:
+        self._ends = {info.queue: info for info in queues}
+        self._ask_again_at = time.monotonic() + ENDS_LAST
+        return self._ends
+
+    def _bounds(self, here: Offsets, infos: dict[MessageQueue, QueueInfo]) -> tuple[Offsets, Offsets]:
+        """Where the next batch begins, and where it can end at most. Both know every queue that was ever seen."""
+        begin, ends = dict(here), dict(here)
+        for queue, info in infos.items():
+            if queue not in here:
+                self._begin_new(queue, info)
+                begin[queue] = info.min_offset
+            elif here[queue] < info.min_offset:
+                self._lose(queue, here[queue], info.min_offset, "removed by retention")
+                begin[queue] = info.min_offset
+            elif here[queue] > info.max_offset:
+                begin[queue] = self._behind_end(queue, here[queue], info.max_offset)
+            else:
+                self._short_since.pop(queue, None)
+            ends[queue] = max(begin[queue], info.max_offset)
+            if self._target is not None:
+                ends[queue] = max(begin[queue], min(info.max_offset, self._target.get(queue, 0)))
+        self._warn_of_absent(
+            [queue for queue in here if queue not in infos and queue.topic in self.read_options.topics]
+        )
+        return begin, ends
+
+    def _begin_new(self, queue: MessageQueue, info: QueueInfo) -> None:
+        if self._is_news((queue, "new")):
+            logger.info("new queue %s, read from offset %d", queue, info.min_offset)
+            if info.min_offset > 0:
+                log_loss(str(queue), 0, info.min_offset, "removed by retention before the query saw the queue")
+
+    def _behind_end(self, queue: MessageQueue, here: int, end: int) -> int:
+        """What was read is not there: the topic was made anew, the broker lost its end, or a slave is still behind."""
+        since = self._short_since.setdefault(queue, time.monotonic())
+        if self._target is None and time.monotonic() - since < self.read_options.retry_timeout:
+            return here
+        self._lose(queue, end, here, "no longer there: the topic was made anew, or its broker lost them")
+        del self._short_since[queue]
+        return end
+
+    def _lose(self, queue: MessageQueue, start: int, end: int, reason: str) -> None:
+        if self.read_options.fail_on_data_loss:
+            raise OffsetError(
+                f"{end - start} messages of {queue} are not there, offsets {start} to {end}: {reason}", hint=LOSS_HINT
+            )
+        if self._is_news((queue, start, end)):
+            log_loss(str(queue), start, end, reason)
+
+    def _warn_of_absent(self, queues: list[MessageQueue]) -> None:
+        for queue in queues:
+            if self._is_news((queue, "absent")):
+                logger.warning("%s is not in the route of its topic; the stream goes on without it until it is", queue)
+
+    def _is_news(self, what: object) -> bool:
+        is_news = what not in self._told
+        self._told.add(what)
+        return is_news
+
+    def _waits(self, messages: int, limit: ReadLimit) -> bool:
+        """Whether more messages are waited for."""
+        options = self.read_options
+        fewest = options.min_offsets_per_trigger
+        if fewest is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        return messages < fewest and time.monotonic() - self._last_batch_at < options.max_trigger_delay
+
+    def _limited(self, backlog: dict[MessageQueue, int], begin: Offsets, ends: Offsets) -> dict[MessageQueue, int]:
+        """As much of the backlog as the limits allow."""
+        options = self.read_options
+        known = sum(count * self._sizes.get(queue, 0) for queue, count in backlog.items())
+        if known > options.max_bytes_per_trigger // 2 or any(queue not in self._sizes for queue in backlog):
+            sampled = sample_sizes(options, [(queue, begin[queue], ends[queue]) for queue in backlog])
+            for queue, size in sampled.items():
+                self._sizes[queue] = (self._sizes.get(queue, size) + size) // 2
+        return messages_to_take(
+            backlog,
+            self._sizes,
+            max_messages=options.max_offsets_per_trigger,
+            max_bytes=options.max_bytes_per_trigger,
+            turn=self._batches,
+        )
