@@ -1,4 +1,4 @@
-"""The data source `rocketpy`: a batch reader for store folders and clusters."""
+"""The data source `rocketpy`: a batch reader for store folders and clusters, and a sink for clusters."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
 
 
@@ -55,6 +56,18 @@ class RocketPyDataSource(DataSource):
         if options.columns is not None and names != options.columns:
             raise OptionError(f"the schema and the option columns differ: {', '.join(names)}")
         return RocketPyReader(options, names)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Makes the batch writer; see `rocketpy.spark.sink`."""
+        from rocketpy.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Makes the stream writer."""
+        from rocketpy.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
 
 
 class RocketPyReader(DataSourceReader):
