@@ -231,13 +231,3 @@ def test_complete_mode_is_refused_by_name(spark, numbers, rocketpy_server, topic
     writer = writer.options(name_server=rocketpy_server.name_server, topic=topic, checkpointLocation=str(tmp_path / "c"))
     with pytest.raises((StreamingQueryException, AnalysisException), match="cannot overwrite"):
         writer.start().awaitTermination(300)
-
-
-def test_sql_inserts_into_a_table(spark, rocketpy_server, topic):
-    options = f"name_server '{rocketpy_server.name_server}', topic '{topic}', columns 'body'"
-    name = topic.replace("-", "_")
-    spark.sql(f"CREATE TABLE {name} (body BINARY) USING rocketpy OPTIONS ({options.replace(', columns', ', tag')})")
-    spark.sql(f"INSERT INTO {name} VALUES (CAST('hello' AS BINARY))")
-    spark.sql(f"DROP TABLE {name}")
-    (message,) = received(rocketpy_server, topic)
-    assert (message.body, message.tag) == (b"hello", "body")

@@ -40,7 +40,7 @@ SEND_TIMEOUT_SECONDS = 15.0
 """Longer than the client's own: a send whose outcome is not known costs a read of what was stored."""
 
 _OWN = ("name_server", "name_servers", "producer_group", "progress_topic", "write_id", "resilience")
-_SPARKS_OWN = {"owner", "provider", "serialization.format", "path_option", "checkpointlocation"}
+_SPARKS_OWN = {"owner", "provider", "serialization.format", "checkpointlocation"}
 _MADE_BY_THE_SINK = {"retries": "the sink sends again by itself, for as long as resilience says"}
 
 
