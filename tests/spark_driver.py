@@ -14,8 +14,11 @@ from waiting import wait_until
 class Program:
     """A driver in a process group of its own."""
 
-    def __init__(self, *command: str | Path, log: Path) -> None:
-        environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    def __init__(self, *command: str | Path, log: Path, submit: str | None = None) -> None:
+        environment = {**os.environ, "PYTHONWARNINGS": "default", "PYSPARK_PYTHON": sys.executable}
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+        if submit is not None:  # what spark-submit would be told
+            environment["PYSPARK_SUBMIT_ARGS"] = f"{submit} pyspark-shell"
         with log.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, *command], stdout=out, stderr=out, start_new_session=True, env=environment
