@@ -56,7 +56,9 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     try:
         children = [
-            int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
         ]
     except OSError:
         return found
@@ -70,7 +72,9 @@ def is_worker(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
         parent = int(status.rpartition(")")[2].split()[1])
-        return all(b"pyspark.daemon\0pyspark.worker" in Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, parent))
+        return all(
+            b"pyspark.daemon\0pyspark.worker" in Path(f"/proc/{one}/cmdline").read_bytes() for one in (pid, parent)
+        )
     except OSError:
         return False
 

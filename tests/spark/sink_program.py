@@ -1,4 +1,4 @@
-"""A driver of its own, to be killed: writes the files of a folder to a topic as a stream. `python sink_program.py JSON`."""
+"""A driver, to be killed: writes the files of a folder to a topic as a stream. `python sink_program.py JSON`."""
 
 import json
 import sys
@@ -32,7 +32,9 @@ def main(given: dict) -> None:
     sleep = "java_method('java.lang.Thread', 'sleep', 3600000L)"
     hang = f"CASE WHEN number = {given['hang_at']} THEN {sleep} ELSE '' END" if given["hang_at"] >= 0 else "''"
     rows = numbers.json(given["files"]).select(
-        sql.concat(sql.col("number").cast("string"), sql.lit(" "), sql.expr(hang), sql.repeat(sql.lit("x"), 8000)).alias("body"),
+        sql.concat(
+            sql.col("number").cast("string"), sql.lit(" "), sql.expr(hang), sql.repeat(sql.lit("x"), 8000)
+        ).alias("body"),
         (sql.col("number") % 5).cast("string").alias("order_key"),
     )
     query = rows.writeStream.format("rocketpy").options(**given["sink"], checkpointLocation=given["checkpoint"])

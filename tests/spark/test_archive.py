@@ -35,7 +35,9 @@ def options(topic, send, door, tmp_path):
     return ArchiveOptions(str(tmp_path / "out"), (topic,), round_messages=120, **door)
 
 
-def test_every_message_is_there_once_by_topic_and_day_and_a_second_run_adds_what_came(spark, options, send, rocketpy_server):
+def test_every_message_is_there_once_by_topic_and_day_and_a_second_run_adds_what_came(
+    spark, options, send, rocketpy_server
+):
     (topic,) = options.topics
     manifest = ArchiveJob(spark, options, quiet).run()
     assert (manifest.rows, manifest.number > 2) == (300, True)
@@ -68,7 +70,7 @@ def as_dict(options):
 
 
 def test_what_a_killed_job_left_is_put_in_order(spark, options, send):
-    """A file that was written and not committed; one that was committed and not moved; one that a joined file replaced."""
+    """Files that were written and not committed, committed and not moved, and replaced by a joined one."""
     manifest = ArchiveJob(spark, options, quiet).run()
     archive = Archive(options.out)
     moved = archive.folder / manifest.files[0].place
@@ -114,7 +116,8 @@ def test_messages_that_are_gone_before_they_were_archived_end_the_job(spark, opt
     with rocketpy_server.admin() as admin:
         admin.delete_topic(topic)
         admin.create_topic(topic, queues=3)
-    with pytest.raises((rocketpy.OffsetError, rocketpy.TopicNotFoundError), match="ends at 0, the archive at 100|no topic"):
+    gone = (rocketpy.OffsetError, rocketpy.TopicNotFoundError)
+    with pytest.raises(gone, match=r"ends at 0, the archive at 100|no topic"):
         plan_text(options)
     queue = rocketpy.MessageQueue("t", "b", 0)
     with pytest.raises(rocketpy.OffsetError, match="7 messages of t@b#0 were removed before they were archived"):
@@ -129,7 +132,9 @@ def test_rows_that_are_missing_or_there_twice_are_found():
 
     assert gaps({queue: 20}, {queue: 10}, [file(10, 14, 5), file(15, 19, 5)]) == []
     for files in ([file(10, 14, 5)], [file(10, 19, 10), file(12, 12, 1)], [file(9, 18, 10)], [file(11, 20, 10)]):
-        assert gaps({queue: 20}, {queue: 10}, files) == [f"t@b#0: {sum(one.rows for one in files)} messages for offsets 10 to 20"]
+        assert gaps({queue: 20}, {queue: 10}, files) == [
+            f"t@b#0: {sum(one.rows for one in files)} messages for offsets 10 to 20"
+        ]
     assert gaps({}, {}, [file(0, 0, 1)]) == ["t@b#0: not asked for"]
 
 
@@ -149,6 +154,8 @@ def test_spark_submit_runs_it(topic, send, rocketpy_server, tmp_path):
     conf = ["spark.ui.enabled=false", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     command = [submit, "--master", "local[2]", *(part for one in conf for part in ("--conf", one))]
     command += [ROOT / "spark" / "archive.py", "--name-server", rocketpy_server.name_server, "--topic", topic]
-    done = subprocess.run([*command, "--out", tmp_path / "out"], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "out"], capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert re.search(r"manifest 1: 300 messages of at most 300\n300 messages in \d+ files of ", done.stdout)

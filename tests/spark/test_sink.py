@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter, defaultdict
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
@@ -70,9 +70,12 @@ def test_every_column_arrives(spark, rocketpy_server, topic):
         (other, b"two", None, None, None, None, 1),
         (topic, b"three", "blue", "k3", {}, None, None),
     ]
-    schema = "topic string, body binary, tag string, keys string, properties map<string,string>, order_key string, queue_id int"
+    texts = "topic string, body binary, tag string, keys string"
+    schema = f"{texts}, properties map<string,string>, order_key string, queue_id int"
     write(spark.createDataFrame(rows, schema), rocketpy_server)
-    one, three, two = sorted(received(rocketpy_server, topic, other), key=lambda got: (got.topic == other, got.tag != "red"))
+    one, three, two = sorted(
+        received(rocketpy_server, topic, other), key=lambda got: (got.topic == other, got.tag != "red")
+    )
     assert (one.body, one.tag, one.keys, one.order_key) == (b"one", "red", ("k1", "k2"), "key-1")
     assert {name: one.properties[name] for name in "ab"} == {"a": "1", "b": "two"}
     assert (three.body, three.tag, three.keys, three.order_key) == (b"three", "blue", ("k3",), None)
@@ -102,16 +105,27 @@ def test_rows_of_one_order_key_are_in_one_queue_in_their_order(spark, rocketpy_s
 
 
 def test_a_delay_and_a_time_of_delivery_are_kept(spark, rocketpy_server, topic):
-    at = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(hours=2)
-    write(spark.createDataFrame([(b"now", 0.0), (b"later", 3600.0)], "body binary, delay double"), rocketpy_server, topic=topic)
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=2)
+    write(
+        spark.createDataFrame([(b"now", 0.0), (b"later", 3600.0)], "body binary, delay double"),
+        rocketpy_server,
+        topic=topic,
+    )
     write(spark.createDataFrame([(b"at", at)], "body binary, deliver_at timestamp"), rocketpy_server, topic=topic)
     assert [message.body for message in received(rocketpy_server, topic)] == [b"now"]
     with rocketpy_server.admin() as admin:
         (timers,) = admin.queues("rmq_sys_wheel_timer")
         end = admin.next_offset(timers)
     with rocketpy.RangeReader(timers, 0, end, name_servers=rocketpy_server.name_server) as reader:
-        waiting = [message.body for messages in reader.messages() for message in messages if message.properties.get("REAL_TOPIC") == topic]
+        messages = [message for some in reader.messages() for message in some]
+    waiting = [message.body for message in messages if message.properties.get("REAL_TOPIC") == topic]
     assert sorted(waiting) == [b"at", b"later"]
+
+
+def test_options_of_the_client_reach_it(spark, rocketpy_server, topic):
+    frame = spark.createDataFrame([(b"x" * 101,)], "body binary")
+    with pytest.raises(PythonException, match=r"row 0 of partition \d, .*101 bytes, at most 100"):
+        write(frame, rocketpy_server, topic=topic, **{"client.maxMessageSize": "100"})
 
 
 @pytest.mark.parametrize(
@@ -124,13 +138,13 @@ def test_a_delay_and_a_time_of_delivery_are_kept(spark, rocketpy_server, topic):
         ("body string", {}, "no topic: give a column or an option"),
         ("body string, topic string", {"topic": "t"}, "topic is a column and an option"),
         ("body string, broker_name string", {"topic": "t"}, "broker_name goes with queue_id"),
-        ("body string", {"topic": "t", "tagg": "x"}, "unknown option: tagg .did you mean tag"),
-        ("body string", {"topic": "t", "columns": "body"}, "columns is an option of reading"),
+        ("body string", {"topic": "t", "tags": "x"}, "tags is an option of reading"),
+        ("body string", {"topic": "t", "orderKeys": "x"}, "unknown option: orderkeys .did you mean order_key"),
         ("body string", {"topic": "t", "path": "/data"}, "give name_server, not path"),
         ("body string", {"topic": "t", "exactlyOnce": "true"}, "NotSupportedError: .*exactly_once"),
         ("body string", {"topic": "t", "client.retries": "3"}, "client.retries cannot be set"),
         ("body string", {"topic": "t", "client.sendTimeout": "soon"}, "client.sendtimeout must be a number of seconds"),
-        ("body string", {"topic": "t", "client.send_timeot": "1"}, "did you mean send_timeout"),
+        ("body string", {"topic": "t", "client.send_time": "1"}, "did you mean send_timeout"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name_before_anything_is_sent(spark, rocketpy_server, schema, options, said):
@@ -143,11 +157,13 @@ def test_what_is_wrong_is_refused_by_name_before_anything_is_sent(spark, rocketp
 
 def test_the_user_sees_what_was_refused(spark, rocketpy_server, topic):
     frame = spark.createDataFrame([(1,)], "boddy int")
-    with pytest.raises(AnalysisException, match="OptionError: unknown column: boddy .did you mean body") as refused:
+    with pytest.raises(AnalysisException, match=r"OptionError: unknown column: boddy .did you mean body") as refused:
         write(frame, rocketpy_server, topic=topic)
     assert "Traceback" not in str(refused.value)
     with pytest.raises(AnalysisException, match="NotSupportedError: format rocketpy cannot overwrite"):
-        frame.write.format("rocketpy").mode("overwrite").options(name_server=rocketpy_server.name_server, topic=topic).save()
+        frame.write.format("rocketpy").mode("overwrite").options(
+            name_server=rocketpy_server.name_server, topic=topic
+        ).save()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +202,7 @@ def test_a_task_that_fails_and_runs_again_writes_no_row_twice(spark, rocketpy_se
     late = fresh_name("late")
     rows = [(b"%d" % number, topic, 0) for number in range(2000)] + [(b"last", topic, 5)]
     frame = spark.createDataFrame(rows, "body binary, topic string, queue_id int").coalesce(1)
-    with pytest.raises(PythonException, match="row 2000 of partition 0.*has no queue #5"):
+    with pytest.raises(PythonException, match=r"row 2000 of partition 0.*has no queue #5"):
         write(frame, rocketpy_server, write_id=late)
     with rocketpy_server.admin() as admin:
         admin.create_topic(topic, queues=6)
@@ -228,6 +244,8 @@ def test_without_a_progress_topic_a_repeated_batch_comes_twice(spark, numbers, r
 def test_complete_mode_is_refused_by_name(spark, numbers, rocketpy_server, topic, tmp_path):
     counts = numbers.groupBy("number").count().select(sql.col("number").cast("string").alias("body"))
     writer = counts.writeStream.format("rocketpy").outputMode("complete").trigger(availableNow=True)
-    writer = writer.options(name_server=rocketpy_server.name_server, topic=topic, checkpointLocation=str(tmp_path / "c"))
+    writer = writer.options(
+        name_server=rocketpy_server.name_server, topic=topic, checkpointLocation=str(tmp_path / "c")
+    )
     with pytest.raises((StreamingQueryException, AnalysisException), match="cannot overwrite"):
         writer.start().awaitTermination(300)

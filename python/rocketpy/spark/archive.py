@@ -1,23 +1,24 @@
 """The job `archive`: copies topics into Parquet files by topic and day, every message exactly once.
 
-`spark-submit spark/archive.py --name-server 127.0.0.1:9876 --topic flights --out archive` copies what came since the last
-run. The offsets are part of the archive (`rocketpy.spark.archive_manifest`), so a job that was killed at any moment is
-simply started again. See docs/spark.md.
+`spark-submit spark/archive.py --name-server 127.0.0.1:9876 --topic flights --out archive` copies what came since the
+last run. The offsets are part of the archive (`rocketpy.spark.archive_manifest`), so a job that was killed at any
+moment is simply started again. See docs/spark.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import MessageQueue
 from rocketpy.spark.archive_files import Failure, join_files, write_partitions
-from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Ends, Manifest, gaps
+from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
+from rocketpy.spark.brokers import Ends, Found, again
 from rocketpy.spark.columns import DEFAULT, TYPES, ddl
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ COMPACT_FILES = 16
 FILE_BYTES = 256 << 20
 NEEDED = ("topic", "broker_name", "queue_id", "queue_offset", "stored_at")
 """Columns without which an archive does not know what it holds."""
-PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +123,23 @@ def next_round(done: Ends, starts: Ends, ends: Ends, messages: int) -> tuple[End
 
     Examples:
         >>> a, b = MessageQueue("t", "x", 0), MessageQueue("t", "x", 1)
-        >>> froms, tos = next_round({a: 10}, {a: 0, b: 5}, {a: 110, b: 305}, 100)
-        >>> (froms[a], tos[a]), (froms[b], tos[b])
+        >>> begins, stops = next_round({a: 10}, {a: 0, b: 5}, {a: 110, b: 305}, 100)
+        >>> (begins[a], stops[a]), (begins[b], stops[b])
         ((10, 35), (5, 80))
     """
-    froms = {queue: done.get(queue, starts[queue]) for queue in ends}
-    for queue, at in froms.items():
+    begins = {queue: done.get(queue, starts[queue]) for queue in ends}
+    for queue, at in begins.items():
         if at < starts[queue]:
             raise OffsetError(f"{starts[queue] - at} messages of {queue} were removed before they were archived")
         if at > ends[queue]:
             raise OffsetError(
-                f"{queue} ends at {ends[queue]}, the archive at {at}: it was deleted and created again, or lost messages"
+                f"{queue} ends at {ends[queue]}, the archive at {at}",
+                hint="the topic was deleted and created again, or lost messages: archive it to another folder",
             )
-    waiting = {queue: ends[queue] - at for queue, at in froms.items() if at < ends[queue]}
+    waiting = {queue: ends[queue] - at for queue, at in begins.items() if at < ends[queue]}
     share = min(1.0, messages / max(1, sum(waiting.values())))
-    tos = {queue: froms[queue] + max(1, int(left * share)) for queue, left in waiting.items()}
-    return {queue: froms[queue] for queue in tos}, tos
+    stops = {queue: begins[queue] + max(1, int(left * share)) for queue, left in waiting.items()}
+    return {queue: begins[queue] for queue in stops}, stops
 
 
 class ArchiveJob:
@@ -168,46 +169,41 @@ class ArchiveJob:
             RocketPyError: A broker or a store cannot be read.
         """
         with self._archive.locked():
-            _, ends = self._patiently(lambda: bounds(self._options))
+            _, ends = self._patiently(partial(bounds, self._options))
             manifest = self._archive.manifest()
             begun = manifest.rows
             total = sum(end - manifest.ends.get(queue, 0) for queue, end in ends.items())
             while True:
-                fresh = self._patiently(lambda manifest=manifest: self._round(manifest, ends))
+                fresh = self._patiently(partial(self._round, manifest, ends))
                 if fresh is None:
                     break
                 manifest = fresh
                 self._told(f"manifest {manifest.number}: {manifest.rows - begun:,} messages of at most {total:,}")
             return self._compact(manifest)
 
-    def _patiently(self, call):  # noqa: ANN001, ANN202
-        deadline = time.monotonic() + self._options.resilience_seconds
-        while True:
-            try:
-                return call()
-            except RocketPyError as error:
-                if not error.retryable or time.monotonic() >= deadline:
-                    raise
-                self._told(f"trying again: {error}")
-            time.sleep(PAUSE_SECONDS)
+    def _patiently(self, call: Callable[[], Found]) -> Found:
+        def told(error: RocketPyError) -> None:
+            self._told(f"trying again: {error}")
+
+        return again(call, self._options.resilience_seconds, told)
 
     def _round(self, manifest: Manifest, ends: Ends) -> Manifest | None:
         """Archives some messages and commits them. None if there are none left."""
         starts, _ = bounds(self._options)
-        froms, tos = next_round(manifest.ends, starts, ends, self._options.round_messages)
-        if not tos:
+        begins, stops = next_round(manifest.ends, starts, ends, self._options.round_messages)
+        if not stops:
             return None
-        idle = {queue: start for queue, start in starts.items() if queue not in tos}
-        files = self._written({**idle, **froms}, {**idle, **tos})
-        problems = gaps(tos, froms, files)
+        idle = {queue: start for queue, start in starts.items() if queue not in stops}
+        files = self._written({**idle, **begins}, {**idle, **stops})
+        problems = gaps(stops, begins, files)
         if problems:
             text = f"what was read is not what was asked for: {'; '.join(problems)}"
             raise ArchiveError(text, retryable=True)  # a queue may have been made meanwhile
-        fresh = Manifest(manifest.number + 1, {**manifest.ends, **tos}, manifest.files + tuple(files))
+        fresh = Manifest(manifest.number + 1, {**manifest.ends, **stops}, manifest.files + tuple(files))
         self._archive.commit(fresh)
         return fresh
 
-    def _written(self, froms: Ends, tos: Ends) -> list[ArchiveFile]:
+    def _written(self, begins: Ends, stops: Ends) -> list[ArchiveFile]:
         from pyspark.sql.types import StructType
 
         from rocketpy.spark.source import RocketPyDataSource
@@ -216,21 +212,22 @@ class ArchiveJob:
         options = {
             **self._options.source(),
             "topics": ",".join(self._options.topics),
-            "starting_offsets": _offsets_text(froms),
-            "ending_offsets": _offsets_text(tos),
+            "starting_offsets": _offsets_text(begins),
+            "ending_offsets": _offsets_text(stops),
         }
-        reader = RocketPyDataSource(options).reader(StructType.fromDDL(ddl(kept)))
+        reader = RocketPyDataSource(options).reader(cast("StructType", StructType.fromDDL(ddl(kept))))
         partitions = list(reader.partitions())
         staged = str(self._archive.staged)
 
         def write(mine: Iterable[InputPartition]) -> Iterator[ArchiveFile | Failure]:
             return write_partitions(reader, staged, mine)
 
-        found = self._context.parallelize(partitions, max(1, len(partitions))).mapPartitions(write).collect()
-        for one in found:
+        files: list[ArchiveFile] = []
+        for one in self._context.parallelize(partitions, max(1, len(partitions))).mapPartitions(write).collect():
             if isinstance(one, Failure):
                 raise ArchiveError(one.text, retryable=one.retryable)
-        return found
+            files.append(one)
+        return files
 
     def _compact(self, manifest: Manifest) -> Manifest:
         """Joins small files of the same topic and day, where there are many."""
@@ -302,9 +299,9 @@ def plan_text(options: ArchiveOptions) -> str:
     """
     starts, ends = bounds(options)
     done = Archive(options.out).manifest()
-    froms, tos = next_round(done.ends, starts, ends, sum(ends.values()) + 1)
-    lines = [f"{queue}: offsets {froms[queue]} to {to}" for queue, to in sorted(tos.items())]
-    total = sum(to - froms[queue] for queue, to in tos.items())
+    begins, stops = next_round(done.ends, starts, ends, sum(ends.values()) + 1)
+    lines = [f"{queue}: offsets {begins[queue]} to {to}" for queue, to in sorted(stops.items())]
+    total = sum(to - begins[queue] for queue, to in stops.items())
     return "\n".join([*lines, f"{total:,} messages to archive, {done.rows:,} are in {options.out}"])
 
 
@@ -319,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--name-server", help="host:port of a cluster's name server")
     parser.add_argument("--path", help="folder of a store, in place of a name server")
-    parser.add_argument("--broker-name", default="broker", help="with --path: name of its broker (default: %(default)s)")
+    parser.add_argument("--broker-name", default="broker", help="with --path: its broker (default: %(default)s)")
     parser.add_argument("--topic", action="append", required=True, help="a topic; may be given several times")
     parser.add_argument("--out", required=True, help="folder of the archive, the same for all workers")
     parser.add_argument("--columns", help="columns to keep, joined by commas (default: the first twelve of a read)")

@@ -76,7 +76,7 @@ def begin(staged: Path, topic: str, day: str, schema: pa.Schema) -> Writing:
     path = staged / f"rocketpy-{uuid.uuid4().hex}.parquet"
     kept = schema.remove(schema.get_field_index("topic"))
     dictionaries = [name for name in ("broker_name", "tag") if name in kept.names]
-    writer = pq.ParquetWriter(path, kept, compression="zstd", use_dictionary=dictionaries)
+    writer = pq.ParquetWriter(path, kept, compression="zstd", use_dictionary=dictionaries)  # pyright: ignore[reportArgumentType]
     return Writing(path, writer, topic, day)
 
 

@@ -18,7 +18,7 @@ import json
 import os
 import re
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -27,12 +27,12 @@ from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.message import MessageQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable
+
+    from rocketpy.spark.brokers import Ends
 
 KEPT = 2
 """Manifests that are kept: the newest, and the one before for people who look."""
-
-Ends = dict[MessageQueue, int]
 
 
 class ArchiveError(RocketPyError):
@@ -107,7 +107,7 @@ class Manifest:
                 raise DamagedDataError(f"a manifest of another version: {tree['v']}")
             ends = {MessageQueue(topic, broker, queue): end for topic, broker, queue, end in tree["ends"]}
             files = tuple(
-                ArchiveFile(**{**one, "covered": tuple(Covered(**part) for part in one["covered"])})
+                replace(ArchiveFile(**one), covered=tuple(Covered(**part) for part in one["covered"]))
                 for one in tree["files"]
             )
             return cls(tree["number"], ends, files)
@@ -128,7 +128,7 @@ class Archive:
         self.staged = self._own / "staged"
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """Keeps other jobs out, and puts in order what a killed one left.
 
         Raises:

@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -13,26 +14,19 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from rocketpy.errors import InvalidArgumentError, NotSupportedError, PartlySentError, RocketPyError, TopicNotFoundError
-from rocketpy.message import MessageQueue
+from rocketpy.spark.brokers import PAUSE_SECONDS, Ends, Found, again, may_pass
 from rocketpy.spark.sink_client import SinkClient, sink_client
 from rocketpy.spark.sink_options import SinkOptions, check_schema, parse_sink_options
-from rocketpy.spark.sink_progress import (
-    PAUSE_SECONDS,
-    Earlier,
-    Ends,
-    Progress,
-    again,
-    ends_of,
-    may_pass,
-    stored_rows,
-)
+from rocketpy.spark.sink_progress import Earlier, Progress, ends_of, stored_rows
 from rocketpy.spark.sink_rows import Place, Row, RowMaker, WriteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from rocketpy.message import MessageQueue
 
 logger = logging.getLogger("rocketpy.spark")
 
@@ -171,7 +165,7 @@ def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
         return
     client, place = sink_client(options), written[0].place
     progress = Progress(client, options.progress_topic)
-    again(lambda: progress.finish(place.write, place.batch), options.resilience_seconds)
+    again(partial(progress.finish, place.write, place.batch), options.resilience_seconds)
 
 
 def log_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -229,7 +223,7 @@ class TaskSink:
             sent += len(left)
         return Written(self._place, sent, skipped)
 
-    def _patiently(self, call):  # noqa: ANN001, ANN202
+    def _patiently(self, call: Callable[[], Found]) -> Found:
         return again(call, self._options.resilience_seconds)
 
     def _look_up(self) -> tuple[Earlier, set[str]]:
@@ -244,8 +238,10 @@ class TaskSink:
         """Records the ends of topics before the first row goes there."""
         if not topics or self._progress is None:
             return
-        ends = {topic: self._patiently(lambda topic=topic: ends_of(self._client, topic)) for topic in sorted(topics)}
-        self._patiently(lambda: self._progress.begin(self._place, self._attempt, ends))
+        progress, ends = self._progress, dict[str, Ends]()
+        for topic in sorted(topics):
+            ends[topic] = self._patiently(partial(ends_of, self._client, topic))
+        self._patiently(partial(progress.begin, self._place, self._attempt, ends))
         self._begun |= ends
 
     def _send(self, rows: list[Row]) -> None:
@@ -262,7 +258,7 @@ class TaskSink:
             rows = [row for row, _ in failures]
             if any(_is_open(error) for _, error in failures):
                 ends = {topic: self._begun[topic] for topic in {row.message.topic for row in rows}}
-                stored = self._patiently(lambda ends=ends: stored_rows(self._client, ends, self._place.prefix))
+                stored = self._patiently(partial(stored_rows, self._client, ends, self._place.prefix))
                 rows = [row for row in rows if row.row_id not in stored]
 
     def _may_pass(self, row: Row, error: Exception) -> bool:
@@ -299,12 +295,14 @@ class TaskSink:
         return []
 
     def _queue(self, topic: str, broker_name: str, queue_id: int, rows: Sequence[Row]) -> MessageQueue:
-        queues = self._patiently(lambda: self._client.producer.queues(topic))
+        queues = self._patiently(partial(self._client.producer.queues, topic))
         named = [one for one in queues if one.queue_id == queue_id and broker_name in ("", one.broker_name)]
         if len(named) == 1:
             return named[0]
-        text = f"topic {topic} has no queue {broker_name or ''}#{queue_id}" if not named else (
-            f"topic {topic} has a queue {queue_id} at several brokers: give broker_name"
+        text = (
+            f"topic {topic} has no queue {broker_name or ''}#{queue_id}"
+            if not named
+            else (f"topic {topic} has a queue {queue_id} at several brokers: give broker_name")
         )
         index = next(row.index for row in rows if row.queue == (broker_name or None, queue_id))
         raise WriteError(f"{self._place.row(index)}: {text}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketpy.admin import Admin
 from rocketpy.producer import Producer
@@ -29,17 +29,17 @@ class SinkClient:
         self.options = options
         self.known_topics: set[str] = set()
         """Topics that took a message of this process: where one is missing now, its broker is away."""
-        shared = {"instance_name": f"spark-sink-{os.getpid()}-{next(_numbers)}"} | options.any_client
+        shared: dict[str, Any] = {"instance_name": f"spark-sink-{os.getpid()}-{next(_numbers)}"} | options.any_client
         self._shared = shared
-        self.admin = Admin(options.name_servers, **shared)  # type: ignore[arg-type]
+        self.admin = Admin(options.name_servers, **shared)
         arguments = shared | dict(options.client)
         if options.progress_topic is not None:
             arguments["retries"] = 0
-        self.producer = Producer(options.producer_group, name_servers=options.name_servers, **arguments)  # type: ignore[arg-type]
+        self.producer = Producer(options.producer_group, name_servers=options.name_servers, **arguments)
 
     def range_reader(self, queue: MessageQueue, start: int, end: int) -> RangeReader:
         """Opens a part of a queue."""
-        return RangeReader(queue, start, end, name_servers=self.options.name_servers, **self._shared)  # type: ignore[arg-type]
+        return RangeReader(queue, start, end, name_servers=self.options.name_servers, **self._shared)
 
     def close(self) -> None:
         """Closes both."""

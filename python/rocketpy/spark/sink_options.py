@@ -170,7 +170,7 @@ def _canonical(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, An
         elif plain == "exactlyonce":
             raise NotSupportedError(
                 "format rocketpy has no option exactly_once",
-                hint="a stream that is restarted writes no row twice without it; transactions: rocketpy.TransactionProducer",
+                hint="a stream that is started again writes no row twice without it",
             )
         elif plain in known:
             given[known[plain]] = value

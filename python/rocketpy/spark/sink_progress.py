@@ -2,7 +2,7 @@
 
 Before a task sends its first row to a topic, it sends a record `begun` with the ends of the topic's queues: all of its
 rows come after them. After a batch the driver sends a record `done`. A task that finds an earlier `begun` of its own
-partition and batch is a repetition: it reads the queues from the ends in that record, and skips the rows that are there.
+partition and batch is a repetition: it reads the queues from the ends in that record, and skips the rows that it finds.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import Message, MessageQueue
 from rocketpy.spark.sink_rows import ROW_PROPERTY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from rocketpy.message import ReceivedMessage
+    from rocketpy.spark.brokers import Ends
     from rocketpy.spark.sink_client import SinkClient
     from rocketpy.spark.sink_rows import Place
 
@@ -29,12 +30,6 @@ BLOCK = 256
 """Records that are read at once, from the newest back."""
 PACE_SECONDS = 0.01
 """Pause between two questions for the end of a queue."""
-PAUSE_SECONDS = 0.5
-"""Pause before something that failed is tried again. A request that failed is over by then: brokers drop what waits longer."""
-
-Ends = dict[MessageQueue, int]
-"""Queue offsets by queue."""
-Found = TypeVar("Found")
 
 
 @dataclass(slots=True)
@@ -44,35 +39,7 @@ class Earlier:
     is_done: bool = False
     """Whether the whole batch was written and committed."""
     ends: dict[str, Ends] = field(default_factory=dict)
-    """By topic, the ends of its queues before the first attempt sent anything there; a queue that is not named is new."""
-
-
-def again(call: Callable[[], Found], seconds: float) -> Found:
-    """Calls until it succeeds.
-
-    Args:
-        call: What to do; it may be done several times.
-        seconds: How long errors that may pass are waited out.
-
-    Returns:
-        What the call returned.
-
-    Raises:
-        RocketPyError: The last error.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            return call()
-        except RocketPyError as error:
-            if not may_pass(error) or time.monotonic() >= deadline:
-                raise
-        time.sleep(PAUSE_SECONDS)
-
-
-def may_pass(error: Exception) -> bool:
-    """Whether an error may be over after a while: it says so, or its outcome is not known."""
-    return isinstance(error, RocketPyError) and (error.retryable or error.may_have_been_applied)
+    """By topic, the ends of its queues before the first attempt sent anything there. A queue not named is new."""
 
 
 def settled_end(client: SinkClient, queue: MessageQueue) -> int:
@@ -193,7 +160,7 @@ class Progress:
                     found.is_done = True
                 elif batch == place.batch and record["partition"] == place.partition:
                     for topic, starts in record["ends"].items():
-                        earliest = found.ends.setdefault(topic, {})
+                        earliest: Ends = found.ends.setdefault(topic, {})
                         for broker, queue_id, offset in starts:
                             one = MessageQueue(topic, broker, queue_id)
                             earliest[one] = min(offset, earliest.get(one, offset))
@@ -235,7 +202,7 @@ class Progress:
     def _message(self, tag: str, write: str, record: Mapping[str, object]) -> Message:
         return Message(self._topic, json.dumps(record).encode(), tag=tag, keys=[write])
 
-    def _back(self, queue: MessageQueue, start: int, end: int, write: str) -> Iterator[tuple[str, int, dict]]:
+    def _back(self, queue: MessageQueue, start: int, end: int, write: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Yields tag, batch and content of the records of a write, the newest first."""
         size = BLOCK
         while start < end:
@@ -249,9 +216,9 @@ class Progress:
                 return  # retention removed what is before
             end, size = begin, min(size * 2, 1 << 16)
 
-    def _record(self, message: ReceivedMessage) -> dict:
+    def _record(self, message: ReceivedMessage) -> dict[str, Any]:
         try:
-            record = json.loads(message.body)
+            record: dict[str, Any] = json.loads(message.body)
             if record["v"] == 1:
                 return record
         except (ValueError, KeyError, TypeError):
