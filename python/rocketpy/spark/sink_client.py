@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,16 @@ if TYPE_CHECKING:
     from rocketpy.spark.sink_options import SinkOptions
 
 
+MOST_CLIENTS = 4
+"""Writes with other options that one worker process keeps a client for."""
+
 _numbers = count()
+_clients: dict[tuple[int, str], SinkClient] = {}
+"""By process and options: a fork must not use the clients of its parent."""
 
 
 class SinkClient:
-    """A producer and an administration that share their connections. The process keeps them until it ends.
+    """Producers and an administration that share their connections. The process keeps them until it ends.
 
     The producer never sends again by itself what may be stored: the sink reads first whether it is.
     """
@@ -36,36 +40,25 @@ class SinkClient:
         if options.progress_topic is not None:
             arguments["retries"] = 0
         self.producer = Producer(options.producer_group, name_servers=options.name_servers, **arguments)
+        self.recorder = Producer(f"{options.producer_group}-progress", name_servers=options.name_servers, **shared)
+        """Sends records: they may be stored twice, and are not under the limits that the user sets for rows."""
 
     def range_reader(self, queue: MessageQueue, start: int, end: int) -> RangeReader:
         """Opens a part of a queue."""
         return RangeReader(queue, start, end, name_servers=self.options.name_servers, **self._shared)
 
     def close(self) -> None:
-        """Closes both."""
+        """Closes all of them."""
+        self.recorder.close()
         self.producer.close()
         self.admin.close()
 
 
 def sink_client(options: SinkOptions) -> SinkClient:
     """The client of this process for some options."""
-    return _client(os.getpid(), _Key(options))
-
-
-class _Key:
-    """Options as a key: they hold mappings."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self.options = options
-        self._text = repr(options)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other._text == self._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-
-@lru_cache(maxsize=4)
-def _client(_process: int, key: _Key) -> SinkClient:
-    return SinkClient(key.options)
+    key = (os.getpid(), repr(options))
+    if key not in _clients:
+        while len(_clients) >= MOST_CLIENTS:
+            _clients.pop(next(iter(_clients))).close()
+        _clients[key] = SinkClient(options)
+    return _clients[key]

@@ -167,7 +167,7 @@ class Progress:
         return found
 
     def begin(self, place: Place, attempt: int, ends: Mapping[str, Ends]) -> None:
-        """Records that a task begins to send to some topics. On return the record is stored.
+        """Records that a task begins to send to some topics. On return a record is stored at one broker at least.
 
         Args:
             place: What the task writes.
@@ -179,7 +179,7 @@ class Progress:
             for topic, starts in ends.items()
         }
         record = {"v": 1, "batch": place.batch, "partition": place.partition, "attempt": attempt, "ends": told}
-        self._client.producer.send(self._message(BEGUN, place.write, record))
+        self._store(BEGUN, place.write, record)
 
     def finish(self, write: str, batch: int) -> None:
         """Records that a batch is written. On return a record is stored at one broker at least.
@@ -188,19 +188,20 @@ class Progress:
             write: Id of the write.
             batch: Number of the batch.
         """
-        message = self._message(DONE, write, {"v": 1, "batch": batch})
+        self._store(DONE, write, {"v": 1, "batch": batch})
+
+    def _store(self, tag: str, write: str, record: Mapping[str, object]) -> None:
+        """Sends a record to every broker that is there, so that each knows of it when another one is away later."""
+        message = Message(self._topic, json.dumps(record).encode(), tag=tag, keys=[write])
         stored, failure = 0, None
         for queue in self._client.admin.queues(self._topic):
             try:
-                self._client.producer.send(message, queue=queue)
+                self._client.recorder.send(message, queue=queue)
                 stored += 1
-            except RocketPyError as error:  # where none is, a later look reads further back
+            except RocketPyError as error:
                 failure = error
         if not stored and failure is not None:
             raise failure
-
-    def _message(self, tag: str, write: str, record: Mapping[str, object]) -> Message:
-        return Message(self._topic, json.dumps(record).encode(), tag=tag, keys=[write])
 
     def _back(self, queue: MessageQueue, start: int, end: int, write: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
         """Yields tag, batch and content of the records of a write, the newest first."""
