@@ -16,7 +16,6 @@ from rocketpy.spark.archive_manifest import Archive
 from rocketpy.spark.session import QUICK_JVM
 from rocketpy.testing import fresh_name
 from spark_driver import Program
-from waiting import wait_until
 
 JOB = Path(__file__).parents[2] / "spark" / "archive.py"
 KILLS = int(os.environ.get("ROCKETPY_SPARK_KILLS", "10"))
@@ -117,4 +116,4 @@ def test_random_kills_of_driver_workers_and_broker_lose_no_message_and_archive_n
     assert twice == []
     assert dict(rows) == sent
     assert len(sent) == total
-    wait_until(lambda: not list(Archive(out).staged.iterdir()), "no file is left over", seconds=1)
+    assert list(Archive(out).staged.iterdir()) == []

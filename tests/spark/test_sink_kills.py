@@ -4,17 +4,23 @@ What it cannot show: a worker that is cut off from its driver and goes on sendin
 """
 
 import json
+import logging
 import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import rocketpy
 from rocketpy.server_process import ServerProcess
-from rocketpy.testing import fresh_name
+from rocketpy.spark.sink import TaskSink
+from rocketpy.spark.sink_options import parse_sink_options
+from rocketpy.spark.sink_rows import Place, WriteError
+from rocketpy.testing import drain, fresh_name
 from spark_driver import Program, program
 from waiting import wait_until
 
@@ -90,6 +96,51 @@ class Run:
         for number, key in found:
             by_file_and_key.setdefault((number // PER_FILE, key), []).append(number)
         assert all(numbers == sorted(numbers) for numbers in by_file_and_key.values())
+
+
+class WhenHeldUp(logging.Handler):
+    """Does something once the sink says that rows are not acknowledged."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self.action: Callable[[], object] | None = action
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.action is not None and "not acknowledged" in record.getMessage():
+            action, self.action = self.action, None
+            action()
+
+
+@pytest.fixture
+def sink_log():
+    log = logging.getLogger("rocketpy.spark")
+    level, handlers = log.level, list(log.handlers)
+    log.setLevel(logging.INFO)
+    yield log
+    log.setLevel(level)
+    log.handlers[:] = handlers
+
+
+def test_a_broker_that_is_away_holds_rows_up_and_a_refused_row_behind_them_is_still_named(broker, sink_log):
+    topic = fresh_name("away")
+    with rocketpy.Admin(broker.name_server, api_timeout=60) as admin:
+        admin.create_topic(topic, queues=2)
+    sink_log.addHandler(WhenHeldUp(broker.start))
+    options = parse_sink_options({"name_server": broker.name_server, "topic": topic, "client.max_message_size": "100"})
+
+    def batches():
+        yield pa.record_batch([[b"first"]], names=["body"])
+        broker.kill()
+        yield pa.record_batch([[b"second", b"third", bytes(101), b"last"]], names=["body"])
+
+    with pytest.raises(WriteError, match=r"row 3 of partition 0, .*at most 100"):
+        TaskSink(options, Place(topic, 0, 0), 0, {}).write(batches())
+    assert sorted(bodies(broker, topic)) == [b"first", b"second", b"third"]
+
+
+def bodies(broker: ServerProcess, topic: str) -> list[bytes]:
+    with rocketpy.Consumer(fresh_name(), topic, name_servers=broker.name_server, api_timeout=60) as consumer:
+        return [message.body for message in drain(consumer)]
 
 
 def test_a_driver_killed_between_write_and_commit_leaves_no_row_twice(broker, tmp_path):

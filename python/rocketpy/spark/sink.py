@@ -290,8 +290,11 @@ class TaskSink:
         except RocketPyError as error:  # nothing was sent
             if len(rows) == 1 or may_pass(error):
                 return [(row, error) for row in rows]
-            half = len(rows) // 2
-            return self._try_group(rows[:half], queue) or self._try_group(rows[half:], queue)
+            half = len(rows) // 2  # one of them is refused: send those before it, and find out which it is
+            failures = self._try_group(rows[:half], queue)
+            if not failures:
+                return self._try_group(rows[half:], queue)
+            return failures + [(row, failures[0][1]) for row in rows[half:]]
         return []
 
     def _queue(self, topic: str, broker_name: str, queue_id: int, rows: Sequence[Row]) -> MessageQueue:

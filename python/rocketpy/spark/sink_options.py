@@ -53,7 +53,7 @@ class SinkOptions:
         fixed: Value for all rows by column name, of those in `FIXED`.
         producer_group: Name of the producer group.
         progress_topic: Topic of the records by which a repeated batch finds what it sent before; None for none.
-        write_id: Id of a batch write, so that a write with the same id skips what is there; None for a new one.
+        write_id: Id of a batch write: another one with the same id sends only what this did not get to. None: a new id.
         resilience_seconds: How long a task goes on trying while brokers cannot be reached.
         client: Options of the producer.
     """
