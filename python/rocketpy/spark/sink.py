@@ -211,7 +211,7 @@ class TaskSink:
         earlier, stored = None, set[str]()
         sent = skipped = 0
         for batch in batches:
-            rows = list(maker.rows(batch))
+            rows = maker.rows(batch)
             if not rows:
                 continue
             if earlier is None:
@@ -251,7 +251,7 @@ class TaskSink:
             passes = self._progress is not None and self._may_pass(row, error) and time.monotonic() < deadline
             if not passes:
                 raise WriteError(
-                    f"{self._place.row(row.index)}, topic {row.message.topic}: {error}", retryable=may_pass(error)
+                    f"{self._place.row(row.number)}, topic {row.message.topic}: {error}", retryable=may_pass(error)
                 ) from error
             logger.info("%d rows not acknowledged, looking which are stored: %s", len(failures), error)
             time.sleep(PAUSE_SECONDS)
@@ -278,7 +278,7 @@ class TaskSink:
             failures += self._try_group(list(group), queue)
         failed = {row.message.topic for row, _ in failures}
         self._client.known_topics |= {row.message.topic for row in rows} - failed
-        return sorted(failures, key=lambda failure: failure[0].index)
+        return sorted(failures, key=lambda failure: failure[0].number)
 
     def _try_group(self, rows: list[Row], queue: MessageQueue | None) -> list[tuple[Row, Exception]]:
         try:
@@ -307,7 +307,7 @@ class TaskSink:
             if not named
             else (f"topic {topic} has a queue {queue_id} at several brokers: give broker_name")
         )
-        index = next(row.index for row in rows if row.queue == (broker_name or None, queue_id))
+        index = next(row.number for row in rows if row.queue == (broker_name or None, queue_id))
         raise WriteError(f"{self._place.row(index)}: {text}")
 
 

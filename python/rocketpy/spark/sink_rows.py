@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketpy.errors import RocketPyError
 from rocketpy.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import pyarrow as pa
 
@@ -51,17 +50,20 @@ class Place:
         return f"row {index} of partition {self.partition}, batch {self.batch} of write {self.write}"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A row as a message."""
 
-    index: int
+    number: int
     """Its place in the partition, from 0."""
     message: Message
     queue: tuple[str | None, int] | None
     """Broker name, if given, and queue id."""
     row_id: str | None
     """Value of its `ROW_PROPERTY`."""
+
+
+ORDER = ("topic", "tag", "keys", "order_key", "delay", "delay_level", "deliver_at", "broker_name", "queue_id")
+"""The columns beside body and properties, as `RowMaker` goes through them."""
 
 
 class RowMaker:
@@ -73,66 +75,72 @@ class RowMaker:
 
     def __init__(self, place: Place, fixed: Mapping[str, Any], *, with_ids: bool) -> None:
         self._place = place
+        self._prefix = place.prefix
         self._fixed = fixed
         self._with_ids = with_ids
-        self._seen: Counter[bytes] = Counter()
+        self._seen: dict[str, int] = {}
         self._next = 0
 
-    def rows(self, batch: pa.RecordBatch) -> Iterator[Row]:
+    def rows(self, batch: pa.RecordBatch) -> list[Row]:
         """Makes the messages of a batch.
 
         Args:
             batch: With checked columns.
 
-        Yields:
+        Returns:
             One for each row.
 
         Raises:
             WriteError: A row breaks a rule of messages.
         """
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        bodies = columns.pop("body")
-        names = list(columns)
-        rows = zip(*columns.values(), strict=True) if names else iter([()] * len(bodies))
-        for body, values in zip(bodies, rows, strict=True):
-            index, self._next = self._next, self._next + 1
-            fields = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-            try:
-                yield self._row(index, body, {**self._fixed, **fields})
-            except (RocketPyError, TypeError, ValueError) as error:
-                raise WriteError(f"{self._place.row(index)}: {error}") from error
+        given = set(batch.schema.names)
+        columns = [self._values(batch, name) if name in given else repeat(self._fixed.get(name)) for name in ORDER]
+        maps = self._values(batch, "properties") if "properties" in given else repeat(None)
+        rows = zip(self._values(batch, "body"), maps, *columns, strict=False)  # what `repeat` gives has no end
+        made: list[Row] = []
+        add, first = made.append, self._next
+        # The loop is most of what a write costs in Python: it makes no object that it does not need.
+        try:
+            for index, (body, pairs, *fields) in enumerate(rows, first):
+                if body is None:
+                    raise ValueError("its body is null")
+                content: bytes = body.encode() if body.__class__ is str else body
+                topic, tag, keys, order_key, delay, level, at, broker_name, queue_id = fields
+                if topic is None:
+                    raise ValueError("its topic is null")
+                properties: dict[str, str] | None = dict(pairs) if pairs else None  # Arrow has maps as lists of pairs
+                row_id = None
+                if self._with_ids:
+                    row_id = self._id(content, fields, sorted(properties.items()) if properties else None)
+                    properties = properties or {}
+                    properties[ROW_PROPERTY] = row_id
+                message = Message(
+                    topic,
+                    content,
+                    tag=tag,
+                    keys=keys.split() if keys.__class__ is str else keys,
+                    order_key=order_key,
+                    properties=properties,
+                    delay_level=level,
+                    deliver_at=at,
+                    delay=delay,
+                )
+                add(Row(index, message, None if queue_id is None else (broker_name, queue_id), row_id))
+        except (RocketPyError, TypeError, ValueError) as error:
+            raise WriteError(f"{self._place.row(first + len(made))}: {error}") from error
+        self._next += len(made)
+        return made
 
-    def _row(self, index: int, body: bytes | str | None, fields: dict[str, Any]) -> Row:
-        if body is None:
-            raise ValueError("its body is null")
-        if "topic" not in fields:
-            raise ValueError("its topic is null")
-        content = body.encode() if isinstance(body, str) else body
-        properties = dict(fields.pop("properties", ()))  # Arrow gives a map as a list of pairs
-        if None in properties.values():
-            raise ValueError("a value of its properties is null")
-        queue_id, broker_name = fields.pop("queue_id", None), fields.pop("broker_name", None)
-        row_id = None
-        if self._with_ids:
-            row_id = self._id(content, (sorted(fields.items()), sorted(properties.items()), queue_id, broker_name))
-            properties[ROW_PROPERTY] = row_id
-        message = Message(fields.pop("topic"), content, properties=properties or None, **_named(fields))
-        return Row(index, message, None if queue_id is None else (broker_name, queue_id), row_id)
+    @staticmethod
+    def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
+        values: list[Any] = batch.column(name).to_pylist()
+        return values
 
-    def _id(self, body: bytes, others: object) -> str:
+    def _id(self, body: bytes, fields: list[Any], properties: list[tuple[str, str]] | None) -> str:
         # repr shows no zero byte: where the fields end and the body begins is unambiguous.
-        digest = hashlib.blake2b(f"{others!r}\0".encode(), digest_size=12)
+        digest = blake2b(f"{fields!r}{properties!r}\0".encode(), digest_size=10)
         digest.update(body)
-        content = digest.digest()
-        earlier = self._seen[content]
-        self._seen[content] += 1
-        text = base64.urlsafe_b64encode(content).decode()
-        return f"{self._place.prefix}{text}.{earlier}" if earlier else f"{self._place.prefix}{text}"
-
-
-def _named(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields as arguments of `Message`."""
-    keys = fields.get("keys")
-    if isinstance(keys, str):
-        fields["keys"] = keys.split()
-    return fields
+        row_id = self._prefix + digest.hexdigest()
+        earlier = self._seen.get(row_id, 0)
+        self._seen[row_id] = earlier + 1
+        return f"{row_id}.{earlier}" if earlier else row_id
