@@ -12,7 +12,7 @@ export PATH := $(VENV)/bin:$(PATH)
 export PYO3_PYTHON := $(VENV)/bin/python
 unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 
-.PHONY: demo demo-cluster test lint bench wheel soak site
+.PHONY: demo demo-cluster test lint bench wheel soak soak-spark site
 
 demo: $(INSTALLED)
 	@# With the shell's own PATH, so that the commands which it prints at its end run there.
@@ -39,6 +39,10 @@ soak: $(INSTALLED)
 	turn=0; while [ -z "$(N)" ] || [ $$turn -lt "$(N)" ]; do \
 	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
 	done
+
+# N kills of drivers, workers and brokers, under the archive and under the sink.
+soak-spark: $(INSTALLED)
+	ROCKETPY_SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py
 
 lint: $(INSTALLED)
 	tools/lint

@@ -18,7 +18,7 @@ except Exception:  # a broken PySpark is not this module's to report
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamWriter, DataSourceWriter
     from pyspark.sql.types import StructType
 
     from rocketpy.spark.source import RocketPyDataSource
@@ -89,10 +89,12 @@ class DefaultSource(DataSource):
             return NoStream()
         return self._source().streamReader(schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuses."""
-        refuse("does not write yet", "send with a rocketpy.Producer in foreachPartition")
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Makes the batch writer."""
+        with without_traceback():
+            return self._source().writer(schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Refuses."""
-        refuse("does not write yet", "send with a rocketpy.Producer in foreachBatch")
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Makes the stream writer."""
+        with without_traceback():
+            return self._source().streamWriter(schema, overwrite)

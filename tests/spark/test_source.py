@@ -284,15 +284,6 @@ def test_a_store_is_read_while_its_server_writes(spark, topic, send, rocketpy_se
     assert seen == [100, 200, 300]
 
 
-def test_writing_is_refused_by_name(spark, filled, door):
-    topic, _ = filled
-    with pytest.raises(AnalysisException) as refused:
-        load(spark, topic, **door).write.format("rocketpy").options(topic=topic, **door).mode("append").save()
-    says = "does not write yet\nhint: send with a rocketpy.Producer"
-    assert f"NotSupportedError: format rocketpy {says}" in str(refused.value)
-    assert "Traceback" not in str(refused.value)
-
-
 def test_the_cores_of_the_cluster_are_known_where_the_session_is(spark):
     assert cores(spark) == 2
 

@@ -1,4 +1,6 @@
-"""RocketPy in Spark: a data source, ranges for `mapPartitions`, and a UDF that decodes bodies. No jar is needed.
+"""RocketPy in Spark: a source and a sink, an archive, ranges for `mapPartitions`, and a UDF that decodes bodies.
+
+No jar is needed.
 
 `spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")` work without a call to anything here: Spark
 finds the module `pyspark_rocketpy`.
@@ -10,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
+    from rocketpy.spark.archive import ArchiveJob as ArchiveJob
+    from rocketpy.spark.archive import ArchiveOptions as ArchiveOptions
+    from rocketpy.spark.archive_manifest import ArchiveError as ArchiveError
     from rocketpy.spark.bodies import DecodeError as DecodeError
     from rocketpy.spark.bodies import decode as decode
     from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
@@ -22,10 +27,14 @@ if TYPE_CHECKING:
     from rocketpy.spark.session import cores as cores
     from rocketpy.spark.session import local_session as local_session
     from rocketpy.spark.session import prepare as prepare
+    from rocketpy.spark.sink_rows import WriteError as WriteError
     from rocketpy.spark.source import RocketPyDataSource as RocketPyDataSource
     from rocketpy.spark.store import scan_ranges as scan_ranges
 
 _HOMES = {
+    "ArchiveError": "archive_manifest",
+    "ArchiveJob": "archive",
+    "ArchiveOptions": "archive",
     "DecodeError": "bodies",
     "JavaNotFoundError": "java",
     "LagListener": "progress",
@@ -33,6 +42,7 @@ _HOMES = {
     "RocketPyDataSource": "source",
     "StreamLag": "progress",
     "WorkerPythonError": "session",
+    "WriteError": "sink_rows",
     "commit_group_offsets": "progress",
     "cores": "session",
     "decode": "bodies",

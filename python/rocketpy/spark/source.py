@@ -1,4 +1,4 @@
-"""The data source `rocketpy`: a batch reader for store folders and clusters, a stream reader for clusters."""
+"""The data source `rocketpy`: readers for store folders and clusters, a stream reader and a sink for clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
-    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 
@@ -63,6 +63,18 @@ class RocketPyDataSource(DataSource):
         from rocketpy.spark.stream import RocketPyStreamReader
 
         return RocketPyStreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Makes the batch writer; see `rocketpy.spark.sink`."""
+        from rocketpy.spark.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Makes the stream writer."""
+        from rocketpy.spark.sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
 
 
 class RocketPyReader(DataSourceReader):

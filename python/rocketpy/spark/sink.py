@@ -1,0 +1,316 @@
+"""The sink of the data source: writes rows as messages, in batches and in streams."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from rocketpy.errors import InvalidArgumentError, NotSupportedError, PartlySentError, RocketPyError, TopicNotFoundError
+from rocketpy.spark.brokers import PAUSE_SECONDS, Ends, Found, again, may_pass
+from rocketpy.spark.sink_client import SinkClient, sink_client
+from rocketpy.spark.sink_options import SinkOptions, check_schema, parse_sink_options
+from rocketpy.spark.sink_progress import Earlier, Progress, ends_of, stored_rows
+from rocketpy.spark.sink_rows import Place, Row, RowMaker, WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rocketpy.message import MessageQueue
+
+logger = logging.getLogger("rocketpy.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver: every row of its partition is acknowledged."""
+
+    place: Place
+    sent: int
+    skipped: int
+    """Rows that were there from an earlier attempt."""
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyWriter:
+    """Makes the writer of a batch.
+
+    Args:
+        options: Texts as Spark hands them over.
+        schema: Of the rows.
+        overwrite: Whether the mode is overwrite.
+
+    Raises:
+        OptionError: An option or a column is wrong.
+        NotSupportedError: The mode is overwrite.
+        TopicNotFoundError: The topic of all rows does not exist, and brokers create none.
+        ConnectionFailedError: No name server can be reached; a retry is safe.
+    """
+    return RocketPyWriter(_checked(options, schema, overwrite))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyStreamWriter:
+    """Makes the writer of a stream.
+
+    Args:
+        options: Texts as Spark hands them over.
+        schema: Of the rows.
+        overwrite: Whether the output mode is complete.
+
+    Raises:
+        OptionError: An option or a column is wrong.
+        NotSupportedError: The output mode is complete.
+    """
+    sink = _checked(options, schema, overwrite)
+    if sink.write_id is not None:
+        raise InvalidArgumentError("write_id is for batch writes: a stream has the id of its query")
+    return RocketPyStreamWriter(sink)
+
+
+def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkOptions:
+    if overwrite:
+        raise NotSupportedError(
+            "format rocketpy cannot overwrite: a topic only grows",
+            hint='.mode("append"), or in a stream .outputMode("append") or .outputMode("update")',
+        )
+    sink = parse_sink_options(options)
+    check_schema(schema, sink)
+    return sink
+
+
+class RocketPyWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._write = options.write_id or uuid.uuid4().hex
+        self._since: Ends = {}
+        client = SinkClient(options)
+        try:
+            if "topic" in options.fixed:
+                client.producer.queues(options.fixed["topic"])
+            if options.progress_topic is not None and options.write_id is None:
+                self._since = Progress(client, options.progress_topic).ends()
+        finally:
+            client.close()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Sends a partition and waits for every acknowledgement."""
+        task = _task()
+        place = Place(self._write, 0, task.partitionId())
+        return TaskSink(self._options, place, task.attemptNumber(), self._since).write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Records that the write is done, if it has an id of the user's."""
+        if self._options.write_id is not None:
+            finish(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Says how much of a failed write is there."""
+        log_abort(messages)
+
+
+class RocketPyStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Sends a partition of a batch, without what an earlier attempt sent, and waits for every acknowledgement."""
+        task = _task()
+        query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
+        if query is None or batch is None:
+            raise RocketPyError("Spark does not say which batch of which query this is")
+        place = Place(query, int(batch), task.partitionId())
+        return TaskSink(self._options, place, task.attemptNumber(), {}).write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Records that a batch is done."""
+        finish(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Says how much of a failed batch is there."""
+        log_abort(messages)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise RocketPyError("not in a task of Spark")
+    return task
+
+
+def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Records that a batch is written, unless it had no rows.
+
+    Args:
+        options: Of the sink.
+        messages: From all tasks.
+    """
+    written = [one for one in messages if isinstance(one, Written) and one.sent + one.skipped]
+    skipped = sum(one.skipped for one in written)
+    if skipped:
+        logger.info("batch %d repeated, %d rows were stored before", written[0].place.batch, skipped)
+    if not written or options.progress_topic is None:
+        return
+    client, place = sink_client(options), written[0].place
+    progress = Progress(client, options.progress_topic)
+    again(partial(progress.finish, place.write, place.batch), options.resilience_seconds)
+
+
+def log_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Logs what a write that failed has stored.
+
+    Args:
+        messages: From the tasks that succeeded.
+    """
+    sent = sum(one.sent for one in messages if isinstance(one, Written))
+    logger.warning("a write failed; %d rows of its finished tasks are stored, and some of the others'", sent)
+
+
+class TaskSink:
+    """Sends one partition.
+
+    With a progress topic the client never sends again by itself. After a failure whose outcome is not known the sink
+    waits for the broker, reads which rows are stored, and sends the others.
+    """
+
+    def __init__(self, options: SinkOptions, place: Place, attempt: int, since: Mapping[MessageQueue, int]) -> None:
+        self._options = options
+        self._place = place
+        self._attempt = attempt
+        self._since = since
+        self._client = sink_client(options)
+        self._progress = None if options.progress_topic is None else Progress(self._client, options.progress_topic)
+        self._begun: dict[str, Ends] = {}
+        """Topics that this attempt sends to, and where they ended before."""
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Sends the rows.
+
+        Args:
+            batches: All rows of the partition.
+
+        Returns:
+            Once every row is acknowledged.
+
+        Raises:
+            WriteError: A row was refused, or its outcome is not known after all tries. Rows before it may be stored.
+        """
+        maker = RowMaker(self._place, self._options.fixed, with_ids=self._progress is not None)
+        earlier, stored = None, set[str]()
+        sent = skipped = 0
+        for batch in batches:
+            rows = maker.rows(batch)
+            if not rows:
+                continue
+            if earlier is None:
+                earlier, stored = self._patiently(self._look_up)
+            left = [] if earlier.is_done else [row for row in rows if row.row_id not in stored]
+            skipped += len(rows) - len(left)
+            self._begin({row.message.topic for row in left} - self._begun.keys())
+            self._send(left)
+            sent += len(left)
+        return Written(self._place, sent, skipped)
+
+    def _patiently(self, call: Callable[[], Found]) -> Found:
+        return again(call, self._options.resilience_seconds)
+
+    def _look_up(self) -> tuple[Earlier, set[str]]:
+        if self._progress is None:
+            return Earlier(), set()
+        earlier = self._progress.earlier(self._place, self._since)
+        if earlier.is_done:
+            return earlier, set()
+        return earlier, stored_rows(self._client, earlier.ends, self._place.prefix)
+
+    def _begin(self, topics: set[str]) -> None:
+        """Records the ends of topics before the first row goes there."""
+        if not topics or self._progress is None:
+            return
+        progress, ends = self._progress, dict[str, Ends]()
+        for topic in sorted(topics):
+            ends[topic] = self._patiently(partial(ends_of, self._client, topic))
+        self._patiently(partial(progress.begin, self._place, self._attempt, ends))
+        self._begun |= ends
+
+    def _send(self, rows: list[Row]) -> None:
+        deadline = time.monotonic() + self._options.resilience_seconds
+        while failures := self._try(rows):
+            row, error = next(((row, error) for row, error in failures if not self._may_pass(row, error)), failures[0])
+            passes = self._progress is not None and self._may_pass(row, error) and time.monotonic() < deadline
+            if not passes:
+                raise WriteError(
+                    f"{self._place.row(row.number)}, topic {row.message.topic}: {error}", retryable=may_pass(error)
+                ) from error
+            logger.info("%d rows not acknowledged, looking which are stored: %s", len(failures), error)
+            time.sleep(PAUSE_SECONDS)
+            rows = [row for row, _ in failures]
+            if any(_is_open(error) for _, error in failures):
+                ends = {topic: self._begun[topic] for topic in {row.message.topic for row in rows}}
+                stored = self._patiently(partial(stored_rows, self._client, ends, self._place.prefix))
+                rows = [row for row in rows if row.row_id not in stored]
+
+    def _may_pass(self, row: Row, error: Exception) -> bool:
+        if isinstance(error, TopicNotFoundError):
+            return row.message.topic in self._client.known_topics
+        return may_pass(error)
+
+    def _try(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
+        """Sends rows once. Returns those without an acknowledgement, in their order."""
+        failures: list[tuple[Row, Exception]] = []
+
+        def target(row: Row) -> tuple[str, str, int]:
+            return ("", "", -1) if row.queue is None else (row.message.topic, row.queue[0] or "", row.queue[1])
+
+        for (topic, broker_name, queue_id), group in groupby(sorted(rows, key=target), target):
+            queue = None if queue_id < 0 and not topic else self._queue(topic, broker_name, queue_id, rows)
+            failures += self._try_group(list(group), queue)
+        failed = {row.message.topic for row, _ in failures}
+        self._client.known_topics |= {row.message.topic for row in rows} - failed
+        return sorted(failures, key=lambda failure: failure[0].number)
+
+    def _try_group(self, rows: list[Row], queue: MessageQueue | None) -> list[tuple[Row, Exception]]:
+        try:
+            self._client.producer.send_many([row.message for row in rows], queue=queue)
+        except PartlySentError as error:
+            if error.receipts is None:
+                raise
+            return [(rows[index], cause) for index, cause in error.receipts.failures()]
+        except RocketPyError as error:  # nothing was sent
+            if len(rows) == 1 or may_pass(error):
+                return [(row, error) for row in rows]
+            half = len(rows) // 2  # one of them is refused: send those before it, and find out which it is
+            failures = self._try_group(rows[:half], queue)
+            if not failures:
+                return self._try_group(rows[half:], queue)
+            return failures + [(row, failures[0][1]) for row in rows[half:]]
+        return []
+
+    def _queue(self, topic: str, broker_name: str, queue_id: int, rows: Sequence[Row]) -> MessageQueue:
+        queues = self._patiently(partial(self._client.producer.queues, topic))
+        named = [one for one in queues if one.queue_id == queue_id and broker_name in ("", one.broker_name)]
+        if len(named) == 1:
+            return named[0]
+        text = (
+            f"topic {topic} has no queue {broker_name or ''}#{queue_id}"
+            if not named
+            else (f"topic {topic} has a queue {queue_id} at several brokers: give broker_name")
+        )
+        index = next(row.number for row in rows if row.queue == (broker_name or None, queue_id))
+        raise WriteError(f"{self._place.row(index)}: {text}")
+
+
+def _is_open(error: Exception) -> bool:
+    """Whether a message with this error may be stored."""
+    return isinstance(error, RocketPyError) and error.may_have_been_applied

@@ -1,0 +1,232 @@
+"""The options and columns of a write: one checked value, made from the texts and the schema that Spark hands over."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rocketpy.config import CLIENT_DEFAULTS, PRODUCER_DEFAULTS
+from rocketpy.errors import NotSupportedError
+from rocketpy.names import name_server_list
+from rocketpy.spark.options import OPTION_NAMES, OptionError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructType
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "topic": ("string",),
+    "body": ("binary", "string"),
+    "tag": ("string",),
+    "keys": ("string", "array<string>"),
+    "properties": ("map<string,string>",),
+    "order_key": ("string",),
+    "delay": ("double", "float", "int", "bigint"),
+    "delay_level": ("int",),
+    "deliver_at": ("timestamp",),
+    "queue_id": ("int",),
+    "broker_name": ("string",),
+}
+"""The columns of a sink, and the Spark types that each may have."""
+
+FIXED = ("topic", "tag", "keys", "order_key", "delay")
+"""Columns that an option of the same name can give for all rows."""
+
+PROGRESS_TOPIC = "rocketpy-spark-sink"
+RESILIENCE_SECONDS = 120.0
+SEND_TIMEOUT_SECONDS = 15.0
+"""Longer than the client's own: a send whose outcome is not known costs a read of what was stored."""
+
+_OWN = ("name_server", "name_servers", "producer_group", "progress_topic", "write_id", "resilience")
+_SPARKS_OWN = {"owner", "provider", "serialization.format", "checkpointlocation"}
+_MADE_BY_THE_SINK = {"retries": "the sink sends again by itself, for as long as resilience says"}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Where to send, and what all rows have in common.
+
+    Attributes:
+        name_servers: `host:port` of each name server.
+        fixed: Value for all rows by column name, of those in `FIXED`.
+        producer_group: Name of the producer group.
+        progress_topic: Topic of the records by which a repeated batch finds what it sent before; None for none.
+        write_id: Id of a batch write: another one with the same id sends only what this did not get to. None: a new id.
+        resilience_seconds: How long a task goes on trying while brokers cannot be reached.
+        client: Options of the producer.
+    """
+
+    name_servers: tuple[str, ...]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    producer_group: str = "rocketpy-spark"
+    progress_topic: str | None = PROGRESS_TOPIC
+    write_id: str | None = None
+    resilience_seconds: float = RESILIENCE_SECONDS
+    client: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def any_client(self) -> dict[str, Any]:
+        """The options of `client` that every client takes."""
+        return {name: value for name, value in self.client.items() if name in CLIENT_DEFAULTS}
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Reads the options of `df.write.format("rocketpy")` and of `writeStream`.
+
+    Args:
+        options: Texts as Spark hands them over.
+
+    Returns:
+        The checked options.
+
+    Raises:
+        OptionError: An option is unknown, malformed, missing or contradictory.
+        NotSupportedError: `exactly_once` is asked for.
+
+    Examples:
+        >>> sink = parse_sink_options({"nameServer": "a:9876;b:9876", "topic": "flights", "client.sendTimeout": "3"})
+        >>> sink.name_servers, dict(sink.fixed), sink.client["send_timeout"]
+        (('a:9876', 'b:9876'), {'topic': 'flights'}, 3.0)
+    """
+    given, client = _canonical(options)
+    if "name_server" in given and "name_servers" in given:
+        raise OptionError("give name_server or name_servers, not both")
+    servers = tuple(name_server_list(given.get("name_server", given.get("name_servers", ""))))
+    if not servers:
+        raise OptionError("no name_server: give host:port of the cluster to write to")
+    fixed: dict[str, Any] = {name: given[name] for name in FIXED if name in given}
+    if "delay" in fixed:
+        fixed["delay"] = _seconds("delay", fixed["delay"])
+    progress = given.get("progress_topic", PROGRESS_TOPIC).strip()
+    write_id = given.get("write_id")
+    if write_id is not None:
+        if not re.fullmatch(r"[\w.:-]{1,100}", write_id, re.ASCII):
+            raise OptionError(f"write_id must be 1 to 100 of a-z A-Z 0-9 _ . : -, not: {write_id}")
+        if not progress:
+            raise OptionError("write_id needs a progress_topic")
+    defaults: dict[str, Any] = {"send_timeout": SEND_TIMEOUT_SECONDS}
+    return SinkOptions(
+        name_servers=servers,
+        fixed=fixed,
+        producer_group=given.get("producer_group", "rocketpy-spark"),
+        progress_topic=progress or None,
+        write_id=write_id,
+        resilience_seconds=_seconds("resilience", given.get("resilience", str(RESILIENCE_SECONDS))),
+        client=defaults | client,
+    )
+
+
+def check_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
+    """Checks the columns of what is to be written.
+
+    Args:
+        schema: Schema of the rows.
+        options: Of the write.
+
+    Returns:
+        The column names.
+
+    Raises:
+        OptionError: A column is unknown, of a wrong type, there twice, missing, or given by an option as well.
+    """
+    names = tuple(schema.fieldNames())
+    for one in schema.fields:
+        if one.name not in COLUMNS:
+            raise OptionError(
+                f"unknown column: {one.name}{nearest(one.name, COLUMNS)}",
+                hint=f"a sink takes {', '.join(COLUMNS)}; select them, or put others into properties",
+            )
+        kind = one.dataType.simpleString()
+        if kind not in COLUMNS[one.name]:
+            raise OptionError(f"column {one.name} must be {' or '.join(COLUMNS[one.name])}, not {kind}")
+        if one.name in options.fixed:
+            raise OptionError(f"{one.name} is a column and an option: drop one of them")
+    if len(set(names)) != len(names):
+        raise OptionError(f"a column is there twice: {', '.join(names)}")
+    if "body" not in names:
+        raise OptionError("no column body")
+    if "topic" not in names and "topic" not in options.fixed:
+        raise OptionError("no topic: give a column or an option of that name")
+    if "broker_name" in names and "queue_id" not in names:
+        raise OptionError("broker_name goes with queue_id")
+    return names
+
+
+def _canonical(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The options by their own names, and those of the client by theirs."""
+    known = {name.replace("_", ""): name for name in (*FIXED, *_OWN)}
+    reading = {name.replace("_", "") for name in OPTION_NAMES}
+    given: dict[str, str] = {}
+    client: dict[str, Any] = {}
+    for key, value in options.items():
+        plain = key.lower().replace("_", "")
+        if plain in _SPARKS_OWN or plain.startswith("option."):
+            continue
+        if plain.startswith("client."):
+            name, parsed = client_option(key, value)
+            client[name] = parsed
+        elif plain == "exactlyonce":
+            raise NotSupportedError(
+                "format rocketpy has no option exactly_once",
+                hint="a stream that is started again writes no row twice without it",
+            )
+        elif plain in known:
+            given[known[plain]] = value
+        elif plain == "path":
+            raise OptionError("a sink writes to brokers: give name_server, not path")
+        elif plain in reading:
+            raise OptionError(f"{key} is an option of reading")
+        else:
+            raise OptionError(f"unknown option: {key}{nearest(key.lower(), (*FIXED, *_OWN))}")
+    return given, client
+
+
+def client_option(key: str, text: str) -> tuple[str, Any]:
+    """Reads an option that goes to the producer.
+
+    Args:
+        key: Such as `client.send_timeout` or `client.sendTimeout`.
+        text: Its value.
+
+    Returns:
+        Name and value as `rocketpy.Producer` takes them.
+
+    Raises:
+        OptionError: There is no such option, or the value is not of its type.
+
+    Examples:
+        >>> client_option("client.maxMessageSize", "1000"), client_option("client.trace", "true")
+        (('max_message_size', 1000), ('trace', True))
+    """
+    plain = key.split(".", 1)[1].lower().replace("_", "")
+    names = {name.replace("_", ""): name for name in PRODUCER_DEFAULTS}
+    name = names.get(plain)
+    if name is None:
+        raise OptionError(f"unknown option: {key}{nearest(plain, PRODUCER_DEFAULTS)}")
+    if name in _MADE_BY_THE_SINK:
+        raise OptionError(f"{key} cannot be set: {_MADE_BY_THE_SINK[name]}")
+    default = PRODUCER_DEFAULTS[name]  # type: ignore[literal-required]
+    if isinstance(default, bool):
+        if text.strip().lower() not in ("true", "false"):
+            raise OptionError(f"{key} must be true or false, not: {text}")
+        return name, text.strip().lower() == "true"
+    if isinstance(default, int):
+        if not text.strip().isdecimal():
+            raise OptionError(f"{key} must be a whole number, not: {text}")
+        return name, int(text)
+    if isinstance(default, float):
+        return name, _seconds(key, text)
+    return name, None if text.strip().lower() == "none" else text
+
+
+def _seconds(name: str, text: str) -> float:
+    """A number of seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3.2e9:
+        raise OptionError(f"{name} must be a number of seconds, not: {text}")
+    return seconds

@@ -1,0 +1,146 @@
+"""Makes messages of rows, in a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rocketpy.errors import RocketPyError
+from rocketpy.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+ROW_PROPERTY = "ROCKETPY_ROW"
+"""Property of every message of a sink: write, batch, partition and digest of its row, joined by `/`."""
+
+
+class WriteError(RocketPyError):
+    """A row cannot be written; the text says which. Rows before it may be stored.
+
+    A retry of the job may help if `retryable`; a stream that is started again skips the rows that are stored.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a task writes: one partition of one batch of one write."""
+
+    write: str
+    """Id of the streaming query, or of the batch write."""
+    batch: int
+    partition: int
+
+    @property
+    def prefix(self) -> str:
+        """What the row ids of this place begin with.
+
+        Examples:
+            >>> Place("q", 7, 0).prefix
+            'q/7/0/'
+        """
+        return f"{self.write}/{self.batch}/{self.partition}/"
+
+    def row(self, index: int) -> str:
+        """A row for people: the first is row 0."""
+        return f"row {index} of partition {self.partition}, batch {self.batch} of write {self.write}"
+
+
+class Row(NamedTuple):
+    """A row as a message."""
+
+    number: int
+    """Its place in the partition, from 0."""
+    message: Message
+    queue: tuple[str | None, int] | None
+    """Broker name, if given, and queue id."""
+    row_id: str | None
+    """Value of its `ROW_PROPERTY`."""
+
+
+ORDER = ("topic", "tag", "keys", "order_key", "delay", "delay_level", "deliver_at", "broker_name", "queue_id")
+"""The columns beside body and properties, as `RowMaker` goes through them."""
+
+
+class RowMaker:
+    """Makes messages of the rows of one partition.
+
+    A row's id is made of what the row says, and of how many equal rows came before it in the partition. So it is the
+    same when the batch is repeated, even if a shuffle hands the rows over in another order.
+    """
+
+    def __init__(self, place: Place, fixed: Mapping[str, Any], *, with_ids: bool) -> None:
+        self._place = place
+        self._prefix = place.prefix
+        self._fixed = fixed
+        self._with_ids = with_ids
+        self._seen: dict[str, int] = {}
+        self._next = 0
+
+    def rows(self, batch: pa.RecordBatch) -> list[Row]:
+        """Makes the messages of a batch.
+
+        Args:
+            batch: With checked columns.
+
+        Returns:
+            One for each row.
+
+        Raises:
+            WriteError: A row breaks a rule of messages.
+        """
+        given = set(batch.schema.names)
+        columns = [self._values(batch, name) if name in given else repeat(self._fixed.get(name)) for name in ORDER]
+        maps = self._values(batch, "properties") if "properties" in given else repeat(None)
+        rows = zip(self._values(batch, "body"), maps, *columns, strict=False)  # what `repeat` gives has no end
+        made: list[Row] = []
+        add, first = made.append, self._next
+        # The loop is most of what a write costs in Python: it makes no object that it does not need.
+        try:
+            for index, (body, pairs, *fields) in enumerate(rows, first):
+                if body is None:
+                    raise ValueError("its body is null")
+                content: bytes = body.encode() if body.__class__ is str else body
+                topic, tag, keys, order_key, delay, level, at, broker_name, queue_id = fields
+                if topic is None:
+                    raise ValueError("its topic is null")
+                properties: dict[str, str] | None = dict(pairs) if pairs else None  # Arrow has maps as lists of pairs
+                row_id = None
+                if self._with_ids:
+                    row_id = self._id(content, fields, sorted(properties.items()) if properties else None)
+                    properties = properties or {}
+                    properties[ROW_PROPERTY] = row_id
+                message = Message(
+                    topic,
+                    content,
+                    tag=tag,
+                    keys=keys.split() if keys.__class__ is str else keys,
+                    order_key=order_key,
+                    properties=properties,
+                    delay_level=level,
+                    deliver_at=at,
+                    delay=delay,
+                )
+                add(Row(index, message, None if queue_id is None else (broker_name, queue_id), row_id))
+        except (RocketPyError, TypeError, ValueError) as error:
+            raise WriteError(f"{self._place.row(first + len(made))}: {error}") from error
+        self._next += len(made)
+        return made
+
+    @staticmethod
+    def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
+        values: list[Any] = batch.column(name).to_pylist()
+        return values
+
+    def _id(self, body: bytes, fields: list[Any], properties: list[tuple[str, str]] | None) -> str:
+        # repr shows no zero byte: where the fields end and the body begins is unambiguous.
+        digest = blake2b(f"{fields!r}{properties!r}\0".encode(), digest_size=10)
+        digest.update(body)
+        row_id = self._prefix + digest.hexdigest()
+        earlier = self._seen.get(row_id, 0)
+        self._seen[row_id] = earlier + 1
+        return f"{row_id}.{earlier}" if earlier else row_id

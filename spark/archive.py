@@ -1,0 +1,13 @@
+"""Topics as Parquet files by topic and day, every message exactly once, as a job for spark-submit.
+
+    spark-submit spark/archive.py --name-server 127.0.0.1:9876 --topic flights --out archive
+    spark-submit spark/archive.py --path data --topic flights --out archive --dry-run
+
+Each run copies what came since the last one; a run that was killed is started again. The steps are functions of
+`rocketpy.spark.archive`; this file only starts them.
+"""
+
+from rocketpy.spark.archive import main
+
+if __name__ == "__main__":
+    main()

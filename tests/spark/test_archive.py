@@ -1,0 +1,161 @@
+"""The job `archive`: what is in its files, what a second run adds, and what it makes of the traces of a killed one."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import rocketpy
+from rocketpy.spark.archive import ArchiveJob, ArchiveOptions, main, next_round, plan_text, small_files
+from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Covered, Manifest, gaps
+
+ROOT = Path(__file__).parents[2]
+BODIES = [b"message %d" % number for number in range(300)]
+
+
+def archived(spark, out):
+    return spark.read.parquet(str(out))
+
+
+def bodies(spark, out):
+    return Counter(bytes(row.body) for row in archived(spark, out).select("body").collect())
+
+
+def quiet(_line):
+    pass
+
+
+@pytest.fixture
+def options(topic, send, door, tmp_path):
+    send(topic, BODIES)
+    return ArchiveOptions(str(tmp_path / "out"), (topic,), round_messages=120, **door)
+
+
+def test_every_message_is_there_once_by_topic_and_day_and_a_second_run_adds_what_came(
+    spark, options, send, rocketpy_server
+):
+    (topic,) = options.topics
+    manifest = ArchiveJob(spark, options, quiet).run()
+    assert (manifest.rows, manifest.number > 2) == (300, True)
+    rows = archived(spark, options.out).collect()
+    assert {row.topic for row in rows} == {topic}
+    assert {row.day for row in rows} == {row.stored_at.date() for row in rows}
+    by_place = {(row.queue_id, row.queue_offset): row for row in rows}
+    assert len(by_place) == len(rows) == 300
+    assert Counter(bytes(row.body) for row in rows) == dict.fromkeys(BODIES, 1)
+    send(topic, [b"later 300"])
+    again = ArchiveJob(spark, options, quiet).run()
+    assert (again.rows, again.number) == (301, manifest.number + 1)
+    assert ArchiveJob(spark, options, quiet).run() == again
+    assert bodies(spark, options.out) == dict.fromkeys([*BODIES, b"later 300"], 1)
+
+
+def test_small_files_are_joined_and_nothing_changes(spark, options):
+    several = ArchiveJob(spark, ArchiveOptions(**{**as_dict(options), "compact_files": 0}), quiet).run()
+    assert len(several.files) >= 3
+    one = ArchiveJob(spark, ArchiveOptions(**{**as_dict(options), "compact_files": 2}), quiet).run()
+    assert (len(one.files), one.rows, one.ends) == (1, 300, several.ends)
+    assert bodies(spark, options.out) == dict.fromkeys(BODIES, 1)
+    files = [path.name for path in Path(options.out).rglob("*.parquet")]
+    assert files == [one.files[0].name]
+    assert small_files(one.files, 2, 1 << 20) == []
+
+
+def as_dict(options):
+    return {name: getattr(options, name) for name in ArchiveOptions.__slots__}
+
+
+def test_what_a_killed_job_left_is_put_in_order(spark, options, send):
+    """Files that were written and not committed, committed and not moved, and replaced by a joined one."""
+    manifest = ArchiveJob(spark, options, quiet).run()
+    archive = Archive(options.out)
+    moved = archive.folder / manifest.files[0].place
+    (archive.staged / "rocketpy-orphan.parquet").write_bytes(moved.read_bytes())
+    (moved.parent / "rocketpy-replaced.parquet").write_bytes(moved.read_bytes())
+    (archive.folder / "_rocketpy" / "manifest-00000099.7.tmp").write_text("half")
+    moved.rename(archive.staged / moved.name)
+    assert ArchiveJob(spark, options, quiet).run() == manifest
+    assert bodies(spark, options.out) == dict.fromkeys(BODIES, 1)
+    assert list(archive.staged.iterdir()) == []
+
+
+def test_a_second_job_and_a_second_commit_are_refused(spark, options):
+    archive = Archive(options.out)
+    with archive.locked():
+        with pytest.raises(ArchiveError, match="another job writes this archive"):
+            ArchiveJob(spark, options, quiet).run()
+        archive.commit(Manifest(1))
+        with pytest.raises(ArchiveError, match=r"another job wrote manifest-00000001\.json"):
+            archive.commit(Manifest(1))
+
+
+def test_a_committed_file_that_is_gone_is_an_error(spark, options):
+    manifest = ArchiveJob(spark, options, quiet).run()
+    (Path(options.out) / manifest.files[0].place).unlink()
+    with pytest.raises(rocketpy.DamagedDataError, match="a file of the archive is gone"):
+        ArchiveJob(spark, options, quiet).run()
+
+
+def test_a_dry_run_says_what_it_would_do_and_makes_nothing(options, capsys):
+    (topic,) = options.topics
+    where = ["--path", options.path] if options.path else ["--name-server", options.name_server]
+    main([*where, "--topic", topic, "--out", options.out, "--dry-run"])
+    out = capsys.readouterr().out
+    assert re.search(rf"{topic}@\S+#0: offsets 0 to 100", out)
+    assert "300 messages to archive, 0 are in" in out
+    assert not Path(options.out).exists()
+
+
+def test_messages_that_are_gone_before_they_were_archived_end_the_job(spark, options, rocketpy_server):
+    (topic,) = options.topics
+    ArchiveJob(spark, options, quiet).run()
+    with rocketpy_server.admin() as admin:
+        admin.delete_topic(topic)
+        admin.create_topic(topic, queues=3)
+    gone = (rocketpy.OffsetError, rocketpy.TopicNotFoundError)
+    with pytest.raises(gone, match=r"ends at 0, the archive at 100|no topic"):
+        plan_text(options)
+    queue = rocketpy.MessageQueue("t", "b", 0)
+    with pytest.raises(rocketpy.OffsetError, match="7 messages of t@b#0 were removed before they were archived"):
+        next_round({queue: 3}, {queue: 10}, {queue: 20}, 100)
+
+
+def test_rows_that_are_missing_or_there_twice_are_found():
+    queue = rocketpy.MessageQueue("t", "b", 0)
+
+    def file(first, last, rows):
+        return ArchiveFile("f", "t", "2026-01-01", rows, 1, (Covered("b", 0, first, last, rows),))
+
+    assert gaps({queue: 20}, {queue: 10}, [file(10, 14, 5), file(15, 19, 5)]) == []
+    for files in ([file(10, 14, 5)], [file(10, 19, 10), file(12, 12, 1)], [file(9, 18, 10)], [file(11, 20, 10)]):
+        assert gaps({queue: 20}, {queue: 10}, files) == [
+            f"t@b#0: {sum(one.rows for one in files)} messages for offsets 10 to 20"
+        ]
+    assert gaps({}, {}, [file(0, 0, 1)]) == ["t@b#0: not asked for"]
+
+
+def test_a_manifest_comes_back_as_it_was_written():
+    queue = rocketpy.MessageQueue("%RETRY%g", "b", 1)
+    one = ArchiveFile("f.parquet", queue.topic, "2026-01-01", 3, 100, (Covered("b", 1, 0, 2, 3),))
+    manifest = Manifest(4, {queue: 3}, (one,))
+    assert Manifest.of(manifest.text()) == manifest
+    for text in ("", "{}", '{"v": 2}', json.dumps({"v": 1, "number": 1, "ends": [1], "files": []})):
+        with pytest.raises(rocketpy.DamagedDataError):
+            Manifest.of(text)
+
+
+def test_spark_submit_runs_it(topic, send, rocketpy_server, tmp_path):
+    send(topic, BODIES)
+    submit = Path(sys.executable).with_name("spark-submit")
+    conf = ["spark.ui.enabled=false", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    command = [submit, "--master", "local[2]", *(part for one in conf for part in ("--conf", one))]
+    command += [ROOT / "spark" / "archive.py", "--name-server", rocketpy_server.name_server, "--topic", topic]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "out"], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"manifest 1: 300 messages of at most 300\n300 messages in \d+ files of ", done.stdout)

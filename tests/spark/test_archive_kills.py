@@ -1,0 +1,119 @@
+"""The job `archive` whose driver, workers and broker are killed again and again: every message once, none lost."""
+
+import os
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import rocketpy
+from rocketpy.server_process import ServerProcess
+from rocketpy.spark import JavaNotFoundError, prepare_java
+from rocketpy.spark.archive_manifest import Archive
+from rocketpy.spark.session import QUICK_JVM
+from rocketpy.testing import fresh_name
+from spark_driver import Program
+
+JOB = Path(__file__).parents[2] / "spark" / "archive.py"
+KILLS = int(os.environ.get("ROCKETPY_SPARK_KILLS", "10"))
+"""`make soak-spark N=1000` raises it."""
+PER_KILL = 800
+"""Messages for each kill, of each topic."""
+SUBMIT = (
+    "--master local[2,6] --driver-memory 1g --conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false "
+    f'--conf "spark.driver.extraJavaOptions={QUICK_JVM}"'
+)
+
+
+def in_the_queues(server, topics):
+    """Body by place of every message."""
+    found = {}
+    with rocketpy.Admin(server.name_server, api_timeout=60) as admin:
+        for topic in topics:
+            for info in admin.describe_topic(topic).queues:
+                with rocketpy.RangeReader(
+                    info.queue, info.min_offset, info.max_offset, name_servers=server.name_server, api_timeout=60
+                ) as reader:
+                    for messages in reader.messages():
+                        found |= {(topic, info.queue.queue_id, one.queue_offset): one.body for one in messages}
+    return found
+
+
+def in_the_archive(folder):
+    """Places and bodies of all rows, as any reader of Parquet finds them."""
+    rows = []
+    for path in sorted(folder.glob("topic=*/day=*/*.parquet")):
+        topic = path.parent.parent.name.removeprefix("topic=")
+        for one in pq.ParquetFile(path).read(["queue_id", "queue_offset", "body"]).to_pylist():
+            rows.append(((topic, one["queue_id"], one["queue_offset"]), one["body"]))
+    return rows
+
+
+@pytest.mark.timeout(900 + 60 * KILLS)
+def test_random_kills_of_driver_workers_and_broker_lose_no_message_and_archive_none_twice(tmp_path):
+    try:
+        prepare_java()
+    except JavaNotFoundError as missing:
+        pytest.skip(str(missing))
+    seed = random.SystemRandom().randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    topics = [fresh_name("archived") for _ in range(2)]
+    out, log = tmp_path / "out", tmp_path / "driver.log"
+    with ServerProcess(tmp_path / "store") as server:
+        with rocketpy.Admin(server.name_server, api_timeout=60) as admin:
+            for topic in topics:
+                admin.create_topic(topic, queues=2)
+        with rocketpy.Producer("ingest", name_servers=server.name_server, send_timeout=60) as producer:
+            for topic in topics:
+                producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(PER_KILL * KILLS)])
+        total = len(in_the_queues(server, topics))
+        kinds = [("driver", "worker", "broker", "worker")[number % 4] for number in range(KILLS)]
+        chance.shuffle(kinds)
+        places = sorted(chance.sample(range(total), KILLS))
+
+        def start() -> Program:
+            where = ["--name-server", server.name_server, "--out", str(out)]
+            names = [part for topic in topics for part in ("--topic", topic)]
+            return Program(JOB, *where, *names, "--round-messages", "400", log=log, submit=SUBMIT)
+
+        def archived() -> int:
+            try:
+                return Archive(out).manifest().rows
+            except FileNotFoundError:  # the job removed an old one
+                return -1
+
+        job, done = start(), Counter()
+        while (ended := job.succeeded()) is not True:
+            if ended is False:
+                done["started again"] += 1
+                assert done["started again"] <= KILLS, log.read_text(errors="replace")[-4000:]
+                job = start()
+            if not kinds or archived() < places[0]:
+                time.sleep(0.02)
+                continue
+            time.sleep(chance.uniform(0, 0.5))  # any moment of a round
+            kind = kinds[0]
+            if kind == "driver":
+                job.kill()
+                job = start()
+            elif kind == "broker":
+                server.kill()
+                server.start()
+            elif not job.kill_a_worker(chance):
+                continue
+            done[kind] += 1
+            kinds.pop(0)
+            places.pop(0)
+        print(done)
+        assert sum(done[kind] for kind in ("driver", "worker", "broker")) == KILLS
+        sent = in_the_queues(server, topics)
+        rows = in_the_archive(out)
+    twice = [place for place, times in Counter(place for place, _ in rows).items() if times > 1]
+    assert twice == []
+    assert dict(rows) == sent
+    assert len(sent) == total
+    assert list(Archive(out).staged.iterdir()) == []
