@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
+    from rocketpy.spark.aggregation import aggregate as aggregate
+    from rocketpy.spark.batches import map_batches as map_batches
     from rocketpy.spark.bodies import DecodeError as DecodeError
     from rocketpy.spark.bodies import decode as decode
     from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
@@ -26,8 +28,10 @@ _HOMES = {
     "OptionError": "options",
     "RocketPyDataSource": "source",
     "WorkerPythonError": "session",
+    "aggregate": "aggregation",
     "decode": "bodies",
     "local_session": "session",
+    "map_batches": "batches",
     "prepare": "session",
     "prepare_java": "java",
     "scan_ranges": "store",
