@@ -23,8 +23,16 @@ def filled(topic, send):
 
 def doubled(batch):
     """Twice each number of the tag `even`; batches without one give nothing."""
-    numbers = [int(body) for body, tag in zip(batch["body"].to_pylist(), batch["tag"].to_pylist()) if tag == "even"]
-    return pa.record_batch({"twice": [2 * number for number in numbers], "name": [str(n) for n in numbers]}) if numbers else None
+    numbers = [
+        int(body)
+        for body, tag in zip(batch["body"].to_pylist(), batch["tag"].to_pylist(), strict=True)
+        if tag == "even"
+    ]
+    return (
+        pa.record_batch({"twice": [2 * number for number in numbers], "name": [str(n) for n in numbers]})
+        if numbers
+        else None
+    )
 
 
 def test_a_function_runs_on_each_batch_in_the_workers(spark, filled, door):
@@ -72,7 +80,9 @@ def test_sums_by_group_are_those_of_the_rows(spark, filled, door):
         (row.queue_id, row.tag): (row.messages, row.bytes)
         for row in aggregate(spark, ["queue_id", "tag"], topic=filled, **door).collect()
     }
-    scan = spark.read.format("rocketpy").options(topic=filled, columns="queue_id,tag,size_bytes,stored_at", **door).load()
+    scan = (
+        spark.read.format("rocketpy").options(topic=filled, columns="queue_id,tag,size_bytes,stored_at", **door).load()
+    )
     expected = collections.defaultdict(lambda: (0, 0))
     rows = scan.collect()
     for row in rows:
@@ -127,8 +137,10 @@ def test_keys_are_split_at_spaces_and_none_is_a_group_of_its_own():
 
 
 def test_sizes_are_rounded_up_to_powers_of_two():
-    batch = messages(1, ["a"] * 4).drop_columns(["size_bytes"]).append_column(
-        "size_bytes", pa.array([1, 1024, 1025, 4_000_000], pa.int32())
+    batch = (
+        messages(1, ["a"] * 4)
+        .drop_columns(["size_bytes"])
+        .append_column("size_bytes", pa.array([1, 1024, 1025, 4_000_000], pa.int32()))
     )
     (made,) = partial_sums([batch], [("size",)], ["size"])
     assert sorted(made["size"].to_pylist()) == [1, 1024, 2048, 1 << 22]

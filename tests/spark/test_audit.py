@@ -2,27 +2,24 @@
 
 import dataclasses
 import datetime
-import subprocess
-import sys
 from pathlib import Path
 
-import jobs_data
 import pytest
 
 import rocketpy
+import spark_jobs
 from rocketpy import store
 from rocketpy.dead_letters import ORIGIN_ID
 from rocketpy.spark.audit import main
 from rocketpy.testing import fresh_name
 
-ROOT = Path(__file__).parents[2]
 BORN = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
 
 
 @pytest.fixture(scope="module")
 def flights(rocketpy_server):
     topic = fresh_name("audited")
-    return topic, jobs_data.send_flights(rocketpy_server, topic)
+    return topic, spark_jobs.send_flights(rocketpy_server, topic)
 
 
 def verdicts(report):
@@ -37,10 +34,10 @@ def imported(path, rows):
 
 def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, door, tmp_path, capsys):
     topic, receipts = flights
-    noted = jobs_data.journal(receipts, tmp_path / "journal.jsonl")
+    noted = spark_jobs.journal(receipts, tmp_path / "journal.jsonl")
     arguments = [f"--{name.replace('_', '-')}={value}" for name, value in door.items()]
-    code, report = jobs_data.run(main, capsys, "--topic", topic, *arguments, "--journal", noted)
-    count = jobs_data.FLIGHTS
+    code, report = spark_jobs.run(main, capsys, "--topic", topic, *arguments, "--journal", noted)
+    count = spark_jobs.FLIGHTS
     assert verdicts(report) == {
         "gaps": ("ok", count, 0),
         "clock steps back": ("ok", count, 0),
@@ -61,15 +58,15 @@ def test_a_journal_finds_what_was_lost_moved_or_never_acknowledged(spark, flight
         dataclasses.replace(receipts[1], queue_offset=10_000),
         *receipts[2:-3],
     ]
-    noted = jobs_data.journal(wrong, tmp_path / "journal.jsonl")
+    noted = spark_jobs.journal(wrong, tmp_path / "journal.jsonl")
     out = tmp_path / "report"
     given = ("--topic", topic, "--path", rocketpy_server.path, "--journal", noted, "--out", out)
-    code, report = jobs_data.run(main, capsys, *given)
+    code, report = spark_jobs.run(main, capsys, *given)
     assert code == 9
     found = verdicts(report)
     assert found["acknowledged and not there"] == ("fault", len(wrong), 1)
     assert found["acknowledged and elsewhere"] == ("fault", len(wrong), 1)
-    assert found["there and not in the journal"] == ("noted", jobs_data.FLIGHTS, 4)
+    assert found["there and not in the journal"] == ("noted", spark_jobs.FLIGHTS, 4)
     (lost,) = spark.read.parquet(str(out / "acknowledged_and_not_there.parquet")).collect()
     assert lost.msg_id == "F" * 32
     (moved,) = spark.read.parquet(str(out / "acknowledged_and_elsewhere.parquet")).collect()
@@ -84,7 +81,7 @@ def test_a_damaged_record_is_a_gap(spark, rocketpy_server_factory, tmp_path, cap
     server.stop()
     (log,) = Path(server.path, "commitlog").iterdir()
     log.write_bytes(log.read_bytes().replace(b"message 7.", b"Message 7."))
-    code, report = jobs_data.run(main, capsys, "--topic", "t", "--path", server.path)
+    code, report = spark_jobs.run(main, capsys, "--topic", "t", "--path", server.path)
     assert verdicts(report)["gaps"] == ("fault", 20, 1)
     assert "first_offset 7, end_offset 8" in report[0]["example"]
     assert code == 9
@@ -109,7 +106,7 @@ def test_duplicates_and_broken_order_are_found(spark, tmp_path, capsys):
             row("c", 2, **{ORIGIN_ID: "F1"}),  # the same message, sent again
         ],
     )
-    code, report = jobs_data.run(main, capsys, "--topic", "t", "--path", path)
+    code, report = spark_jobs.run(main, capsys, "--topic", "t", "--path", path)
     found = verdicts(report)
     assert found["duplicates by id"] == ("noted", 8, 1)
     assert found["order keys in several queues"] == ("noted", 8, 1)
@@ -117,7 +114,7 @@ def test_duplicates_and_broken_order_are_found(spark, tmp_path, capsys):
     assert "order_key a" in report[4]["example"]
     assert "queue_offset 3" in report[4]["example"]
     assert code == 9
-    _, report = jobs_data.run(main, capsys, "--topic", "t", "--path", path, "--by", "keys")
+    _, report = spark_jobs.run(main, capsys, "--topic", "t", "--path", path, "--by", "keys")
     assert verdicts(report)["duplicates by keys"] == ("noted", 8, 3 + 1 + 1)
 
 
@@ -128,29 +125,14 @@ def test_two_stores_are_compared_message_by_message(spark, tmp_path, capsys):
     first = imported(tmp_path / "first", rows("a", "b", "c", "d", "d"))
     second = imported(tmp_path / "second", rows("a", "B", None, "d", "d", "e"))
     given = ("--topic", "t", "--path", first, "--against-path", second, "--by", "property:number")
-    code, report = jobs_data.run(main, capsys, *given)
+    code, report = spark_jobs.run(main, capsys, *given)
     found = verdicts(report)
     assert found["missing in the other store"] == ("fault", 5, 1)
     assert found["another body in the other store"] == ("fault", 5, 1)
     assert found["only in the other store"] == ("noted", 5, 1)
     assert code == 9
-    code, report = jobs_data.run(main, capsys, "--topic", "t", "--path", first, "--against-path", first, "--by", "place")
+    code, report = spark_jobs.run(
+        main, capsys, "--topic", "t", "--path", first, "--against-path", first, "--by", "place"
+    )
     assert {verdict for verdict, _, _ in verdicts(report).values()} == {"ok"}
     assert code == 0
-
-
-def test_a_dry_run_starts_no_session_and_spark_submit_runs_it(flights, rocketpy_server, tmp_path):
-    topic, _ = flights
-    given = ["--topic", topic, "--path", str(rocketpy_server.path)]
-    planned = subprocess.run(
-        [sys.executable, ROOT / "spark" / "audit.py", *given, "--dry-run"],
-        capture_output=True, text=True, timeout=600, check=True, env={"PATH": "", "PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
-    assert "dry run: audit" in planned.stdout
-    assert f"{jobs_data.FLIGHTS // 4}" in planned.stdout or "messages" in planned.stdout
-    submit = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    java = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
-    command = [*submit, *java, ROOT / "spark" / "audit.py", *given, "--by", "nonsense"]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tmp_path, check=False)
-    assert refused.returncode == 2, refused.stderr
-    assert "messages are not compared by nonsense" in refused.stderr

@@ -35,7 +35,13 @@ GROUP_TYPES = {
 
 _READ = {"key": "keys", "order_key": "properties", "origin_topic": "properties", "size": "size_bytes"}
 """The column that a group is made of, where it has another name."""
-_MEASURES = {"messages": "sum", "bytes": "sum", "largest_bytes": "max", "first_stored_at": "min", "last_stored_at": "max"}
+_MEASURES = {
+    "messages": "sum",
+    "bytes": "sum",
+    "largest_bytes": "max",
+    "first_stored_at": "min",
+    "last_stored_at": "max",
+}
 _TYPES = "messages bigint, bytes bigint, largest_bytes bigint, first_stored_at timestamp, last_stored_at timestamp"
 
 MOST_PENDING = 1 << 16
@@ -71,9 +77,7 @@ def aggregate(spark: SparkSession, by: Sequence[str] = ("topic",), **options: ob
     return aggregate_all(spark, [tuple(by)], options).drop("grouping")
 
 
-def aggregate_all(
-    spark: SparkSession, groupings: Sequence[tuple[str, ...]], options: dict[str, object]
-) -> DataFrame:
+def aggregate_all(spark: SparkSession, groupings: Sequence[tuple[str, ...]], options: dict[str, object]) -> DataFrame:
     """Aggregates by several choices of groups in one pass over the messages.
 
     Args:

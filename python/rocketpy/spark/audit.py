@@ -33,7 +33,9 @@ Journal = Annotated[
         "where known, topic, queue_id, queue_offset.",
     ),
 ]
-OtherPath = Annotated[Path | None, typer.Option("--against-path", metavar="FOLDER", help="Another store to compare with.")]
+OtherPath = Annotated[
+    Path | None, typer.Option("--against-path", metavar="FOLDER", help="Another store to compare with.")
+]
 OtherServer = Annotated[
     str | None, typer.Option("--against-name-server", metavar="HOST:PORT", help="Another cluster to compare with.")
 ]

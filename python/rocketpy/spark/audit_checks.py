@@ -24,7 +24,10 @@ Place: TypeAlias = tuple[str, str | None, int]
 PLACE_COLUMNS = ("topic", "broker_name", "queue_id", "queue_offset")
 KEYS = ("id", "msg_id", "keys", "order_key", "body", "place")
 """What makes two messages the same, beside `property:NAME`."""
-ID_HELP = f"id ({ORIGIN_ID} if the message was sent again, else msg_id), msg_id, keys, order_key, body, place or property:NAME"
+ID_HELP = (
+    f"id ({ORIGIN_ID} of a message that was sent again, else msg_id), msg_id, keys, order_key, body, place or "
+    "property:NAME"
+)
 QUEUE_FACTS = "kind string, topic string, broker_name string, queue_id int, first_offset bigint, end_offset bigint"
 
 
@@ -75,7 +78,11 @@ def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Che
     sums = {row.kind: row.messages for row in facts.groupBy("kind").agg(sql.sum(size).alias("messages")).collect()}
     checks = []
     for kind, name, is_fault in (("gap", "gaps", True), ("back", "clock steps back", False)):
-        rows = facts.where(sql.col("kind") == kind).drop("kind").orderBy("topic", "broker_name", "queue_id", "first_offset")
+        rows = (
+            facts.where(sql.col("kind") == kind)
+            .drop("kind")
+            .orderBy("topic", "broker_name", "queue_id", "first_offset")
+        )
         looked_at = sums.get("read", 0) + (sums.get("gap", 0) if kind == "gap" else 0)
         found = sums.get(kind, 0)
         checks.append(Check(name, looked_at, found, is_fault, rows, _example(rows, found)))
@@ -191,11 +198,13 @@ def check_duplicates(spark: SparkSession, options: Mapping[str, object], key: st
     each = _identified(spark, options, key).cache()
     rows = (
         each.groupBy("topic", "id")
-        .agg(sql.count("*").alias("copies"), sql.min("place").alias("first_place"), sql.max("place").alias("last_place"))
+        .agg(
+            sql.count("*").alias("copies"), sql.min("place").alias("first_place"), sql.max("place").alias("last_place")
+        )
         .where("copies > 1")
         .orderBy(sql.desc("copies"), "id")
     )
-    found = rows.agg(sql.sum(sql.col("copies") - 1)).first()[0] or 0
+    found = rows.agg(sql.sum(sql.col("copies") - 1)).collect()[0][0] or 0
     return Check(f"duplicates by {key}", each.count(), found, False, rows, _example(rows, found))
 
 
@@ -225,11 +234,15 @@ def check_order(spark: SparkSession, options: Mapping[str, object]) -> list[Chec
         .where("size(queues) > 1")
         .orderBy("topic", "order_key")
     )
-    earlier = Window.partitionBy(*queue, "order_key", "host").orderBy("queue_offset").rowsBetween(
-        Window.unboundedPreceding, -1
+    earlier = (
+        Window.partitionBy(*queue, "order_key", "host")
+        .orderBy("queue_offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
     )
     behind = (
-        each.withColumn("after", sql.max("born_at").over(earlier)).where("born_at < after").orderBy(*queue, "queue_offset")
+        each.withColumn("after", sql.max("born_at").over(earlier))
+        .where("born_at < after")
+        .orderBy(*queue, "queue_offset")
     )
     count = each.count()
     in_two, out_of_order = spread.count(), behind.count()
@@ -274,7 +287,11 @@ def check_against(
         ("another body in the other store", "first_hashes != second_hashes", True),
         ("only in the other store", "first_copies is null", False),
     ):
-        rows = both.where(condition).select("id", "first_place", "second_place", "first_copies", "second_copies").orderBy("id")
+        rows = (
+            both.where(condition)
+            .select("id", "first_place", "second_place", "first_copies", "second_copies")
+            .orderBy("id")
+        )
         found = rows.count()
         checks.append(Check(name, compared, found, is_fault, rows, _example(rows, found)))
     return checks
@@ -297,13 +314,14 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
     """
     from pyspark.sql import functions as sql
 
-    reader = {".csv": spark.read.option("header", "true").csv, ".parquet": spark.read.parquet}.get(
-        journal.suffix, spark.read.json
-    )
-    listed = reader(str(journal.absolute())).cache()
+    form = {".csv": "csv", ".parquet": "parquet"}.get(journal.suffix, "json")
+    reader = spark.read.option("header", "true") if form == "csv" else spark.read
+    listed = reader.format(form).load(str(journal.absolute())).cache()
     names = [name for name in ("msg_id", "topic", "queue_id", "queue_offset") if name in listed.columns]
     if "msg_id" not in names:
-        raise InvalidArgumentError(f"the journal has no column msg_id: {journal}", hint=f"it has {', '.join(listed.columns)}")
+        raise InvalidArgumentError(
+            f"the journal has no column msg_id: {journal}", hint=f"it has {', '.join(listed.columns)}"
+        )
     listed = listed.select(*names)
     stored = load(spark, [*PLACE_COLUMNS, "msg_id"], options)
     on = ["msg_id", *({"topic"} & set(names))]
@@ -349,7 +367,9 @@ def _identified(spark: SparkSession, options: Mapping[str, object], key: str, *,
     identity = identity_of(key)
     hashed = [sql.xxhash64("body").alias("hash")] if with_hash else []
     place = sql.concat_ws(
-        ":", sql.concat_ws("#", sql.concat_ws("@", "topic", "broker_name"), sql.col("queue_id")), sql.col("queue_offset")
+        ":",
+        sql.concat_ws("#", sql.concat_ws("@", "topic", "broker_name"), sql.col("queue_id")),
+        sql.col("queue_offset"),
     )
     return (
         load(spark, columns, options)
@@ -401,5 +421,5 @@ def _example(rows: DataFrame, found: int) -> str | None:
     """The first row as text."""
     if not found:
         return None
-    facts = rows.first().asDict()
+    facts = rows.take(1)[0].asDict()
     return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)

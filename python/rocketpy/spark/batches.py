@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.columns import DEFAULT, check_columns
 from rocketpy.spark.options import parse_options
+from rocketpy.spark.part import QueuePart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from rocketpy.spark.part import QueuePart
     from rocketpy.spark.source import RocketPyReader
     from rocketpy.store import QueueRange, StoreRange
 
@@ -97,24 +97,20 @@ def map_shares(
     Raises:
         OptionError: As for `map_batches`.
     """
-    from pyspark.sql.types import StructType
-
-    struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    struct = struct_of(schema)
     reader = reader_of(options, columns, min_partitions=cores_of(spark))
     parts = reader.partitions()
     if not parts:
         return spark.createDataFrame([], struct)
 
     def read_and_run(numbers):  # type: ignore[no-untyped-def]  # a nested function travels to the workers by value
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from rocketpy.spark.batches import arrow_schema, conformed
 
-        from rocketpy.spark.batches import conformed
-
-        arrow_schema = to_arrow_schema(struct, timezone="UTC")
+        promised = arrow_schema(struct)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 part = parts[number]
-                yield from conformed(fn(part.value, reader.read(part)), arrow_schema)
+                yield from conformed(fn(part.value, reader.read(part)), promised)
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_and_run, struct)
 
@@ -161,16 +157,17 @@ def cores_of(spark: SparkSession) -> int | None:
 def parts_of(share: Share) -> Iterator[QueueRange | QueuePart]:
     """The parts of queues that a worker reads."""
     for piece in share:
-        parts = getattr(piece, "parts", None)
-        yield from [piece] if parts is None else parts  # type: ignore[list-item]
+        if isinstance(piece, QueuePart):
+            yield piece
+        else:
+            yield from piece.parts
 
 
 def place_of(part: QueueRange | QueuePart) -> tuple[str, str | None, int]:
     """Topic, broker name (None in a store folder) and number of the queue of a part."""
-    queue = getattr(part, "queue", None)
-    if queue is None:
-        return part.topic, None, part.queue_id  # type: ignore[union-attr]
-    return queue.topic, queue.broker_name, queue.queue_id
+    if isinstance(part, QueuePart):
+        return part.queue.topic, part.queue.broker_name, part.queue.queue_id
+    return part.topic, None, part.queue_id
 
 
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
@@ -209,6 +206,20 @@ def _text(value: object) -> str:
             return ",".join(str(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
         case _:
             return str(value)
+
+
+def struct_of(schema: StructType | str) -> StructType:
+    """A schema that may be given as DDL."""
+    from pyspark.sql.types import StructType
+
+    return cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+
+
+def arrow_schema(schema: StructType | str) -> pa.Schema:
+    """The schema of batches that Spark takes for its own schema."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(struct_of(schema), timezone="UTC")
 
 
 def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

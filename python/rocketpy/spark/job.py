@@ -14,7 +14,6 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from rocketpy.cli import output
-from rocketpy.cli.app import USAGE_ERROR, guarded, usage_error
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.spark.batches import parts_of, place_of, reader_of
 
@@ -33,13 +32,17 @@ Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Only messages stored at or after this time, or -10m.")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before this time.")]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FOLDER", help="Where results go as Parquet; must not exist.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Where results go as Parquet; must not exist.")
+]
 OutWithPicture = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Where tables (Parquet) and pictures go; must not exist.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be read and done, and end.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
+IS_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
+"""Whether spark-submit started this process: it has found Java, and knows the workers' Python."""
 TICK_SECONDS = 0.3
 """How often the bar moves."""
 
@@ -55,6 +58,8 @@ def run_command(name: str, command: Callable[..., None], arguments: Sequence[str
     Returns:
         The exit code, as the command `rocketpy` has them.
     """
+    from rocketpy.cli.app import USAGE_ERROR, guarded, usage_error  # all commands: workers do without them
+
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(guarded(_explained(command)))
     try:
@@ -72,7 +77,7 @@ def _explained(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**options: Any) -> None:
-        from py4j.protocol import Py4JJavaError
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
         try:
@@ -140,7 +145,7 @@ def session(name: str) -> "Generator[SparkSession]":
     from rocketpy.spark.session import prepare
 
     before = SparkSession.getActiveSession()
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has found Java, and knows the workers' Python
+    if not IS_SUBMITTED:
         prepare()
     spark = SparkSession.builder.appName(name).getOrCreate()
     if before is None:
@@ -188,12 +193,17 @@ def show_plan(would: str, options: Mapping[str, object], *, as_json: bool) -> No
         as_json: JSON instead of a table.
     """
     rows = plan_rows(options)
-    output.show(rows, as_json=as_json, title=f"dry run: {would}", empty=f"dry run: {would}, but there is nothing to read")
+    output.show(
+        rows, as_json=as_json, title=f"dry run: {would}", empty=f"dry run: {would}, but there is nothing to read"
+    )
 
 
 @contextmanager
 def progress(spark: "SparkSession", what: str) -> Generator[None]:
-    """Shows how many tasks are done: a bar on a terminal, and always a line at the end. Both on standard error.
+    """Shows how many tasks are done: a bar on a terminal, then a line; both on standard error.
+
+    Under spark-submit it shows nothing: Spark has a bar of its own there, and puts this process's standard error into
+    its standard output, where a report is.
 
     Args:
         spark: The session whose queries run inside.
@@ -211,7 +221,7 @@ def progress(spark: "SparkSession", what: str) -> Generator[None]:
         TimeElapsedColumn(),
         console=output.STDERR,
         transient=True,
-        disable=not output.STDERR.is_terminal,
+        disable=IS_SUBMITTED or not output.STDERR.is_terminal,
     )
     with bar:
         task = bar.add_task(what, total=None)
@@ -229,7 +239,9 @@ def progress(spark: "SparkSession", what: str) -> Generator[None]:
             over.set()
             thread.join()
             done, _ = tasks_of(spark, group)
-            context.setLocalProperty("spark.jobGroup.id", None)
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # its hint knows no end
+    if IS_SUBMITTED:
+        return
     text = f"{what}: {output.counted(done, 'task')} in {time.monotonic() - began:.1f} s"
     output.STDERR.print(text, markup=False, highlight=False)
 
