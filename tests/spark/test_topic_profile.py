@@ -36,7 +36,7 @@ def test_a_profile_is_that_of_the_flights(spark, flights, rocketpy_server, door,
     assert profile["top_order_key"] == min(aircraft, key=lambda one: (-aircraft[one], one))
     assert profile["keys"] == len(keys)
     assert profile["largest_queue_to_mean"] == max(queues.values()) * len(queues) / len(receipts)
-    assert sum(row["messages"] for row in profile["hours"]) == len(receipts)
+    assert sum(row["messages"] for row in profile["tables"]["hours"]) == len(receipts)
     sizes = (
         spark.read.format("rocketpy").options(topic=topic, columns="size_bytes", **door).load().toPandas()["size_bytes"]
     )

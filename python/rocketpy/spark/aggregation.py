@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketpy.dead_letters import ORIGIN_TOPIC
-from rocketpy.spark.batches import map_shares
+from rocketpy.spark.batches import arrow_type, ddl_of, map_shares
 from rocketpy.spark.options import OptionError, nearest
 
 if TYPE_CHECKING:
@@ -35,14 +35,21 @@ GROUP_TYPES = {
 
 _READ = {"key": "keys", "order_key": "properties", "origin_topic": "properties", "size": "size_bytes"}
 """The column that a group is made of, where it has another name."""
-_MEASURES = {
+MEASURES = {
     "messages": "sum",
     "bytes": "sum",
     "largest_bytes": "max",
     "first_stored_at": "min",
     "last_stored_at": "max",
 }
-_TYPES = "messages bigint, bytes bigint, largest_bytes bigint, first_stored_at timestamp, last_stored_at timestamp"
+"""The sums of each group, and how two of them are added up."""
+_TYPES = {
+    "messages": "bigint",
+    "bytes": "bigint",
+    "largest_bytes": "bigint",
+    "first_stored_at": "timestamp",
+    "last_stored_at": "timestamp",
+}
 
 MOST_PENDING = 1 << 16
 """Groups that a worker holds before it hands them to Spark: a topic may have as many keys as messages."""
@@ -100,15 +107,15 @@ def aggregate_all(spark: SparkSession, groupings: Sequence[tuple[str, ...]], opt
     if not names or len(set(groupings)) != len(groupings) or any(len(set(one)) != len(one) for one in groupings):
         raise OptionError("name what to group by, each once")
     columns = list(dict.fromkeys(["size_bytes", "stored_at", *(_column_of(name) for name in names)]))
-    kinds = "".join(f"{name} {GROUP_TYPES[name]}, " for name in names)
+    kinds = {"grouping": "int"} | {name: GROUP_TYPES[name] for name in names} | _TYPES
 
     def add_up(_share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from rocketpy.spark.aggregation import partial_sums
 
         return partial_sums(batches, groupings, names)
 
-    parts = map_shares(spark, add_up, f"grouping int, {kinds}{_TYPES}", columns, options)
-    measures = [getattr(sql, how)(name).alias(name) for name, how in _MEASURES.items()]
+    parts = map_shares(spark, add_up, ddl_of(kinds), columns, options)
+    measures = [getattr(sql, how)(name).alias(name) for name, how in MEASURES.items()]
     return parts.groupBy("grouping", *names).agg(*measures)
 
 
@@ -159,7 +166,7 @@ def _by_one(batch: pa.RecordBatch, number: int, grouping: tuple[str, ...], names
     table = table.append_column("grouping", pa.repeat(pa.scalar(number, pa.int32()), table.num_rows))
     for name in names:
         if name not in grouping:
-            table = table.append_column(name, pa.nulls(table.num_rows, _arrow_type(name)))
+            table = table.append_column(name, pa.nulls(table.num_rows, arrow_type(GROUP_TYPES[name])))
     return _combined([table], names)
 
 
@@ -167,8 +174,8 @@ def _combined(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
     import pyarrow as pa
 
     groups = ["grouping", *names]
-    whole = pa.concat_tables([table.select([*groups, *_MEASURES]) for table in tables])
-    sums = whole.group_by(groups, use_threads=False).aggregate(list(_MEASURES.items()))
+    whole = pa.concat_tables([table.select([*groups, *MEASURES]) for table in tables])
+    sums = whole.group_by(groups, use_threads=False).aggregate(list(MEASURES.items()))
     return sums.rename_columns(
         [name if name in groups else name.rpartition("_")[0] for name in sums.column_names]
     ).combine_chunks()
@@ -186,17 +193,6 @@ def _each_key(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _column_of(name: str) -> str:
     return "stored_at" if name in MICROSECONDS else _READ.get(name, name)
-
-
-def _arrow_type(name: str) -> pa.DataType:
-    import pyarrow as pa
-
-    return {
-        "string": pa.string(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-    }[GROUP_TYPES[name]]
 
 
 def _as_it_is(batch: pa.RecordBatch, name: str) -> pa.Array:

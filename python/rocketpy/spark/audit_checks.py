@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rocketpy.dead_letters import ORIGIN_ID
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.spark.batches import load, map_shares, parts_of, place_of
+from rocketpy.spark.batches import batch_of, ddl_of, load, map_shares, parts_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +28,14 @@ ID_HELP = (
     f"id ({ORIGIN_ID} of a message that was sent again, else msg_id), msg_id, keys, order_key, body, place or "
     "property:NAME"
 )
-QUEUE_FACTS = "kind string, topic string, broker_name string, queue_id int, first_offset bigint, end_offset bigint"
+QUEUE_FACTS = {
+    "kind": "string",
+    "topic": "string",
+    "broker_name": "string",
+    "queue_id": "int",
+    "first_offset": "bigint",
+    "end_offset": "bigint",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Che
 
     columns = [*PLACE_COLUMNS, "stored_at"]
     lenient = {**options, "fail_on_data_loss": False}
-    facts = map_shares(spark, queue_facts, QUEUE_FACTS, columns, lenient).cache()
+    facts = map_shares(spark, queue_facts, ddl_of(QUEUE_FACTS), columns, lenient).cache()
     size = sql.col("end_offset") - sql.col("first_offset")
     sums = {row.kind: row.messages for row in facts.groupBy("kind").agg(sql.sum(size).alias("messages")).collect()}
     checks = []
@@ -100,7 +107,6 @@ def queue_facts(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         One batch: what was read, what is missing, where the clock went back.
     """
     import numpy as np
-    import pyarrow as pa
 
     runs: dict[Place, list[tuple[int, int]]] = {}
     last: dict[Place, tuple[int, int]] = {}
@@ -121,15 +127,7 @@ def queue_facts(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         place = place_of(part)
         found = [run for of_place, of_queue in runs.items() if _is_place(of_place, place) for run in of_queue]
         rows += [("gap", *place, start, end) for start, end in missing(part.start, part.end, found)]
-    names = [column.split()[0] for column in QUEUE_FACTS.split(", ")]
-    yield pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows], _facts_schema())
-
-
-def _facts_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    types = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
-    return pa.schema([(name, types[kind]) for name, kind in (column.split() for column in QUEUE_FACTS.split(", "))])
+    yield batch_of([dict(zip(QUEUE_FACTS, row, strict=True)) for row in rows], QUEUE_FACTS)
 
 
 def _is_place(found: Place, planned: Place) -> bool:

@@ -97,16 +97,20 @@ def map_shares(
     Raises:
         OptionError: As for `map_batches`.
     """
-    struct = struct_of(schema)
+    from pyspark.sql.types import StructType
+
+    struct = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
     reader = reader_of(options, columns, min_partitions=cores_of(spark))
     parts = reader.partitions()
     if not parts:
         return spark.createDataFrame([], struct)
 
     def read_and_run(numbers):  # type: ignore[no-untyped-def]  # a nested function travels to the workers by value
-        from rocketpy.spark.batches import arrow_schema, conformed
+        from pyspark.sql.pandas.types import to_arrow_schema
 
-        promised = arrow_schema(struct)
+        from rocketpy.spark.batches import conformed
+
+        promised = to_arrow_schema(struct, timezone="UTC")
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 part = parts[number]
@@ -208,18 +212,44 @@ def _text(value: object) -> str:
             return str(value)
 
 
-def struct_of(schema: StructType | str) -> StructType:
-    """A schema that may be given as DDL."""
-    from pyspark.sql.types import StructType
+def arrow_type(kind: str) -> pa.DataType:
+    """The type of a column for Spark's name of it; a worker has no session that could read DDL."""
+    import pyarrow as pa
 
-    return cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    return {
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }[kind]
 
 
-def arrow_schema(schema: StructType | str) -> pa.Schema:
-    """The schema of batches that Spark takes for its own schema."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+def ddl_of(kinds: Mapping[str, str]) -> str:
+    """Writes a schema as Spark reads it.
 
-    return to_arrow_schema(struct_of(schema), timezone="UTC")
+    Args:
+        kinds: Spark's types by column.
+
+    Examples:
+        >>> ddl_of({"group": "string", "lag": "bigint"})
+        '`group` string, `lag` bigint'
+    """
+    return ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+
+
+def batch_of(rows: Sequence[Mapping[str, object]], kinds: Mapping[str, str]) -> pa.RecordBatch:
+    """Makes a batch of rows.
+
+    Args:
+        rows: Values by column.
+        kinds: As for `ddl_of`.
+    """
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist(
+        list(rows), schema=pa.schema([(name, arrow_type(kind)) for name, kind in kinds.items()])
+    )
 
 
 def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

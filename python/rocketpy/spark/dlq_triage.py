@@ -16,7 +16,7 @@ from rocketpy.config import PATIENT
 from rocketpy.dead_letters import PREFIX, topic_of
 from rocketpy.instant import instant_ms
 from rocketpy.spark import job
-from rocketpy.spark.batches import arrow_schema, load, parts_of, reader_of
+from rocketpy.spark.batches import batch_of, ddl_of, load, parts_of, reader_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,10 +27,18 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "tag", "keys", "body", "properties", "msg_id", "stored_at", "reconsume_times")
 BODY_SHOWN = 200
 """Bytes of a body in a sample."""
-RESENT = (
-    "`group` string, queue_offset bigint, msg_id string, origin_topic string, sent boolean, to_topic string, "
-    "to_broker_name string, to_queue_id int, to_queue_offset bigint, resent_id string"
-)
+RESENT = {
+    "group": "string",
+    "queue_offset": "bigint",
+    "msg_id": "string",
+    "origin_topic": "string",
+    "sent": "boolean",
+    "to_topic": "string",
+    "to_broker_name": "string",
+    "to_queue_id": "int",
+    "to_queue_offset": "bigint",
+    "resent_id": "string",
+}
 """What is noted of each dead letter that was to be sent again."""
 
 NameServer = Annotated[
@@ -186,7 +194,7 @@ def resend(
             for number in batch.column(0).to_pylist():
                 yield from resend_share(name_server, parts[number], which, to=to, rate=of_task, again=again)
 
-    noted = spark.range(0, len(parts), 1, len(parts)).mapInArrow(resend_parts, RESENT)
+    noted = spark.range(0, len(parts), 1, len(parts)).mapInArrow(resend_parts, ddl_of(RESENT))
     with job.progress(spark, "resend"):
         if out is not None:
             job.save(noted, out, "resent")
@@ -213,8 +221,6 @@ def resend_share(
     Yields:
         Batches of `RESENT`.
     """
-    import pyarrow as pa
-
     with Admin(name_servers=name_server, **PATIENT) as admin:
         rows = []
         for resent in admin.resend_dead_letters(_letters(name_server, share, which), to=to, rate=rate, again=again):
@@ -233,7 +239,7 @@ def resend_share(
                     "resent_id": receipt and receipt.msg_id,
                 }
             )
-        yield pa.RecordBatch.from_pylist(rows, arrow_schema(RESENT))
+        yield batch_of(rows, RESENT)
 
 
 def _letters(name_server: str, share: "Share", which: DeadLetterFilter) -> Iterator[DeadLetter]:

@@ -1,6 +1,8 @@
 """What the jobs share: options, the session, a dry run, progress, and a report."""
 
+import logging
 import os
+import re
 import threading
 import time
 import uuid
@@ -43,6 +45,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 IS_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
 """Whether spark-submit started this process: it has found Java, and knows the workers' Python."""
+RAISED = re.compile(r"(?!org\.|java\.|py4j\.|pyspark\.)[a-z_][\w.]*\.\w+(Error|Exception)\b|[A-Z]\w+Error: ")
+"""The line of a Python traceback that says what was raised."""
 TICK_SECONDS = 0.3
 """How often the bar moves."""
 
@@ -60,6 +64,8 @@ def run_command(name: str, command: Callable[..., None], arguments: Sequence[str
     """
     from rocketpy.cli.app import USAGE_ERROR, guarded, usage_error  # all commands: workers do without them
 
+    # As for the command `rocketpy`: a job says itself what goes wrong.
+    logging.getLogger("rocketpy.client").setLevel(logging.ERROR)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(guarded(_explained(command)))
     try:
@@ -84,7 +90,7 @@ def _explained(command: Callable[..., None]) -> Callable[..., None]:
             command(**options)
         except (PySparkException, Py4JJavaError) as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            reasons = [line for line in lines if line.startswith("rocketpy.")] or lines[:1]
+            reasons = [line for line in lines if RAISED.match(line)] or lines[:1]
             hint = "the log of Spark has the whole story"
             raise CommandError(f"a query failed: {reasons[-1]}", ExitCode.FAILURE, hint) from error
 

@@ -113,18 +113,16 @@ def queues_behind(
             continue  # it was deleted meanwhile
         for lag in lags:
             topic = lag.queue.topic
-            if (
-                lag.committed_offset is None
-                or lag.committed_offset >= lag.max_offset
-                or (topics and topic not in topics)
-            ):
+            if lag.lag == 0 or (topics and topic not in topics):
                 continue
             if topic not in known:
                 known[topic] = _facts(admin, topic, retention_hours)
-            first = known[topic][0].get(lag.queue, 0)
-            start = max(lag.committed_offset, first)
-            gone = start - lag.committed_offset
-            found.append(Behind(group, lag.queue, lag.max_offset - start, gone, start, known[topic][1]))
+            next_offset = lag.max_offset - lag.lag
+            start = max(next_offset, known[topic][0].get(lag.queue, 0))
+            # Where a group committed nothing, nobody expects it to have read what is gone.
+            gone = 0 if lag.committed_offset is None else start - next_offset
+            if gone or start < lag.max_offset:
+                found.append(Behind(group, lag.queue, lag.max_offset - start, gone, start, known[topic][1]))
     return found
 
 

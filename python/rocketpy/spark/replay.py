@@ -18,7 +18,7 @@ from rocketpy.config import PATIENT_SENDS
 from rocketpy.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark import job
-from rocketpy.spark.batches import arrow_schema, load
+from rocketpy.spark.batches import batch_of, ddl_of, load
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,11 +27,19 @@ if TYPE_CHECKING:
 ORDER_KEY = "__SHARDINGKEY"
 QUEUE = ("topic", "broker_name", "queue_id")
 COLUMNS = (*QUEUE, "queue_offset", "tag", "keys", "body", "properties", "msg_id", "flag", "stored_at", "born_at")
-RECEIPTS = (
-    "topic string, broker_name string, queue_id int, queue_offset bigint, msg_id string, body_bytes bigint, "
-    "origin_topic string, origin_broker_name string, origin_queue_id int, origin_queue_offset bigint, "
-    "origin_msg_id string"
-)
+RECEIPTS = {
+    "topic": "string",
+    "broker_name": "string",
+    "queue_id": "int",
+    "queue_offset": "bigint",
+    "msg_id": "string",
+    "body_bytes": "bigint",
+    "origin_topic": "string",
+    "origin_broker_name": "string",
+    "origin_queue_id": "int",
+    "origin_queue_offset": "bigint",
+    "origin_msg_id": "string",
+}
 """What a replay notes of each message: where it is now, and where it was. `audit --journal` reads it."""
 
 MESSAGES_AT_ONCE = 1000
@@ -117,7 +125,7 @@ def run(
     cores = spark.sparkContext.defaultParallelism
     at_once = min(cores, max(1, messages.rdd.getNumPartitions()))
     of_task = Target(target.name_server, target.topic, None if target.rate is None else target.rate / at_once)
-    receipts = messages.mapInArrow(_send_by_task(of_task), RECEIPTS)
+    receipts = messages.mapInArrow(_send_by_task(of_task), ddl_of(RECEIPTS))
     with job.progress(spark, "replay"):
         if out is not None:
             job.save(receipts, out, "receipts")
@@ -171,8 +179,6 @@ def send_all(target: Target, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
 
 
 def _sent(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> "pa.RecordBatch":
-    import pyarrow as pa
-
     receipts = producer.send_many([message_of(row, topic or row["topic"]) for row in rows])
     noted = [
         {
@@ -186,7 +192,7 @@ def _sent(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> 
         }
         for row, receipt in zip(rows, receipts, strict=True)
     ]
-    return pa.RecordBatch.from_pylist(noted, arrow_schema(RECEIPTS))
+    return batch_of(noted, RECEIPTS)
 
 
 def message_of(row: dict[str, Any], topic: str) -> Message:

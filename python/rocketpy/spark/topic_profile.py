@@ -11,7 +11,7 @@ import typer
 
 from rocketpy.cli import output
 from rocketpy.spark import job
-from rocketpy.spark.aggregation import aggregate_all
+from rocketpy.spark.aggregation import MEASURES, aggregate_all
 from rocketpy.spark.picture import can_draw, draw_profile
 
 if TYPE_CHECKING:
@@ -112,8 +112,12 @@ def run(
     tables = [name for name in GROUPINGS if keys or not name.endswith("keys")]
     with job.progress(spark, "profile"):
         sums = aggregate_all(spark, [GROUPINGS[name] for name in tables], source).cache()
-        rows = {name: _rows(sums, number, name, top) for number, name in enumerate(tables)}
-        distinct = {name: _distinct(sums, number, name) for number, name in enumerate(tables) if name in WITH_MANY}
+        narrow = {
+            name: sums.where(f"grouping = {number}").select(*GROUPINGS[name], *MEASURES)
+            for number, name in enumerate(tables)
+        }
+        rows = {name: _rows(table, name, top) for name, table in narrow.items()}
+        distinct = {name: _distinct(table, name) for name, table in narrow.items() if name in WITH_MANY}
     profiles = [
         Profile(
             topic,
@@ -123,8 +127,7 @@ def run(
         for topic in sorted({row["topic"] for row in rows["queues"]})
     ]
     if out is not None:
-        for number, name in enumerate(tables):
-            table = sums.where(f"grouping = {number}").select(*GROUPINGS[name], *_measures(sums))
+        for name, table in narrow.items():
             job.save(table.orderBy(*GROUPINGS[name]).coalesce(1), out, name)
         if can_draw():
             for profile in profiles:
@@ -133,16 +136,10 @@ def run(
     return profiles
 
 
-def _measures(sums: "DataFrame") -> list[str]:
-    groups = {name for grouping in GROUPINGS.values() for name in grouping}
-    return [name for name in sums.columns if name not in groups and name != "grouping"]
-
-
-def _rows(sums: "DataFrame", number: int, name: str, top: int) -> list[dict[str, Any]]:
+def _rows(table: "DataFrame", name: str, top: int) -> list[dict[str, Any]]:
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
-    table = sums.where(f"grouping = {number}")
     if name not in WITH_MANY:
         return job.rows_of(table.orderBy(*GROUPINGS[name]))
     group = GROUPINGS[name][-1]
@@ -151,9 +148,9 @@ def _rows(sums: "DataFrame", number: int, name: str, top: int) -> list[dict[str,
     return job.rows_of(table.withColumn("rank", rank).where(f"rank <= {top + 1}").orderBy("topic", "rank").drop("rank"))
 
 
-def _distinct(sums: "DataFrame", number: int, name: str) -> dict[str, int]:
-    table = sums.where(f"grouping = {number} and {GROUPINGS[name][-1]} is not null")
-    return {row["topic"]: row["count"] for row in table.groupBy("topic").count().collect()}
+def _distinct(table: "DataFrame", name: str) -> dict[str, int]:
+    counts = table.where(f"{GROUPINGS[name][-1]} is not null").groupBy("topic").count()
+    return {row["topic"]: row["count"] for row in counts.collect()}
 
 
 def topic_profile(
@@ -177,7 +174,7 @@ def topic_profile(
     with job.session("topic profile") as spark:
         profiles = run(spark, source, top=top, keys=keys, out=folder)
     if as_json:
-        output.show([{**profile.facts(), **profile.tables} for profile in profiles], as_json=True)
+        output.show([{**profile.facts(), "tables": profile.tables} for profile in profiles], as_json=True)
         return
     if not profiles:
         print("no messages")

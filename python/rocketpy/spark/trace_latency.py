@@ -12,7 +12,7 @@ from rocketpy import TopicNotFoundError, _rocketpy
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.spark import job
-from rocketpy.spark.batches import map_batches
+from rocketpy.spark.batches import batch_of, ddl_of, map_batches
 from rocketpy.spark.picture import can_draw, draw_latencies
 from rocketpy.trace import TRACE_TOPIC, explained
 
@@ -80,14 +80,8 @@ def trace_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     Returns:
         The columns of `RECORDS`.
     """
-    import pyarrow as pa
-
     records = [record for body in batch.column("body").to_pylist() for record in _rocketpy.trace_records(body)]
-    types = {"string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "boolean": pa.bool_()}
-    return pa.RecordBatch.from_pylist(
-        [{name: record[name] for name in RECORDS} for record in records],  # type: ignore[literal-required]
-        pa.schema([(name, types[kind]) for name, kind in RECORDS.items()]),
-    )
+    return batch_of(records, RECORDS)
 
 
 def traced_times(spark: "SparkSession", source: dict[str, object], topics: Sequence[str]) -> "DataFrame":
@@ -104,8 +98,7 @@ def traced_times(spark: "SparkSession", source: dict[str, object], topics: Seque
     """
     from pyspark.sql import functions as sql
 
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in RECORDS.items())
-    records = map_batches(spark, trace_records, schema, columns=["body"], **source).distinct().cache()
+    records = map_batches(spark, trace_records, ddl_of(RECORDS), columns=["body"], **source).distinct().cache()
     sends = records.where("step = 'sent'").select(
         "msg_id", "topic", "group", sql.col("at_ms").alias("sent_at_ms"), "cost_ms", "success"
     )
