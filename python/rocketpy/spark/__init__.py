@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
+    from rocketpy.spark.aggregation import aggregate as aggregate
     from rocketpy.spark.archive import ArchiveJob as ArchiveJob
     from rocketpy.spark.archive import ArchiveOptions as ArchiveOptions
     from rocketpy.spark.archive_manifest import ArchiveError as ArchiveError
+    from rocketpy.spark.batches import map_batches as map_batches
     from rocketpy.spark.bodies import DecodeError as DecodeError
     from rocketpy.spark.bodies import decode as decode
     from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
@@ -43,10 +45,12 @@ _HOMES = {
     "StreamLag": "progress",
     "WorkerPythonError": "session",
     "WriteError": "sink_rows",
+    "aggregate": "aggregation",
     "commit_group_offsets": "progress",
     "cores": "session",
     "decode": "bodies",
     "local_session": "session",
+    "map_batches": "batches",
     "prepare": "session",
     "prepare_java": "java",
     "scan_ranges": "store",

@@ -1,0 +1,149 @@
+"""The job `audit`: is everything there, once, in order, and the same as elsewhere?
+
+`spark-submit spark/audit.py --path data --topic flights` runs it by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.spark import audit_checks as checks
+from rocketpy.spark import job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rocketpy.spark.audit_checks import Check
+
+By = Annotated[
+    str,
+    typer.Option("--by", metavar="KEY", help=f"What makes two messages the same: {checks.ID_HELP}."),
+]
+Journal = Annotated[
+    Path | None,
+    typer.Option(
+        "--journal",
+        metavar="FILE",
+        help="What a producer noted of its receipts: .csv with a head, .parquet, or JSON lines. Columns msg_id and, "
+        "where known, topic, queue_id, queue_offset.",
+    ),
+]
+OtherPath = Annotated[
+    Path | None, typer.Option("--against-path", metavar="FOLDER", help="Another store to compare with.")
+]
+OtherServer = Annotated[
+    str | None, typer.Option("--against-name-server", metavar="HOST:PORT", help="Another cluster to compare with.")
+]
+OtherTopics = Annotated[
+    list[str] | None, typer.Option("--against-topic", help="Topics there, if they have other names; may repeat.")
+]
+
+
+def run(
+    spark: "SparkSession",
+    source: dict[str, object],
+    *,
+    by: str = "id",
+    against: dict[str, object] | None = None,
+    journal: Path | None = None,
+    out: Path | None = None,
+) -> "list[Check]":
+    """Asks every question that the arguments allow.
+
+    Args:
+        spark: The session.
+        source: Options of the data source.
+        by: What makes two messages the same.
+        against: Options of another store.
+        journal: What a producer noted.
+        out: Folder for a table of each question that found something.
+
+    Returns:
+        The answers.
+
+    Raises:
+        InvalidArgumentError: The journal has no ids.
+    """
+    with job.progress(spark, "queues"):
+        done = checks.check_queues(spark, source)
+    # A gap is found by now. The other questions are about what can be read.
+    lenient = {**source, "fail_on_data_loss": False}
+    with job.progress(spark, "duplicates and order"):
+        done += [checks.check_duplicates(spark, lenient, by), *checks.check_order(spark, lenient)]
+    if against is not None:
+        with job.progress(spark, "the other store"):
+            done += checks.check_against(spark, lenient, {**against, "fail_on_data_loss": False}, by)
+    if journal is not None:
+        with job.progress(spark, "the journal"):
+            done += checks.check_journal(spark, lenient, journal)
+    for one in done:
+        if one.found and one.rows is not None:
+            job.save(one.rows, out, one.name.replace(" ", "_").replace(":", "_"))
+    return [replace(one, rows=None) for one in done]
+
+
+def audit(
+    topics: job.Topics = [],  # noqa: B006  # typer reads it
+    path: job.StorePath = None,
+    name_server: job.NameServer = None,
+    since: job.Since = None,
+    until: job.Until = None,
+    by: By = "id",
+    against_path: OtherPath = None,
+    against_name_server: OtherServer = None,
+    against_topics: OtherTopics = None,
+    journal: Journal = None,
+    out: job.Out = None,
+    dry_run: job.DryRun = False,
+    as_json: job.Json = False,
+) -> None:
+    """Look for gaps, duplicates and broken order; compare a store with another one, or with a producer's journal.
+
+    Ends with exit code 9 when something is missing, differs or is out of order.
+    """
+    checks.check_key(by)
+    source = job.source_of(path, name_server, topics, since, until)
+    against = None
+    if against_path is not None or against_name_server is not None:
+        against = job.source_of(against_path, against_name_server, against_topics or topics, since, until)
+    if journal is not None and not journal.exists():
+        raise CommandError(f"no such file: {journal}", ExitCode.NOT_FOUND)
+    folder = job.new_folder(out)
+    if dry_run:
+        job.show_plan("audit", source, as_json=as_json)
+        return
+    with job.session("audit") as spark:
+        done = run(spark, source, by=by, against=against, journal=journal, out=folder)
+    output.show([row_of(one) for one in done], as_json=as_json)
+    faults = [one.name for one in done if one.verdict == "fault"]
+    if faults:
+        hint = "--out FOLDER writes all of them" if folder is None else f"all of them are in {folder}"
+        raise CommandError(f"not as it should be: {', '.join(faults)}", ExitCode.MISMATCH, hint)
+
+
+def row_of(check: "Check") -> dict[str, Any]:
+    """The row of a check in the report."""
+    return {
+        "check": check.name,
+        "looked_at": check.looked_at,
+        "found": check.found,
+        "verdict": check.verdict,
+        "example": check.example,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job from a command line.
+
+    Args:
+        arguments: Default: those of the process.
+
+    Returns:
+        The exit code.
+    """
+    return job.run_command("audit", audit, arguments)

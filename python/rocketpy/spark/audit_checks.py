@@ -1,0 +1,423 @@
+"""The questions of the job `audit`, each a query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rocketpy.dead_letters import ORIGIN_ID
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.spark.batches import batch_of, ddl_of, load, map_shares, parts_of, place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from rocketpy.spark.batches import Share
+
+Place: TypeAlias = tuple[str, str | None, int]
+"""Topic, broker name (None in a store folder) and number of a queue."""
+
+PLACE_COLUMNS = ("topic", "broker_name", "queue_id", "queue_offset")
+KEYS = ("id", "msg_id", "keys", "order_key", "body", "place")
+"""What makes two messages the same, beside `property:NAME`."""
+ID_HELP = (
+    f"id ({ORIGIN_ID} of a message that was sent again, else msg_id), msg_id, keys, order_key, body, place or "
+    "property:NAME"
+)
+QUEUE_FACTS = {
+    "kind": "string",
+    "topic": "string",
+    "broker_name": "string",
+    "queue_id": "int",
+    "first_offset": "bigint",
+    "end_offset": "bigint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What one question found.
+
+    Attributes:
+        name: What was asked.
+        looked_at: How many messages or lines were compared.
+        found: How many are not as they should be.
+        is_fault: Whether one is too many; else it happens in a system that delivers at least once.
+        rows: All of them; None where there is no table.
+        example: One of them.
+    """
+
+    name: str
+    looked_at: int
+    found: int
+    is_fault: bool
+    rows: DataFrame | None = field(default=None, repr=False)
+    example: str | None = None
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `noted` or `fault`."""
+        if not self.found:
+            return "ok"
+        return "fault" if self.is_fault else "noted"
+
+
+def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Check]:
+    """Looks for offsets without a message, and for messages that were stored before the one in front of them.
+
+    Args:
+        spark: The session.
+        options: Of the data source.
+
+    Returns:
+        Gaps (messages that are gone or damaged), and steps back of the broker's clock: times then find wrong offsets.
+    """
+    from pyspark.sql import functions as sql
+
+    columns = [*PLACE_COLUMNS, "stored_at"]
+    lenient = {**options, "fail_on_data_loss": False}
+    facts = map_shares(spark, queue_facts, ddl_of(QUEUE_FACTS), columns, lenient).cache()
+    size = sql.col("end_offset") - sql.col("first_offset")
+    sums = {row.kind: row.messages for row in facts.groupBy("kind").agg(sql.sum(size).alias("messages")).collect()}
+    checks = []
+    for kind, name, is_fault in (("gap", "gaps", True), ("back", "clock steps back", False)):
+        rows = (
+            facts.where(sql.col("kind") == kind)
+            .drop("kind")
+            .orderBy("topic", "broker_name", "queue_id", "first_offset")
+        )
+        looked_at = sums.get("read", 0) + (sums.get("gap", 0) if kind == "gap" else 0)
+        found = sums.get(kind, 0)
+        checks.append(Check(name, looked_at, found, is_fault, rows, _example(rows, found)))
+    return checks
+
+
+def queue_facts(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Compares what a worker read with what was planned for it.
+
+    Args:
+        share: What was planned.
+        batches: With the columns of places and `stored_at`.
+
+    Yields:
+        One batch: what was read, what is missing, where the clock went back.
+    """
+    import numpy as np
+
+    runs: dict[Place, list[tuple[int, int]]] = {}
+    last: dict[Place, tuple[int, int]] = {}
+    rows: list[tuple[object, ...]] = []
+    for batch in batches:
+        for place, offsets, times in _by_queue(batch):
+            if place in last and last[place][0] + 1 == offsets[0]:  # the run goes on from the batch before
+                offsets, times = np.append(last[place][0], offsets), np.append(last[place][1], times)
+            steps = np.diff(offsets)
+            for run in np.split(offsets, np.flatnonzero(steps != 1) + 1):
+                _add_run(runs.setdefault(place, []), int(run[0]), int(run[-1]) + 1)
+            backward = offsets[1:][(steps == 1) & (np.diff(times) < 0)]
+            rows += [("back", *place, offset, offset + 1) for offset in backward.tolist()]
+            last[place] = (int(offsets[-1]), int(times[-1]))
+    for place, of_queue in runs.items():
+        rows += [("read", *place, start, end) for start, end in of_queue]
+    for part in parts_of(share):
+        place = place_of(part)
+        found = [run for of_place, of_queue in runs.items() if _is_place(of_place, place) for run in of_queue]
+        rows += [("gap", *place, start, end) for start, end in missing(part.start, part.end, found)]
+    yield batch_of([dict(zip(QUEUE_FACTS, row, strict=True)) for row in rows], QUEUE_FACTS)
+
+
+def _is_place(found: Place, planned: Place) -> bool:
+    """Whether a message is of a planned queue; a store's plan knows no broker, its messages may show a given name."""
+    return found[0] == planned[0] and found[2] == planned[2] and planned[1] in (None, found[1])
+
+
+def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Place, Any, Any]]:
+    """Offsets and times (microseconds) of each queue in a batch as arrays, in the order in which they come."""
+    import numpy as np
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {name: batch.column(name) for name in PLACE_COLUMNS}
+    columns["stored_us"] = batch.column("stored_at").cast(pa.int64())
+    table = pa.table(columns).group_by(["topic", "broker_name", "queue_id"], use_threads=False)
+    grouped = table.aggregate([("queue_offset", "list"), ("stored_us", "list")])
+    for row in range(grouped.num_rows):
+        topic, broker_name, queue_id = (grouped[name][row].as_py() for name in ("topic", "broker_name", "queue_id"))
+        offsets, times = (np.asarray(grouped[f"{name}_list"][row].values) for name in ("queue_offset", "stored_us"))
+        yield (topic, broker_name, queue_id), offsets, times
+
+
+def _add_run(runs: list[tuple[int, int]], start: int, end: int) -> None:
+    """Adds a run of offsets without a gap; the last run may go on in it."""
+    if runs and runs[-1][0] <= start <= runs[-1][1]:
+        start, end = runs[-1][0], max(end, runs.pop()[1])
+    runs.append((start, end))
+
+
+def missing(start: int, end: int, runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What of a planned part is in no run.
+
+    Args:
+        start: First offset of the part.
+        end: Offset after its last.
+        runs: What was read: first offsets and offsets after the last, in any order.
+
+    Yields:
+        First offset, and offset after the last, of what is missing.
+
+    Examples:
+        >>> list(missing(0, 10, [(7, 9), (2, 4)]))
+        [(0, 2), (4, 7), (9, 10)]
+    """
+    at = start
+    for first, behind in sorted(runs):
+        if behind <= at or first >= end:
+            continue
+        if first > at:
+            yield at, first
+        at = behind
+    if at < end:
+        yield at, end
+
+
+def check_duplicates(spark: SparkSession, options: Mapping[str, object], key: str) -> Check:
+    """Looks for messages of one key that are stored more than once.
+
+    Args:
+        spark: The session.
+        options: Of the data source.
+        key: What makes them the same: one of `KEYS`, or `property:NAME`.
+    """
+    from pyspark.sql import functions as sql
+
+    each = _identified(spark, options, key).cache()
+    rows = (
+        each.groupBy("topic", "id")
+        .agg(
+            sql.count("*").alias("copies"), sql.min("place").alias("first_place"), sql.max("place").alias("last_place")
+        )
+        .where("copies > 1")
+        .orderBy(sql.desc("copies"), "id")
+    )
+    found = rows.agg(sql.sum(sql.col("copies") - 1)).collect()[0][0] or 0
+    return Check(f"duplicates by {key}", each.count(), found, False, rows, _example(rows, found))
+
+
+def check_order(spark: SparkSession, options: Mapping[str, object]) -> list[Check]:
+    """Looks at messages with an order key: one queue each, and in the order in which one host made them.
+
+    Args:
+        spark: The session.
+        options: Of the data source.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    key = sql.col("properties")["__SHARDINGKEY"]
+    each = (
+        load(spark, [*PLACE_COLUMNS, "properties", "born_at", "born_host"], options)
+        .withColumn("order_key", key)
+        .where("order_key is not null")
+        .withColumn("host", sql.substring_index("born_host", ":", 1))
+        .select(*PLACE_COLUMNS, "order_key", "host", "born_at")
+        .cache()
+    )
+    queue = ("topic", "broker_name", "queue_id")
+    spread = (
+        each.groupBy("topic", "order_key")
+        .agg(sql.sort_array(sql.collect_set(sql.concat_ws("#", "broker_name", "queue_id"))).alias("queues"))
+        .where("size(queues) > 1")
+        .orderBy("topic", "order_key")
+    )
+    earlier = (
+        Window.partitionBy(*queue, "order_key", "host")
+        .orderBy("queue_offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    behind = (
+        each.withColumn("after", sql.max("born_at").over(earlier))
+        .where("born_at < after")
+        .orderBy(*queue, "queue_offset")
+    )
+    count = each.count()
+    in_two, out_of_order = spread.count(), behind.count()
+    return [
+        Check("order keys in several queues", count, in_two, False, spread, _example(spread, in_two)),
+        Check("order within an order key", count, out_of_order, True, behind, _example(behind, out_of_order)),
+    ]
+
+
+def check_against(
+    spark: SparkSession, options: Mapping[str, object], other: Mapping[str, object], key: str
+) -> list[Check]:
+    """Compares two stores, message by message.
+
+    Args:
+        spark: The session.
+        options: Of the first.
+        other: Of the second, which should have what the first has.
+        key: What makes two messages the same, as for `check_duplicates`.
+
+    Returns:
+        What the second does not have, what only it has, and what has another body there.
+    """
+    from pyspark.sql import functions as sql
+
+    def side(of: Mapping[str, object], name: str) -> DataFrame:
+        return (
+            _identified(spark, of, key, with_hash=True)
+            .groupBy("id")
+            .agg(
+                sql.sort_array(sql.collect_set("hash")).alias(f"{name}_hashes"),
+                sql.count("*").alias(f"{name}_copies"),
+                sql.min("place").alias(f"{name}_place"),
+            )
+        )
+
+    both = side(options, "first").join(side(other, "second"), "id", "full_outer").cache()
+    compared = both.where("first_copies is not null").count()
+    checks = []
+    for name, condition, is_fault in (
+        ("missing in the other store", "second_copies is null", True),
+        ("another body in the other store", "first_hashes != second_hashes", True),
+        ("only in the other store", "first_copies is null", False),
+    ):
+        rows = (
+            both.where(condition)
+            .select("id", "first_place", "second_place", "first_copies", "second_copies")
+            .orderBy("id")
+        )
+        found = rows.count()
+        checks.append(Check(name, compared, found, is_fault, rows, _example(rows, found)))
+    return checks
+
+
+def check_journal(spark: SparkSession, options: Mapping[str, object], journal: Path) -> list[Check]:
+    """Compares what a producer noted of its receipts with the store.
+
+    Args:
+        spark: The session.
+        options: Of the data source.
+        journal: A file or folder: CSV with a head, Parquet, or JSON lines by any other name. With a column `msg_id`,
+            and if they are known `topic`, `queue_id` and `queue_offset`.
+
+    Returns:
+        Acknowledged messages that are not there, those that are elsewhere, and messages that it does not list.
+
+    Raises:
+        InvalidArgumentError: It has no `msg_id`.
+    """
+    from pyspark.sql import functions as sql
+
+    form = {".csv": "csv", ".parquet": "parquet"}.get(journal.suffix, "json")
+    reader = spark.read.option("header", "true") if form == "csv" else spark.read
+    listed = reader.format(form).load(str(journal.absolute())).cache()
+    names = [name for name in ("msg_id", "topic", "queue_id", "queue_offset") if name in listed.columns]
+    if "msg_id" not in names:
+        raise InvalidArgumentError(
+            f"the journal has no column msg_id: {journal}", hint=f"it has {', '.join(listed.columns)}"
+        )
+    listed = listed.select(*names)
+    stored = load(spark, [*PLACE_COLUMNS, "msg_id"], options)
+    on = ["msg_id", *({"topic"} & set(names))]
+    places = [name for name in ("queue_id", "queue_offset") if name in names]
+    facing = stored.select(*on, *(sql.col(name).alias(f"stored_{name}") for name in ("queue_id", "queue_offset")))
+    is_there = sql.lit(True)
+    for name in places:
+        is_there &= sql.col(name).cast("bigint") == sql.col(f"stored_{name}").cast("bigint")
+    met = (
+        listed.join(facing, on, "left")
+        .withColumn("is_there", sql.coalesce(is_there, sql.lit(False)))
+        .groupBy(*names)
+        .agg(
+            sql.count("stored_queue_id").alias("copies"),
+            sql.max("is_there").alias("is_there"),
+            sql.min("stored_queue_id").alias("stored_queue_id"),
+            sql.min("stored_queue_offset").alias("stored_queue_offset"),
+        )
+        .cache()
+    )
+    lines, messages = met.count(), stored.count()
+    lost = met.where("copies = 0").select(*names).orderBy("msg_id")
+    moved = met.where("copies > 0 and not is_there").drop("is_there").orderBy("msg_id")
+    unlisted = stored.join(listed, on, "left_anti").orderBy(*PLACE_COLUMNS)
+    return [
+        Check(name, looked_at, (found := rows.count()), is_fault, rows, _example(rows, found))
+        for name, looked_at, is_fault, rows in (
+            ("acknowledged and not there", lines, True, lost),
+            ("acknowledged and elsewhere", lines, True, moved),
+            ("there and not in the journal", messages, False, unlisted),
+        )
+    ]
+
+
+def _identified(spark: SparkSession, options: Mapping[str, object], key: str, *, with_hash: bool = False) -> DataFrame:
+    """Columns topic, id, place and, if asked for, hash (of the body); a message for each of its keys."""
+    from pyspark.sql import functions as sql
+
+    needed = {"id": ["properties", "msg_id"], "msg_id": ["msg_id"], "keys": ["keys"], "body": ["body"], "place": []}
+    columns = [*PLACE_COLUMNS, *needed.get(key, ["properties"])]
+    if with_hash and "body" not in columns:
+        columns.append("body")
+    identity = identity_of(key)
+    hashed = [sql.xxhash64("body").alias("hash")] if with_hash else []
+    place = sql.concat_ws(
+        ":",
+        sql.concat_ws("#", sql.concat_ws("@", "topic", "broker_name"), sql.col("queue_id")),
+        sql.col("queue_offset"),
+    )
+    return (
+        load(spark, columns, options)
+        .select("topic", identity.alias("id"), place.alias("place"), *hashed)
+        .where("id is not null and id != ''")
+    )
+
+
+def check_key(key: str) -> None:
+    """Checks what is to make two messages the same.
+
+    Args:
+        key: One of `KEYS`, or `property:NAME`.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
+    kind, _, name = key.partition(":")
+    if key not in KEYS and not (kind == "property" and name):
+        raise InvalidArgumentError(f"messages are not compared by {key}", hint=f"write {ID_HELP}")
+
+
+def identity_of(key: str) -> Column:
+    """The column that makes two messages the same.
+
+    Args:
+        key: One of `KEYS`, or `property:NAME`.
+    """
+    from pyspark.sql import functions as sql
+
+    match key:
+        case "id":
+            return sql.coalesce(sql.col("properties")[ORIGIN_ID], "msg_id")
+        case "order_key":
+            return sql.col("properties")["__SHARDINGKEY"]
+        case "keys":
+            return sql.explode(sql.split(sql.trim("keys"), r"\s+"))
+        case "body":
+            return sql.sha2("body", 256)
+        case "place":
+            return sql.concat_ws(":", sql.col("queue_id"), sql.col("queue_offset"))
+        case "msg_id":
+            return sql.col("msg_id")
+        case _:
+            return sql.col("properties")[key.partition(":")[2]]
+
+
+def _example(rows: DataFrame, found: int) -> str | None:
+    """The first row as text."""
+    if not found:
+        return None
+    facts = rows.take(1)[0].asDict()
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)

@@ -1,0 +1,326 @@
+"""The job `dlq_triage`: why messages died, when, and what they look like; and their way back.
+
+`spark-submit spark/dlq_triage.py --name-server 127.0.0.1:9876` runs it by itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketpy import Admin, DeadLetter, DeadLetterFilter, RangeReader, TopicNotFoundError
+from rocketpy.cli import output
+from rocketpy.cli.dlq import filter_of
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.config import PATIENT
+from rocketpy.dead_letters import PREFIX, topic_of
+from rocketpy.instant import instant_ms
+from rocketpy.spark import job
+from rocketpy.spark.batches import batch_of, ddl_of, load, parts_of, reader_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rocketpy.spark.batches import Share
+
+COLUMNS = ("topic", "tag", "keys", "body", "properties", "msg_id", "stored_at", "reconsume_times")
+BODY_SHOWN = 200
+"""Bytes of a body in a sample."""
+RESENT = {
+    "group": "string",
+    "queue_offset": "bigint",
+    "msg_id": "string",
+    "origin_topic": "string",
+    "sent": "boolean",
+    "to_topic": "string",
+    "to_broker_name": "string",
+    "to_queue_id": "int",
+    "to_queue_offset": "bigint",
+    "resent_id": "string",
+}
+"""What is noted of each dead letter that was to be sent again."""
+
+NameServer = Annotated[
+    str,
+    typer.Option(
+        "--name-server",
+        "-n",
+        envvar="NAMESRV_ADDR",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="Name servers of the cluster.",
+    ),
+]
+Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Only this group; may repeat. Default: all.")]
+Origin = Annotated[str | None, typer.Option("--topic", "-t", help="Only those that were sent to this topic first.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Only those with this key.")]
+Property = Annotated[
+    list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property that they have; may repeat.")
+]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Died at or after this time, or -10m.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Died before this time.")]
+Sample = Annotated[int, typer.Option("--sample", min=0, max=100, help="Messages shown of each kind, the newest.")]
+Resend = Annotated[bool, typer.Option("--resend", help="Send those that are chosen again.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Another topic than that of origin.")]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second, in all.")]
+Again = Annotated[bool, typer.Option("--again", help="Send also what was sent again before.")]
+
+
+def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLetterFilter) -> "DataFrame":
+    """The dead letters that are meant.
+
+    Args:
+        spark: The session.
+        source: Options of the data source.
+        which: Which ones.
+
+    Returns:
+        Columns group, origin_topic, reason, tag, keys, tries, died_at, age_hours, msg_id, properties and body.
+    """
+    from pyspark.sql import functions as sql
+
+    properties = sql.col("properties")
+    letters = load(spark, COLUMNS, source).select(
+        sql.substring("topic", len(PREFIX) + 1, 1 << 16).alias("group"),
+        sql.coalesce(properties["DLQ_ORIGIN_TOPIC"], properties["RETRY_TOPIC"]).alias("origin_topic"),
+        properties["DLQ_REASON"].alias("reason"),
+        "tag",
+        "keys",
+        sql.col("reconsume_times").alias("tries"),
+        sql.col("stored_at").alias("died_at"),
+        ((sql.unix_timestamp(sql.current_timestamp()) - sql.unix_timestamp("stored_at")) / 3600).alias("age_hours"),
+        "msg_id",
+        "properties",
+        "body",
+    )
+    if which.topic is not None:
+        letters = letters.where(sql.col("origin_topic") == which.topic)
+    if which.key is not None:
+        letters = letters.where(sql.array_contains(sql.split("keys", r"\s+"), which.key))
+    for name, value in which.properties.items():
+        letters = letters.where(properties[name] == value)
+    return letters
+
+
+KIND = ("group", "origin_topic", "reason", "tag")
+AGES = {"last_hour": 1, "last_6_hours": 6, "last_day": 24, "last_3_days": 72}
+"""Hours of each column of ages; brokers keep dead letters three days by default."""
+
+
+def triage(
+    spark: "SparkSession", letters: "DataFrame", *, sample: int, out: Any = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Counts dead letters by group, topic of origin, reason and tag, and by age.
+
+    Args:
+        spark: The session.
+        letters: From `letters_of`.
+        sample: How many of each kind are shown, the newest.
+        out: Folder for the dead letters as Parquet.
+
+    Returns:
+        Rows of the kinds, the largest first; rows of the sample.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    known = letters.cache()
+    ages = [sql.count_if(sql.col("age_hours") < hours).alias(name) for name, hours in AGES.items()]
+    kinds = (
+        known.groupBy(*KIND)
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.min("died_at").alias("oldest_at"),
+            sql.max("died_at").alias("newest_at"),
+            sql.max("tries").alias("most_tries"),
+            *ages,
+        )
+        .orderBy(sql.desc("messages"), *KIND)
+    )
+    newest = sql.row_number().over(Window.partitionBy(*KIND).orderBy(sql.desc("died_at"), "msg_id"))
+    shown = known.withColumn("rank", newest).where(f"rank <= {sample}").orderBy(*KIND, "rank").drop("rank", "age_hours")
+    with job.progress(spark, "dead letters"):
+        rows = job.rows_of(kinds)
+        samples = job.rows_of(shown) if sample else []
+        job.save(known.drop("age_hours"), out, "dead_letters")
+    known.unpersist()
+    for row in samples:
+        row["body"] = bytes(row["body"])[:BODY_SHOWN]
+    return rows, samples
+
+
+def resend(
+    spark: "SparkSession",
+    source: dict[str, object],
+    which: DeadLetterFilter,
+    *,
+    to: str | None = None,
+    rate: float | None = None,
+    again: bool = False,
+    out: Any = None,
+) -> dict[str, int]:
+    """Sends dead letters again in the workers, by `Admin.resend_dead_letters`: none is sent twice by a repeated run.
+
+    Args:
+        spark: The session.
+        source: Options of the data source, with a name server.
+        which: Which ones; its times are in `source`.
+        to: Another topic than that of origin.
+        rate: Most messages a second of all tasks together.
+        again: Send also what was sent again before.
+        out: Folder for a row of each dead letter as Parquet.
+
+    Returns:
+        How many were sent, were sent before, or do not say where they came from.
+
+    Raises:
+        PythonException: A task could not send. Another run goes on behind what was sent.
+    """
+    from pyspark.sql import functions as sql
+
+    reader = reader_of(source, min_partitions=spark.sparkContext.defaultParallelism)
+    parts = [part.value for part in reader.partitions()]
+    counts = {"sent": 0, "sent_before": 0, "without_origin": 0}
+    if not parts:
+        return counts
+    at_once = min(len(parts), spark.sparkContext.defaultParallelism)
+    of_task = None if rate is None else rate / at_once
+    name_server = str(source["name_server"])
+
+    def resend_parts(numbers):  # type: ignore[no-untyped-def]  # a nested function travels to the workers by value
+        from rocketpy.spark.dlq_triage import resend_share
+
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from resend_share(name_server, parts[number], which, to=to, rate=of_task, again=again)
+
+    noted = spark.range(0, len(parts), 1, len(parts)).mapInArrow(resend_parts, ddl_of(RESENT))
+    with job.progress(spark, "resend"):
+        if out is not None:
+            job.save(noted, out, "resent")
+            noted = spark.read.parquet(str(out / "resent.parquet"))
+        for row in noted.groupBy("sent", sql.isnull("to_topic").alias("is_lost")).count().collect():
+            name = "sent" if row["sent"] else "without_origin" if row["is_lost"] else "sent_before"
+            counts[name] += row["count"]
+    return counts
+
+
+def resend_share(
+    name_server: str, share: "Share", which: DeadLetterFilter, *, to: str | None, rate: float | None, again: bool
+) -> "Iterator[pa.RecordBatch]":
+    """Sends the dead letters of some parts of queues again, in a worker.
+
+    Args:
+        name_server: Of the cluster.
+        share: The parts.
+        which: Which of their messages.
+        to: Another topic than that of origin.
+        rate: Most messages a second.
+        again: Send also what was sent again before.
+
+    Yields:
+        Batches of `RESENT`.
+    """
+    with Admin(name_servers=name_server, **PATIENT) as admin:
+        rows = []
+        for resent in admin.resend_dead_letters(_letters(name_server, share, which), to=to, rate=rate, again=again):
+            message, receipt = resent.letter.message, resent.receipt
+            rows.append(
+                {
+                    "group": resent.letter.group,
+                    "queue_offset": message.queue_offset,
+                    "msg_id": message.msg_id,
+                    "origin_topic": resent.letter.topic,
+                    "sent": receipt is not None,
+                    "to_topic": resent.topic,
+                    "to_broker_name": receipt and receipt.queue.broker_name,
+                    "to_queue_id": receipt and receipt.queue.queue_id,
+                    "to_queue_offset": receipt and receipt.queue_offset,
+                    "resent_id": receipt and receipt.msg_id,
+                }
+            )
+        yield batch_of(rows, RESENT)
+
+
+def _letters(name_server: str, share: "Share", which: DeadLetterFilter) -> Iterator[DeadLetter]:
+    is_meant = which.matcher()
+    for part in parts_of(share):
+        queue = part.queue  # type: ignore[union-attr]  # of a cluster
+        with RangeReader(queue, part.start, part.end, name_servers=name_server, **PATIENT) as reader:
+            for messages in reader.messages():
+                for message in messages:
+                    letter = DeadLetter(queue.topic.removeprefix(PREFIX), message)
+                    if is_meant(letter):
+                        yield letter
+
+
+def dlq_triage(
+    name_server: NameServer,
+    groups: Groups = None,
+    topic: Origin = None,
+    since: Since = None,
+    until: Until = None,
+    key: Key = None,
+    properties: Property = None,
+    sample: Sample = 1,
+    resend_them: Resend = False,
+    to: To = None,
+    rate: Rate = None,
+    again: Again = False,
+    out: job.Out = None,
+    dry_run: job.DryRun = False,
+    as_json: job.Json = False,
+) -> None:
+    """Count dead letters by group, topic of origin, reason, tag and age; show some; with --resend, send them again.
+
+    They stay where they are. One that was sent again before is not sent twice.
+    """
+    for name, given in (("--to", to), ("--rate", rate), ("--again", again or None)):
+        if given is not None and not resend_them:
+            raise CommandError(f"{name} goes with --resend", ExitCode.USAGE)
+    which = filter_of(topic, since, until, key, None, properties)
+    folder = job.new_folder(out)
+    with Admin(name_servers=name_server, **PATIENT) as admin:
+        known = [one.group for one in admin.dead_letter_groups()]
+        if to is not None:
+            admin.describe_topic(to)
+    for group in groups or ():
+        if group not in known:
+            raise TopicNotFoundError(f"group {group} has no dead letters", hint=f"these have some: {', '.join(known)}")
+    chosen = list(groups or known)
+    if not chosen:
+        output.show([], as_json=as_json, empty="no group has dead letters")
+        return
+    times = [None if time is None else str(instant_ms(time) / 1000) for time in (which.since, which.until)]
+    source = job.source_of(None, name_server, [topic_of(group) for group in chosen], *times)
+    if dry_run:
+        would = (
+            "count and show them" if not resend_them else f"send those that are chosen to {to or 'their own topics'}"
+        )
+        job.show_plan(would, source, as_json=as_json)
+        return
+    with job.session("dlq triage") as spark:
+        kinds, samples = triage(spark, letters_of(spark, source, which), sample=sample, out=folder)
+        counts = resend(spark, source, which, to=to, rate=rate, again=again, out=folder) if resend_them else None
+    if as_json:
+        output.show_one({"kinds": kinds, "sample": samples, "resent": counts}, as_json=True)
+        return
+    output.show(kinds, as_json=False, empty="there are no such dead letters")
+    for one in samples:
+        print()
+        output.show_one(one, as_json=False)
+    if counts is not None:
+        print()
+        output.show_one(counts, as_json=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job from a command line.
+
+    Args:
+        arguments: Default: those of the process.
+
+    Returns:
+        The exit code.
+    """
+    return job.run_command("dlq_triage", dlq_triage, arguments)

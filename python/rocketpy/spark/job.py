@@ -1,0 +1,287 @@
+"""What the jobs share: options, the session, a dry run, progress, and a report."""
+
+import logging
+import os
+import re
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.spark.batches import parts_of, place_of, reader_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+StorePath = Annotated[
+    Path | None, typer.Option("--path", metavar="FOLDER", help="Folder of a store; its server may run or not.")
+]
+NameServer = Annotated[
+    str | None,
+    typer.Option("--name-server", "-n", metavar="HOST:PORT[,HOST:PORT]", help="Name servers of a cluster."),
+]
+Topics = Annotated[list[str], typer.Option("--topic", "-t", help="A topic; may repeat.")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Only messages stored at or after this time, or -10m.")
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before this time.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Where results go as Parquet; must not exist.")
+]
+OutWithPicture = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Where tables (Parquet) and pictures go; must not exist.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be read and done, and end.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+IS_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
+"""Whether spark-submit started this process: it has found Java, and knows the workers' Python."""
+RAISED = re.compile(r"(?!org\.|java\.|py4j\.|pyspark\.)[a-z_][\w.]*\.\w+(Error|Exception)\b|[A-Z]\w+Error: ")
+"""The line of a Python traceback that says what was raised."""
+TICK_SECONDS = 0.3
+"""How often the bar moves."""
+
+
+def run_command(name: str, command: Callable[..., None], arguments: Sequence[str] | None) -> int:
+    """Runs the command line of a job: each failure ends in its lines `error:` and `hint:` and its exit code.
+
+    Args:
+        name: Of the job.
+        command: Its parameters are the options.
+        arguments: Default: those of the process.
+
+    Returns:
+        The exit code, as the command `rocketpy` has them.
+    """
+    from rocketpy.cli.app import USAGE_ERROR, guarded, usage_error  # all commands: workers do without them
+
+    # As for the command `rocketpy`: a job says itself what goes wrong.
+    logging.getLogger("rocketpy.client").setLevel(logging.ERROR)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(guarded(_explained(command)))
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
+    except USAGE_ERROR as error:
+        return usage_error(error)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return int(ExitCode.OK)
+
+
+def _explained(command: Callable[..., None]) -> Callable[..., None]:
+    """Turns what Spark raises into one line; the traceback of a worker has its reason at the end."""
+    from functools import wraps
+
+    @wraps(command)
+    def run(**options: Any) -> None:
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        try:
+            command(**options)
+        except (PySparkException, Py4JJavaError) as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            reasons = [line for line in lines if RAISED.match(line)] or lines[:1]
+            hint = "the log of Spark has the whole story"
+            raise CommandError(f"a query failed: {reasons[-1]}", ExitCode.FAILURE, hint) from error
+
+    return run
+
+
+def source_of(
+    path: Path | None,
+    name_server: str | None,
+    topics: Sequence[str],
+    since: str | None = None,
+    until: str | None = None,
+    **more: object,
+) -> dict[str, object]:
+    """The options of the data source for those of a command line.
+
+    Args:
+        path: Of a store.
+        name_server: Of a cluster.
+        topics: At least one.
+        since: Start.
+        until: End.
+        more: Others; None leaves one out.
+
+    Raises:
+        CommandError: There is no source, or no topic.
+    """
+    if (path is None) == (name_server is None):
+        raise CommandError("give --path or --name-server", ExitCode.USAGE)
+    if not topics:
+        raise CommandError("give a --topic", ExitCode.USAGE)
+    return {
+        "path": path,
+        "name_server": name_server,
+        "topics": list(topics),
+        "starting_time": since,
+        "ending_time": until,
+        **more,
+    }
+
+
+def new_folder(out: Path | None) -> Path | None:
+    """Checks that results have a place, before anything is read.
+
+    Raises:
+        CommandError: It is taken.
+    """
+    if out is not None and out.exists():
+        raise CommandError(f"{out} exists", ExitCode.USAGE, "choose another folder: results are not mixed")
+    return None if out is None else out.absolute()
+
+
+@contextmanager
+def session(name: str) -> "Generator[SparkSession]":
+    """The session of a job. One that ran before stays; else it ends with the job."""
+    from pyspark.sql import SparkSession
+
+    from rocketpy.spark.session import prepare
+
+    before = SparkSession.getActiveSession()
+    if not IS_SUBMITTED:
+        prepare()
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    if before is None:
+        spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
+
+
+def plan_rows(options: Mapping[str, object]) -> list[dict[str, object]]:
+    """What would be read, a row each queue.
+
+    Args:
+        options: As for `map_batches`.
+
+    Returns:
+        Rows with topic, broker_name, queue_id, start, end, messages and about_bytes.
+    """
+    found: dict[tuple[str, str | None, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for partition in reader_of(options).partitions():
+        for part in parts_of(partition.value):
+            found[place_of(part)].append((part.start, part.end, part.estimated_bytes))
+    return [
+        {
+            "topic": topic,
+            "broker_name": broker_name,
+            "queue_id": queue_id,
+            "start": min(start for start, _, _ in parts),
+            "end": max(end for _, end, _ in parts),
+            "messages": sum(end - start for start, end, _ in parts),
+            "about_bytes": sum(size for _, _, size in parts),
+        }
+        for (topic, broker_name, queue_id), parts in sorted(found.items(), key=lambda one: (one[0][0], str(one[0])))
+    ]
+
+
+def show_plan(would: str, options: Mapping[str, object], *, as_json: bool) -> None:
+    """Prints the plan of a dry run; no session is started.
+
+    Args:
+        would: What the job would do.
+        options: What it would read.
+        as_json: JSON instead of a table.
+    """
+    rows = plan_rows(options)
+    output.show(
+        rows, as_json=as_json, title=f"dry run: {would}", empty=f"dry run: {would}, but there is nothing to read"
+    )
+
+
+@contextmanager
+def progress(spark: "SparkSession", what: str) -> Generator[None]:
+    """Shows how many tasks are done: a bar on a terminal, then a line; both on standard error.
+
+    Under spark-submit it shows nothing: Spark has a bar of its own there, and puts this process's standard error into
+    its standard output, where a report is.
+
+    Args:
+        spark: The session whose queries run inside.
+        what: What they do.
+    """
+    context = spark.sparkContext
+    group = f"rocketpy-{uuid.uuid4()}"
+    context.setJobGroup(group, what)
+    began, over = time.monotonic(), threading.Event()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("tasks"),
+        TimeElapsedColumn(),
+        console=output.STDERR,
+        transient=True,
+        disable=IS_SUBMITTED or not output.STDERR.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(what, total=None)
+
+        def follow() -> None:
+            while not over.wait(TICK_SECONDS):
+                done, total = tasks_of(spark, group)
+                bar.update(task, completed=done, total=total or None)
+
+        thread = threading.Thread(target=follow, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            done, _ = tasks_of(spark, group)
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # its hint knows no end
+    if IS_SUBMITTED:
+        return
+    text = f"{what}: {output.counted(done, 'task')} in {time.monotonic() - began:.1f} s"
+    output.STDERR.print(text, markup=False, highlight=False)
+
+
+def tasks_of(spark: "SparkSession", group: str) -> tuple[int, int]:
+    """How many tasks of a job group are done, and how many there are so far."""
+    tracker = spark.sparkContext.statusTracker()
+    done = total = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage_id in info.stageIds if info else ():
+            stage = tracker.getStageInfo(stage_id)
+            if stage is not None:
+                done, total = done + stage.numCompletedTasks, total + stage.numTasks
+    return done, total
+
+
+def save(frame: "DataFrame", out: Path | None, name: str) -> None:
+    """Writes a table as Parquet, if there is a folder for it.
+
+    Args:
+        frame: The table.
+        out: The folder.
+        name: Of the table.
+    """
+    if out is not None:
+        frame.write.parquet(str(out / f"{name}.parquet"))
+
+
+def rows_of(frame: "DataFrame", most: int | None = None) -> list[dict[str, Any]]:
+    """Rows of a small table, as mappings.
+
+    Args:
+        frame: The table.
+        most: Only so many.
+    """
+    return [row.asDict() for row in (frame.collect() if most is None else frame.take(most))]

@@ -1,0 +1,133 @@
+"""Draws what jobs found, where matplotlib is installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from rocketpy.cli import output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from rocketpy.spark.topic_profile import Profile
+
+BLUE, GREY = "#4338ca", "#94a3b8"
+MOST_BARS = 12
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed; says so on standard error if not."""
+    if find_spec("matplotlib") is not None:
+        return True
+    output.STDERR.print('no picture: pip install "rocketpy-mq\\[demo]" brings matplotlib')
+    return False
+
+
+def draw_profile(profile: Profile, path: Path) -> None:
+    """Draws the profile of a topic as PNG: sizes, hours, queues, and the largest keys or tags.
+
+    Args:
+        profile: Of the topic.
+        path: Where to write.
+    """
+    figure, axes = _figure(2, 2, f"{profile.topic}: {profile.messages:,} messages")
+    tables = profile.tables
+    sizes = sorted(tables["sizes"], key=lambda row: row["size"])
+    _bars(axes[0][0], [_bytes(row["size"]) for row in sizes], [row["messages"] for row in sizes])
+    axes[0][0].set_title("messages by size of the record, up to")
+    hours = axes[0][1]
+    hours.bar(
+        [row["hour"] for row in tables["hours"]], [row["messages"] for row in tables["hours"]], 1 / 24, color=BLUE
+    )
+    hours.set_title("messages by hour in which they were stored (UTC)")
+    hours.tick_params(axis="x", rotation=30)
+    queues = axes[1][0]
+    counts = [row["messages"] for row in tables["queues"]]
+    names = [
+        "#".join(str(row[name]) for name in ("broker_name", "queue_id") if row[name] is not None)
+        for row in tables["queues"]
+    ]
+    _bars(queues, names if len(names) <= 2 * MOST_BARS else None, counts)
+    queues.axhline(sum(counts) / len(counts), color=GREY, linestyle="--")
+    queues.set_title("messages by queue; the dashed line is the mean")
+    name = next((one for one in ("order_keys", "keys", "tags") if _named(profile, one)), "tags")
+    rows = _named(profile, name)[:MOST_BARS]
+    largest = axes[1][1]
+    largest.barh(
+        [str(row[name[:-1]]) for row in rows], [100 * row["messages"] / profile.messages for row in rows], color=BLUE
+    )
+    largest.invert_yaxis()
+    largest.set_title(f"% of the messages, by the largest {name.replace('_', ' ')}")
+    _write(figure, path)
+
+
+MEASURES = {
+    "stored": "born to stored, by two clocks",
+    "sent": "sent to acknowledged",
+    "delivered": "sent to delivered",
+    "worked": "work of the consumer",
+}
+
+
+def draw_latencies(rows: Sequence[Mapping[str, Any]], quantiles: Sequence[float], path: Path) -> None:
+    """Draws distributions of latencies as PNG, a panel for each measure.
+
+    Args:
+        rows: Of `rocketpy.spark.trace_latency.latencies`.
+        quantiles: What their quantiles are.
+        path: Where to write.
+    """
+    measures = [name for name in MEASURES if any(row["measure"] == name for row in rows)]
+    figure, axes = _figure(len(measures), 1, "share of the messages (%) that took up to a time (ms)")
+    for axis, measure in zip(axes.flat, measures, strict=True):
+        of_measure = [row for row in rows if row["measure"] == measure and row["quantiles_ms"]]
+        for row in sorted(of_measure, key=lambda row: -row["count"])[:MOST_BARS]:
+            name = ", ".join(row[part] for part in ("topic", "group") if row[part])
+            axis.step([max(ms, 0.5) for ms in row["quantiles_ms"]], [100 * one for one in quantiles], label=name)
+        axis.set_xscale("log")
+        axis.set_xlabel("ms")
+        axis.set_ylabel("%")
+        axis.set_title(MEASURES[measure])
+        axis.legend(fontsize=8)
+    _write(figure, path)
+
+
+def _named(profile: Profile, name: str) -> Sequence[Mapping[str, Any]]:
+    return [row for row in profile.tables.get(name, []) if row[name[:-1]] is not None]
+
+
+def _figure(rows: int, columns: int, title: str) -> tuple[Any, Any]:
+    import matplotlib
+
+    matplotlib.use("Agg")  # no window
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(rows, columns, figsize=(12, 4 * rows), layout="constrained", squeeze=False)
+    figure.suptitle(title)
+    for axis in axes.flat:
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _bars(axis: Any, names: Sequence[str] | None, counts: Sequence[int]) -> None:
+    axis.bar(range(len(counts)), counts, color=BLUE)
+    if names is not None:
+        axis.set_xticks(range(len(counts)), names, rotation=30, ha="right")
+
+
+def _bytes(size: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size} {unit}"
+        size //= 1024
+    return f"{size} GiB"
+
+
+def _write(figure: Any, path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

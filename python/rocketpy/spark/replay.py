@@ -1,0 +1,289 @@
+"""The job `replay`: sends stored messages again, to another topic or another cluster.
+
+`spark-submit spark/replay.py --path data --topic flights --to-topic again --to-name-server 127.0.0.1:9876` runs it by
+itself.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketpy import Message, Producer, _rocketpy
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.config import PATIENT_SENDS
+from rocketpy.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.spark import job
+from rocketpy.spark.batches import batch_of, ddl_of, load
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+ORDER_KEY = "__SHARDINGKEY"
+QUEUE = ("topic", "broker_name", "queue_id")
+COLUMNS = (*QUEUE, "queue_offset", "tag", "keys", "body", "properties", "msg_id", "flag", "stored_at", "born_at")
+RECEIPTS = {
+    "topic": "string",
+    "broker_name": "string",
+    "queue_id": "int",
+    "queue_offset": "bigint",
+    "msg_id": "string",
+    "body_bytes": "bigint",
+    "origin_topic": "string",
+    "origin_broker_name": "string",
+    "origin_queue_id": "int",
+    "origin_queue_offset": "bigint",
+    "origin_msg_id": "string",
+}
+"""What a replay notes of each message: where it is now, and where it was. `audit --journal` reads it."""
+
+MESSAGES_AT_ONCE = 1000
+"""Sent by one call of `send_many`, in about as many requests as it has queues."""
+
+ToTopic = Annotated[
+    str | None,
+    typer.Option("--to-topic", metavar="TOPIC", help="Where all of them go; default: each to its own topic."),
+]
+ToServer = Annotated[
+    str,
+    typer.Option("--to-name-server", metavar="HOST:PORT[,HOST:PORT]", help="The cluster that gets them."),
+]
+Tags = Annotated[str | None, typer.Option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="SQL",
+        help="Only messages for which this holds, in Spark's SQL over topic, queue_id, queue_offset, tag, keys, body, "
+        "properties, msg_id, stored_at, born_at: \"properties['region'] = 'eu'\".",
+    ),
+]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second, in all.")]
+AnyOrder = Annotated[
+    bool,
+    typer.Option("--any-order", help="Do not keep the order of each queue: more tasks, and no shuffle of the bodies."),
+]
+OutFolder = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Where receipts go as Parquet; must not exist.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where messages go.
+
+    Attributes:
+        name_server: Of the cluster.
+        topic: The topic of all; None: each goes to the topic that it came from.
+        rate: Most messages a second of one task; None for no limit.
+    """
+
+    name_server: str
+    topic: str | None
+    rate: float | None = None
+
+
+def run(
+    spark: "SparkSession",
+    source: dict[str, object],
+    target: Target,
+    *,
+    where: str | None = None,
+    in_order: bool = True,
+    out: Path | None = None,
+) -> dict[str, int]:
+    """Sends messages again. Each task waits for the acknowledgement of every message.
+
+    At least once: a task that Spark tries again, or a replay that is repeated, sends its messages again. Each copy has
+    the id of its first life in `rocketpyOriginMsgId`, by which `rocketpy.dedup` and the job `audit` know it.
+
+    Args:
+        spark: The session.
+        source: Options of the data source.
+        target: Where they go. Its rate is that of all tasks together.
+        where: SQL over the columns: only messages for which it holds.
+        in_order: Whether each queue is sent by one task, in its order.
+        out: Folder for the receipts.
+
+    Returns:
+        Messages and bytes (of bodies) that were acknowledged.
+
+    Raises:
+        PythonException: A task could not send. What was acknowledged before is there.
+    """
+    messages = load(spark, COLUMNS, source)
+    if where is not None:
+        messages = messages.where(where)
+    if in_order:
+        queues = max(1, len(job.plan_rows(source)))
+        messages = messages.repartition(queues, *QUEUE).sortWithinPartitions(*QUEUE, "queue_offset")
+    cores = spark.sparkContext.defaultParallelism
+    at_once = min(cores, max(1, messages.rdd.getNumPartitions()))
+    of_task = Target(target.name_server, target.topic, None if target.rate is None else target.rate / at_once)
+    receipts = messages.mapInArrow(_send_by_task(of_task), ddl_of(RECEIPTS))
+    with job.progress(spark, "replay"):
+        if out is not None:
+            job.save(receipts, out, "receipts")
+            receipts = spark.read.parquet(str(out / "receipts.parquet"))
+        return _sums(receipts)
+
+
+def _sums(receipts: "DataFrame") -> dict[str, int]:
+    from pyspark.sql import functions as sql
+
+    sums = receipts.agg(sql.count("*").alias("messages"), sql.sum("body_bytes").alias("bytes"))
+    return {name: count or 0 for name, count in job.rows_of(sums)[0].items()}
+
+
+def _send_by_task(target: Target) -> Any:
+    def send_batches(batches):  # type: ignore[no-untyped-def]  # a nested function travels to the workers by value
+        from rocketpy.spark.replay import send_all
+
+        return send_all(target, batches)
+
+    return send_batches
+
+
+def send_all(target: Target, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """Sends the messages of a task, in a worker.
+
+    Args:
+        target: Where they go, and how fast this task may send.
+        batches: With `COLUMNS`.
+
+    Yields:
+        A batch of receipts for each call of `send_many`; all of its messages are acknowledged.
+
+    Raises:
+        PartlySentError: Some messages were not acknowledged.
+    """
+    size = MESSAGES_AT_ONCE if target.rate is None else max(1, min(MESSAGES_AT_ONCE, int(target.rate)))
+    pace = Pace(None if target.rate is None else target.rate / size)
+    producer = None
+    try:
+        for batch in batches:
+            for start in range(0, batch.num_rows, size):
+                rows = batch.slice(start, size).to_pylist()
+                pace.wait()
+                if producer is None:  # a task without messages needs no cluster
+                    producer = Producer("rocketpy-replay", name_servers=target.name_server, **PATIENT_SENDS)
+                yield _sent(producer, rows, target.topic)
+    finally:
+        if producer is not None:
+            producer.close()
+
+
+def _sent(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> "pa.RecordBatch":
+    receipts = producer.send_many([message_of(row, topic or row["topic"]) for row in rows])
+    noted = [
+        {
+            "topic": receipt.queue.topic,
+            "broker_name": receipt.queue.broker_name,
+            "queue_id": receipt.queue.queue_id,
+            "queue_offset": receipt.queue_offset,
+            "msg_id": receipt.msg_id,
+            "body_bytes": len(row["body"]),
+            **{f"origin_{name}": row[name] for name in (*QUEUE, "queue_offset", "msg_id")},
+        }
+        for row, receipt in zip(rows, receipts, strict=True)
+    ]
+    return batch_of(noted, RECEIPTS)
+
+
+def message_of(row: dict[str, Any], topic: str) -> Message:
+    """The message to be sent again: body, tag, keys, order key, flag and its own properties.
+
+    It has no delay, even if it had one: its time is over. The origin properties name its first life.
+
+    Args:
+        row: With `COLUMNS`; properties as pairs or as a mapping.
+        topic: Where it goes.
+    """
+    properties: dict[str, str] = dict(row["properties"] or {})
+    own = {
+        name: value
+        for name, value in properties.items()
+        if name != ORDER_KEY and not _rocketpy.is_reserved_property(name)
+    }
+    return Message(
+        topic,
+        row["body"],
+        tag=row["tag"],
+        keys=(row["keys"] or "").split(),
+        order_key=properties.get(ORDER_KEY),
+        flag=row["flag"],
+        properties={ORIGIN_TOPIC: row["topic"], ORIGIN_ID: row["msg_id"], **own},
+    )
+
+
+def replay(
+    to_name_server: ToServer,
+    topics: job.Topics = [],  # noqa: B006  # typer reads it
+    path: job.StorePath = None,
+    name_server: job.NameServer = None,
+    since: job.Since = None,
+    until: job.Until = None,
+    tags: Tags = None,
+    where: Where = None,
+    to_topic: ToTopic = None,
+    rate: Rate = None,
+    any_order: AnyOrder = False,
+    out: OutFolder = None,
+    dry_run: job.DryRun = False,
+    as_json: job.Json = False,
+) -> None:
+    """Send stored messages again, to another topic or another cluster: at least once, each acknowledged.
+
+    A task that fails is tried again where Spark does so, and a replay may be repeated: consumers may then get a
+    message twice. Its property rocketpyOriginMsgId is the same both times.
+    """
+    source = job.source_of(path, name_server, topics, since, until, tags=tags)
+    if name_server == to_name_server and to_topic in (None, *topics):
+        raise CommandError("the messages would go to the topic that they come from", ExitCode.USAGE, "give --to-topic")
+    folder = job.new_folder(out)
+    check_topics(to_name_server, [to_topic] if to_topic else topics)
+    if dry_run:
+        limit = "" if rate is None else f", at most {rate:g} a second"
+        narrowed = "" if where is None else f", of these those where {where}"
+        would = f"send to {to_topic or 'their own topics'} at {to_name_server}{limit}{narrowed}"
+        job.show_plan(would, source, as_json=as_json)
+        return
+    target = Target(to_name_server, to_topic, rate)
+    with job.session("replay") as spark:
+        facts = run(spark, source, target, where=where, in_order=not any_order, out=folder)
+    output.show_one(facts, as_json=as_json)
+
+
+def check_topics(name_server: str, topics: Sequence[str]) -> None:
+    """Checks that topics are there: a send would create one that is misspelt.
+
+    Raises:
+        TopicNotFoundError: One is not.
+        InvalidArgumentError: One cannot be written.
+    """
+    from rocketpy import Admin
+    from rocketpy.config import PATIENT
+
+    with Admin(name_servers=name_server, **PATIENT) as admin:
+        for topic in topics:
+            if not any(broker.writable for broker in admin.describe_topic(topic).brokers):
+                raise InvalidArgumentError(
+                    f"no broker lets {topic} be written", hint="`rocketpy topic describe` shows it"
+                )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job from a command line.
+
+    Args:
+        arguments: Default: those of the process.
+
+    Returns:
+        The exit code.
+    """
+    return job.run_command("replay", replay, arguments)

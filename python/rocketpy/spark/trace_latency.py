@@ -1,0 +1,259 @@
+"""The job `trace_latency`: how long messages take to be stored, to be delivered, and to be worked on.
+
+`spark-submit spark/trace_latency.py --name-server 127.0.0.1:9876 --topic flights --out latency` runs it by itself.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketpy import TopicNotFoundError, _rocketpy
+from rocketpy.cli import output
+from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.spark import job
+from rocketpy.spark.batches import batch_of, ddl_of, map_batches
+from rocketpy.spark.picture import can_draw, draw_latencies
+from rocketpy.trace import TRACE_TOPIC, explained
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+QUANTILES = (*(number / 100 for number in range(100)), 0.999, 1.0)
+"""Those that a picture shows; a table has a few of them."""
+SHOWN = {"median_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
+RECORDS = {
+    "step": "string",
+    "msg_id": "string",
+    "at_ms": "bigint",
+    "group": "string",
+    "topic": "string",
+    "cost_ms": "bigint",
+    "success": "boolean",
+    "request_id": "string",
+    "retries": "int",
+}
+"""What is taken of each trace record: see `rocketpy.trace`."""
+TIMES = "measure, topic, `group`, ms, is_failed, is_repeated"
+
+TopicsOrNone = Annotated[
+    list[str],
+    typer.Option("--topic", "-t", help="Messages of this topic are read too, and only its traces; may repeat."),
+]
+TraceTopic = Annotated[str, typer.Option("--trace-topic", help="The topic of the traces.")]
+
+
+def stored_times(spark: "SparkSession", source: dict[str, object]) -> "DataFrame":
+    """How long each message took from its producer to the log: by two clocks, the producer's and the broker's.
+
+    Args:
+        spark: The session.
+        source: Options of the data source.
+
+    Returns:
+        Columns of `TIMES`; the measure is `stored`.
+    """
+
+    def times(batch):  # type: ignore[no-untyped-def]
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        stored, born = (batch.column(name).cast(pa.int64()) for name in ("stored_at", "born_at"))
+        ms = pc.divide(pc.subtract(stored, born), pa.scalar(1000, pa.int64()))
+        return pa.record_batch({"topic": batch.column("topic"), "ms": ms})
+
+    frame = map_batches(spark, times, "topic string, ms bigint", columns=["topic", "born_at", "stored_at"], **source)
+    return frame.selectExpr(
+        "'stored' as measure", "topic", "string(null) as `group`", "ms", "false as is_failed", "false as is_repeated"
+    )
+
+
+def trace_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """Reads trace messages, in a worker.
+
+    Args:
+        batch: With a column `body`.
+
+    Returns:
+        The columns of `RECORDS`.
+    """
+    records = [record for body in batch.column("body").to_pylist() for record in _rocketpy.trace_records(body)]
+    return batch_of(records, RECORDS)
+
+
+def traced_times(spark: "SparkSession", source: dict[str, object], topics: Sequence[str]) -> "DataFrame":
+    """What traces say of sends, deliveries and work. A record that is there twice counts once.
+
+    Args:
+        spark: The session.
+        source: Options of the data source, for the topic of the traces.
+        topics: Only messages of these; empty for all.
+
+    Returns:
+        Columns of `TIMES`; the measures are `sent` (request to acknowledgement), `delivered` (begin of the send to the
+        consumer) and `worked` (the consumer's work, on average of the messages that it got together).
+    """
+    from pyspark.sql import functions as sql
+
+    records = map_batches(spark, trace_records, ddl_of(RECORDS), columns=["body"], **source).distinct().cache()
+    sends = records.where("step = 'sent'").select(
+        "msg_id", "topic", "group", sql.col("at_ms").alias("sent_at_ms"), "cost_ms", "success"
+    )
+    if topics:
+        sends = sends.where(sql.col("topic").isin(list(topics)))
+    # A message that was sent again under its id is measured from its first send.
+    origins = sends.groupBy("msg_id").agg(sql.min("sent_at_ms").alias("sent_at_ms"), sql.first("topic").alias("topic"))
+    began = records.where("step = 'began'").select("msg_id", "request_id", "group", "at_ms", "retries")
+    ended = records.where("step = 'ended'").select(
+        "msg_id", "request_id", sql.col("group").alias("ending_group"), "cost_ms", "success"
+    )
+    deliveries = began.join(origins, "msg_id")
+    work = ended.join(began, ["msg_id", "request_id"], "left").join(origins, "msg_id")
+    is_failed = ~sql.coalesce("success", sql.lit(True))
+    is_repeated = sql.coalesce("retries", sql.lit(0)) > 0
+    never = sql.lit(False)
+    took = sql.col("at_ms") - sql.col("sent_at_ms")
+    return (
+        _times("sent", sends, "group", "cost_ms", is_failed, never)
+        .unionByName(_times("delivered", deliveries, "group", took, never, is_repeated))
+        .unionByName(_times("worked", work, sql.coalesce("group", "ending_group"), "cost_ms", is_failed, is_repeated))
+    )
+
+
+def _times(
+    measure: str,
+    frame: "DataFrame",
+    group: "Column | str",
+    ms: "Column | str",
+    is_failed: "Column",
+    is_repeated: "Column",
+) -> "DataFrame":
+    """The columns of `TIMES`."""
+    from pyspark.sql import functions as sql
+
+    def column(of: "Column | str") -> "Column":
+        return sql.col(of) if isinstance(of, str) else of
+
+    return frame.select(
+        sql.lit(measure).alias("measure"),
+        "topic",
+        column(group).alias("group"),
+        column(ms).alias("ms"),
+        is_failed.alias("is_failed"),
+        is_repeated.alias("is_repeated"),
+    )
+
+
+def latencies(times: "DataFrame") -> "DataFrame":
+    """The distribution of each measure by topic and group.
+
+    Args:
+        times: Columns of `TIMES`.
+
+    Returns:
+        Columns measure, topic, group, count, mean_ms, failed, repeated and quantiles_ms (by `QUANTILES`), sorted.
+    """
+    from pyspark.sql import functions as sql
+
+    return (
+        times.groupBy("measure", "topic", "group")
+        .agg(
+            sql.count("ms").alias("count"),
+            sql.avg("ms").alias("mean_ms"),
+            sql.count_if("is_failed").alias("failed"),
+            sql.count_if("is_repeated").alias("repeated"),
+            sql.percentile("ms", list(QUANTILES)).alias("quantiles_ms"),
+        )
+        .orderBy("measure", "topic", "group")
+    )
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """The row of a report.
+
+    Args:
+        row: Of `latencies`.
+    """
+    quantiles = dict(zip(QUANTILES, row["quantiles_ms"] or [None] * len(QUANTILES), strict=True))
+    facts = {name: row[name] for name in ("measure", "topic", "group", "count", "failed", "repeated", "mean_ms")}
+    return facts | {name: quantiles[share] for name, share in SHOWN.items()}
+
+
+def run(
+    spark: "SparkSession", stored: dict[str, object] | None, traced: dict[str, object] | None, topics: Sequence[str],
+    out: "Path | None" = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Measures what is there.
+
+    Args:
+        spark: The session.
+        stored: Options of the data source for messages; None without a topic.
+        traced: The same for traces; None where there are none.
+        topics: Only traces of these topics; empty for all.
+        out: Folder for the distributions as Parquet, and a picture of them as PNG.
+
+    Returns:
+        Rows of `latencies`.
+    """
+    parts = [] if stored is None else [stored_times(spark, stored)]
+    if traced is not None:
+        parts.append(traced_times(spark, traced, topics))
+    times = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    with job.progress(spark, "latencies"):
+        found = latencies(times).cache()
+        rows = job.rows_of(found)
+        job.save(found.coalesce(1), out, "latencies")
+    found.unpersist()
+    if out is not None and rows and can_draw():
+        draw_latencies(rows, QUANTILES, out / "latencies.png")
+    return rows
+
+
+def trace_latency(
+    topics: TopicsOrNone = [],  # noqa: B006  # typer reads it
+    path: job.StorePath = None,
+    name_server: job.NameServer = None,
+    since: job.Since = None,
+    until: job.Until = None,
+    trace_topic: TraceTopic = TRACE_TOPIC,
+    out: job.OutWithPicture = None,
+    dry_run: job.DryRun = False,
+    as_json: job.Json = False,
+) -> None:
+    """Measure how long messages take: to be stored, and where clients trace, to be sent, delivered and worked on.
+
+    Traces are best effort, and only clients that trace write them.
+    """
+    traced: dict[str, object] | None = job.source_of(path, name_server, [trace_topic], since, until)
+    stored = job.source_of(path, name_server, topics, since, until) if topics else None
+    folder = job.new_folder(out)
+    try:
+        with explained(trace_topic):
+            traces = job.plan_rows(traced or {})
+    except TopicNotFoundError as error:
+        if stored is None:
+            raise CommandError(str(error), ExitCode.NOT_FOUND, error.hint) from error
+        output.STDERR.print(f"{error}: only the way into the log is measured", markup=False)
+        traced, traces = None, []
+    if dry_run:
+        rows = traces + (job.plan_rows(stored) if stored else [])
+        output.show(rows, as_json=as_json, title="dry run: measure latencies", empty="there is nothing to read")
+        return
+    with job.session("trace latency") as spark:
+        rows = run(spark, stored, traced, topics, folder)
+    output.show([shown(row) for row in rows], as_json=as_json, empty="no messages, and no traces")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the job from a command line.
+
+    Args:
+        arguments: Default: those of the process.
+
+    Returns:
+        The exit code.
+    """
+    return job.run_command("trace_latency", trace_latency, arguments)
