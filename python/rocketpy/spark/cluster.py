@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from rocketpy.errors import OffsetError, RocketPyError
+from rocketpy.errors import OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.names import application_topics
 from rocketpy.spark.connection import client_options, shared_admin
 from rocketpy.spark.options import EARLIEST, LATEST, OptionError
@@ -64,7 +64,7 @@ def queues_to_read(admin: Admin, options: ReadOptions, *, check: bool = False) -
 
     Raises:
         OptionError: They do, or no topic has a name of the pattern.
-        TopicNotFoundError: A topic has no route.
+        TopicNotFoundError: A topic has no route, or, with `check`, no queues.
     """
     topics = options.topics
     if options.topic_pattern is not None:
@@ -75,6 +75,8 @@ def queues_to_read(admin: Admin, options: ReadOptions, *, check: bool = False) -
     queues: list[QueueInfo] = []
     for topic in topics:
         infos = admin.describe_topic(topic).queues
+        if check and not infos and options.topic_pattern is None:
+            raise TopicNotFoundError(f"no broker has queues of the topic now: {topic}", retryable=True)
         if check:
             check_named([info.queue for info in infos], topic, options)
         queues += [info for info in infos if options.assigned is None or _key_in(options.assigned, info.queue)]

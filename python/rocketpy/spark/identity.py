@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from rocketpy.errors import NotAStoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rocketpy.spark.options import ReadOptions
 
 HEAD_BYTES = 72
@@ -31,7 +33,7 @@ def store_marks(options: ReadOptions) -> dict[str, bytes]:
     return dict([marks[0], marks[-1]]) if marks else {}
 
 
-def check_store(options: ReadOptions, marks: dict[str, bytes]) -> None:
+def check_store(options: ReadOptions, marks: Mapping[str, bytes]) -> None:
     """Checks in a worker that the path leads to the store that the driver planned with.
 
     Files that retention removed in the meantime do not count.

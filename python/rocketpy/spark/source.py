@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from rocketpy.store import StoreRange
+
 
 class RocketPyDataSource(DataSource):
     """Reads messages as rows: `spark.read.format("rocketpy")` and `spark.readStream.format("rocketpy")`.
@@ -77,6 +79,14 @@ class RocketPyDataSource(DataSource):
         return stream_writer(self.options, schema, overwrite)
 
 
+class StorePartition(InputPartition):
+    """Ranges of a store, and what tells that store from another."""
+
+    def __init__(self, ranges: tuple[StoreRange, ...], marks: dict[str, bytes]) -> None:
+        super().__init__(ranges)
+        self.marks = marks
+
+
 class RocketPyReader(DataSourceReader):
     """Plans on the driver, reads in the workers."""
 
@@ -88,9 +98,12 @@ class RocketPyReader(DataSourceReader):
         """Fixes the bounds of every partition."""
         options = self.read_options
         if options.path is not None:
+            from rocketpy.spark.identity import store_marks
             from rocketpy.spark.store import plan_store
 
-            return [InputPartition(part) for part in plan_store(options)]
+            planned = plan_store(options)  # says what is wrong with the folder
+            marks = store_marks(options)
+            return [StorePartition(ranges, marks) for ranges in planned]
         from rocketpy.spark.cluster import plan_cluster
 
         return [InputPartition(parts) for parts in plan_cluster(options)]
@@ -103,10 +116,10 @@ class RocketPyReader(DataSourceReader):
         """
         if partition.value is None:
             return iter(())
-        if self.read_options.path is not None:
+        if isinstance(partition, StorePartition):
             from rocketpy.spark.store import read_store
 
-            return read_store(self.read_options, self.columns, partition.value)
+            return read_store(self.read_options, self.columns, partition.value, partition.marks)
         from rocketpy.spark.cluster import read_cluster
 
         return read_cluster(self.read_options, self.columns, partition.value)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rocketpy.names import application_topics
-from rocketpy.spark.identity import check_store, store_marks
+from rocketpy.spark.identity import check_store
 from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError
 from rocketpy.spark.part import share_out, wanted_partitions
 from rocketpy.spark.pull import log_loss
@@ -90,23 +89,14 @@ def scan_ranges(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StorePart:
-    """What one worker reads, and of which store."""
-
-    ranges: tuple[StoreRange, ...]
-    marks: dict[str, bytes]
-    """From `rocketpy.spark.identity.store_marks`."""
-
-
-def plan_store(options: ReadOptions) -> list[StorePart]:
+def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
     """Plans what each worker reads.
 
     Args:
         options: With a path.
 
     Returns:
-        A part for each worker; empty when there is nothing to read.
+        Ranges for each worker; empty when there is nothing to read.
     """
     from rocketpy.store import StoreReader
 
@@ -136,17 +126,19 @@ def plan_store(options: ReadOptions) -> list[StorePart]:
     pieces: list[StoreRange] = []
     for topic, size in sizes.items():
         pieces += cut(topic, options.max_partition_bytes, max(1, round(count * size / total)))
-    marks = store_marks(options)
-    return [StorePart(ranges, marks) for ranges in share_out(pieces, count)]
+    return share_out(pieces, count)
 
 
-def read_store(options: ReadOptions, columns: Sequence[str], part: StorePart) -> Iterator[pa.RecordBatch]:
+def read_store(
+    options: ReadOptions, columns: Sequence[str], ranges: Sequence[StoreRange], marks: Mapping[str, bytes]
+) -> Iterator[pa.RecordBatch]:
     """Reads what one worker was given.
 
     Args:
         options: With a path.
         columns: Checked names.
-        part: From `plan_store`.
+        ranges: From `plan_store`.
+        marks: Of the store that they were planned with, from `rocketpy.spark.identity.store_marks`.
 
     Yields:
         Record batches of about 1 MiB.
@@ -157,9 +149,9 @@ def read_store(options: ReadOptions, columns: Sequence[str], part: StorePart) ->
     from rocketpy.arrow import pyarrow_batch
     from rocketpy.store import StoreReader
 
-    check_store(options, part.marks)
+    check_store(options, marks)
     scan = StoreReader(_path(options), commit_log=options.commit_log_path).scan(
-        part.ranges,
+        ranges,
         columns=columns,
         tags=options.tags,
         broker_name=options.broker_name,
