@@ -42,7 +42,7 @@ soak: $(INSTALLED)
 
 # N kills of drivers, workers and brokers, under the archive and under the sink.
 soak-spark: $(INSTALLED)
-	ROCKETPY_SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py
+	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py
 
 lint: $(INSTALLED)
 	tools/lint

@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 from waiting import wait_until
 
 
 class Program:
-    """A driver in a process group of its own."""
+    """A driver in a process group of its own. `end_all` ends those that a test left."""
+
+    started: ClassVar[list["Program"]] = []
 
     def __init__(self, *command: str | Path, log: Path, submit: str | None = None) -> None:
         environment = {**os.environ, "PYTHONWARNINGS": "default", "PYSPARK_PYTHON": sys.executable}
@@ -23,6 +26,16 @@ class Program:
             self.process = subprocess.Popen(
                 [sys.executable, *command], stdout=out, stderr=out, start_new_session=True, env=environment
             )
+
+        self.started.append(self)
+
+    @classmethod
+    def end_all(cls) -> None:
+        """Kills what still runs, as after a failed test."""
+        for one in cls.started:
+            if one.process.poll() is None:
+                one.kill()
+        cls.started.clear()
 
     def kill(self) -> None:
         """Kills the driver and its JVM, and waits until their workers are gone, which end by themselves."""

@@ -11,6 +11,7 @@ import rocketpy
 from rocketpy.spark import JavaNotFoundError, local_session, prepare_java
 from rocketpy.spark.session import QUICK_JVM
 from rocketpy.testing import fresh_name
+from spark_driver import Program
 from waiting import wait_for_files
 
 if TYPE_CHECKING:
@@ -37,6 +38,13 @@ def spark(tmp_path_factory):
     session.sparkContext.setLogLevel("OFF")  # refused reads are part of the tests
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_driver_left() -> Iterator[None]:
+    """Ends the drivers that a test started as processes of their own."""
+    yield
+    Program.end_all()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from rocketpy.testing import fresh_name
 from spark_driver import Program
 
 JOB = Path(__file__).parents[2] / "spark" / "archive.py"
-KILLS = int(os.environ.get("ROCKETPY_SPARK_KILLS", "10"))
+KILLS = int(os.environ.get("SPARK_KILLS", "10"))
 """`make soak-spark N=1000` raises it."""
 PER_KILL = 800
 """Messages for each kill, of each topic."""

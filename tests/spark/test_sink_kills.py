@@ -26,7 +26,7 @@ from waiting import wait_until
 
 PER_FILE = 200
 PACE_SECONDS = 0.05
-KILLS = int(os.environ.get("ROCKETPY_SPARK_KILLS", "4"))
+KILLS = int(os.environ.get("SPARK_KILLS", "4"))
 """`make soak-spark N=1000` raises it."""
 
 

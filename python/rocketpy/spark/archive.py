@@ -49,7 +49,7 @@ class ArchiveOptions:
         round_messages: Messages between two commits.
         compact_files: Number of small files of one topic and day from which they are joined; 0 for never.
         file_bytes: Size of joined files.
-        resilience_seconds: How long the job goes on trying while brokers cannot be reached.
+        retry_seconds: How long the job goes on trying while brokers cannot be reached.
     """
 
     out: str
@@ -61,7 +61,7 @@ class ArchiveOptions:
     round_messages: int = ROUND_MESSAGES
     compact_files: int = COMPACT_FILES
     file_bytes: int = FILE_BYTES
-    resilience_seconds: float = 120.0
+    retry_seconds: float = 180.0
 
     def source(self) -> dict[str, str]:
         """The options of the data source that say where to read."""
@@ -185,7 +185,7 @@ class ArchiveJob:
         def told(error: RocketPyError) -> None:
             self._told(f"trying again: {error}")
 
-        return again(call, self._options.resilience_seconds, told)
+        return again(call, self._options.retry_seconds, told)
 
     def _round(self, manifest: Manifest, ends: Ends) -> Manifest | None:
         """Archives some messages and commits them. None if there are none left."""

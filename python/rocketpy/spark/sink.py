@@ -165,7 +165,7 @@ def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
         return
     client, place = sink_client(options), written[0].place
     progress = Progress(client, options.progress_topic)
-    again(partial(progress.finish, place.write, place.batch), options.resilience_seconds)
+    again(partial(progress.finish, place.write, place.batch), options.retry_seconds)
 
 
 def log_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -224,7 +224,7 @@ class TaskSink:
         return Written(self._place, sent, skipped)
 
     def _patiently(self, call: Callable[[], Found]) -> Found:
-        return again(call, self._options.resilience_seconds)
+        return again(call, self._options.retry_seconds)
 
     def _look_up(self) -> tuple[Earlier, set[str]]:
         if self._progress is None:
@@ -245,7 +245,7 @@ class TaskSink:
         self._begun |= ends
 
     def _send(self, rows: list[Row]) -> None:
-        deadline = time.monotonic() + self._options.resilience_seconds
+        deadline = time.monotonic() + self._options.retry_seconds
         while failures := self._try(rows):
             row, error = next(((row, error) for row, error in failures if not self._may_pass(row, error)), failures[0])
             passes = self._progress is not None and self._may_pass(row, error) and time.monotonic() < deadline

@@ -35,13 +35,13 @@ FIXED = ("topic", "tag", "keys", "order_key", "delay")
 """Columns that an option of the same name can give for all rows."""
 
 PROGRESS_TOPIC = "rocketpy-spark-sink"
-RESILIENCE_SECONDS = 120.0
+RETRY_SECONDS = 180.0
 SEND_TIMEOUT_SECONDS = 15.0
 """Longer than the client's own: a send whose outcome is not known costs a read of what was stored."""
 
-_OWN = ("name_server", "name_servers", "producer_group", "progress_topic", "write_id", "resilience")
+_OWN = ("name_server", "name_servers", "producer_group", "progress_topic", "write_id", "retry_timeout")
 _SPARKS_OWN = {"owner", "provider", "serialization.format", "checkpointlocation"}
-_MADE_BY_THE_SINK = {"retries": "the sink sends again by itself, for as long as resilience says"}
+_MADE_BY_THE_SINK = {"retries": "the sink sends again by itself, for as long as retry_timeout says"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class SinkOptions:
         producer_group: Name of the producer group.
         progress_topic: Topic of the records by which a repeated batch finds what it sent before; None for none.
         write_id: Id of a batch write: another one with the same id sends only what this did not get to. None: a new id.
-        resilience_seconds: How long a task goes on trying while brokers cannot be reached.
+        retry_seconds: How long a task goes on trying while brokers cannot be reached.
         client: Options of the producer.
     """
 
@@ -63,7 +63,7 @@ class SinkOptions:
     producer_group: str = "rocketpy-spark"
     progress_topic: str | None = PROGRESS_TOPIC
     write_id: str | None = None
-    resilience_seconds: float = RESILIENCE_SECONDS
+    retry_seconds: float = RETRY_SECONDS
     client: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,7 +113,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         producer_group=given.get("producer_group", "rocketpy-spark"),
         progress_topic=progress or None,
         write_id=write_id,
-        resilience_seconds=_seconds("resilience", given.get("resilience", str(RESILIENCE_SECONDS))),
+        retry_seconds=_seconds("retry_timeout", given.get("retry_timeout", str(RETRY_SECONDS))),
         client=defaults | client,
     )
 
@@ -222,11 +222,13 @@ def client_option(key: str, text: str) -> tuple[str, Any]:
 
 
 def _seconds(name: str, text: str) -> float:
-    """A number of seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3.2e9:
-        raise OptionError(f"{name} must be a number of seconds, not: {text}")
-    return seconds
+    """Reads a duration.
+
+    Examples:
+        >>> _seconds("delay", "1.5"), _seconds("delay", "500ms"), _seconds("delay", "2m")
+        (1.5, 0.5, 120.0)
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip().lower())
+    if not found:
+        raise OptionError(f"{name} must be a duration such as 500ms, 30s or 15m, not: {text}")
+    return float(found[1]) * {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}[found[2]]

@@ -53,7 +53,7 @@ def settled_end(client: SinkClient, queue: MessageQueue) -> int:
         RocketPyError: The broker does not answer, or its messages do not become readable in time.
     """
     end = client.admin.next_offset(queue)
-    deadline = time.monotonic() + client.options.resilience_seconds
+    deadline = time.monotonic() + client.options.retry_seconds
     while client.admin.max_offset(queue) < end:
         if time.monotonic() >= deadline:
             raise RocketPyError(f"messages of {queue} before {end} do not become readable", retryable=True)
