@@ -32,11 +32,12 @@ def imported(path, rows):
     return path
 
 
-def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, door, tmp_path, capsys):
+def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, tmp_path, capsys):
     topic, receipts = flights
     noted = spark_jobs.journal(receipts, tmp_path / "journal.jsonl")
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in door.items()]
-    code, report = spark_jobs.run(main, capsys, "--topic", topic, *arguments, "--journal", noted)
+    code, report = spark_jobs.run(
+        main, capsys, "--topic", topic, "--name-server", rocketpy_server.name_server, "--journal", noted
+    )
     count = spark_jobs.FLIGHTS
     assert verdicts(report) == {
         "gaps": ("ok", count, 0),

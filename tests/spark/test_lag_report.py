@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import rocketpy
-from rocketpy import store
 import spark_jobs
+from rocketpy import store
 from rocketpy.spark.lag_report import main
 from rocketpy.testing import fresh_name
 

@@ -42,11 +42,11 @@ def received(server, topic):
 
 
 def test_flights_are_sent_again_in_order_and_the_audit_agrees(
-    spark, flights, target, rocketpy_server, door, tmp_path, capsys
+    spark, flights, target, rocketpy_server, tmp_path, capsys
 ):
     topic, receipts = flights
     sent = spark_jobs.flights()
-    source = [f"--{name.replace('_', '-')}={value}" for name, value in door.items()]
+    source = ["--path", rocketpy_server.path]
     to = ["--to-name-server", rocketpy_server.name_server, "--to-topic", target]
     out = tmp_path / "replayed"
     code, facts = spark_jobs.run(main, capsys, "--topic", topic, *source, *to, "--out", out)
