@@ -70,7 +70,7 @@ def test_flights_are_sent_again_in_order_and_the_audit_agrees(
     code, report = spark_jobs.run(audit.main, capsys, "--topic", topic, *source, *against)
     assert code == 0
     assert {row["found"] for row in report} == {0}
-    noted = ["--name-server", rocketpy_server.name_server, "--journal", out / "receipts.parquet"]
+    noted = ["--name-server", rocketpy_server.name_server, "--journal", out / "receipts.parquet", "--check", "gaps"]
     code, report = spark_jobs.run(audit.main, capsys, "--topic", target, *noted)
     assert (code, {row["found"] for row in report}) == (0, {0})
 
