@@ -32,11 +32,12 @@ def imported(path, rows):
     return path
 
 
-def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, door, tmp_path, capsys):
+def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, tmp_path, capsys):
     topic, receipts = flights
     noted = spark_jobs.journal(receipts, tmp_path / "journal.jsonl")
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in door.items()]
-    code, report = spark_jobs.run(main, capsys, "--topic", topic, *arguments, "--journal", noted)
+    code, report = spark_jobs.run(
+        main, capsys, "--topic", topic, "--name-server", rocketpy_server.name_server, "--journal", noted
+    )
     count = spark_jobs.FLIGHTS
     assert verdicts(report) == {
         "gaps": ("ok", count, 0),
@@ -60,7 +61,7 @@ def test_a_journal_finds_what_was_lost_moved_or_never_acknowledged(spark, flight
     ]
     noted = spark_jobs.journal(wrong, tmp_path / "journal.jsonl")
     out = tmp_path / "report"
-    given = ("--topic", topic, "--path", rocketpy_server.path, "--journal", noted, "--out", out)
+    given = ("--topic", topic, "--path", rocketpy_server.path, "--journal", noted, "--out", out, "--check", "gaps")
     code, report = spark_jobs.run(main, capsys, *given)
     assert code == 9
     found = verdicts(report)
@@ -81,7 +82,7 @@ def test_a_damaged_record_is_a_gap(spark, rocketpy_server_factory, tmp_path, cap
     server.stop()
     (log,) = Path(server.path, "commitlog").iterdir()
     log.write_bytes(log.read_bytes().replace(b"message 7.", b"Message 7."))
-    code, report = spark_jobs.run(main, capsys, "--topic", "t", "--path", server.path)
+    code, report = spark_jobs.run(main, capsys, "--topic", "t", "--path", server.path, "--check", "gaps")
     assert verdicts(report)["gaps"] == ("fault", 20, 1)
     assert "first_offset 7, end_offset 8" in report[0]["example"]
     assert code == 9
@@ -114,8 +115,8 @@ def test_duplicates_and_broken_order_are_found(spark, tmp_path, capsys):
     assert "order_key a" in report[4]["example"]
     assert "queue_offset 3" in report[4]["example"]
     assert code == 9
-    _, report = spark_jobs.run(main, capsys, "--topic", "t", "--path", path, "--by", "keys")
-    assert verdicts(report)["duplicates by keys"] == ("noted", 8, 3 + 1 + 1)
+    _, report = spark_jobs.run(main, capsys, "--topic", "t", "--path", path, "--by", "keys", "--check", "duplicates")
+    assert verdicts(report) == {"duplicates by keys": ("noted", 8, 3 + 1 + 1)}
 
 
 def test_two_stores_are_compared_message_by_message(spark, tmp_path, capsys):
@@ -124,7 +125,7 @@ def test_two_stores_are_compared_message_by_message(spark, tmp_path, capsys):
 
     first = imported(tmp_path / "first", rows("a", "b", "c", "d", "d"))
     second = imported(tmp_path / "second", rows("a", "B", None, "d", "d", "e"))
-    given = ("--topic", "t", "--path", first, "--against-path", second, "--by", "property:number")
+    given = ("--topic", "t", "--path", first, "--against-path", second, "--by", "property:number", "--check", "gaps")
     code, report = spark_jobs.run(main, capsys, *given)
     found = verdicts(report)
     assert found["missing in the other store"] == ("fault", 5, 1)
@@ -132,7 +133,7 @@ def test_two_stores_are_compared_message_by_message(spark, tmp_path, capsys):
     assert found["only in the other store"] == ("noted", 5, 1)
     assert code == 9
     code, report = spark_jobs.run(
-        main, capsys, "--topic", "t", "--path", first, "--against-path", first, "--by", "place"
+        main, capsys, "--topic", "t", "--path", first, "--against-path", first, "--by", "place", "--check", "gaps"
     )
     assert {verdict for verdict, _, _ in verdicts(report).values()} == {"ok"}
     assert code == 0

@@ -16,12 +16,12 @@ def flights(rocketpy_server):
     return topic, spark_jobs.send_flights(rocketpy_server, topic)
 
 
-def test_a_profile_is_that_of_the_flights(spark, flights, rocketpy_server, door, tmp_path, capsys):
+def test_a_profile_is_that_of_the_flights(spark, flights, rocketpy_server, tmp_path, capsys):
     topic, receipts = flights
+    path = str(rocketpy_server.path)
     sent = spark_jobs.flights()
-    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in door.items()]
     out = tmp_path / "profile"
-    code, (profile,) = spark_jobs.run(main, capsys, "--topic", topic, *arguments, "--top", 5, "--out", out)
+    code, (profile,) = spark_jobs.run(main, capsys, "--topic", topic, "--path", path, "--top", 5, "--out", out)
     assert code == 0
     carriers = collections.Counter(sent.carriers)
     aircraft = collections.Counter(sent.aircraft)
@@ -38,7 +38,10 @@ def test_a_profile_is_that_of_the_flights(spark, flights, rocketpy_server, door,
     assert profile["largest_queue_to_mean"] == max(queues.values()) * len(queues) / len(receipts)
     assert sum(row["messages"] for row in profile["tables"]["hours"]) == len(receipts)
     sizes = (
-        spark.read.format("rocketpy").options(topic=topic, columns="size_bytes", **door).load().toPandas()["size_bytes"]
+        spark.read.format("rocketpy")
+        .options(topic=topic, columns="size_bytes", path=path)
+        .load()
+        .toPandas()["size_bytes"]
     )
     assert profile["bytes"] == sizes.sum()
     assert profile["half_up_to"] == 1 << (int(sizes.quantile(0.5, interpolation="lower")) - 1).bit_length()

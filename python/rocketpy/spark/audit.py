@@ -3,8 +3,9 @@
 `spark-submit spark/audit.py --path data --topic flights` runs it by itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 
     from rocketpy.spark.audit_checks import Check
 
+
+class Question(StrEnum):
+    """What is asked without anything to compare with."""
+
+    GAPS = "gaps"
+    DUPLICATES = "duplicates"
+    ORDER = "order"
+
+
+Questions = Annotated[
+    list[Question] | None,
+    typer.Option("--check", help="Ask only this; may repeat. Gaps cost a scan, the others sort. Default: all."),
+]
 By = Annotated[
     str,
     typer.Option("--by", metavar="KEY", help=f"What makes two messages the same: {checks.ID_HELP}."),
@@ -48,6 +62,7 @@ def run(
     spark: "SparkSession",
     source: dict[str, object],
     *,
+    questions: Collection[Question] = tuple(Question),
     by: str = "id",
     against: dict[str, object] | None = None,
     journal: Path | None = None,
@@ -58,6 +73,7 @@ def run(
     Args:
         spark: The session.
         source: Options of the data source.
+        questions: What is asked without anything to compare with.
         by: What makes two messages the same.
         against: Options of another store.
         journal: What a producer noted.
@@ -69,12 +85,18 @@ def run(
     Raises:
         InvalidArgumentError: The journal has no ids.
     """
-    with job.progress(spark, "queues"):
-        done = checks.check_queues(spark, source)
-    # A gap is found by now. The other questions are about what can be read.
+    # What cannot be read is a gap. The other questions are about what can be read.
     lenient = {**source, "fail_on_data_loss": False}
-    with job.progress(spark, "duplicates and order"):
-        done += [checks.check_duplicates(spark, lenient, by), *checks.check_order(spark, lenient)]
+    done: list[Check] = []
+    if Question.GAPS in questions:
+        with job.progress(spark, "gaps"):
+            done += checks.check_queues(spark, lenient)
+    if Question.DUPLICATES in questions:
+        with job.progress(spark, "duplicates"):
+            done.append(checks.check_duplicates(spark, lenient, by))
+    if Question.ORDER in questions:
+        with job.progress(spark, "order"):
+            done += checks.check_order(spark, lenient)
     if against is not None:
         with job.progress(spark, "the other store"):
             done += checks.check_against(spark, lenient, {**against, "fail_on_data_loss": False}, by)
@@ -93,6 +115,7 @@ def audit(
     name_server: job.NameServer = None,
     since: job.Since = None,
     until: job.Until = None,
+    questions: Questions = None,
     by: By = "id",
     against_path: OtherPath = None,
     against_name_server: OtherServer = None,
@@ -118,7 +141,9 @@ def audit(
         job.show_plan("audit", source, as_json=as_json)
         return
     with job.session("audit") as spark:
-        done = run(spark, source, by=by, against=against, journal=journal, out=folder)
+        done = run(
+            spark, source, questions=questions or tuple(Question), by=by, against=against, journal=journal, out=folder
+        )
     output.show([row_of(one) for one in done], as_json=as_json)
     faults = [one.name for one in done if one.verdict == "fault"]
     if faults:

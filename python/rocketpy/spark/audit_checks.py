@@ -71,7 +71,7 @@ def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Che
 
     Args:
         spark: The session.
-        options: Of the data source.
+        options: Of the data source, with `fail_on_data_loss` false.
 
     Returns:
         Gaps (messages that are gone or damaged), and steps back of the broker's clock: times then find wrong offsets.
@@ -79,8 +79,7 @@ def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Che
     from pyspark.sql import functions as sql
 
     columns = [*PLACE_COLUMNS, "stored_at"]
-    lenient = {**options, "fail_on_data_loss": False}
-    facts = map_shares(spark, queue_facts, ddl_of(QUEUE_FACTS), columns, lenient).cache()
+    facts = map_shares(spark, queue_facts, ddl_of(QUEUE_FACTS), columns, options).cache()
     size = sql.col("end_offset") - sql.col("first_offset")
     sums = {row.kind: row.messages for row in facts.groupBy("kind").agg(sql.sum(size).alias("messages")).collect()}
     checks = []

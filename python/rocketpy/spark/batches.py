@@ -42,8 +42,8 @@ def map_batches(
     A UDF behind `spark.read.format("rocketpy")` gets rows that crossed to Spark and back. This function gets the batch
     as the scan made it. It pays where less comes out than goes in: counts, sums, a few fields of large bodies.
 
-    It runs as `mapInArrow`, in a classic session and over Spark Connect, and so needs pandas beside pyarrow: the extra
-    `spark` brings both. What is read is fixed by this call. When a task is tried again, its batches come again.
+    It runs as Spark's `mapInArrow` and so needs pandas beside pyarrow: the extra `spark` brings both. What is read is
+    fixed by this call. When a task is tried again, its batches come again.
 
     Args:
         spark: The session.
@@ -153,7 +153,7 @@ def reader_of(
 
 
 def cores_of(spark: SparkSession) -> int | None:
-    """How many tasks the cluster runs at once; None over Spark Connect, which does not tell it."""
+    """How many tasks the cluster runs at once; None where the session does not tell it."""
     context = getattr(spark, "sparkContext", None)
     return None if context is None else int(context.defaultParallelism)
 

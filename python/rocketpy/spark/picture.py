@@ -80,17 +80,22 @@ def draw_latencies(rows: Sequence[Mapping[str, Any]], quantiles: Sequence[float]
         path: Where to write.
     """
     measures = [name for name in MEASURES if any(row["measure"] == name for row in rows)]
-    figure, axes = _figure(len(measures), 1, "share of the messages (%) that took up to a time (ms)")
-    for axis, measure in zip(axes.flat, measures, strict=True):
+    columns = 1 if len(measures) == 1 else 2
+    figure, axes = _figure(-(-len(measures) // columns), columns, "share of the messages that took up to a time")
+    for axis in axes.flat[len(measures) :]:
+        axis.remove()
+    for axis, measure in zip(axes.flat, measures, strict=False):
         of_measure = [row for row in rows if row["measure"] == measure and row["quantiles_ms"]]
         for row in sorted(of_measure, key=lambda row: -row["count"])[:MOST_BARS]:
             name = ", ".join(row[part] for part in ("topic", "group") if row[part])
-            axis.step([max(ms, 0.5) for ms in row["quantiles_ms"]], [100 * one for one in quantiles], label=name)
-        axis.set_xscale("log")
+            axis.plot(row["quantiles_ms"], [100 * one for one in quantiles], label=name)
+        axis.set_xscale("symlog", linthresh=1)  # from 1 ms on; clocks that differ give times below 0
+        axis.xaxis.set_major_formatter("{x:g}")
         axis.set_xlabel("ms")
+        axis.set_ylim(0, 102)
         axis.set_ylabel("%")
         axis.set_title(MEASURES[measure])
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="lower right")
     _write(figure, path)
 
 
