@@ -4,6 +4,7 @@
 itself.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,7 @@ def send_all(target: Target, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
         for batch in batches:
             for start in range(0, batch.num_rows, size):
                 rows = batch.slice(start, size).to_pylist()
-                pace.wait()
+                time.sleep(pace.next())
                 if producer is None:  # a task without messages needs no cluster
                     producer = Producer("rocketpy-replay", name_servers=target.name_server, **PATIENT_SENDS)
                 yield _sent(producer, rows, target.topic)
