@@ -82,7 +82,7 @@ def test_a_filter_a_rate_and_any_order(spark, flights, target, rocketpy_server, 
         body
         for body, carrier in zip(sent.bodies, sent.carriers, strict=True)
         if carrier == "UA" and b'"month":1,' in body
-    ][:10]
+    ][:25]
     given = ["--topic", topic, "--path", rocketpy_server.path, "--to-name-server", rocketpy_server.name_server]
     where = (
         f"get_json_object(string(body), '$.flight') in ({','.join(str(json.loads(body)['flight']) for body in chosen)})"
