@@ -354,6 +354,11 @@ impl ClientError {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
             }
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
+            Self::Timeout { .. } => Some(
+                "look at the load of the server and its disk; if nothing is ever answered, another kind of server may \
+                 listen there"
+                    .to_owned(),
+            ),
             Self::Unreachable { .. } => Some(
                 "start the server; the consumer continues when it is back, and says this again after each \
                  unreachable_timeout"
