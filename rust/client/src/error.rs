@@ -354,9 +354,10 @@ impl ClientError {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
             }
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
-            Self::Timeout { .. } => Some(
-                "look at the load of the server and its disk; if nothing is ever answered, another kind of server may \
-                 listen there"
+            // After a call that may have been done, the first thing is not to send it again unseen.
+            Self::Timeout { may_have_been_applied: false, .. } => Some(
+                "check the address (--name-server): another kind of server may listen there; a busy one needs longer \
+                 (api_timeout, --timeout)"
                     .to_owned(),
             ),
             Self::Unreachable { .. } => Some(
