@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ca
 from rocketpy import _rocketpy
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError
 from rocketpy.message import MessageQueue
+from rocketpy.signature import check_function
 
 if TYPE_CHECKING:
     from rocketpy.config import ConsumerOptions, MemberOptions
@@ -189,6 +190,7 @@ class Allocating:
     def __init__(self, function: Allocate) -> None:
         if inspect.iscoroutinefunction(function):
             raise TypeError("balance must be a plain function, not a coroutine function: it is called in a thread")
+        check_function("balance", function, "a function of group, client_id, queues and members", 4)
         self._function = function
         self._questions = _rocketpy.Allocations()
         self._failure, self._failed_at = "", 0.0

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, ove
 from rocketpy.arrow import import_optional
 from rocketpy.errors import DecodeError, InvalidArgumentError
 from rocketpy.json_types import Readers, json_of
+from rocketpy.signature import check_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -230,8 +231,8 @@ def decoded(
     Raises:
         DecodeError: On iteration: a body does not decode, and there is no `on_error`.
     """
-    if on_error is not None and not callable(on_error):
-        raise TypeError(f"on_error must be a function of a message and an error, not {on_error!r}")
+    if on_error is not None:
+        check_function("on_error", on_error, "a function of a message and an error", 2)
     return Decoded(messages, codec, on_error)
 
 

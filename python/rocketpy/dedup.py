@@ -26,6 +26,7 @@ from rocketpy.dedup_stores import MappingStore, Mark, SqliteStore, Store
 from rocketpy.dedup_transaction import TransactionStore
 from rocketpy.errors import ClosedError, InvalidArgumentError
 from rocketpy.lifetime import Closing
+from rocketpy.signature import check_function, is_generator, misfit
 
 if TYPE_CHECKING:
     import os
@@ -121,8 +122,7 @@ class Dedup(Closing):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__()
-        if not callable(key or message_key):
-            raise TypeError(f"key must be a function of a message that returns text, not {key!r}")
+        check_function("key", key or message_key, "a function of a message that returns text", 1)
         self._key = key or message_key
         checked_text("name", name)
         lease_ms, keep_ms = (
@@ -239,14 +239,8 @@ def check_handler(handler: Any) -> None:
     """
     if not callable(handler):
         raise TypeError(f"a handler must be a function of one message, not {handler!r}")
-    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+    if is_generator(handler):
         raise TypeError(f"a handler must not be a generator: its call runs nothing: {handler!r}")
-    try:
-        signature = inspect.signature(handler)
-    except ValueError:  # of some functions that are written in C
-        return
-    try:
-        signature.bind("message")
-    except TypeError:
+    if (signature := misfit(handler, 1)) is not None:
         text = f"a handler takes one message, not {signature}: {handler!r}. Of a method give the bound one"
-        raise TypeError(f"{text}: once(self.handle)") from None
+        raise TypeError(f"{text}: once(self.handle)")

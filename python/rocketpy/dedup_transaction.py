@@ -97,9 +97,13 @@ class TransactionStore(Store):
         """See `Store.begin`."""
         connection = self._connection()
         where = {"name": name, "msg_key": key}
-        found, _ = self._execute(
-            connection, f"SELECT done_at_ms FROM {self._table} WHERE name = {{name}} AND msg_key = {{msg_key}}", where
-        )
+        select = f"SELECT done_at_ms FROM {self._table} WHERE name = {{name}} AND msg_key = {{msg_key}}"
+        try:
+            found, _ = self._execute(connection, select, where)
+        except Exception as error:  # of the driver: each has its own
+            if self._table in str(error):
+                error.add_note(f"hint: if there is no table {self._table}, TransactionStore.create_table() makes it")
+            raise
         if found is not None:
             return Mark(None, found[0])
         if commits_each_statement(connection):

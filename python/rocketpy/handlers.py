@@ -91,7 +91,9 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def refuse_awaitable(result: object) -> None:
-    """Tells a handler that looks like a plain function and is none."""
+    """Tells a handler that looks like a plain function and is none: nothing of it has run."""
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("the handler returned a generator that nobody iterates: write it without `yield`")
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()

@@ -69,6 +69,8 @@ class Readers:
         Raises:
             TypeError: Another type.
         """
+        if dataclasses.is_dataclass(kind) and not isinstance(kind, type):
+            raise TypeError(f"{where} is a value, not a type: give {type(kind).__qualname__}")
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if kind is Any or kind is object:
             return lambda value, path: value

@@ -17,7 +17,7 @@ from rocketpy.handlers import Handler, Reject, Retry
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
 from rocketpy.rebalance import callbacks
-from rocketpy.signature import lists_options
+from rocketpy.signature import check_function, lists_options
 from rocketpy.stats import PushStats
 from rocketpy.workers import END_SECONDS, Workers
 
@@ -225,8 +225,8 @@ class PushConsumer(Closing):
         decode = decode_by(codec)
 
         def register(function: Function) -> Function:
-            if not callable(function):
-                raise TypeError(f"the handler of topic {topic} must be a function of a message, not {function!r}")
+            wanted = "a function of a message" if batch is None else "a function of a list of messages"
+            check_function(f"the handler of topic {topic}", function, wanted, 1)
             if self._native is not None:
                 raise InvalidArgumentError(f"a handler comes too late, the consumer was started: {topic}")
             if topic in self._handlers:

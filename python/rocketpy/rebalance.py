@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from rocketpy.config import duration_seconds
 from rocketpy.errors import ClosedError, ForkedError, RocketPyError
 from rocketpy.message import MessageQueue
+from rocketpy.signature import check_function
 
 if TYPE_CHECKING:
     from rocketpy import _rocketpy
@@ -64,8 +65,8 @@ def callbacks(group: str, options: MemberOptions, *, in_loop: bool = False) -> C
     """
     found = {name: cast("QueuesCallback | None", options.get(name)) for name in ("on_assigned", "on_revoked")}
     for name, function in found.items():
-        if function is not None and not callable(function):
-            raise TypeError(f"option {name} must be a function of a consumer and queues, not {function!r}")
+        if function is not None:
+            check_function(f"option {name}", function, "a function of a consumer and queues", 2)
         if inspect.iscoroutinefunction(function) and not in_loop:
             raise TypeError(f"option {name} must be a plain function here; an AsyncConsumer takes an `async def`")
     return Callbacks(group, *found.values()) if any(found.values()) else None

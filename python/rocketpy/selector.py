@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.message import Message, MessageQueue
+from rocketpy.signature import check_function
 
 if TYPE_CHECKING:
     from rocketpy.config import ProducerOptions
@@ -27,6 +28,7 @@ def split(options: ProducerOptions) -> tuple[Select | None, dict[str, Any]]:
     rest: dict[str, Any] = {**options}
     selector: Any = rest.get("selector")
     if callable(selector):
+        check_function("selector", selector, "a function of queues and a message", 2)
         del rest["selector"]
         return cast("Select", selector), rest
     if "selector" in rest and not isinstance(selector, str):

@@ -1,4 +1,4 @@
-"""Signatures of calls whose keyword options a TypedDict lists, as `help()`, notebooks and IDEs show them."""
+"""Signatures: of calls whose keyword options a TypedDict lists, for `help()`; and of functions that users give."""
 
 from __future__ import annotations
 
@@ -42,3 +42,47 @@ def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Fu
         return function
 
     return decorate
+
+
+def misfit(function: Callable[..., object], count: int) -> inspect.Signature | None:
+    """The signature of a function that cannot be called with `count` arguments. None: it can be, or nobody knows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions that are written in C
+        return None
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return signature
+    return None
+
+
+def is_generator(function: object) -> bool:
+    """Whether a function, or an object that can be called, has a `yield`: its call returns before its first line."""
+    call = getattr(function, "__call__", None)  # noqa: B004  # of an object that can be called
+    return any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in (function, call))
+
+
+def check_function(name: str, function: object, wanted: str, count: int) -> None:
+    """Refuses where it is given, not at its first call, what cannot be called with `count` arguments or runs nothing.
+
+    Args:
+        name: Name of the argument, for the error.
+        function: Its value.
+        wanted: What it has to be, such as "a function of a message".
+        count: How many arguments it gets.
+
+    Raises:
+        TypeError: It is no such function.
+
+    Examples:
+        >>> check_function("check", lambda: None, "a function of a message", 1)
+        Traceback (most recent call last):
+        TypeError: check must be a function of a message, and takes ()
+    """
+    if not callable(function):
+        raise TypeError(f"{name} must be {wanted}, not {function!r}")
+    if is_generator(function):
+        raise TypeError(f"{name} must be {wanted}, not a generator: its call runs nothing: {function!r}")
+    if (signature := misfit(function, count)) is not None:
+        raise TypeError(f"{name} must be {wanted}, and takes {signature}")

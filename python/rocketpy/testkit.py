@@ -197,7 +197,10 @@ def drain(consumer: rocketpy.Consumer, *, timeout: Duration = PATIENCE_SECONDS) 
 
     Raises:
         RequestTimeoutError: It did not reach the ends of its queues in time.
+        TypeError: The consumer is of another kind, such as one of asyncio.
     """
+    if not isinstance(consumer, rocketpy.Consumer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"drain reads a rocketpy.Consumer, not {consumer!r}")
     deadline = time.monotonic() + duration_seconds("timeout", timeout)
     messages: list[rocketpy.ReceivedMessage] = []
     while not (assigned := consumer.assignment()) or len(positions := consumer.positions()) < len(assigned):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError, RocketPyError
 from rocketpy.producer import Producer
-from rocketpy.signature import lists_options
+from rocketpy.signature import check_function, lists_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -165,9 +165,8 @@ class TransactionProducer(Producer):
         **options: Unpack[ProducerOptions],
     ) -> None:
         for name, function in (("check", check), ("local", local)):
-            if not (callable(function) or (name == "local" and function is None)):
-                text = f"{name} must be a function of a message that returns a rocketpy.Decision, not {function!r}"
-                raise TypeError(text)
+            if function is not None or name == "check":
+                check_function(name, function, "a function of a message that returns a rocketpy.Decision", 1)
         if check_threads not in range(1, MAX_CHECK_THREADS + 1):
             raise InvalidArgumentError(f"check_threads must be from 1 to {MAX_CHECK_THREADS}, not {check_threads!r}")
         super().__init__(group, name_servers=name_servers, **options)

@@ -1,9 +1,19 @@
 """What a newcomer writes, or meets, first: the error says what was wrong and what to write."""
 
+import contextlib
+import dataclasses
+import functools
+import socket
+import sqlite3
+import threading
+from types import SimpleNamespace
+
 import pytest
 
 import rocketpy
-from rocketpy.testing import fresh_name
+from rocketpy.codec import JsonCodec, decoded
+from rocketpy.dedup import Dedup, TransactionStore
+from rocketpy.testing import drain, fresh_name
 
 
 @pytest.mark.parametrize(
@@ -84,3 +94,116 @@ def test_a_folder_that_is_no_store_and_a_port_that_is_taken_have_a_way_out(rocke
 def test_an_argument_of_another_type_is_named(rocketpy_server, name, use):
     with rocketpy_server.admin() as admin, pytest.raises(TypeError, match=f"^{name} must be "):
         use(admin)
+
+
+@dataclasses.dataclass
+class Order:
+    item: str
+
+
+def yields(message):
+    yield message
+
+
+async def yields_later(message):
+    yield message
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda s: s.push_consumer("g").on("t")(lambda: None), r"the handler of topic t .* takes \(\)"),
+        (lambda s: s.push_consumer("g").on("t", batch=2)(lambda a, b: None), r"a list of messages, and takes \(a, b\)"),
+        (lambda s: s.push_consumer("g").on("t")(yields), "topic t .* not a generator"),
+        (lambda s: s.push_consumer("g").on("t")(yields_later), "topic t .* not a generator"),
+        (lambda s: s.consumer("g", "t", on_assigned=lambda queues: None), r"on_assigned .* takes \(queues\)"),
+        (lambda s: s.push_consumer("g", on_revoked=lambda queues: None), r"on_revoked .* takes \(queues\)"),
+        (lambda s: s.consumer("g", "t", balance=lambda queues: queues), r"balance .* takes \(queues\)"),
+        (lambda s: s.producer("g", selector=lambda queues: queues[0]), r"selector .* takes \(queues\)"),
+        (lambda s: s.transaction_producer("g", lambda: None), r"check .* takes \(\)"),
+        (lambda s: s.transaction_producer("g", print, local=lambda: None), r"local .* takes \(\)"),
+        (lambda s: Dedup("g", {}, key=lambda: "k"), r"key .* takes \(\)"),
+        (lambda s: decoded([], JsonCodec(), on_error=lambda error: None), r"on_error .* takes \(error\)"),
+        (lambda s: JsonCodec(Order("book")), r"Order\(item='book'\) is a value, not a type: give Order"),
+        (lambda s: s.consumer("g", "t", codec=JsonCodec), "codec must be an object"),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_refused_where_it_is_given(rocketpy_server, give, said):
+    with pytest.raises(TypeError, match=said):
+        give(rocketpy_server)
+
+
+def test_functions_of_every_kind_are_taken(rocketpy_server):
+    class Mailer:
+        def mail(self, message): ...
+
+        def __call__(self, message, *more): ...
+
+    consumer = rocketpy_server.push_consumer("g")
+    kinds = (
+        Mailer().mail,
+        Mailer(),
+        print,
+        [].append,
+        functools.partial(print, "mail"),
+        lambda message, log=print: None,
+    )
+    for number, function in enumerate(kinds):
+        assert consumer.on(f"t{number}")(function) is function
+
+
+def test_a_time_in_the_place_of_a_count_names_the_argument_for_it(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.consumer(fresh_name(), rocketpy_topic) as consumer:
+        with pytest.raises(TypeError, match=r"max_messages must be an int \(give seconds as timeout=\), not float"):
+            consumer.poll(5.0)
+
+
+def test_a_key_that_is_no_text_is_named():
+    with pytest.raises(TypeError, match="a key must be str, not int"):
+        rocketpy.Message("t", b"text", keys=[17])
+
+
+def test_a_server_that_never_answers_may_be_of_another_kind():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with rocketpy.Producer("g", name_servers=address, api_timeout=0.1) as producer:
+            with pytest.raises(rocketpy.RequestTimeoutError) as unanswered:
+                producer.send(rocketpy.Message("t", b"text"))
+    assert "another kind of server" in unanswered.value.hint
+
+
+def test_a_setting_that_is_wrong_is_not_said_to_be_on_a_command_line(tmp_path):
+    with pytest.raises(rocketpy.ConfigError, match="flushDiskType in the flags or settings must be"):
+        rocketpy.Server(tmp_path, settings={"flushDiskType": "SYNC"}).start()
+
+
+def test_drain_says_what_it_reads():
+    consumer = rocketpy.AsyncConsumer("g", "t", name_servers="127.0.0.1:1")
+    with pytest.raises(TypeError, match=r"drain reads a rocketpy\.Consumer, not <AsyncConsumer"):
+        drain(consumer)
+
+
+def test_a_handler_whose_generator_nobody_runs_has_not_done_its_work(rocketpy_server, rocketpy_topic, caplog):
+    with rocketpy_server.producer("p") as producer:
+        producer.send(rocketpy.Message(rocketpy_topic, b"text"))
+    consumer, called = rocketpy_server.push_consumer(fresh_name()), threading.Event()
+
+    @consumer.on(rocketpy_topic)
+    def handle(message):
+        called.set()
+        return yields(message)
+
+    with consumer:
+        assert called.wait(60)
+    assert (consumer.stats().consumed, consumer.stats().failed) == (0, 1)
+    assert "write it without `yield`" in caplog.text
+
+
+def test_a_table_of_marks_that_is_missing_has_a_way_out():
+    with contextlib.closing(sqlite3.connect(":memory:")) as books:
+        once = Dedup("g", TransactionStore(books))
+        with pytest.raises(sqlite3.OperationalError) as missing:
+            once.claim(SimpleNamespace(msg_id="A", properties={})).__enter__()
+    assert missing.value.__notes__ == [
+        "hint: if there is no table rocketpy_done, TransactionStore.create_table() makes it"
+    ]

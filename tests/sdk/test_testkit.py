@@ -77,6 +77,7 @@ def test_drain_of_a_paused_queue_says_how_much_is_left(rocketpy_server, producer
     with rocketpy_server.consumer(fresh_name("drain"), rocketpy_topic) as consumer:
         consumer.poll(1, timeout=60)
         consumer.pause()
+        wait_until(lambda: len(consumer.positions()) == 4, "positions, also of empty queues")
         with pytest.raises(rocketpy.RequestTimeoutError, match=r"is 6 messages behind after 0.05 s"):
             drain(consumer, timeout=0.05)
         consumer.resume()

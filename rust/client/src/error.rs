@@ -354,6 +354,12 @@ impl ClientError {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
             }
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
+            // After a call that may have been done, the first thing is not to send it again unseen.
+            Self::Timeout { may_have_been_applied: false, .. } => Some(
+                "check the address (--name-server): another kind of server may listen there; a busy one needs longer \
+                 (api_timeout, --timeout)"
+                    .to_owned(),
+            ),
             Self::Unreachable { .. } => Some(
                 "start the server; the consumer continues when it is back, and says this again after each \
                  unreachable_timeout"

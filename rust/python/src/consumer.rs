@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt, PyList};
+use pyo3::types::{PyDict, PyFloat, PyInt, PyList};
 use rocketpy_client::{
     BrokerContact, Client, ClientError, Namespace, Position, PullConsumer, PulledBatch, PulledPart, Start,
 };
@@ -126,6 +126,9 @@ impl PyConsumer {
         timeout: Seconds,
     ) -> PyResult<Bound<'py, PyAny>> {
         let running = self.running.get()?;
+        if max_messages.is_instance_of::<PyFloat>() {
+            return Err(error::wrong_type("max_messages", "an int (give seconds as timeout=)", max_messages));
+        }
         let (max_messages, origins) = (count("max_messages", max_messages)?, running.origins());
         if let Caller::Thread = running.caller {
             return Ok(messages(py, &running.poll(py, max_messages, timeout)?, &origins)?.into_any());

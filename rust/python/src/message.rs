@@ -393,7 +393,7 @@ fn joined_keys(keys: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
     let mut joined = String::with_capacity(NAMES_BYTES);
     let mut add = |key: Bound<'_, PyAny>| -> PyResult<()> {
-        let key = key.cast::<PyString>().map_err(|_not| wrong_keys(&key))?;
+        let key = key.cast::<PyString>().map_err(|_not| error::wrong_type("a key", "str", &key))?;
         if !joined.is_empty() {
             joined.push_str(property::KEY_SEPARATOR);
         }

@@ -37,7 +37,7 @@ impl fmt::Display for Origin {
             Self::Default => f.write_str("the defaults"),
             Self::File(path) => path.display().fmt(f),
             Self::Environment(name) => write!(f, "environment variable {name}"),
-            Self::CommandLine => f.write_str("the command line"),
+            Self::CommandLine => f.write_str("the flags or settings"),
             Self::Request => f.write_str("the request"),
         }
     }

@@ -84,7 +84,7 @@ fn an_unknown_key_names_the_nearest() {
         "write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType` tells what it does"
     );
     let error = ServerConfig::default().set("foo", "1").unwrap_err();
-    assert!(error.to_string().ends_with("the command line: foo"), "{error}");
+    assert!(error.to_string().ends_with("the flags or settings: foo"), "{error}");
     assert!(error.hint().unwrap().contains("rocketpy config show"), "nothing looks like it");
 }
 
