@@ -33,8 +33,9 @@ _watches: dict[asyncio.AbstractEventLoop, Watch] = {}
 
 def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
     """The arrivals that a loop watches, for one client more."""
-    for other in [other for other in _watches if other.is_closed()]:
-        del _watches[other]
+    for other in list(_watches):  # a copy: loops of other threads come and go meanwhile
+        if other.is_closed():
+            _watches.pop(other, None)
     if loop not in _watches:
         _watches[loop] = Watch(loop)
     _watches[loop].clients += 1

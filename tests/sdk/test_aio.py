@@ -333,6 +333,27 @@ def test_a_client_belongs_to_its_loop(rocketpy_server, rocketpy_topic):
     assert not failed
 
 
+def test_loops_of_other_threads_come_and_go_while_one_begins_to_be_watched():
+    others = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        """Does within a question what another thread may do meanwhile."""
+
+        def is_closed(self):
+            if not others:
+                others.append(asyncio.SelectorEventLoop())
+                aio_loop.watch(others[0])
+            return super().is_closed()
+
+    loops = [Loop(), asyncio.SelectorEventLoop()]
+    for loop in loops:
+        aio_loop.watch(loop)
+    assert {*loops, *others} <= set(aio_loop._watches)
+    for loop in (*loops, *others):
+        aio_loop.leave(loop)
+        loop.close()
+
+
 def test_one_task_that_finds_all_it_asks_for_does_not_hold_the_loop(rocketpy_server, rocketpy_topic):
     async def main():
         async with producer(rocketpy_server) as sending, consumer(rocketpy_server, rocketpy_topic) as member:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from queue import Queue
 
 import pytest
 
 import rocketpy
+from rocketpy.codec import JsonCodec
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 
@@ -122,8 +124,7 @@ def test_retries_and_dead_letters_stay_in_the_namespace(server: rocketpy.Server,
         producer.send(rocketpy.Message(topic, b"x"))
     with consumer:
         assert done.wait(PATIENCE)
-        while not consumer.stats().dead:
-            assert done.wait(PATIENCE)
+        wait_until(lambda: consumer.stats().dead)
     assert tries == [(topic, topic, 0), (topic, f"%RETRY%{group}", 1)]
     with server.admin() as admin:
         (dead,) = admin.dead_letters(f"{space}%{group}")
@@ -131,6 +132,22 @@ def test_retries_and_dead_letters_stay_in_the_namespace(server: rocketpy.Server,
         assert f"%DLQ%{group}" not in admin.topics()
     with server.consumer(group, f"%DLQ%{group}", namespace=space) as reader:
         assert first(reader).topic == f"%DLQ%{group}"
+
+
+def test_a_name_that_has_the_namespace_already_is_that_of_the_same_topic(
+    server: rocketpy.Server, topic: str, group: str, space: str
+):
+    values: Queue[object] = Queue()
+    consumer = server.push_consumer(group, namespace=space)
+
+    @consumer.on(f"{space}%{topic}", codec=JsonCodec())
+    def take(message: rocketpy.ReceivedMessage) -> None:
+        values.put((message.topic, message.value))
+
+    with server.producer(group, namespace=space) as producer, consumer:
+        receipt = producer.send(rocketpy.Message(f"{space}%{topic}", b'["x"]'))
+        assert receipt.queue.topic == topic
+        assert values.get(timeout=PATIENCE) == (topic, ["x"])
 
 
 def test_asyncio_requests_and_transactions_know_no_namespace(
@@ -172,9 +189,9 @@ def test_traces_name_group_and_topic_without_the_namespace(server: rocketpy.Serv
     with server.producer(group, namespace=space, trace=True) as producer:
         msg_id = producer.send(rocketpy.Message(topic, b"x")).msg_id
     with server.admin() as admin:
-        while not (found := admin.trace(msg_id)).sends:
-            pass
-    assert [(one.group, one.topic) for one in found.sends] == [(group, topic)]
+        sends: list[rocketpy.TracedSend] = []
+        wait_until(lambda: sends.extend(admin.trace(msg_id).sends) or sends)
+    assert [(one.group, one.topic) for one in sends] == [(group, topic)]
 
 
 @pytest.mark.parametrize("namespace", ["a%b", "a b", 5])

@@ -1,6 +1,5 @@
 //! Push consumers: messages go to handlers, which Python's threads and tasks call.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -36,8 +35,15 @@ type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Opti
 #[pyclass(name = "PushConsumer", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyPushConsumer {
     running: Owned<Running>,
-    /// By topic.
-    decodes: HashMap<String, Arc<Py<PyAny>>>,
+    /// By topic, as brokers know it.
+    topics: HashMap<String, Topic>,
+}
+
+/// A topic with a handler.
+struct Topic {
+    /// Its name as the user gave it, with the namespace or without.
+    given: Arc<str>,
+    decode: Option<Arc<Py<PyAny>>>,
 }
 
 /// A topic: its name, tags, SQL expression instead of them, lane, batch, and what makes values of its messages.
@@ -73,9 +79,9 @@ impl PyPushConsumer {
     ) -> PyResult<Self> {
         let mut options = Options::new("PushConsumer", options);
         let config = config(&mut options)?;
-        let mut decodes = HashMap::new();
+        let mut named = Vec::new();
         let topic = |(topic, TagsArgument(tags), sql, lane, batch, decode): TopicArgument| {
-            decodes.extend(decode.map(|decode| (topic.clone(), Arc::new(decode))));
+            named.push(Topic { given: topic.as_str().into(), decode: decode.map(Arc::new) });
             let subscription = match sql {
                 Some(sql) => Subscription::sql(topic, sql),
                 None => Subscription::new(topic, tags),
@@ -87,7 +93,9 @@ impl PyPushConsumer {
         let (client, runtime) = connect_member(py, name_servers, options, name)?;
         let joined = PushConsumer::new(&client, group, topics, config);
         let consumer = Arc::new(wait(py, &runtime, joined)?.map_err(raise)?);
-        Ok(Self { running: Owned::new(Running { consumer, client, runtime }), decodes })
+        let wrap = |topic: Topic| (client.namespace().wrap(&topic.given).into_owned(), topic);
+        let topics = named.into_iter().map(wrap).collect();
+        Ok(Self { running: Owned::new(Running { consumer, client, runtime }), topics })
     }
 
     #[getter]
@@ -101,8 +109,9 @@ impl PyPushConsumer {
         let taken = wait_in_thread(py, &running.runtime, running.consumer.take(lane, timeout.0));
         let (limits, namespace) = (running.consumer.body_limits(), running.client.namespace().clone());
         Ok(taken.map_err(raise)?.map(|work| {
-            let decode = self.decodes.get(&*namespace.strip(work.topic())).cloned();
-            PyWork { namespace, work: Owned::new(work), decoding: Decoding::new(limits, decode) }
+            let Topic { given, decode } = &self.topics[&**work.topic()];
+            let (topic, decoding) = (given.clone(), Decoding::new(limits, decode.clone()));
+            PyWork { topic, namespace, work: Owned::new(work), decoding }
         }))
     }
 
@@ -156,6 +165,8 @@ impl PyPushConsumer {
 /// was handed out before.
 #[pyclass(name = "Work", module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct PyWork {
+    /// That of the handler.
+    topic: Arc<str>,
     namespace: Namespace,
     work: Owned<Work>,
     decoding: Decoding,
@@ -163,10 +174,10 @@ pub(crate) struct PyWork {
 
 #[pymethods]
 impl PyWork {
-    /// The topic that the messages were sent to.
+    /// The topic that the messages were sent to, by the name that its handler has.
     #[getter]
-    fn topic(&self) -> PyResult<Cow<'_, str>> {
-        Ok(self.namespace.strip(self.work.get()?.topic()))
+    fn topic(&self) -> &str {
+        &self.topic
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> PyResult<Messages> {

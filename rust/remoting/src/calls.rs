@@ -256,7 +256,7 @@ impl Hasher for OpaqueHasher {
 #[must_use = "a call that is not awaited loses its answer"]
 pub struct PendingCall {
     receiver: oneshot::Receiver<Result<Command, CallError>>,
-    /// Not kept alive: the end of the connection, which ends the call, comes with its drop.
+    /// Not kept alive: it holds the socket open.
     helper: Option<Weak<dyn Helper>>,
 }
 

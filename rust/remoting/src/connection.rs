@@ -218,7 +218,8 @@ impl Connection {
         Ok(PendingCall::new(receiver, self.outbox.helper().filter(|_| reads_here()).cloned()))
     }
 
-    /// Queues a request as [`start_call`](Self::start_call) does, and gives the answer to `callback` on the connection's task.
+    /// Queues a request as [`start_call`](Self::start_call) does, and gives the answer to `callback`, on the connection's task
+    /// or in a thread that [reads](crate::read_here) for it.
     ///
     /// The callback must not block. When this returns an error the callback is not called.
     ///

@@ -93,7 +93,7 @@ pub(crate) struct Driver<S, Slot> {
     ending_since: Option<Instant>,
     peer_done: bool,
     write_half: WriteHalf,
-    /// What ended the connection while another thread wrote.
+    /// What ended the connection while another thread wrote or read.
     failed: Option<End>,
     /// There was no room for requests when the task last left its waker.
     parked_without_room: bool,
@@ -193,10 +193,10 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         &self.connection
     }
 
-    /// Writes for the sleeping task with this waker; false when it has to be woken. What changes while its waker is in use here is
-    /// found as it is by [`park`](Self::park) after any round.
+    /// Writes for the sleeping task with this waker; false when it has to be woken. Whoever wakes the task while its waker is in use
+    /// here has no effect: each reason for that is found here or by [`park`](Self::park).
     pub(crate) fn write_for_task(&mut self, waker: &Waker) -> bool {
-        if !self.is_plain() || self.parked_without_room {
+        if !self.is_plain() || self.parked_without_room || self.has_work_left() {
             return false;
         }
         let cx = &mut Context::from_waker(waker);
@@ -228,15 +228,22 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             Err(error) => Err(error.into()),
         };
         self.failed = handled.err();
-        let has_more = self.failed.is_some() || self.reader.may_have_frame() || self.connection.is_spent();
-        if has_more {
+        if self.failed.is_some() || self.has_work_left() {
             self.connection.outbox().wake();
         }
     }
 
     /// Whether the connection is in no state that takes the task's attention.
     fn is_plain(&self) -> bool {
-        self.connection.phase() == Phase::Open && self.write_half == WriteHalf::Open && self.failed.is_none()
+        self.started
+            && self.connection.phase() == Phase::Open
+            && self.write_half == WriteHalf::Open
+            && self.failed.is_none()
+    }
+
+    /// Whether what another thread read leaves something to do for the task.
+    fn has_work_left(&self) -> bool {
+        self.reader.may_have_frame() || self.connection.is_spent()
     }
 
     /// Writes until nothing is queued or the peer takes no more.

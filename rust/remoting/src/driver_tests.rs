@@ -3,8 +3,8 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,15 +12,16 @@ use rocketpy_protocol::{Command, SerializeType, flag};
 use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufWriter, DuplexStream, ReadBuf, duplex,
 };
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::config::ServerConfig;
 use crate::connection::{Connection, Phase};
 use crate::driver::Driver;
 use crate::error::CallError;
-use crate::handler::{Handler, Reply, Service};
+use crate::handler::{Handler, NoHandler, Reply, Service};
 use crate::response::Response;
+use crate::shared_driver::SharedDriver;
 use crate::stream::Stream;
 use crate::turn::{MAX_BYTES, MAX_FRAMES};
 
@@ -59,17 +60,15 @@ fn serve_by(
     stream: impl Stream + Send + 'static,
     config: &ServerConfig,
 ) -> Arc<Connection> {
-    let service = Service { handler, check: None };
-    let nowhere = SocketAddr::from(([0; 4], 0));
-    let connection = Arc::new(Connection::new(
-        (nowhere, nowhere),
-        "memory".into(),
-        SerializeType::Json,
-        config.limits(),
-        None,
-    ));
+    let (connection, service) = (connection(config), Service { handler, check: None });
     tokio::spawn(Driver::new(stream, Arc::clone(&connection), service, ()));
     connection
+}
+
+fn connection(config: &ServerConfig) -> Arc<Connection> {
+    let nowhere = SocketAddr::from(([0; 4], 0));
+    let ends = (nowhere, nowhere);
+    Arc::new(Connection::new(ends, "memory".into(), SerializeType::Json, config.limits(), None))
 }
 
 fn config() -> ServerConfig {
@@ -345,4 +344,44 @@ async fn the_last_answer_leaves_before_the_end_although_another_thread_gives_it_
     let written_bytes =
         tokio::time::timeout(PATIENCE, written.recv()).await.expect("is shut").expect("is told");
     assert!(written_bytes > 0, "the answer is lost");
+}
+
+#[tokio::test]
+async fn a_thread_that_writes_for_the_task_leaves_it_asleep_only_where_nothing_is_left_to_do() {
+    let (near, _far) = duplex(1000);
+    let (connection, service) =
+        (connection(&config()), Service { handler: Arc::new(NoHandler), check: None });
+    let mut driver = Driver::new(near, connection, service, ());
+    assert!(!driver.write_for_task(Waker::noop()), "the task begins by itself");
+    assert!(Pin::new(&mut driver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(driver.write_for_task(Waker::noop()));
+    let mut answers = BytesMut::new();
+    for _ in 0..=MAX_FRAMES {
+        let answer = Command { serialize: SerializeType::Binary, ..Response::success().command };
+        answer.encode_head(0, &mut answers).expect("a frame");
+    }
+    driver.read_for_task(|bytes| {
+        bytes[..answers.len()].copy_from_slice(&answers);
+        Ok(answers.len())
+    });
+    assert!(!driver.write_for_task(Waker::noop()), "one frame more than a turn takes");
+    assert!(Pin::new(&mut driver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(driver.write_for_task(Waker::noop()));
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_task_while_a_thread_helps_it() {
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("binds");
+    let addr = listener.local_addr().expect("an address");
+    let stream = TcpStream::connect(addr).await.expect("connects");
+    let (connection, service) =
+        (connection(&config()), Service { handler: Arc::new(NoHandler), check: None });
+    let driver = |stream| Driver::new(stream, Arc::clone(&connection), service, ());
+    let driver = SharedDriver::new(stream, driver).expect("a descriptor");
+    let helper = connection.outbox().helper().and_then(Weak::upgrade).expect("the task lives");
+    let call = connection.try_start_call(Command::bare_request(ECHO), PATIENCE).expect("queued");
+    drop(driver);
+    assert!(!connection.is_open());
+    assert!(matches!(call.await, Err(CallError::Closed { queued: true, .. })));
+    assert!(!helper.write(Waker::noop()), "nothing is left to help");
 }

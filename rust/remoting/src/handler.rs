@@ -12,7 +12,8 @@ use crate::response::Response;
 #[doc(alias = "NettyRequestProcessor")]
 #[doc(alias = "ChannelEventListener")]
 pub trait Handler: Send + Sync + 'static {
-    /// Handles one request; called on the connection's task, in the order of arrival.
+    /// Handles one request; called on the connection's task, or for one of a client's in a thread that [reads](crate::read_here) for
+    /// it, in the order of arrival.
     ///
     /// It must not block: other connections share the thread. It may answer at once, or keep the reply and answer later from any
     /// thread. A panic is caught and answered with SYSTEM_ERROR; the connection stays open.

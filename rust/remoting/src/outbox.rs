@@ -117,7 +117,8 @@ impl Outbox {
         self.helper.get()
     }
 
-    /// Queues one frame and wakes the task when it sleeps, unless the frame can be written here. Of slices of mapped files only the handles count as memory.
+    /// Queues one frame, and writes it here or wakes the task, when that sleeps. Of slices of mapped files only the handles count as
+    /// memory.
     pub(crate) fn push(
         &self,
         command: &Command,

@@ -6,11 +6,10 @@ use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::driver::Driver;
@@ -30,9 +29,12 @@ pub(crate) trait Helper: Send + Sync {
 /// The task of a connection of a client.
 pub(crate) struct SharedDriver(Arc<Shared>);
 
+type TcpDriver = Driver<tokio::net::TcpStream, ()>;
+
 struct Shared {
-    /// Only the task waits for the lock.
-    driver: Mutex<Driver<tokio::net::TcpStream, ()>>,
+    /// `None` when the task has ended. Only the task waits for the lock, the standard library's: a thread that sleeps in
+    /// `parking_lot`'s table at a fork harms the child.
+    driver: Mutex<Option<TcpDriver>>,
     /// The same socket, for threads that wait for it.
     socket: TcpStream,
     /// A thread waits for the socket.
@@ -44,13 +46,13 @@ impl SharedDriver {
     /// The process has no file descriptor left.
     pub(crate) fn new(
         stream: tokio::net::TcpStream,
-        driver: impl FnOnce(tokio::net::TcpStream) -> Driver<tokio::net::TcpStream, ()>,
+        driver: impl FnOnce(tokio::net::TcpStream) -> TcpDriver,
     ) -> io::Result<Self> {
         let socket = TcpStream::from(stream.as_fd().try_clone_to_owned()?);
         let driver = driver(stream);
         let connection = Arc::clone(driver.connection());
         let is_awaited = AtomicBool::new(false);
-        let shared = Arc::new(Shared { driver: Mutex::new(driver), socket, is_awaited });
+        let shared = Arc::new(Shared { driver: Mutex::new(Some(driver)), socket, is_awaited });
         let helper: Arc<dyn Helper> = shared.clone();
         connection.outbox().set_helper(Arc::downgrade(&helper));
         Ok(Self(shared))
@@ -61,13 +63,40 @@ impl Future for SharedDriver {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut *self.0.driver.lock()).poll(cx)
+        match &mut *self.0.lock() {
+            Some(driver) => Pin::new(driver).poll(cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+/// The connection ends with its task, whoever helps it at that moment: no call is begun on it afterwards.
+impl Drop for SharedDriver {
+    fn drop(&mut self) {
+        let driver = self.0.lock().take();
+        drop(driver);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<TcpDriver>> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `help` with the driver, unless another thread uses it or the task has ended.
+    fn help<T>(&self, help: impl FnOnce(&mut TcpDriver) -> T) -> Option<T> {
+        let mut driver = match self.driver.try_lock() {
+            Ok(driver) => driver,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        driver.as_mut().map(help)
     }
 }
 
 impl Helper for Shared {
     fn write(&self, waker: &Waker) -> bool {
-        self.driver.try_lock().is_some_and(|mut driver| driver.write_for_task(waker))
+        self.help(|driver| driver.write_for_task(waker)).unwrap_or(false)
     }
 
     fn read(&self) -> bool {
@@ -75,10 +104,8 @@ impl Helper for Shared {
             return false;
         }
         let has_come = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&WAIT));
-        if has_come.is_ok_and(|count| count > 0)
-            && let Some(mut driver) = self.driver.try_lock()
-        {
-            driver.read_for_task(|bytes| (&self.socket).read(bytes));
+        if has_come.is_ok_and(|count| count > 0) {
+            self.help(|driver| driver.read_for_task(|bytes| (&self.socket).read(bytes)));
         }
         self.is_awaited.store(false, Ordering::Release);
         true

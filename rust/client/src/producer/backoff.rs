@@ -55,7 +55,8 @@ impl Backoff {
         }
         let exponent = i32::try_from(attempts.saturating_sub(1)).unwrap_or(i32::MAX);
         let pause = (self.first.as_secs_f64() * self.factor.powi(exponent)).min(self.longest.as_secs_f64());
-        Duration::from_secs_f64(pause * (1.0 + self.jitter * (2.0 * chance - 1.0)))
+        let pause = pause * (1.0 + self.jitter * (2.0 * chance - 1.0));
+        Duration::try_from_secs_f64(pause).unwrap_or(self.longest) // the longest of all, and a rounding more
     }
 }
 
@@ -74,6 +75,8 @@ mod tests {
         assert_eq!([0.0, 1.0].map(|chance| ms(2, chance)), [80, 120]);
         let none = Backoff { first: Duration::ZERO, ..backoff };
         assert_eq!(none.pause(u32::MAX), Duration::ZERO);
+        let endless = Backoff { first: Duration::MAX, longest: Duration::MAX, ..backoff };
+        assert_eq!(endless.pause_at(1, 1.0), Duration::MAX);
         let pauses: Vec<_> = (0..100).map(|_| backoff.pause(1)).collect();
         assert!(pauses.iter().all(|pause| (40..=60).contains(&pause.as_millis())));
         assert!(pauses.iter().any(|pause| *pause != pauses[0]), "they vary");

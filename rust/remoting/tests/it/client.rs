@@ -452,17 +452,23 @@ fn echo_thread() -> (String, std::thread::JoinHandle<()>) {
     let addr = listener.local_addr().expect("an address").to_string();
     let echo = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
-        let mut length = [0; 4];
-        while stream.read_exact(&mut length).is_ok() {
-            let mut rest = vec![0; u32::from_be_bytes(length) as usize];
-            stream.read_exact(&mut rest).expect("a whole frame");
-            let request = decode_frame(&mut BytesMut::from(&[&length[..], &rest].concat()[..]), usize::MAX);
-            let request = Command::decode(request.expect("a frame").expect("whole")).expect("a command");
-            let answer = response(0, i64::from(request.opaque), &request.body);
-            stream.write_all(&answer).expect("it takes answers");
-        }
+        while echo_one(&mut stream) {}
     });
     (addr, echo)
+}
+
+/// Echoes one frame; false when the peer is gone.
+fn echo_one(stream: &mut std::net::TcpStream) -> bool {
+    let mut length = [0; 4];
+    if stream.read_exact(&mut length).is_err() {
+        return false;
+    }
+    let mut rest = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut rest).expect("a whole frame");
+    let request = decode_frame(&mut BytesMut::from(&[&length[..], &rest].concat()[..]), usize::MAX);
+    let request = Command::decode(request.expect("a frame").expect("whole")).expect("a command");
+    stream.write_all(&response(0, i64::from(request.opaque), &request.body)).expect("it takes answers");
+    true
 }
 
 #[test]
@@ -535,4 +541,35 @@ async fn a_thread_that_reads_for_the_task_is_told_of_the_end_of_the_connection()
     let joined = tokio::task::spawn_blocking(move || calling.join());
     let answer = soon(joined).await.expect("no panic here").expect("no panic there");
     assert!(matches!(answer, Err(CallError::Closed { .. } | CallError::Connect { .. })), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threads_that_read_for_the_task_hear_of_every_end_of_their_connection() {
+    let listener = std::net::TcpListener::bind(LOOPBACK).expect("binds");
+    let addr = listener.local_addr().expect("an address").to_string();
+    // Each connection ends after some answers, with requests unread, so that the kernel resets it.
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.expect("a connection");
+            (0..number % 40).any(|_| !echo_one(&mut stream));
+        }
+    });
+    let (client, handle) = (client(), tokio::runtime::Handle::current());
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, addr, handle) = (client.clone(), addr.clone(), handle.clone());
+            std::thread::spawn(move || {
+                let _here = rocketpy_remoting::read_here();
+                for _ in 0..200 {
+                    match handle.block_on(client.call(&addr, echo_request(b"hello"), PATIENCE)) {
+                        Ok(answer) => assert_eq!(&answer.body[..], b"hello"),
+                        Err(CallError::Closed { .. } | CallError::Connect { .. }) => {}
+                        Err(error) => panic!("{error:?}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    let joined = tokio::task::spawn_blocking(move || threads.into_iter().try_for_each(|one| one.join()));
+    joined.await.expect("no panic here").expect("no panic there");
 }

@@ -172,8 +172,8 @@ impl Shared {
             self.returned(&delivery, end);
             let _ = match end {
                 HandlerEnd::Done => None,
-                HandlerEnd::Failed => work.fail(Verdict::RetryAtLevel(RETRY_LEVEL)),
-                HandlerEnd::Rejected => work.fail(Verdict::Reject),
+                HandlerEnd::Failed => work.fail(Verdict::RetryAtLevel(RETRY_LEVEL), None),
+                HandlerEnd::Rejected => work.fail(Verdict::Reject, None),
             };
         }
     }
