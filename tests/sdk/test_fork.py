@@ -130,7 +130,7 @@ def test_closing_in_the_child_leaves_the_parents_alone(run_in_child):
 
 
 def test_closing_clients_of_a_loop_in_the_child_leaves_the_parents_alone(run):
-    """Parent and child share what the loop waits with: what the child stops watching, the parent would no longer see."""
+    """Parent and child share what the loop waits with: what the child stops watching, the parent no longer sees."""
     run(
         """
 import asyncio
