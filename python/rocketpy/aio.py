@@ -294,9 +294,11 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
 
     async def close(self) -> None:
         """Closes the consumer, after `on_revoked` for all queues. A second call does nothing, or waits for the rest."""
-        if self._telling is not None and not self._closed and not self._is_elsewhere:
-            await self._telling.leave()
-        await super().close()
+        try:
+            if self._telling is not None and not self._closed and not self._is_elsewhere:
+                await self._telling.leave()
+        finally:  # also when it is cancelled: a member that stays keeps its queues from the others
+            await super().close()
 
     def _close_now(self) -> None:
         super()._close_now()

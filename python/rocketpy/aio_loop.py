@@ -131,8 +131,11 @@ class AsyncClosing(Lifetime):
         self._left()
 
     def _left(self) -> None:
-        """The loop watches for one client less, however many calls of `close` there were."""
-        if self._ended():
+        """The loop watches for one client less, however many calls of `close` there were.
+
+        In a forked child it is still the parent's loop, which both would stop watching.
+        """
+        if self._ended() and not self._is_elsewhere:
             leave(cast("asyncio.AbstractEventLoop", self._loop))
 
     def _close_now(self) -> None:

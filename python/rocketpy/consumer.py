@@ -542,12 +542,14 @@ class Consumer(Closing, Generic[V_co]):
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
     def _close(self) -> None:
-        if self._telling is not None:
-            self._telling.leave()
         try:
-            self._native.close()
-        finally:
-            self._end_allocating()
+            if self._telling is not None:
+                self._telling.leave()
+        finally:  # also when a callback raises SystemExit: a member that stays keeps its queues from the others
+            try:
+                self._native.close()
+            finally:
+                self._end_allocating()
 
     def _end_allocating(self) -> None:
         if self._allocating is not None:

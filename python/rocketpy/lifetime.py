@@ -116,7 +116,7 @@ def _end() -> None:
         for closing in sorted(_open, key=lambda closing: closing._closed_last):
             try:
                 closing._close_now()
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # of a callback: the others are closed too
                 warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)
     finally:
         _rocketpy.end_threads()

@@ -129,6 +129,31 @@ def test_closing_in_the_child_leaves_the_parents_alone(run_in_child):
     )
 
 
+def test_closing_clients_of_a_loop_in_the_child_leaves_the_parents_alone(run):
+    """Parent and child share what the loop waits with: what the child stops watching, the parent no longer sees."""
+    run(
+        """
+import asyncio
+
+async def main():
+    options = {"name_servers": [name_server], "send_timeout": 60}
+    async with rocketpy.AsyncProducer("loop", **options) as mine:
+        await mine.send(Message("other", b"before"))
+
+        def work():
+            try:
+                mine.close().send(None)
+            except StopIteration:
+                pass
+
+        assert in_child(work) == 0
+        await asyncio.wait_for(mine.send(Message("other", b"after")), 60)
+
+asyncio.run(main())
+"""
+    )
+
+
 def test_dropping_in_the_child_does_not_hang(run_in_child):
     run_in_child(
         """

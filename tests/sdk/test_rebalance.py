@@ -332,6 +332,46 @@ def test_a_cancelled_poll_cancels_the_callback_and_the_next_one_calls_it_again(r
     assert calls == [QUEUES, QUEUES]
 
 
+def has_all_queues(server, group, topic):
+    """Waits until a member that joins has every queue of its group."""
+    with server.consumer(group, topic) as consumer:
+        wait_until(lambda: len(consumer.assignment()) == QUEUES)
+
+
+def test_a_member_whose_callback_raises_system_exit_at_its_close_leaves_its_group(rocketpy_server, producer, shared):
+    send(producer, shared, 1)
+    group = fresh_name()
+    consumer = rocketpy_server.consumer(group, shared, on_revoked=lambda consumer, queues: sys.exit(3))
+    assert consumer.poll(timeout=60)
+    with pytest.raises(SystemExit):
+        consumer.close()
+    has_all_queues(rocketpy_server, group, shared)
+
+
+def test_a_member_whose_close_is_cancelled_in_its_callback_leaves_its_group(rocketpy_server, producer, shared):
+    send(producer, shared, 1)
+    group, servers = fresh_name(), rocketpy_server.name_servers
+
+    async def main():
+        entered = asyncio.Event()
+
+        async def revoked(consumer, queues):
+            entered.set()
+            await asyncio.Event().wait()
+
+        consumer = rocketpy.AsyncConsumer(group, shared, name_servers=servers, on_revoked=revoked)
+        await consumer.start()
+        assert await consumer.poll(timeout=60)
+        closing = asyncio.create_task(consumer.close())
+        await entered.wait()
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+        await asyncio.to_thread(has_all_queues, rocketpy_server, group, shared)
+
+    asyncio.run(main())
+
+
 def test_what_is_no_callback_is_refused_by_name(rocketpy_server, shared):
     async def waits(consumer, queues): ...
 

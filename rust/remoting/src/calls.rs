@@ -33,6 +33,10 @@ impl Patience {
         Self { timeout, deadline: Instant::now() + timeout.min(YEAR) }
     }
 
+    fn began(&self) -> Option<Instant> {
+        self.deadline.checked_sub(self.timeout)
+    }
+
     pub(crate) fn timeout_ms(&self) -> u64 {
         u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX)
     }
@@ -194,21 +198,23 @@ impl Calls {
         self.table.lock().earliest
     }
 
-    /// Ends the calls that are due.
-    pub(crate) fn expire(&self, now: Instant, addr: &str) {
+    /// Ends the calls that are due. Returns when the last begun of them began.
+    pub(crate) fn expire(&self, now: Instant, addr: &str) -> Option<Instant> {
         let mut table = self.table.lock();
         if table.earliest.is_none_or(|earliest| earliest > now) {
-            return;
+            return None;
         }
         let overdue: Vec<Call> =
             table.waiting.extract_if(|_, call| call.patience.deadline <= now).map(|(_, call)| call).collect();
         table.earliest = table.waiting.values().map(|call| call.patience.deadline).min();
         drop(table);
+        let last_begun = overdue.iter().filter_map(|call| call.patience.began()).max();
         for call in overdue {
             self.release(call.cost);
             let timeout_ms = call.patience.timeout_ms();
             call.answer.give(Err(CallError::Timeout { addr: addr.to_owned(), code: call.code, timeout_ms }));
         }
+        last_begun
     }
 
     /// Ends all calls; later ones are refused.

@@ -68,6 +68,7 @@ impl ServerConfig {
             max_outstanding_bytes: self.max_queued_bytes,
             idle_timeout: self.idle_timeout,
             stall_timeout: self.stall_timeout,
+            retires_when_silent: false,
             memory: Some(Arc::clone(&self.memory)),
         }
     }
@@ -124,6 +125,7 @@ impl ClientConfig {
             max_outstanding_bytes: self.max_outstanding_bytes,
             idle_timeout: self.idle_timeout,
             stall_timeout: self.stall_timeout,
+            retires_when_silent: true,
             memory: None,
         }
     }

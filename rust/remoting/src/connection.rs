@@ -29,6 +29,8 @@ pub(crate) struct Limits {
     pub(crate) max_outstanding_bytes: usize,
     pub(crate) idle_timeout: Duration,
     pub(crate) stall_timeout: Duration,
+    /// A connection whose peer answers nothing takes no more calls: the next one opens another.
+    pub(crate) retires_when_silent: bool,
     /// `None`: memory is not counted, as on the client's side.
     pub(crate) memory: Option<Arc<MemoryBudget>>,
 }

@@ -38,6 +38,8 @@ const LEAST_SHARE: usize = 32;
 const LEAST_BYTES: usize = 64 * 1024;
 /// Most bytes read for the task at once: a few answers to sends. The task reads better what is larger.
 const HELPED_BYTES: usize = 4 * 1024;
+/// A peer that sends nothing for less than this may be slow.
+const SILENCE: Duration = Duration::from_secs(1);
 /// The timer fires at least this often. It bounds configured timeouts, which may be too long to add to an instant.
 const MAX_TIMER: Duration = Duration::from_secs(3600);
 
@@ -83,6 +85,8 @@ pub(crate) struct Driver<S, Slot> {
     unflushed: bool,
     timer: Pin<Box<Sleep>>,
     active_at: Instant,
+    /// When the last whole frame was read.
+    frame_at: Option<Instant>,
     /// Memory of the reader, as the budget knows it.
     reading: Gauge,
     /// What the peer has to take; `None` while it has taken everything.
@@ -117,6 +121,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             writing: VecDeque::new(),
             unflushed: false,
             active_at: now,
+            frame_at: None,
             backlog: None,
             is_blocked: false,
             ending_since: None,
@@ -367,6 +372,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             && !self.connection.account().is_crowded()
             && let Some(frame) = self.reader.next_frame()?
         {
+            self.frame_at = Some(self.active_at);
             let frame_bytes = frame.header.len() + frame.body.len();
             let queued_bytes = self.connection.queued_bytes();
             self.receive(frame, phase)?;
@@ -477,7 +483,11 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         }
         let now = Instant::now();
         let limits = self.connection.limits();
-        self.connection.calls().expire(now, self.connection.name());
+        let expired = self.connection.calls().expire(now, self.connection.name());
+        if limits.retires_when_silent && expired.is_some_and(|began| self.is_silent_since(began, now)) {
+            debug!(peer = %self.connection.peer(), id = self.connection.id(), "the peer is silent, the next call opens another connection");
+            self.connection.retire();
+        }
         if let Some(Backlog { since, owed_bytes }) = self.backlog
             && now - since >= limits.stall_timeout
         {
@@ -493,6 +503,12 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         let due = self.due().max(now + Duration::from_millis(1));
         self.timer.as_mut().reset(due);
         Ok(true)
+    }
+
+    /// Whether no frame came since a call that timed out began. A network can drop packets and tell neither end. The kernel notices that
+    /// after a quarter of an hour.
+    fn is_silent_since(&self, began: Instant, now: Instant) -> bool {
+        now - began >= SILENCE && self.frame_at.is_none_or(|frame_at| frame_at <= began)
     }
 
     fn due(&self) -> Instant {

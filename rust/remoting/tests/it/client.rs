@@ -125,6 +125,28 @@ async fn a_server_that_takes_no_bytes_is_a_timeout_too() {
 }
 
 #[tokio::test]
+async fn after_a_timeout_in_silence_calls_take_a_new_connection_and_those_under_way_keep_theirs() {
+    let (listener, addr) = listener().await;
+    let client = client();
+    let hour = Duration::from_secs(3600);
+    let under_way = client.start_call(&addr, echo_request(b"under way"), hour).await.expect("queued");
+    let mut silent = RawPeer::accept(&listener).await;
+    let opaque = silent.receive().await.expect("a request").opaque();
+    let error = soon(client.call(&addr, echo_request(b"lost"), Duration::from_secs(1))).await.unwrap_err();
+    assert!(matches!(error, CallError::Timeout { timeout_ms: 1000, .. }), "{error}");
+    let next = client.start_call(&addr, echo_request(b"next"), hour).await.expect("queued");
+    let mut second = soon(RawPeer::accept(&listener)).await;
+    let next_opaque = second.receive().await.expect("a request").opaque();
+    second.send(&response(0, next_opaque, b"heard")).await;
+    assert_eq!(&soon(next).await.expect("an answer").body[..], b"heard");
+    silent.send(&response(0, opaque, b"at last")).await;
+    assert_eq!(&soon(under_way).await.expect("an answer").body[..], b"at last");
+    assert_eq!(silent.receive().await.expect("a request").body, b"lost");
+    silent.assert_closed().await;
+    drop(second);
+}
+
+#[tokio::test]
 async fn nobody_listening_is_a_connect_error_that_was_not_applied() {
     let addr = free_addr().await.to_string();
     let error = client().call(&addr, echo_request(b""), PATIENCE).await.unwrap_err();
