@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 QUEUES = 3
 
 
+class Polled:
+    """For the module `select` in Py4J's server of callbacks, whose `select` takes no file descriptor above 1,023."""
+
+    @staticmethod
+    def select(readers, _writers, _failed, timeout=None):
+        with selectors.DefaultSelector() as selector:
+            for reader in readers:
+                selector.register(reader, selectors.EVENT_READ)
+            return [key.fileobj for key, _ in selector.select(timeout)], [], []
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """The session; without a Java the test is skipped, which fails in CI."""
@@ -27,6 +39,9 @@ def spark(tmp_path_factory):
         prepare_java()
     except JavaNotFoundError as missing:
         pytest.skip(str(missing))
+    from py4j import java_gateway
+
+    java_gateway.select = Polled  # type: ignore[attr-defined]
     folder = tmp_path_factory.mktemp("spark")
     os.environ["PYTHONWARNINGS"] = "default"  # workers are not pytest: their own warnings are not errors
     session = local_session(
