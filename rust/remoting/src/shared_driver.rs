@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::driver::Driver;
 
 /// How long a thread waits for the socket before it waits as others do, for the task. It notices nothing else meanwhile.
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 150_000 };
 
 /// Does the work of a connection's task in the calling thread.
 pub(crate) trait Helper: Send + Sync {
@@ -123,7 +123,7 @@ pub(crate) fn reads_here() -> bool {
 
 /// Lets this thread read from the socket while it waits for the answer of a call, until the guard is dropped.
 ///
-/// For a thread that blocks on one call after the other: the poll of a call waits up to 1 ms for the peer, and other futures of the thread
+/// For a thread that blocks on one call after the other: the poll of a call waits up to 150 us for the peer, and other futures of the thread
 /// wait as long.
 pub fn read_here() -> ReadHere {
     ReadHere { before: READS.replace(true), not_send: PhantomData }
