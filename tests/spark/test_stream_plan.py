@@ -20,7 +20,7 @@ from rocketpy.spark.part import QueuePart
 from rocketpy.spark.pull import read_part
 from rocketpy.spark.stream import RocketPyStreamReader
 from rocketpy.testing import fresh_name
-from waiting import moment_between, wait_until
+from waiting import moment_between, wait_for_files, wait_until
 
 SCHEMA = StructType().add("queue_id", "integer").add("queue_offset", "long").add("body", "binary")
 BODIES = [b"message %d" % number for number in range(300)]
@@ -311,7 +311,8 @@ def test_damage_over_the_network_is_passed_over_message_by_message_and_told_of(
         admin.create_topic(topic, queues=1)
     with server.producer(fresh_name()) as producer:
         producer.send_many([rocketpy.Message(topic, b"message %06d" % number + b"x" * 300) for number in range(3000)])
-    (queue,) = {MessageQueue(topic, "broker-a", 0)}
+    queue = MessageQueue(topic, "broker-a", 0)
+    wait_for_files(tmp_path / "damaged", queue, 3000)
     log = min((tmp_path / "damaged" / "commitlog").iterdir())
     content = log.read_bytes()
     damaged = [0, 700, *range(1500, 1520), 2999]
@@ -339,6 +340,22 @@ def test_damage_over_the_network_is_passed_over_message_by_message_and_told_of(
         (1, name, 2000, 2001),
         (1, name, 2999, 3000),
     ]
+
+
+def test_what_lies_behind_the_end_of_a_queue_is_left_out_at_once(tmp_path, rocketpy_server_factory, caplog):
+    topic = fresh_name("short")
+    server = rocketpy_server_factory(tmp_path / "short")
+    with server.admin() as admin:
+        admin.create_topic(topic, queues=1)
+    with server.producer(fresh_name()) as producer:
+        producer.send_many([rocketpy.Message(topic, b"message %06d" % number) for number in range(100)])
+    queue = MessageQueue(topic, "broker-a", 0)
+    lenient = batch_options(server, topic, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "rocketpy.spark"):
+        batches = list(read_part(lenient, ["queue_offset"], QueuePart(queue, 0, 1_000_000, 1 << 20)))
+    assert [offset for batch in batches for offset in batch.column(0).to_pylist()] == list(range(100))
+    told = [record.args for record in caplog.records if "left out" in record.msg]
+    assert told == [(999_900, str(queue), 100, 1_000_000, "after the end of the queue")]
 
 
 def test_a_read_outlasts_a_restart_of_its_broker(tmp_path, rocketpy_server_factory):

@@ -71,6 +71,7 @@ class _Place:
         self._columns = list(columns)
         self._with_place = [*columns, *({"queue_offset"} - set(columns))]
         self._queue = part.queue
+        self._end = part.end
         self._patience = Patience(options)
         self._lost: tuple[int, int, str] | None = None
         """Messages that were left out and not told of yet, and why the first of them was."""
@@ -103,7 +104,7 @@ class _Place:
             yield from self.read_to(end)
             self.window = min(2 * self.window, LARGEST_WINDOW)
         except (OffsetError, DamagedDataError) as error:
-            if isinstance(error, OffsetError) and self._go_to_bounds(end):
+            if isinstance(error, OffsetError) and self._go_to_bounds():
                 return
             if self.window > 1:
                 self.window = min(FIRST_WINDOW, self.window // 2)
@@ -156,14 +157,16 @@ class _Place:
             )
         self._lose(start, end, "the broker passed over them")
 
-    def _go_to_bounds(self, end: int) -> bool:
-        """Goes to what the queue holds now. False where that is no progress."""
+    def _go_to_bounds(self) -> bool:
+        """Goes to what the queue holds now, or narrows the window to it. False where the part lies within."""
         first = ask(self._options, lambda admin: admin.min_offset(self._queue))
         behind = ask(self._options, lambda admin: admin.max_offset(self._queue))
-        if self.at < min(first, end):
-            self._leave_out(min(first, end), "removed by retention")
+        if self.at < min(first, self._end):
+            self._leave_out(min(first, self._end), "removed by retention")
         elif behind <= self.at:
-            self._leave_out(end, "after the end of the queue")
+            self._leave_out(self._end, "after the end of the queue")
+        elif behind < self.at + self.window:
+            self.window = behind - self.at
         else:
             return False
         return True
