@@ -1,7 +1,7 @@
 //! A descriptor that becomes readable when somebody rings.
 
-use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::{fmt, io};
 
 #[cfg(target_os = "linux")]
 mod system {
@@ -52,24 +52,35 @@ mod system {
     }
 }
 
-pub(super) struct Bell(system::Bell);
+/// Rings that nobody has heard yet count as one.
+pub struct Bell(system::Bell);
+
+impl fmt::Debug for Bell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bell").finish_non_exhaustive()
+    }
+}
 
 impl Bell {
-    pub(super) fn new() -> io::Result<Self> {
+    /// # Errors
+    /// The process has no file descriptor left.
+    pub fn new() -> io::Result<Self> {
         system::Bell::new().map(Self)
     }
 
     /// Makes the descriptor readable. Never waits.
-    pub(super) fn ring(&self) {
+    pub fn ring(&self) {
         self.0.ring();
     }
 
     /// Makes it unreadable until the next ring.
-    pub(super) fn silence(&self) {
+    pub fn silence(&self) {
         self.0.silence();
     }
+}
 
-    pub(super) fn descriptor(&self) -> RawFd {
-        self.0.0.as_raw_fd()
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.0.as_fd()
     }
 }

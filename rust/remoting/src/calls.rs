@@ -288,9 +288,12 @@ impl Future for PendingCall {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut polled = Pin::new(&mut self.receiver).poll(cx);
         if polled.is_pending()
-            && self.helper.as_ref().and_then(Weak::upgrade).is_some_and(|helper| helper.read())
+            && let Some(helper) = self.helper.as_ref().and_then(Weak::upgrade)
         {
-            polled = Pin::new(&mut self.receiver).poll(cx);
+            helper.read(&mut || {
+                polled = Pin::new(&mut self.receiver).poll(cx);
+                polled.is_ready()
+            });
         }
         // Every call in the table gets an answer; the sender is dropped unused only when the process ends.
         polled.map(|result| result.unwrap_or(Err(CallError::ClientClosed)))

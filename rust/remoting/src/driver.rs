@@ -87,6 +87,8 @@ pub(crate) struct Driver<S, Slot> {
     active_at: Instant,
     /// When the last whole frame was read.
     frame_at: Option<Instant>,
+    /// Whole frames that were read.
+    frames: u64,
     /// Memory of the reader, as the budget knows it.
     reading: Gauge,
     /// What the peer has to take; `None` while it has taken everything.
@@ -122,6 +124,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             unflushed: false,
             active_at: now,
             frame_at: None,
+            frames: 0,
             backlog: None,
             is_blocked: false,
             ending_since: None,
@@ -198,6 +201,11 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         &self.connection
     }
 
+    /// Whole frames that were read.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
     /// Writes for the sleeping task with this waker; false when it has to be woken. Whoever wakes the task while its waker is in use
     /// here has no effect: each reason for that is found here or by [`park`](Self::park).
     pub(crate) fn write_for_task(&mut self, waker: &Waker) -> bool {
@@ -212,11 +220,11 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         !self.is_blocked && self.park(cx, Phase::Open, false)
     }
 
-    /// Handles what `read` brings, for the task. Everything but whole frames is the task's own.
-    pub(crate) fn read_for_task(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) {
+    /// Handles what `read` brings, for the task. Everything but whole frames is the task's own: false, where it has to read.
+    pub(crate) fn read_for_task(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> bool {
         let takes_frames = self.connection.has_room_for_requests() && !self.connection.account().is_crowded();
         if !self.is_plain() || self.peer_done || !takes_frames || self.reader.is_mid_frame() {
-            return;
+            return false;
         }
         let mut bytes = [0; HELPED_BYTES];
         let handled = match read(&mut bytes) {
@@ -226,16 +234,18 @@ impl<S: Stream, Slot> Driver<S, Slot> {
                 self.hand_on(Phase::Open, &mut Turn::new())
             }
             // The task will find the end of the stream too.
-            Ok(_) => return,
+            Ok(_) => return false,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                return;
+                return true;
             }
             Err(error) => Err(error.into()),
         };
         self.failed = handled.err();
-        if self.failed.is_some() || self.has_work_left() {
+        let is_task_needed = self.failed.is_some() || self.has_work_left();
+        if is_task_needed {
             self.connection.outbox().wake();
         }
+        !is_task_needed
     }
 
     /// Whether the connection is in no state that takes the task's attention.
@@ -373,6 +383,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             && let Some(frame) = self.reader.next_frame()?
         {
             self.frame_at = Some(self.active_at);
+            self.frames += 1;
             let frame_bytes = frame.header.len() + frame.body.len();
             let queued_bytes = self.connection.queued_bytes();
             self.receive(frame, phase)?;

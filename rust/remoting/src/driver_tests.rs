@@ -360,10 +360,11 @@ async fn a_thread_that_writes_for_the_task_leaves_it_asleep_only_where_nothing_i
         let answer = Command { serialize: SerializeType::Binary, ..Response::success().command };
         answer.encode_head(0, &mut answers).expect("a frame");
     }
-    driver.read_for_task(|bytes| {
+    let is_done = driver.read_for_task(|bytes| {
         bytes[..answers.len()].copy_from_slice(&answers);
         Ok(answers.len())
     });
+    assert!(!is_done, "one frame more than a turn takes");
     assert!(!driver.write_for_task(Waker::noop()), "one frame more than a turn takes");
     assert!(Pin::new(&mut driver).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert!(driver.write_for_task(Waker::noop()));
@@ -384,4 +385,33 @@ async fn a_connection_ends_with_its_task_while_a_thread_helps_it() {
     assert!(!connection.is_open());
     assert!(matches!(call.await, Err(CallError::Closed { queued: true, .. })));
     assert!(!helper.write(Waker::noop()), "nothing is left to help");
+}
+
+#[tokio::test]
+async fn a_thread_that_waits_for_an_answer_is_told_when_the_task_has_read_it() {
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("binds");
+    let addr = listener.local_addr().expect("an address");
+    let stream = TcpStream::connect(addr).await.expect("connects");
+    let (mut peer, _) = listener.accept().await.expect("a connection");
+    let mut answer = BytesMut::new();
+    Response::success().command.encode_head(0, &mut answer).expect("a frame");
+    peer.write_all(&answer).await.expect("it is taken");
+    stream.readable().await.expect("it has come");
+    let (connection, service) =
+        (connection(&config()), Service { handler: Arc::new(NoHandler), check: None });
+    let driver = |stream| Driver::new(stream, Arc::clone(&connection), service, ());
+    let mut task = SharedDriver::new(stream, driver).expect("descriptors");
+    let helper = connection.outbox().helper().and_then(Weak::upgrade).expect("the task lives");
+    let call = connection.try_start_call(Command::bare_request(ECHO), PATIENCE).expect("queued");
+    let mut looks = 0;
+    helper.read(&mut || {
+        looks += 1;
+        // The task reads between the thread's first look and its wait: nothing comes from the socket any more.
+        if looks == 1 {
+            assert!(Pin::new(&mut task).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        looks == 2
+    });
+    assert_eq!(looks, 2, "nobody told it");
+    call.await.expect("the answer");
 }

@@ -10,6 +10,7 @@
 //!
 //! Framing runs over any stream of bytes, and two hooks see every request: [`RequestHook`] before a client encodes it,
 //! [`RequestCheck`] before a server handles it.
+mod bell;
 mod budget;
 mod calls;
 mod client;
@@ -30,6 +31,7 @@ mod shared_driver;
 mod stream;
 mod turn;
 
+pub use bell::Bell;
 pub use budget::{MemoryBudget, MemoryKind, NoMemory, Reservation, TableMemory};
 pub use calls::PendingCall;
 pub use client::Client;

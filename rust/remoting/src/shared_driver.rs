@@ -6,24 +6,27 @@ use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::bell::Bell;
 use crate::driver::Driver;
 
-/// How long a thread waits for the socket before it waits as others do, for the task. It notices nothing else meanwhile.
-const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 150_000 };
+/// How long a thread waits for the socket before it waits as others do, for the task.
+const WAIT: Duration = Duration::from_millis(1);
 
 /// Does the work of a connection's task in the calling thread.
 pub(crate) trait Helper: Send + Sync {
     /// Writes what is queued, for the sleeping task with this waker. False: it has to be woken. Never waits.
     fn write(&self, waker: &Waker) -> bool;
 
-    /// Waits a moment for the peer, and handles what it sent. False: another thread does so.
-    fn read(&self) -> bool;
+    /// Waits a moment for the peer, and handles what it sent, until `is_answered`: this thread or the task has then read the answer. Does
+    /// nothing where another thread does so.
+    fn read(&self, is_answered: &mut dyn FnMut() -> bool);
 }
 
 /// The task of a connection of a client.
@@ -39,11 +42,22 @@ struct Shared {
     socket: TcpStream,
     /// A thread waits for the socket.
     is_awaited: AtomicBool,
+    /// Rings for that thread when the task has read.
+    has_read: Bell,
+}
+
+/// Who reads what a thread waits for.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The thread itself, or the task before it.
+    Socket,
+    /// The task: the thread has found that it must not.
+    Task,
 }
 
 impl SharedDriver {
     /// # Errors
-    /// The process has no file descriptor left.
+    /// The process has no file descriptors left.
     pub(crate) fn new(
         stream: tokio::net::TcpStream,
         driver: impl FnOnce(tokio::net::TcpStream) -> TcpDriver,
@@ -51,8 +65,8 @@ impl SharedDriver {
         let socket = TcpStream::from(stream.as_fd().try_clone_to_owned()?);
         let driver = driver(stream);
         let connection = Arc::clone(driver.connection());
-        let is_awaited = AtomicBool::new(false);
-        let shared = Arc::new(Shared { driver: Mutex::new(Some(driver)), socket, is_awaited });
+        let (is_awaited, has_read) = (AtomicBool::new(false), Bell::new()?);
+        let shared = Arc::new(Shared { driver: Mutex::new(Some(driver)), socket, is_awaited, has_read });
         let helper: Arc<dyn Helper> = shared.clone();
         connection.outbox().set_helper(Arc::downgrade(&helper));
         Ok(Self(shared))
@@ -63,10 +77,15 @@ impl Future for SharedDriver {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut *self.0.lock() {
-            Some(driver) => Pin::new(driver).poll(cx),
-            None => Poll::Ready(()),
+        let shared = &*self.0;
+        let mut driver = shared.lock();
+        let Some(driver) = &mut *driver else { return Poll::Ready(()) };
+        let frames = driver.frames();
+        let polled = Pin::new(&mut *driver).poll(cx);
+        if driver.frames() != frames {
+            shared.tell();
         }
+        polled
     }
 }
 
@@ -92,6 +111,40 @@ impl Shared {
         };
         driver.as_mut().map(help)
     }
+
+    /// Tells the thread that waits for the socket, if there is one, that something was read.
+    fn tell(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.has_read.ring();
+        }
+    }
+
+    /// Waits until something can be read, and reads it, or until the task has read. False at the end of the time.
+    fn wait(&self, source: &mut Source, end: Instant) -> bool {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut polled =
+            [PollFd::new(&self.has_read, PollFlags::IN), PollFd::new(&self.socket, PollFlags::IN)];
+        let count = match source {
+            Source::Task => 1,
+            Source::Socket => 2,
+        };
+        if poll(&mut polled[..count], Some(&left)).is_ok_and(|count| count == 0) {
+            return false;
+        }
+        let [has_read, has_come] = polled.map(|polled| !polled.revents().is_empty());
+        if has_read {
+            self.has_read.silence();
+        } else if has_come {
+            let was_read =
+                self.help(|driver| driver.read_for_task(|bytes| (&self.socket).read(bytes))).unwrap_or(false);
+            if !was_read {
+                *source = Source::Task;
+            }
+        }
+        true
+    }
 }
 
 impl Helper for Shared {
@@ -99,16 +152,15 @@ impl Helper for Shared {
         self.help(|driver| driver.write_for_task(waker)).unwrap_or(false)
     }
 
-    fn read(&self) -> bool {
+    fn read(&self, is_answered: &mut dyn FnMut() -> bool) {
         if self.is_awaited.swap(true, Ordering::Acquire) {
-            return false;
+            return;
         }
-        let has_come = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&WAIT));
-        if has_come.is_ok_and(|count| count > 0) {
-            self.help(|driver| driver.read_for_task(|bytes| (&self.socket).read(bytes)));
-        }
+        fence(Ordering::SeqCst); // Before the first look: the task looks at `is_awaited` after it answers.
+        let end = Instant::now() + WAIT;
+        let mut source = Source::Socket;
+        while !is_answered() && self.wait(&mut source, end) {}
         self.is_awaited.store(false, Ordering::Release);
-        true
     }
 }
 
@@ -123,7 +175,7 @@ pub(crate) fn reads_here() -> bool {
 
 /// Lets this thread read from the socket while it waits for the answer of a call, until the guard is dropped.
 ///
-/// For a thread that blocks on one call after the other: the poll of a call waits up to 150 us for the peer, and other futures of the thread
+/// For a thread that blocks on one call after the other: the poll of a call waits up to 1 ms for the peer, and other futures of the thread
 /// wait as long.
 pub fn read_here() -> ReadHere {
     ReadHere { before: READS.replace(true), not_send: PhantomData }

@@ -1,15 +1,15 @@
 //! What has arrived for one event loop.
 
 use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use rocketpy_client::{Outcome, OutcomeSink, Outcomes};
+use rocketpy_client::{Bell, Outcome, OutcomeSink, Outcomes};
 
 use super::answer::{Answer, Call};
-use super::bell::Bell;
 use crate::completion::Slab;
 use crate::{error, receipt};
 
@@ -67,7 +67,7 @@ impl Arrivals {
     /// What the loop watches.
     #[getter]
     fn descriptor(&self) -> i32 {
-        self.shared.bell.descriptor()
+        self.shared.bell.as_fd().as_raw_fd()
     }
 
     /// Gives what has arrived to the tasks that wait for it, and lets them run, for at most as long as the loop may wait. The rest, and

@@ -7,7 +7,6 @@
 
 mod answer;
 mod arrivals;
-mod bell;
 mod call;
 
 pub(crate) use self::answer::Answer;
