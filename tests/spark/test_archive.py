@@ -1,7 +1,6 @@
 """The job `archive`: what is in its files, what a second run adds, and what it makes of the traces of a killed one."""
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rocketpy
-from rocketpy.spark.archive import ArchiveJob, ArchiveOptions, main, next_round, plan_text, small_files
+from rocketpy.spark.archive import ArchiveJob, ArchiveOptions, main, next_round, plan_rows, small_files
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Covered, Manifest, gaps
 
 ROOT = Path(__file__).parents[2]
@@ -103,10 +102,11 @@ def test_a_committed_file_that_is_gone_is_an_error(spark, options):
 def test_a_dry_run_says_what_it_would_do_and_makes_nothing(options, capsys):
     (topic,) = options.topics
     where = ["--path", options.path] if options.path else ["--name-server", options.name_server]
-    main([*where, "--topic", topic, "--out", options.out, "--dry-run"])
-    out = capsys.readouterr().out
-    assert re.search(rf"{topic}@\S+#0: offsets 0 to 100", out)
-    assert "300 messages to archive, 0 are in" in out
+    assert main([*where, "--topic", topic, "--out", options.out, "--dry-run", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["queue_id"], row["start"], row["end"], row["messages"]) for row in rows] == [
+        (queue_id, 0, 100, 100) for queue_id in range(3)
+    ]
     assert not Path(options.out).exists()
 
 
@@ -118,7 +118,7 @@ def test_messages_that_are_gone_before_they_were_archived_end_the_job(spark, opt
         admin.create_topic(topic, queues=3)
     gone = (rocketpy.OffsetError, rocketpy.TopicNotFoundError)
     with pytest.raises(gone, match=r"ends at 0, the archive at 100|no topic"):
-        plan_text(options)
+        plan_rows(options)
     queue = rocketpy.MessageQueue("t", "b", 0)
     with pytest.raises(rocketpy.OffsetError, match="7 messages of t@b#0 were removed before they were archived"):
         next_round({queue: 3}, {queue: 10}, {queue: 20}, 100)
@@ -155,7 +155,8 @@ def test_spark_submit_runs_it(topic, send, rocketpy_server, tmp_path):
     command = [submit, "--master", "local[2]", *(part for one in conf for part in ("--conf", one))]
     command += [ROOT / "spark" / "archive.py", "--name-server", rocketpy_server.name_server, "--topic", topic]
     done = subprocess.run(
-        [*command, "--out", tmp_path / "out"], capture_output=True, text=True, timeout=600, check=False
+        [*command, "--out", tmp_path / "out", "--json"], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"manifest 1: 300 messages of at most 300\n300 messages in \d+ files of ", done.stdout)
+    facts = json.loads(done.stdout)
+    assert (facts["messages"], facts["manifest"]) == (300, 1)

@@ -10,11 +10,11 @@ import pytest
 
 import rocketpy
 import spark_jobs
-from rocketpy.spark import audit, dlq_triage, lag_report, replay, topic_profile, trace_latency
+from rocketpy.spark import archive, audit, dlq_triage, lag_report, replay, topic_profile, trace_latency
 from rocketpy.testing import fresh_name
 
 ROOT = Path(__file__).parents[2]
-JOBS = (audit, dlq_triage, lag_report, replay, topic_profile, trace_latency)
+JOBS = (archive, audit, dlq_triage, lag_report, replay, topic_profile, trace_latency)
 
 
 @pytest.fixture(scope="module")

@@ -144,7 +144,7 @@ def test_options_of_the_client_reach_it(spark, rocketpy_server, topic):
         ("body string", {"topic": "t", "exactlyOnce": "true"}, "NotSupportedError: .*exactly_once"),
         ("body string", {"topic": "t", "client.retries": "3"}, "client.retries cannot be set"),
         ("body string", {"topic": "t", "client.sendTimeout": "soon"}, "client.sendtimeout must be a duration"),
-        ("body string", {"topic": "t", "client.send_time": "1"}, "did you mean send_timeout"),
+        ("body string", {"topic": "t", "client.send_time": "1"}, "did you mean client.send_timeout"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name_before_anything_is_sent(spark, rocketpy_server, schema, options, said):

@@ -2,28 +2,31 @@
 
 `spark-submit spark/archive.py --name-server 127.0.0.1:9876 --topic flights --out archive` copies what came since the
 last run. The offsets are part of the archive (`rocketpy.spark.archive_manifest`), so a job that was killed at any
-moment is simply started again. See docs/spark.md.
+moment is simply started again. See docs/spark-jobs.md.
 """
 
-from __future__ import annotations
-
-import argparse
 import json
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
 
+import typer
+
+from rocketpy.cli import output
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import MessageQueue
+from rocketpy.spark import job
 from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
-from rocketpy.spark.brokers import Ends, Found, again
 from rocketpy.spark.columns import DEFAULT, TYPES, ddl
+from rocketpy.spark.offsets import Offsets
+from rocketpy.spark.options import seconds_of
+from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import InputPartition
 
@@ -33,6 +36,27 @@ COMPACT_FILES = 16
 FILE_BYTES = 256 << 20
 NEEDED = ("topic", "broker_name", "queue_id", "queue_offset", "stored_at")
 """Columns without which an archive does not know what it holds."""
+
+Out = Annotated[
+    Path, typer.Option("--out", metavar="FOLDER", help="Folder of the archive: the same for driver and workers.")
+]
+BrokerName = Annotated[
+    str, typer.Option("--broker-name", metavar="NAME", help="With --path: its broker, which a store does not know.")
+]
+Columns = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="A,B,...", help="Columns to keep; default: the first twelve of a read."),
+]
+RoundMessages = Annotated[int, typer.Option("--round-messages", min=1, help="Messages between two commits.")]
+CompactFiles = Annotated[
+    int,
+    typer.Option(
+        "--compact-files", min=0, help="Join small files of a topic and day when there are this many; 0 for never."
+    ),
+]
+RetryTimeout = Annotated[
+    str, typer.Option("--retry-timeout", metavar="TIME", help="How long to try again while brokers are away.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +73,7 @@ class ArchiveOptions:
         round_messages: Messages between two commits.
         compact_files: Number of small files of one topic and day from which they are joined; 0 for never.
         file_bytes: Size of joined files.
-        retry_seconds: How long the job goes on trying while brokers cannot be reached.
+        retry_seconds: How long the job tries again while brokers cannot be reached.
     """
 
     out: str
@@ -61,7 +85,7 @@ class ArchiveOptions:
     round_messages: int = ROUND_MESSAGES
     compact_files: int = COMPACT_FILES
     file_bytes: int = FILE_BYTES
-    retry_seconds: float = 180.0
+    retry_seconds: float = DEFAULT_RETRY_SECONDS
 
     def source(self) -> dict[str, str]:
         """The options of the data source that say where to read."""
@@ -72,7 +96,7 @@ class ArchiveOptions:
         return {"name_server": self.name_server or ""}
 
 
-def bounds(options: ArchiveOptions) -> tuple[Ends, Ends]:
+def bounds(options: ArchiveOptions) -> tuple[Offsets, Offsets]:
     """Asks where the queues begin and end now.
 
     Args:
@@ -84,8 +108,8 @@ def bounds(options: ArchiveOptions) -> tuple[Ends, Ends]:
     Raises:
         TopicNotFoundError: A topic does not exist.
     """
-    starts: Ends = {}
-    ends: Ends = {}
+    starts: Offsets = {}
+    ends: Offsets = {}
     if options.path is not None:
         from rocketpy.store import StoreReader
 
@@ -106,7 +130,7 @@ def bounds(options: ArchiveOptions) -> tuple[Ends, Ends]:
     return starts, ends
 
 
-def next_round(done: Ends, starts: Ends, ends: Ends, messages: int) -> tuple[Ends, Ends]:
+def next_round(done: Offsets, starts: Offsets, ends: Offsets, messages: int) -> tuple[Offsets, Offsets]:
     """Chooses what to archive next.
 
     Args:
@@ -151,14 +175,14 @@ class ArchiveJob:
         told: Called with a line of text for each step.
     """
 
-    def __init__(self, spark: SparkSession, options: ArchiveOptions, told: Callable[[str], object] = print) -> None:
+    def __init__(self, spark: "SparkSession", options: ArchiveOptions, told: Callable[[str], object] = print) -> None:
         self._context = spark.sparkContext
         self._options = options
         self._told = told
         self._archive = Archive(options.out)
 
     def run(self) -> Manifest:
-        """Archives what is there now, and joins small files.
+        """Archives all messages up to the current ends of the queues, and joins small files.
 
         Returns:
             The newest manifest.
@@ -181,13 +205,13 @@ class ArchiveJob:
                 self._told(f"manifest {manifest.number}: {manifest.rows - begun:,} messages of at most {total:,}")
             return self._compact(manifest)
 
-    def _patiently(self, call: Callable[[], Found]) -> Found:
-        def told(error: RocketPyError) -> None:
-            self._told(f"trying again: {error}")
+    def _patiently(self, call: Callable[[], T]) -> T:
+        def told(error: RocketPyError, seconds: float) -> None:
+            self._told(f"trying again for {seconds:g} s: {error}")
 
-        return again(call, self._options.retry_seconds, told)
+        return again(call, self._options.retry_seconds, unsure=True, told=told)
 
-    def _round(self, manifest: Manifest, ends: Ends) -> Manifest | None:
+    def _round(self, manifest: Manifest, ends: Offsets) -> Manifest | None:
         """Archives some messages and commits them. None if there are none left."""
         starts, _ = bounds(self._options)
         begins, stops = next_round(manifest.ends, starts, ends, self._options.round_messages)
@@ -203,7 +227,7 @@ class ArchiveJob:
         self._archive.commit(fresh)
         return fresh
 
-    def _written(self, begins: Ends, stops: Ends) -> list[ArchiveFile]:
+    def _written(self, begins: Offsets, stops: Offsets) -> list[ArchiveFile]:
         from pyspark.sql.types import StructType
 
         from rocketpy.spark.source import RocketPyDataSource
@@ -219,7 +243,7 @@ class ArchiveJob:
         partitions = list(reader.partitions())
         staged = str(self._archive.staged)
 
-        def write(mine: Iterable[InputPartition]) -> Iterator[ArchiveFile | Failure]:
+        def write(mine: Iterable["InputPartition"]) -> Iterator[ArchiveFile | Failure]:
             return write_partitions(reader, staged, mine)
 
         files: list[ArchiveFile] = []
@@ -280,7 +304,7 @@ def small_files(files: Iterable[ArchiveFile], fewest: int, file_bytes: int) -> l
     return [group for group in groups if len(group) > 1]
 
 
-def _offsets_text(offsets: Ends) -> str:
+def _offsets_text(offsets: Offsets) -> str:
     """Offsets as the data source takes them."""
     tree: dict[str, dict[str, dict[str, int]]] = {}
     for queue, offset in offsets.items():
@@ -288,8 +312,8 @@ def _offsets_text(offsets: Ends) -> str:
     return json.dumps(tree)
 
 
-def plan_text(options: ArchiveOptions) -> str:
-    """Says what a run would do. Changes nothing.
+def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:
+    """What a run would archive, a row for each queue. Changes nothing.
 
     Args:
         options: Of the job.
@@ -298,59 +322,70 @@ def plan_text(options: ArchiveOptions) -> str:
         OffsetError: Messages that are not archived are gone.
     """
     starts, ends = bounds(options)
-    done = Archive(options.out).manifest()
-    begins, stops = next_round(done.ends, starts, ends, sum(ends.values()) + 1)
-    lines = [f"{queue}: offsets {begins[queue]} to {to}" for queue, to in sorted(stops.items())]
-    total = sum(to - begins[queue] for queue, to in stops.items())
-    return "\n".join([*lines, f"{total:,} messages to archive, {done.rows:,} are in {options.out}"])
+    begins, stops = next_round(Archive(options.out).manifest().ends, starts, ends, sum(ends.values()) + 1)
+    return [
+        {
+            "topic": queue.topic,
+            "broker_name": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "start": begins[queue],
+            "end": stop,
+            "messages": stop - begins[queue],
+        }
+        for queue, stop in sorted(stops.items())
+    ]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def archive(
+    out: Out,
+    topics: job.Topics = [],  # noqa: B006  # typer reads it
+    path: job.StorePath = None,
+    name_server: job.NameServer = None,
+    broker_name: BrokerName = "broker",
+    columns: Columns = None,
+    round_messages: RoundMessages = ROUND_MESSAGES,
+    compact_files: CompactFiles = COMPACT_FILES,
+    retry_timeout: RetryTimeout = "3m",
+    dry_run: job.DryRun = False,
+    as_json: job.Json = False,
+) -> None:
+    """Copy topics into Parquet files by topic and day, every message exactly once.
+
+    Each run copies what came since the last one. One that was killed is started again.
+    """
+    job.source_of(path, name_server, topics)
+    options = ArchiveOptions(
+        out=str(out),
+        topics=tuple(dict.fromkeys(topics)),
+        name_server=name_server,
+        path=None if path is None else str(path),
+        broker_name=broker_name,
+        columns=tuple(columns.split(",")) if columns else DEFAULT,
+        round_messages=round_messages,
+        compact_files=compact_files,
+        retry_seconds=seconds_of("--retry-timeout", retry_timeout),
+    )
+    if dry_run:
+        output.show(
+            plan_rows(options),
+            as_json=as_json,
+            title=f"dry run: archive to {out}",
+            empty=f"dry run: {out} has every message",
+        )
+        return
+    with job.session("archive") as spark:
+        manifest = ArchiveJob(spark, options, job.say).run()
+    facts = {"messages": manifest.rows, "files": len(manifest.files), "manifest": manifest.number, "out": str(out)}
+    output.show_one(facts, as_json=as_json)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
         arguments: Default: those of the process.
-    """
-    parser = argparse.ArgumentParser(
-        prog="archive.py", description="Copies topics into Parquet files by topic and day, every message exactly once."
-    )
-    parser.add_argument("--name-server", help="host:port of a cluster's name server")
-    parser.add_argument("--path", help="folder of a store, in place of a name server")
-    parser.add_argument("--broker-name", default="broker", help="with --path: its broker (default: %(default)s)")
-    parser.add_argument("--topic", action="append", required=True, help="a topic; may be given several times")
-    parser.add_argument("--out", required=True, help="folder of the archive, the same for all workers")
-    parser.add_argument("--columns", help="columns to keep, joined by commas (default: the first twelve of a read)")
-    parser.add_argument(
-        "--round-messages", type=int, default=ROUND_MESSAGES, help="messages between two commits (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--compact-files",
-        type=int,
-        default=COMPACT_FILES,
-        help="join small files of a topic and day when there are this many; 0 for never (default: %(default)s)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-    given = parser.parse_args(arguments)
-    if (given.path is None) == (given.name_server is None):
-        parser.error("give --path or --name-server")
-    options = ArchiveOptions(
-        out=given.out,
-        topics=tuple(dict.fromkeys(given.topic)),
-        name_server=given.name_server,
-        path=given.path,
-        broker_name=given.broker_name,
-        columns=tuple(given.columns.split(",")) if given.columns else DEFAULT,
-        round_messages=given.round_messages,
-        compact_files=given.compact_files,
-    )
-    if given.dry_run:
-        print(plan_text(options))
-        return
-    from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.appName("archive").getOrCreate()
-    try:
-        manifest = ArchiveJob(spark, options, lambda line: print(line, flush=True)).run()
-    finally:
-        spark.stop()
-    print(f"{manifest.rows:,} messages in {len(manifest.files)} files of {given.out}")
+    Returns:
+        The exit code.
+    """
+    return job.run_command("archive", archive, arguments)

@@ -91,7 +91,7 @@ def write_partitions(
         partitions: Of the reader.
 
     Yields:
-        The files; or a failure, after which the files are worth nothing.
+        The files; or a failure, after which the files must not be used.
     """
     try:
         for partition in partitions:

@@ -29,10 +29,10 @@ from rocketpy.message import MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
-    from rocketpy.spark.brokers import Ends
+    from rocketpy.spark.offsets import Offsets
 
 KEPT = 2
-"""Manifests that are kept: the newest, and the one before for people who look."""
+"""Manifests that are kept: the newest, and the one before it for a look by hand."""
 
 
 class ArchiveError(RocketPyError):
@@ -80,7 +80,7 @@ class Manifest:
     """A state of an archive."""
 
     number: int = 0
-    ends: Ends = field(default_factory=dict)
+    ends: Offsets = field(default_factory=dict)
     """By queue, the queue offset after the last archived message."""
     files: tuple[ArchiveFile, ...] = ()
 
@@ -201,7 +201,7 @@ class Archive:
                 sync_folder(above)
 
 
-def gaps(ends: Ends, starts: Ends, files: Iterable[ArchiveFile]) -> list[str]:
+def gaps(ends: Offsets, starts: Offsets, files: Iterable[ArchiveFile]) -> list[str]:
     """Compares what files hold with what they should hold.
 
     Args:

@@ -100,7 +100,8 @@ def map_shares(
     from pyspark.sql.types import StructType
 
     struct = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
-    reader = reader_of(options, columns, min_partitions=cores_of(spark))
+    context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
+    reader = reader_of(options, columns, min_partitions=None if context is None else context.defaultParallelism)
     parts = reader.partitions()
     if not parts:
         return spark.createDataFrame([], struct)
@@ -150,12 +151,6 @@ def reader_of(
     if min_partitions is not None and not {"min_partitions", "minPartitions"} & texts.keys():
         texts["min_partitions"] = str(min_partitions)
     return RocketPyReader(parse_options(texts), check_columns(columns))
-
-
-def cores_of(spark: SparkSession) -> int | None:
-    """How many tasks the cluster runs at once; None where the session does not tell it."""
-    context = getattr(spark, "sparkContext", None)
-    return None if context is None else int(context.defaultParallelism)
 
 
 def parts_of(share: Share) -> Iterator[QueueRange | QueuePart]:

@@ -174,7 +174,7 @@ def resend(
         How many were sent, were sent before, or do not say where they came from.
 
     Raises:
-        PythonException: A task could not send. Another run goes on behind what was sent.
+        PythonException: A task could not send. Another run sends the rest.
     """
     from pyspark.sql import functions as sql
 

@@ -246,10 +246,17 @@ def progress(spark: "SparkSession", what: str) -> Generator[None]:
             thread.join()
             done, _ = tasks_of(spark, group)
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # its hint knows no end
-    if IS_SUBMITTED:
-        return
-    text = f"{what}: {output.counted(done, 'task')} in {time.monotonic() - began:.1f} s"
-    output.STDERR.print(text, markup=False, highlight=False)
+    say(f"{what}: {output.counted(done, 'task')} in {time.monotonic() - began:.1f} s")
+
+
+def say(line: str) -> None:
+    """Tells of a step on standard error; under spark-submit nothing.
+
+    Args:
+        line: What was done.
+    """
+    if not IS_SUBMITTED:
+        output.STDERR.print(line, markup=False, highlight=False)
 
 
 def tasks_of(spark: "SparkSession", group: str) -> tuple[int, int]:
@@ -282,6 +289,6 @@ def rows_of(frame: "DataFrame", most: int | None = None) -> list[dict[str, Any]]
 
     Args:
         frame: The table.
-        most: Only so many.
+        most: Largest number of rows; None for all.
     """
     return [row.asDict() for row in (frame.collect() if most is None else frame.take(most))]

@@ -1,4 +1,4 @@
-"""The options of a read: one typed value, made from the texts that Spark hands over."""
+"""The options of a read: Spark passes texts, they become one typed value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rocketpy._rocketpy import tag_names
+from rocketpy.config import CLIENT_DEFAULTS
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import instant_ms
 from rocketpy.instant import now_ms as clock_ms
 from rocketpy.spark.aliases import ALIASES, IN_MILLISECONDS, refusal
+from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,10 +24,8 @@ DEFAULT_PARTITION_BYTES = 512 << 20
 """Every task costs about 30 ms. Once each core has a partition, smaller ones only slow a scan down."""
 DEFAULT_TRIGGER_BYTES = 512 << 20
 """Every batch of a stream costs about 0.3 s. One that is too large for the cluster is read again at each restart."""
-DEFAULT_RETRY_SECONDS = 180.0
-"""Longer than a name server keeps a dead broker in its routes, 2 minutes: a stream then goes on with the others."""
 EARLIEST, LATEST = -2, -1
-"""Offsets that stand for the ends of a queue, as in the options of Spark's Kafka source."""
+"""Offsets that mean the ends of a queue, as in the options of Spark's Kafka source."""
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 QueueKey: TypeAlias = tuple[str, str, int]
@@ -125,7 +125,7 @@ class ReadOptions:
     must_find_time: bool = False
     max_records_per_partition: int | None = None
     retry_timeout: float = DEFAULT_RETRY_SECONDS
-    client: Mapping[str, str | float] = field(default_factory=dict)
+    client: Mapping[str, Any] = field(default_factory=dict)
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int = DEFAULT_TRIGGER_BYTES
     min_offsets_per_trigger: int | None = None
@@ -186,11 +186,11 @@ _OF_A_STREAM = (
     "progress_group",
 )
 _CLIENT = "client."
-_CLIENT_DURATIONS = ("api_timeout", "connect_timeout")
-CLIENT_NAMES = (*_CLIENT_DURATIONS, "client_ip", "unit_name")
+CLIENT_NAMES = ("api_timeout", "connect_timeout", "client_ip", "unit_name")
 """Options of the clients that are passed on; by `instance_name` the clients of a worker share their connections."""
-# Spark adds these by itself when a table was made with CREATE TABLE ... USING rocketpy.
-_SPARKS_OWN = {"owner", "provider", "serialization.format"}
+_OF_CLIENTS = {name: default for name, default in CLIENT_DEFAULTS.items() if name in CLIENT_NAMES}
+SPARKS_OWN = {"owner", "provider", "serialization.format"}
+"""Options that Spark adds by itself when a table was made with CREATE TABLE ... USING rocketpy."""
 
 
 def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind: Kind | None = "batch") -> ReadOptions:
@@ -252,7 +252,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
         default_start=default_start,
         starting_group=given.get("starting_group"),
         retry_timeout=_duration(given, "retry_timeout", DEFAULT_RETRY_SECONDS),
-        client=_client(options),
+        client=parse_client_options(options, _OF_CLIENTS),
         max_offsets_per_trigger=_count(given, "max_offsets_per_trigger", most=1 << 60),
         max_bytes_per_trigger=_size(given, "max_bytes_per_trigger", DEFAULT_TRIGGER_BYTES),
         min_offsets_per_trigger=_count(given, "min_offsets_per_trigger", most=1 << 60),
@@ -276,20 +276,40 @@ def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None
                 raise OptionError(f"{name} goes with {company}")
 
 
-def _client(options: Mapping[str, str]) -> dict[str, str | float]:
-    """The options of the clients: `client.api_timeout` or `client.apiTimeout`."""
-    known = {name.replace("_", ""): name for name in CLIENT_NAMES}
-    found: dict[str, str | float] = {}
-    for key, value in options.items():
+def parse_client_options(options: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Reads the options that go to the clients: `client.api_timeout` or `client.apiTimeout`.
+
+    Args:
+        options: Texts as Spark hands them over; those without `client.` do not count.
+        defaults: By name, the default of each option that may be given. Its type is that of the option.
+
+    Returns:
+        Values as the clients take them.
+
+    Raises:
+        OptionError: There is no such option, or a value is not of its type.
+
+    Examples:
+        >>> parse_client_options({"client.maxMessageSize": "1000", "topic": "a"}, {"max_message_size": 4 << 20})
+        {'max_message_size': 1000}
+    """
+    known = {name.replace("_", ""): name for name in defaults}
+    found: dict[str, Any] = {}
+    for key, text in options.items():
         if not key.lower().startswith(_CLIENT):
             continue
-        plain = key.lower().removeprefix(_CLIENT).replace("_", "")
-        name = known.get(plain)
+        name = known.get(key.lower().removeprefix(_CLIENT).replace("_", ""))
         if name is None:
-            raise OptionError(
-                f"unknown option: {key}{nearest(key.lower(), [_CLIENT + name for name in known.values()])}"
-            )
-        found[name] = _duration({key: value}, key, 0) if name in _CLIENT_DURATIONS else value
+            raise OptionError(f"unknown option: {key}{nearest(key.lower(), [_CLIENT + name for name in defaults])}")
+        default = defaults[name]
+        if isinstance(default, bool):
+            found[name] = _boolean({key: text}, key, default=default)
+        elif isinstance(default, int):
+            found[name] = _count({key: text}, key, least=0, most=1 << 60)
+        elif isinstance(default, float):
+            found[name] = seconds_of(key, text)
+        else:
+            found[name] = None if text.strip().lower() == "none" else text
     return found
 
 
@@ -299,7 +319,7 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for key, value in options.items():
         plain = key.lower().replace("_", "")
-        if plain in _SPARKS_OWN or plain.startswith(("option.", _CLIENT)):
+        if plain in SPARKS_OWN or plain.startswith(("option.", _CLIENT)):
             continue
         alias = aliases.get(plain)
         name = by_plain_name.get(plain) if alias is None else ALIASES[alias]
@@ -471,23 +491,37 @@ def _leaves(tree: Any, name: str) -> Iterable[tuple[QueueKey, int]]:
                 yield (topic, broker, int(queue)), offset
 
 
-def _count(given: Mapping[str, str], name: str, most: int = 100_000) -> int | None:
+def _count(given: Mapping[str, str], name: str, *, least: int = 1, most: int = 100_000) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or not 1 <= int(text) <= most:
-        raise OptionError(f"{name} must be a number from 1 to {most}, not: {text}")
+    if not text.strip().isdecimal() or not least <= int(text) <= most:
+        raise OptionError(f"{name} must be a number from {least} to {most}, not: {text}")
     return int(text)
 
 
-def _duration(given: Mapping[str, str], name: str, default: float) -> float:
-    text = given.get(name)
-    if text is None:
-        return default
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip().lower())
+def seconds_of(name: str, text: str) -> float:
+    """Reads a duration.
+
+    Args:
+        name: Of the option.
+        text: A number with the unit ms, s, m or h, or without one for seconds.
+
+    Raises:
+        OptionError: It is none.
+
+    Examples:
+        >>> [seconds_of("retry_timeout", text) for text in ("1.5", "500ms", "2m")]
+        [1.5, 0.5, 120.0]
+    """
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip().lower())
     if not found:
         raise OptionError(f"{name} must be a duration such as 500ms, 30s or 15m, not: {text}")
     return float(found[1]) * DURATION_UNITS[found[2]]
+
+
+def _duration(given: Mapping[str, str], name: str, default: float) -> float:
+    return seconds_of(name, given[name]) if name in given else default
 
 
 def _size(given: Mapping[str, str], name: str, default: int) -> int:

@@ -9,8 +9,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rocketpy.errors import GroupNotFoundError, OffsetError
 from rocketpy.names import name_server_list
-from rocketpy.spark.connection import logger
 from rocketpy.spark.offsets import BatchOffsets
+from rocketpy.spark.patience import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
-from rocketpy.spark.connection import Patience, ask, client_options, logger, shared_admin
+from rocketpy.spark.connection import client_options, shared_admin
+from rocketpy.spark.patience import Patience, again, logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +74,7 @@ class _Place:
         self._with_place = [*columns, *({"queue_offset"} - set(columns))]
         self._queue = part.queue
         self._end = part.end
-        self._patience = Patience(options)
+        self._patience = Patience(options.retry_timeout)
         self._lost: tuple[int, int, str] | None = None
         """Messages that were left out and not told of yet, and why the first of them was."""
 
@@ -93,7 +95,7 @@ class _Place:
             except RocketPyError as error:
                 if UNREADABLE in str(error):
                     raise DamagedDataError(str(error), hint=error.hint) from error
-                self._patience.wait(error)
+                time.sleep(self._patience.pause_after(error, passes=error.retryable))
 
     def read_past_loss(self, end: int) -> Iterator[pa.RecordBatch]:
         """Reads on up to `end`, or narrows the window around what cannot be read. A window of one message is left out.
@@ -159,8 +161,8 @@ class _Place:
 
     def _go_to_bounds(self) -> bool:
         """Goes to what the queue holds now, or narrows the window to it. False where the part lies within."""
-        first = ask(self._options, lambda admin: admin.min_offset(self._queue))
-        behind = ask(self._options, lambda admin: admin.max_offset(self._queue))
+        first = again(lambda: shared_admin(self._options).min_offset(self._queue), self._options.retry_timeout)
+        behind = again(lambda: shared_admin(self._options).max_offset(self._queue), self._options.retry_timeout)
         if self.at < min(first, self._end):
             self._leave_out(min(first, self._end), "removed by retention")
         elif behind <= self.at:

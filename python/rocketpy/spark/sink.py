@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from rocketpy.errors import InvalidArgumentError, NotSupportedError, PartlySentError, RocketPyError, TopicNotFoundError
-from rocketpy.spark.brokers import PAUSE_SECONDS, Ends, Found, again, may_pass
+from rocketpy.spark.offsets import Offsets
+from rocketpy.spark.patience import Patience, T, again, logger, may_pass
 from rocketpy.spark.sink_client import SinkClient, sink_client
 from rocketpy.spark.sink_options import SinkOptions, check_schema, parse_sink_options
 from rocketpy.spark.sink_progress import Earlier, Progress, ends_of, stored_rows
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from rocketpy.message import MessageQueue
 
-logger = logging.getLogger("rocketpy.spark")
+SETTLE_SECONDS = 0.5
+"""Pause before the sink reads which rows are stored. By then brokers have dropped what waited to be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class RocketPyWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._write = options.write_id or uuid.uuid4().hex
-        self._since: Ends = {}
+        self._since: Offsets = {}
         client = SinkClient(options)
         try:
             if "topic" in options.fixed:
@@ -165,7 +166,7 @@ def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
         return
     client, place = sink_client(options), written[0].place
     progress = Progress(client, options.progress_topic)
-    again(partial(progress.finish, place.write, place.batch), options.retry_seconds)
+    again(partial(progress.finish, place.write, place.batch), options.retry_seconds, unsure=True)
 
 
 def log_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -192,7 +193,7 @@ class TaskSink:
         self._since = since
         self._client = sink_client(options)
         self._progress = None if options.progress_topic is None else Progress(self._client, options.progress_topic)
-        self._begun: dict[str, Ends] = {}
+        self._begun: dict[str, Offsets] = {}
         """Topics that this attempt sends to, and where they ended before."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -223,8 +224,8 @@ class TaskSink:
             sent += len(left)
         return Written(self._place, sent, skipped)
 
-    def _patiently(self, call: Callable[[], Found]) -> Found:
-        return again(call, self._options.retry_seconds)
+    def _patiently(self, call: Callable[[], T]) -> T:
+        return again(call, self._options.retry_seconds, unsure=True)
 
     def _look_up(self) -> tuple[Earlier, set[str]]:
         if self._progress is None:
@@ -238,23 +239,24 @@ class TaskSink:
         """Records the ends of topics before the first row goes there."""
         if not topics or self._progress is None:
             return
-        progress, ends = self._progress, dict[str, Ends]()
+        progress, ends = self._progress, dict[str, Offsets]()
         for topic in sorted(topics):
             ends[topic] = self._patiently(partial(ends_of, self._client, topic))
         self._patiently(partial(progress.begin, self._place, self._attempt, ends))
         self._begun |= ends
 
     def _send(self, rows: list[Row]) -> None:
-        deadline = time.monotonic() + self._options.retry_seconds
+        patience = Patience(self._options.retry_seconds, first_pause=SETTLE_SECONDS)
         while failures := self._try(rows):
             row, error = next(((row, error) for row, error in failures if not self._may_pass(row, error)), failures[0])
-            passes = self._progress is not None and self._may_pass(row, error) and time.monotonic() < deadline
-            if not passes:
+            passes = self._progress is not None and self._may_pass(row, error)
+            pause = patience.next_pause() if passes else None
+            if pause is None:
                 raise WriteError(
                     f"{self._place.row(row.number)}, topic {row.message.topic}: {error}", retryable=may_pass(error)
                 ) from error
             logger.info("%d rows not acknowledged, looking which are stored: %s", len(failures), error)
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(pause)
             rows = [row for row, _ in failures]
             if any(_is_open(error) for _, error in failures):
                 ends = {topic: self._begun[topic] for topic in {row.message.topic for row in rows}}

@@ -32,7 +32,7 @@ class SinkClient:
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
         self.known_topics: set[str] = set()
-        """Topics that took a message of this process: where one is missing now, its broker is away."""
+        """Topics to which this process sent a message. If one is not found any more, its broker is away."""
         shared: dict[str, Any] = {"instance_name": f"spark-sink-{os.getpid()}-{next(_numbers)}"} | options.any_client
         self._shared = shared
         self.admin = Admin(options.name_servers, **shared)

@@ -1,4 +1,4 @@
-"""The options and columns of a write: one checked value, made from the texts and the schema that Spark hands over."""
+"""The options and columns of a write: Spark passes texts and a schema, they become one checked value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rocketpy.config import CLIENT_DEFAULTS, PRODUCER_DEFAULTS
 from rocketpy.errors import NotSupportedError
 from rocketpy.names import name_server_list
-from rocketpy.spark.options import OPTION_NAMES, OptionError, nearest
+from rocketpy.spark.options import OPTION_NAMES, SPARKS_OWN, OptionError, nearest, parse_client_options, seconds_of
+from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,13 +36,10 @@ FIXED = ("topic", "tag", "keys", "order_key", "delay")
 """Columns that an option of the same name can give for all rows."""
 
 PROGRESS_TOPIC = "rocketpy-spark-sink"
-RETRY_SECONDS = 180.0
 SEND_TIMEOUT_SECONDS = 15.0
 """Longer than the client's own: a send whose outcome is not known costs a read of what was stored."""
 
 _OWN = ("name_server", "name_servers", "producer_group", "progress_topic", "write_id", "retry_timeout")
-_SPARKS_OWN = {"owner", "provider", "serialization.format", "checkpointlocation"}
-_MADE_BY_THE_SINK = {"retries": "the sink sends again by itself, for as long as retry_timeout says"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class SinkOptions:
         producer_group: Name of the producer group.
         progress_topic: Topic of the records by which a repeated batch finds what it sent before; None for none.
         write_id: Id of a batch write: another one with the same id sends only what this did not get to. None: a new id.
-        retry_seconds: How long a task goes on trying while brokers cannot be reached.
+        retry_seconds: How long a task tries again while brokers cannot be reached.
         client: Options of the producer.
     """
 
@@ -63,7 +61,7 @@ class SinkOptions:
     producer_group: str = "rocketpy-spark"
     progress_topic: str | None = PROGRESS_TOPIC
     write_id: str | None = None
-    retry_seconds: float = RETRY_SECONDS
+    retry_seconds: float = DEFAULT_RETRY_SECONDS
     client: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -90,7 +88,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         >>> sink.name_servers, dict(sink.fixed), sink.client["send_timeout"]
         (('a:9876', 'b:9876'), {'topic': 'flights'}, 3.0)
     """
-    given, client = _canonical(options)
+    given = _canonical(options)
     if "name_server" in given and "name_servers" in given:
         raise OptionError("give name_server or name_servers, not both")
     servers = tuple(name_server_list(given.get("name_server", given.get("name_servers", ""))))
@@ -98,7 +96,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError("no name_server: give host:port of the cluster to write to")
     fixed: dict[str, Any] = {name: given[name] for name in FIXED if name in given}
     if "delay" in fixed:
-        fixed["delay"] = _seconds("delay", fixed["delay"])
+        fixed["delay"] = seconds_of("delay", fixed["delay"])
     progress = given.get("progress_topic", PROGRESS_TOPIC).strip()
     write_id = given.get("write_id")
     if write_id is not None:
@@ -113,8 +111,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         producer_group=given.get("producer_group", "rocketpy-spark"),
         progress_topic=progress or None,
         write_id=write_id,
-        retry_seconds=_seconds("retry_timeout", given.get("retry_timeout", str(RETRY_SECONDS))),
-        client=defaults | client,
+        retry_seconds=seconds_of("retry_timeout", given.get("retry_timeout", str(DEFAULT_RETRY_SECONDS))),
+        client=defaults | _client(options),
     )
 
 
@@ -154,25 +152,21 @@ def check_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
     return names
 
 
-def _canonical(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """The options by their own names, and those of the client by theirs."""
+def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of the sink itself, by their names here."""
     known = {name.replace("_", ""): name for name in (*FIXED, *_OWN)}
     reading = {name.replace("_", "") for name in OPTION_NAMES}
     given: dict[str, str] = {}
-    client: dict[str, Any] = {}
     for key, value in options.items():
         plain = key.lower().replace("_", "")
-        if plain in _SPARKS_OWN or plain.startswith("option."):
+        if plain in SPARKS_OWN | {"checkpointlocation"} or plain.startswith(("option.", "client.")):
             continue
-        if plain.startswith("client."):
-            name, parsed = client_option(key, value)
-            client[name] = parsed
-        elif plain == "exactlyonce":
+        if plain == "exactlyonce":
             raise NotSupportedError(
                 "format rocketpy has no option exactly_once",
                 hint="a stream that is started again writes no row twice without it",
             )
-        elif plain in known:
+        if plain in known:
             given[known[plain]] = value
         elif plain == "path":
             raise OptionError("a sink writes to brokers: give name_server, not path")
@@ -180,55 +174,13 @@ def _canonical(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, An
             raise OptionError(f"{key} is an option of reading")
         else:
             raise OptionError(f"unknown option: {key}{nearest(key.lower(), (*FIXED, *_OWN))}")
-    return given, client
+    return given
 
 
-def client_option(key: str, text: str) -> tuple[str, Any]:
-    """Reads an option that goes to the producer.
-
-    Args:
-        key: Such as `client.send_timeout` or `client.sendTimeout`.
-        text: Its value.
-
-    Returns:
-        Name and value as `rocketpy.Producer` takes them.
-
-    Raises:
-        OptionError: There is no such option, or the value is not of its type.
-
-    Examples:
-        >>> client_option("client.maxMessageSize", "1000"), client_option("client.trace", "true")
-        (('max_message_size', 1000), ('trace', True))
-    """
-    plain = key.split(".", 1)[1].lower().replace("_", "")
-    names = {name.replace("_", ""): name for name in PRODUCER_DEFAULTS}
-    name = names.get(plain)
-    if name is None:
-        raise OptionError(f"unknown option: {key}{nearest(plain, PRODUCER_DEFAULTS)}")
-    if name in _MADE_BY_THE_SINK:
-        raise OptionError(f"{key} cannot be set: {_MADE_BY_THE_SINK[name]}")
-    default = PRODUCER_DEFAULTS[name]  # type: ignore[literal-required]
-    if isinstance(default, bool):
-        if text.strip().lower() not in ("true", "false"):
-            raise OptionError(f"{key} must be true or false, not: {text}")
-        return name, text.strip().lower() == "true"
-    if isinstance(default, int):
-        if not text.strip().isdecimal():
-            raise OptionError(f"{key} must be a whole number, not: {text}")
-        return name, int(text)
-    if isinstance(default, float):
-        return name, _seconds(key, text)
-    return name, None if text.strip().lower() == "none" else text
-
-
-def _seconds(name: str, text: str) -> float:
-    """Reads a duration.
-
-    Examples:
-        >>> _seconds("delay", "1.5"), _seconds("delay", "500ms"), _seconds("delay", "2m")
-        (1.5, 0.5, 120.0)
-    """
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)\s*(ms|s|m|h|)", text.strip().lower())
-    if not found:
-        raise OptionError(f"{name} must be a duration such as 500ms, 30s or 15m, not: {text}")
-    return float(found[1]) * {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}[found[2]]
+def _client(options: Mapping[str, str]) -> dict[str, Any]:
+    client = parse_client_options(options, PRODUCER_DEFAULTS)
+    if "retries" in client:
+        raise OptionError(
+            "client.retries cannot be set: the sink sends again by itself, for as long as retry_timeout says"
+        )
+    return client

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import Message, MessageQueue
+from rocketpy.spark.patience import Patience
 from rocketpy.spark.sink_rows import ROW_PROPERTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rocketpy.message import ReceivedMessage
-    from rocketpy.spark.brokers import Ends
+    from rocketpy.spark.offsets import Offsets
     from rocketpy.spark.sink_client import SinkClient
     from rocketpy.spark.sink_rows import Place
 
@@ -28,8 +29,8 @@ BEGUN, DONE = "begun", "done"
 """Tags of the records."""
 BLOCK = 256
 """Records that are read at once, from the newest back."""
-PACE_SECONDS = 0.01
-"""Pause between two questions for the end of a queue."""
+FIRST_PAUSE = 0.01
+"""Seconds between the first two questions for the end of a queue: messages are readable after a few milliseconds."""
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ class Earlier:
 
     is_done: bool = False
     """Whether the whole batch was written and committed."""
-    ends: dict[str, Ends] = field(default_factory=dict)
+    ends: dict[str, Offsets] = field(default_factory=dict)
     """By topic, the ends of its queues before the first attempt sent anything there. A queue not named is new."""
 
 
@@ -53,11 +54,12 @@ def settled_end(client: SinkClient, queue: MessageQueue) -> int:
         RocketPyError: The broker does not answer, or its messages do not become readable in time.
     """
     end = client.admin.next_offset(queue)
-    deadline = time.monotonic() + client.options.retry_seconds
+    patience = Patience(client.options.retry_seconds, first_pause=FIRST_PAUSE)
     while client.admin.max_offset(queue) < end:
-        if time.monotonic() >= deadline:
+        pause = patience.next_pause()
+        if pause is None:
             raise RocketPyError(f"messages of {queue} before {end} do not become readable", retryable=True)
-        time.sleep(PACE_SECONDS)
+        time.sleep(pause)
     return end
 
 
@@ -87,7 +89,7 @@ def read_between(client: SinkClient, queue: MessageQueue, start: int, end: int) 
                 raise
 
 
-def ends_of(client: SinkClient, topic: str) -> Ends:
+def ends_of(client: SinkClient, topic: str) -> Offsets:
     """The ends of the queues of a topic; empty for one that does not exist yet.
 
     Args:
@@ -100,7 +102,7 @@ def ends_of(client: SinkClient, topic: str) -> Ends:
         return {}
 
 
-def stored_rows(client: SinkClient, ends: Mapping[str, Ends], prefix: str) -> set[str]:
+def stored_rows(client: SinkClient, ends: Mapping[str, Offsets], prefix: str) -> set[str]:
     """Reads which rows are stored.
 
     Args:
@@ -134,7 +136,7 @@ class Progress:
         self._client = client
         self._topic = topic
 
-    def ends(self) -> Ends:
+    def ends(self) -> Offsets:
         """Where the records end now. Creates the topic."""
         admin = self._client.admin
         try:
@@ -160,18 +162,18 @@ class Progress:
                     found.is_done = True
                 elif batch == place.batch and record["partition"] == place.partition:
                     for topic, starts in record["ends"].items():
-                        earliest: Ends = found.ends.setdefault(topic, {})
+                        earliest: Offsets = found.ends.setdefault(topic, {})
                         for broker, queue_id, offset in starts:
                             one = MessageQueue(topic, broker, queue_id)
                             earliest[one] = min(offset, earliest.get(one, offset))
         return found
 
-    def begin(self, place: Place, attempt: int, ends: Mapping[str, Ends]) -> None:
+    def begin(self, place: Place, attempt: int, ends: Mapping[str, Offsets]) -> None:
         """Records that a task begins to send to some topics. On return a record is stored at one broker at least.
 
         Args:
             place: What the task writes.
-            attempt: Number of the attempt, for people.
+            attempt: Number of the attempt; nothing reads it but a human.
             ends: Ends of the topics' queues, from before anything was sent.
         """
         told = {
@@ -191,7 +193,7 @@ class Progress:
         self._store(DONE, write, {"v": 1, "batch": batch})
 
     def _store(self, tag: str, write: str, record: Mapping[str, object]) -> None:
-        """Sends a record to every broker that is there, so that each knows of it when another one is away later."""
+        """Sends a record to every broker that can be reached, so that it is found while others are down."""
         message = Message(self._topic, json.dumps(record).encode(), tag=tag, keys=[write])
         stored, failure = 0, None
         for queue in self._client.admin.queues(self._topic):

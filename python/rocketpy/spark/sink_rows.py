@@ -46,7 +46,7 @@ class Place:
         return f"{self.write}/{self.batch}/{self.partition}/"
 
     def row(self, index: int) -> str:
-        """A row for people: the first is row 0."""
+        """Names a row in an error; the first is row 0."""
         return f"row {index} of partition {self.partition}, batch {self.batch} of write {self.write}"
 
 

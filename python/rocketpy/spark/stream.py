@@ -20,10 +20,11 @@ from rocketpy.errors import OffsetError, RocketPyError
 from rocketpy.spark.budget import messages_to_take
 from rocketpy.spark.cluster import queues_to_read, read_cluster, sample_sizes, share_parts, start_of
 from rocketpy.spark.columns import chosen_columns
-from rocketpy.spark.connection import ask, logger, shared_admin
+from rocketpy.spark.connection import shared_admin
 from rocketpy.spark.offsets import BatchOffsets
 from rocketpy.spark.options import ReadOptions, parse_options
 from rocketpy.spark.part import QueuePart
+from rocketpy.spark.patience import Patience, again, logger
 from rocketpy.spark.progress import commit_offsets
 from rocketpy.spark.pull import log_loss
 
@@ -39,11 +40,9 @@ if TYPE_CHECKING:
 
 ENDS_LAST = 0.1
 """Seconds for which the ends of the queues are not asked for again: an idle query asks every 10 ms."""
-AWAY_LASTS = 1.0
-"""The same after a question that no broker answered."""
 UNKNOWN_SIZE = 1024
 """Bytes of a message in a batch that another process planned: only the cut into partitions depends on it."""
-LOSS_HINT = "fail_on_data_loss=false goes on behind them and logs which they were"
+LOSS_HINT = "fail_on_data_loss=false skips them and logs which they were"
 
 
 class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,8 +62,6 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query that reads what is available now ends."""
         self._ends: dict[MessageQueue, QueueInfo] = {}
         self._ask_again_at = float("-inf")
-        self._away_since: float | None = None
-        """Since when no broker answers."""
         self._sizes: dict[MessageQueue, int] = {}
         self._batches = 0
         self._last_batch_at = time.monotonic()
@@ -77,6 +74,11 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read_options(self) -> ReadOptions:
         """The checked options. Relative times count from the first access."""
         return parse_options(self._given, kind="stream")
+
+    @cached_property
+    def _patience(self) -> Patience:
+        """With brokers that do not answer."""
+        return Patience(self.read_options.retry_timeout)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch. Spark takes one only; `latestOffset` holds to the others."""
@@ -124,7 +126,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BatchOffsets(ends, {}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes where the query ends: at what is there now."""
+        """Fixes where the query ends: at the current ends of the queues."""
         with without_traceback():
             self._target = {queue: info.max_offset for queue, info in self._look().items()}
 
@@ -189,32 +191,26 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self) -> dict[MessageQueue, QueueInfo]:
         """The queues as they are now. Waits while no broker answers."""
         options = self.read_options
-        queues = ask(options, lambda admin: queues_to_read(admin, options))
-        return self._seen(queues)
+        return self._seen(again(lambda: queues_to_read(shared_admin(options), options), options.retry_timeout))
 
     def _glance(self) -> dict[MessageQueue, QueueInfo]:
-        """The queues as they were a moment ago, or none while no broker answers.
+        """The queues, asked for at most every `ENDS_LAST`; none while no broker answers.
 
-        It does not wait, so that a query can be stopped in the meantime.
+        It does not wait for brokers, so that the query can be stopped.
         """
         options = self.read_options
         now = time.monotonic()
         if now < self._ask_again_at:
-            return self._ends if self._away_since is None else {}
+            return {} if self._patience.is_failing else self._ends
         try:
             queues = queues_to_read(shared_admin(options), options)
         except RocketPyError as error:
-            if self._away_since is None:
-                self._away_since = now
-                logger.warning("the stream waits for its brokers, for %g s: %s", options.retry_timeout, error)
-            if not error.retryable or now - self._away_since >= options.retry_timeout:
-                raise
-            self._ask_again_at = now + AWAY_LASTS
+            self._ask_again_at = now + self._patience.pause_after(error, passes=error.retryable)
             return {}
-        self._away_since = None
         return self._seen(queues)
 
     def _seen(self, queues: list[QueueInfo]) -> dict[MessageQueue, QueueInfo]:
+        self._patience.progressed()
         self._ends = {info.queue: info for info in queues}
         self._ask_again_at = time.monotonic() + ENDS_LAST
         return self._ends
@@ -267,7 +263,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _warn_of_absent(self, queues: list[MessageQueue]) -> None:
         for queue in queues:
             if self._is_news((queue, "absent")):
-                logger.warning("%s is not in the route of its topic; the stream goes on without it until it is", queue)
+                logger.warning("%s is not in the route of its topic; the stream leaves it out until it is", queue)
 
     def _is_news(self, what: object) -> bool:
         is_news = what not in self._told

@@ -186,7 +186,7 @@ def run(
     spark: "SparkSession", stored: dict[str, object] | None, traced: dict[str, object] | None, topics: Sequence[str],
     out: "Path | None" = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Measures what is there.
+    """Measures the latencies that messages and traces show.
 
     Args:
         spark: The session.
