@@ -1,4 +1,4 @@
-"""Topics as Parquet files by topic and day, every message exactly once, as a job for spark-submit.
+"""Topics as Parquet files or a Delta table by topic and day, every message exactly once. A job for spark-submit.
 
     spark-submit spark/archive.py --name-server 127.0.0.1:9876 --topic flights --out archive
     spark-submit spark/archive.py --path data --topic flights --out archive --dry-run

@@ -7,10 +7,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 import rocketpy
-from rocketpy.spark.archive import ArchiveJob, ArchiveOptions, main, next_round, plan_rows, small_files
-from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Covered, Manifest, gaps
+import spark_jobs
+from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main, next_round, plan_rows, small_files
+from rocketpy.spark.archive_manifest import ArchiveError, ArchiveFile, Covered, Manifest, gaps
+from rocketpy.spark.archive_parquet import ParquetArchive
+from rocketpy.testing import fresh_name
 
 ROOT = Path(__file__).parents[2]
 BODIES = [b"message %d" % number for number in range(300)]
@@ -71,7 +75,7 @@ def as_dict(options):
 def test_what_a_killed_job_left_is_put_in_order(spark, options, send):
     """Files that were written and not committed, committed and not moved, and replaced by a joined one."""
     manifest = ArchiveJob(spark, options, quiet).run()
-    archive = Archive(options.out)
+    archive = ParquetArchive(options.out)
     moved = archive.folder / manifest.files[0].place
     (archive.staged / "rocketpy-orphan.parquet").write_bytes(moved.read_bytes())
     (moved.parent / "rocketpy-replaced.parquet").write_bytes(moved.read_bytes())
@@ -83,7 +87,7 @@ def test_what_a_killed_job_left_is_put_in_order(spark, options, send):
 
 
 def test_a_second_job_and_a_second_commit_are_refused(spark, options):
-    archive = Archive(options.out)
+    archive = ParquetArchive(options.out)
     with archive.locked():
         with pytest.raises(ArchiveError, match="another job writes this archive"):
             ArchiveJob(spark, options, quiet).run()
@@ -159,4 +163,25 @@ def test_spark_submit_runs_it(topic, send, rocketpy_server, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert (facts["messages"], facts["manifest"]) == (300, 1)
+    assert (facts["messages"], facts["version"]) == (300, 1)
+
+
+@pytest.mark.parametrize("format", ArchiveFormat)
+def test_the_flights_are_in_an_archive_as_they_were_sent(spark, rocketpy_server, tmp_path, capsys, format):
+    topic, sent = fresh_name("flights"), spark_jobs.flights()
+    receipts = spark_jobs.send_flights(rocketpy_server, topic)
+    out = tmp_path / "out"
+    where = ("--name-server", rocketpy_server.name_server, "--topic", topic, "--out", out, "--format", format)
+    code, facts = spark_jobs.run(main, capsys, *where, "--round-messages", 700, "--compact-files", 2)
+    assert (code, facts["messages"], facts["files"]) == (0, len(sent), 1)
+    columns = ["queue_id", "queue_offset", "msg_id", "tag", "body"]
+    if format == ArchiveFormat.DELTA:
+        rows = DeltaTable(out).to_pyarrow_table(columns=columns).to_pylist()
+    else:
+        rows = [row.asDict() for row in archived(spark, out).select(columns).collect()]
+    found = {(row["queue_id"], row["queue_offset"]): (row["msg_id"], row["tag"], bytes(row["body"])) for row in rows}
+    assert len(rows) == len(found)
+    flights = zip(receipts, sent.carriers, sent.bodies, strict=True)
+    assert found == {
+        (one.queue.queue_id, one.queue_offset): (one.msg_id, carrier, body) for one, carrier, body in flights
+    }

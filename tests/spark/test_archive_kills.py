@@ -6,20 +6,26 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 import rocketpy
 from rocketpy.server_process import ServerProcess
 from rocketpy.spark import JavaNotFoundError, prepare_java
-from rocketpy.spark.archive_manifest import Archive
+from rocketpy.spark.archive_parquet import ParquetArchive
 from rocketpy.spark.session import QUICK_JVM
 from rocketpy.testing import fresh_name
 from spark_driver import Program
 
 JOB = Path(__file__).parents[2] / "spark" / "archive.py"
-KILLS = int(os.environ.get("SPARK_KILLS", "10"))
-"""`make soak-spark N=1000` raises it."""
+KILLS = {
+    "parquet": int(os.environ.get("SPARK_KILLS", "10")),
+    "delta": int(os.environ.get("SPARK_KILLS", "3")),
+}
+"""By format; `make soak-spark N=1000` raises them."""
 PER_KILL = 800
 """Messages for each kill, of each topic."""
 SUBMIT = (
@@ -42,7 +48,7 @@ def in_the_queues(server, topics):
     return found
 
 
-def in_the_archive(folder):
+def in_parquet_files(folder):
     """Places and bodies of all rows, as any reader of Parquet finds them."""
     rows = []
     for path in sorted(folder.glob("topic=*/day=*/*.parquet")):
@@ -52,8 +58,23 @@ def in_the_archive(folder):
     return rows
 
 
-@pytest.mark.timeout(900 + 60 * KILLS)
-def test_random_kills_of_driver_workers_and_broker_lose_no_message_and_archive_none_twice(tmp_path):
+def in_a_delta_table(folder):
+    """The same, as any reader of Delta Lake finds them."""
+    table = DeltaTable(folder).to_pyarrow_table(columns=["topic", "queue_id", "queue_offset", "body"])
+    return [((one["topic"], one["queue_id"], one["queue_offset"]), one["body"]) for one in table.to_pylist()]
+
+
+def committed_rows(folder, format):
+    """How many messages the archive has."""
+    if format == "parquet":
+        return ParquetArchive(folder).manifest().rows
+    return sum(pa.table(DeltaTable(folder).get_add_actions())["num_records"].to_pylist())
+
+
+@pytest.mark.timeout(900 + 60 * max(KILLS.values()))
+@pytest.mark.parametrize("format", KILLS)
+def test_random_kills_of_driver_workers_and_broker_lose_no_message_and_archive_none_twice(tmp_path, format):
+    kills = KILLS[format]
     try:
         prepare_java()
     except JavaNotFoundError as missing:
@@ -69,28 +90,28 @@ def test_random_kills_of_driver_workers_and_broker_lose_no_message_and_archive_n
                 admin.create_topic(topic, queues=2)
         with rocketpy.Producer("ingest", name_servers=server.name_server, send_timeout=60) as producer:
             for topic in topics:
-                producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(PER_KILL * KILLS)])
+                producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(PER_KILL * kills)])
         total = len(in_the_queues(server, topics))
-        kinds = [("driver", "worker", "broker", "worker")[number % 4] for number in range(KILLS)]
+        kinds = [("driver", "worker", "broker", "worker")[number % 4] for number in range(kills)]
         chance.shuffle(kinds)
-        places = sorted(chance.sample(range(total), KILLS))
+        places = sorted(chance.sample(range(total), kills))
 
         def start() -> Program:
-            where = ["--name-server", server.name_server, "--out", str(out)]
+            where = ["--name-server", server.name_server, "--out", str(out), "--format", format]
             names = [part for topic in topics for part in ("--topic", topic)]
             return Program(JOB, *where, *names, "--round-messages", "400", log=log, submit=SUBMIT)
 
         def archived() -> int:
             try:
-                return Archive(out).manifest().rows
-            except FileNotFoundError:  # the job removed an old one
+                return committed_rows(out, format)
+            except (FileNotFoundError, TableNotFoundError):  # none is there yet, or the job removed an old manifest
                 return -1
 
         job, done = start(), Counter()
         while (ended := job.succeeded()) is not True:
             if ended is False:
                 done["started again"] += 1
-                assert done["started again"] <= KILLS, log.read_text(errors="replace")[-4000:]
+                assert done["started again"] <= kills, log.read_text(errors="replace")[-4000:]
                 job = start()
             if not kinds or archived() < places[0]:
                 time.sleep(0.02)
@@ -109,11 +130,11 @@ def test_random_kills_of_driver_workers_and_broker_lose_no_message_and_archive_n
             kinds.pop(0)
             places.pop(0)
         print(done)
-        assert sum(done[kind] for kind in ("driver", "worker", "broker")) == KILLS
+        assert sum(done[kind] for kind in ("driver", "worker", "broker")) == kills
         sent = in_the_queues(server, topics)
-        rows = in_the_archive(out)
+        rows = in_parquet_files(out) if format == "parquet" else in_a_delta_table(out)
     twice = [place for place, times in Counter(place for place, _ in rows).items() if times > 1]
     assert twice == []
     assert dict(rows) == sent
     assert len(sent) == total
-    assert list(Archive(out).staged.iterdir()) == []
+    assert list((out / "_rocketpy" / "staged").iterdir()) == []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
     from rocketpy.spark.aggregation import aggregate as aggregate
+    from rocketpy.spark.archive import ArchiveFormat as ArchiveFormat
     from rocketpy.spark.archive import ArchiveJob as ArchiveJob
     from rocketpy.spark.archive import ArchiveOptions as ArchiveOptions
     from rocketpy.spark.archive_manifest import ArchiveError as ArchiveError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ArchiveError": "archive_manifest",
+    "ArchiveFormat": "archive",
     "ArchiveJob": "archive",
     "ArchiveOptions": "archive",
     "DecodeError": "bodies",

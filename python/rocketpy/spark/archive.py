@@ -1,14 +1,15 @@
-"""The job `archive`: copies topics into Parquet files by topic and day, every message exactly once.
+"""The job `archive`: copies topics into Parquet files or a Delta table by topic and day, every message exactly once.
 
 `spark-submit spark/archive.py --name-server 127.0.0.1:9876 --topic flights --out archive` copies what came since the
-last run. The offsets are part of the archive (`rocketpy.spark.archive_manifest`), so a job that was killed at any
+last run. Files and offsets are committed together (`rocketpy.spark.archive_manifest`), so a job that was killed at any
 moment is simply started again. See docs/spark-jobs.md.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -21,7 +22,8 @@ from rocketpy.message import MessageQueue
 from rocketpy.spark import job
 from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
-from rocketpy.spark.columns import DEFAULT, TYPES, ddl
+from rocketpy.spark.archive_parquet import ParquetArchive
+from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, ddl
 from rocketpy.spark.offsets import Offsets
 from rocketpy.spark.options import seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
@@ -29,6 +31,7 @@ from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
 
 ROUND_MESSAGES = 5_000_000
 """Messages between two commits: what a killed job does again."""
@@ -37,9 +40,20 @@ FILE_BYTES = 256 << 20
 NEEDED = ("topic", "broker_name", "queue_id", "queue_offset", "stored_at")
 """Columns without which an archive does not know what it holds."""
 
+
+class ArchiveFormat(StrEnum):
+    """How an archive keeps its files."""
+
+    PARQUET = "parquet"
+    """Parquet files, and a manifest that says which they are."""
+    DELTA = "delta"
+    """A table of Delta Lake; needs `deltalake`."""
+
+
 Out = Annotated[
     Path, typer.Option("--out", metavar="FOLDER", help="Folder of the archive: the same for driver and workers.")
 ]
+Format = Annotated[ArchiveFormat, typer.Option("--format", help="Parquet files, or a table of Delta Lake.")]
 BrokerName = Annotated[
     str, typer.Option("--broker-name", metavar="NAME", help="With --path: its broker, which a store does not know.")
 ]
@@ -68,6 +82,7 @@ class ArchiveOptions:
         topics: At least one topic.
         name_server: `host:port` of each name server, joined by `;`; or None.
         path: Store folder; or None.
+        format: "parquet" for Parquet files, "delta" for a Delta table.
         broker_name: With a path: name of the broker, which a store does not know.
         columns: Columns to keep; those in `NEEDED` always are.
         round_messages: Messages between two commits.
@@ -80,6 +95,7 @@ class ArchiveOptions:
     topics: tuple[str, ...]
     name_server: str | None = None
     path: str | None = None
+    format: ArchiveFormat | str = ArchiveFormat.PARQUET
     broker_name: str = "broker"
     columns: tuple[str, ...] = DEFAULT
     round_messages: int = ROUND_MESSAGES
@@ -94,6 +110,23 @@ class ArchiveOptions:
         if self.path is not None:
             return {"path": self.path, "broker_name": self.broker_name}
         return {"name_server": self.name_server or ""}
+
+    def schema(self) -> "StructType":
+        """Columns of the messages, as Spark has them."""
+        from pyspark.sql.types import StructType
+
+        wanted = {*NEEDED, *check_columns(self.columns)}
+        return cast("StructType", StructType.fromDDL(ddl([name for name in TYPES if name in wanted])))
+
+    def archive(self) -> Archive:
+        """The archive in `out`."""
+        if ArchiveFormat(self.format) is ArchiveFormat.PARQUET:
+            return ParquetArchive(self.out)
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from rocketpy.spark.archive_delta import DeltaArchive
+
+        return DeltaArchive(self.out, to_arrow_schema(self.schema(), timezone="UTC"))
 
 
 def bounds(options: ArchiveOptions) -> tuple[Offsets, Offsets]:
@@ -179,7 +212,7 @@ class ArchiveJob:
         self._context = spark.sparkContext
         self._options = options
         self._told = told
-        self._archive = Archive(options.out)
+        self._archive = options.archive()
 
     def run(self) -> Manifest:
         """Archives all messages up to the current ends of the queues, and joins small files.
@@ -194,7 +227,7 @@ class ArchiveJob:
         """
         with self._archive.locked():
             _, ends = self._patiently(partial(bounds, self._options))
-            manifest = self._archive.manifest()
+            manifest = self._archive.manifest(ends)
             begun = manifest.rows
             total = sum(end - manifest.ends.get(queue, 0) for queue, end in ends.items())
             while True:
@@ -202,7 +235,7 @@ class ArchiveJob:
                 if fresh is None:
                     break
                 manifest = fresh
-                self._told(f"manifest {manifest.number}: {manifest.rows - begun:,} messages of at most {total:,}")
+                self._told(f"version {manifest.number}: {manifest.rows - begun:,} messages of at most {total:,}")
             return self._compact(manifest)
 
     def _patiently(self, call: Callable[[], T]) -> T:
@@ -223,23 +256,18 @@ class ArchiveJob:
         if problems:
             text = f"what was read is not what was asked for: {'; '.join(problems)}"
             raise ArchiveError(text, retryable=True)  # a queue may have been made meanwhile
-        fresh = Manifest(manifest.number + 1, {**manifest.ends, **stops}, manifest.files + tuple(files))
-        self._archive.commit(fresh)
-        return fresh
+        return self._archive.append(manifest, files, stops)
 
     def _written(self, begins: Offsets, stops: Offsets) -> list[ArchiveFile]:
-        from pyspark.sql.types import StructType
-
         from rocketpy.spark.source import RocketPyDataSource
 
-        kept = tuple(name for name in TYPES if name in {*NEEDED, *self._options.columns})
         options = {
             **self._options.source(),
             "topics": ",".join(self._options.topics),
             "starting_offsets": _offsets_text(begins),
             "ending_offsets": _offsets_text(stops),
         }
-        reader = RocketPyDataSource(options).reader(cast("StructType", StructType.fromDDL(ddl(kept))))
+        reader = RocketPyDataSource(options).reader(self._options.schema())
         partitions = list(reader.partitions())
         staged = str(self._archive.staged)
 
@@ -258,20 +286,17 @@ class ArchiveJob:
         groups = small_files(manifest.files, self._options.compact_files, self._options.file_bytes)
         if not groups:
             return manifest
+        fresh = self._archive.compact(manifest, groups, self._options.file_bytes, self._joined)
+        self._told(f"version {fresh.number}: {len(manifest.files)} files became {len(fresh.files)}")
+        return fresh
+
+    def _joined(self, groups: Sequence[Sequence[ArchiveFile]]) -> list[ArchiveFile]:
         folder, staged = str(self._archive.folder), str(self._archive.staged)
 
-        def join(mine: Iterable[tuple[ArchiveFile, ...]]) -> Iterator[ArchiveFile]:
+        def join(mine: Iterable[Sequence[ArchiveFile]]) -> Iterator[ArchiveFile]:
             return (join_files(folder, staged, group) for group in mine)
 
-        joined = self._context.parallelize(groups, len(groups)).mapPartitions(join).collect()
-        gone = {one.name for group in groups for one in group}
-        files = tuple(one for one in manifest.files if one.name not in gone) + tuple(joined)
-        fresh = replace(manifest, number=manifest.number + 1, files=files)
-        if fresh.rows != manifest.rows:
-            raise ArchiveError(f"{fresh.rows} messages after joining files, {manifest.rows} before")
-        self._archive.commit(fresh)
-        self._told(f"manifest {fresh.number}: {len(gone)} files joined to {len(joined)}")
-        return fresh
+        return self._context.parallelize(groups, len(groups)).mapPartitions(join).collect()
 
 
 def small_files(files: Iterable[ArchiveFile], fewest: int, file_bytes: int) -> list[tuple[ArchiveFile, ...]]:
@@ -322,7 +347,7 @@ def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:
         OffsetError: Messages that are not archived are gone.
     """
     starts, ends = bounds(options)
-    begins, stops = next_round(Archive(options.out).manifest().ends, starts, ends, sum(ends.values()) + 1)
+    begins, stops = next_round(options.archive().manifest(ends).ends, starts, ends, sum(ends.values()) + 1)
     return [
         {
             "topic": queue.topic,
@@ -341,6 +366,7 @@ def archive(
     topics: job.Topics = [],  # noqa: B006  # typer reads it
     path: job.StorePath = None,
     name_server: job.NameServer = None,
+    format: Format = ArchiveFormat.PARQUET,
     broker_name: BrokerName = "broker",
     columns: Columns = None,
     round_messages: RoundMessages = ROUND_MESSAGES,
@@ -349,7 +375,7 @@ def archive(
     dry_run: job.DryRun = False,
     as_json: job.Json = False,
 ) -> None:
-    """Copy topics into Parquet files by topic and day, every message exactly once.
+    """Copy topics into Parquet files or a Delta table by topic and day, every message exactly once.
 
     Each run copies what came since the last one. One that was killed is started again.
     """
@@ -359,8 +385,9 @@ def archive(
         topics=tuple(dict.fromkeys(topics)),
         name_server=name_server,
         path=None if path is None else str(path),
+        format=format,
         broker_name=broker_name,
-        columns=tuple(columns.split(",")) if columns else DEFAULT,
+        columns=DEFAULT if columns is None else tuple(name.strip() for name in columns.split(",")),
         round_messages=round_messages,
         compact_files=compact_files,
         retry_seconds=seconds_of("--retry-timeout", retry_timeout),
@@ -375,7 +402,7 @@ def archive(
         return
     with job.session("archive") as spark:
         manifest = ArchiveJob(spark, options, job.say).run()
-    facts = {"messages": manifest.rows, "files": len(manifest.files), "manifest": manifest.number, "out": str(out)}
+    facts = {"messages": manifest.rows, "files": len(manifest.files), "version": manifest.number, "out": str(out)}
     output.show_one(facts, as_json=as_json)
 
 

@@ -12,7 +12,7 @@ from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.spark.archive_manifest import ArchiveFile, Covered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -121,7 +121,7 @@ def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPar
         yield one.finished()
 
 
-def join_files(folder: str, staged: str, group: tuple[ArchiveFile, ...]) -> ArchiveFile:
+def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> ArchiveFile:
     """Makes one file of several of the same topic and day.
 
     Args:

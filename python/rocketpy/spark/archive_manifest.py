@@ -1,38 +1,27 @@
-"""The manifest of an archive: which files it consists of, and the offsets up to which they hold every message.
-
-# Layout
-
-    out/topic=flights/day=2026-11-27/rocketpy-<id>.parquet     the archive
-    out/_rocketpy/manifest-00000012.json                       its newest manifest, complete by itself
-    out/_rocketpy/staged/rocketpy-<id>.parquet                 written, not committed or not moved yet
-    out/_rocketpy/lock                                         locked by the job that runs
-
-A file becomes part of the archive by the manifest that names it, together with the offsets that it covers, and moves to
-its place after that. What a killed job left is put in order by the next one.
-"""
+"""An archive, whatever the format of its files: which they are, and the offsets up to which they hold every message."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
-import re
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote
 
 from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.message import MessageQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from rocketpy.spark.offsets import Offsets
 
-KEPT = 2
-"""Manifests that are kept: the newest, and the one before it for a look by hand."""
+    Join: TypeAlias = Callable[[Sequence[Sequence["ArchiveFile"]]], Sequence["ArchiveFile"]]
+    """Makes one staged file of each group of files."""
 
 
 class ArchiveError(RocketPyError):
@@ -57,12 +46,14 @@ class ArchiveFile:
     """A file of an archive."""
 
     name: str
+    """Name of the file; of one in a Delta table, its path as the table has it."""
     topic: str
     day: str
     """Day at which the broker stored the messages, in UTC, such as 2026-11-27."""
     rows: int
     size_bytes: int
     covered: tuple[Covered, ...]
+    """What it holds; empty for a file in a Delta table, which does not keep it."""
 
     @property
     def place(self) -> str:
@@ -83,6 +74,11 @@ class Manifest:
     ends: Offsets = field(default_factory=dict)
     """By queue, the queue offset after the last archived message."""
     files: tuple[ArchiveFile, ...] = ()
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the files."""
+        return {one.name for one in self.files}
 
     @property
     def rows(self) -> int:
@@ -115,7 +111,7 @@ class Manifest:
             raise DamagedDataError(f"not a manifest: {error}") from error
 
 
-class Archive:
+class Archive(ABC):
     """The folder of an archive. One job at a time changes it.
 
     Args:
@@ -124,81 +120,90 @@ class Archive:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).absolute()
-        self._own = self.folder / "_rocketpy"
-        self.staged = self._own / "staged"
+        self.own = self.folder / "_rocketpy"
+        self.staged = self.own / "staged"
 
     @contextmanager
     def locked(self) -> Generator[None]:
         """Keeps other jobs out, and puts in order what a killed one left.
 
         Raises:
-            ArchiveError: Another job runs.
+            ArchiveError: Another job runs, or the folder holds something else.
             DamagedDataError: A committed file is gone.
         """
         self.staged.mkdir(parents=True, exist_ok=True)
-        with (self._own / "lock").open("a") as lock:
+        with (self.own / "lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ArchiveError(f"another job writes this archive: {self.folder}", retryable=True) from None
-            self._settle(self.manifest())
+            self.settle()
             yield
 
-    def manifest(self) -> Manifest:
-        """The newest manifest; an empty one where there is none."""
-        paths = self._manifests()
-        return Manifest.of(paths[-1].read_text()) if paths else Manifest()
-
-    def commit(self, manifest: Manifest) -> None:
-        """Makes a manifest the newest. On return it is durable and its files are at their places.
+    @abstractmethod
+    def manifest(self, queues: Iterable[MessageQueue]) -> Manifest:
+        """The newest state; an empty one where there is none. Changes nothing.
 
         Args:
-            manifest: Its number is one more than that of the newest. New files are staged and durable.
+            queues: Those whose ends are asked for; it may have more.
 
         Raises:
-            ArchiveError: There is a manifest of this number: another job wrote it. Nothing changed.
+            ArchiveError: The folder holds something else.
         """
-        path = self._own / f"manifest-{manifest.number:08}.json"
-        fresh = path.with_suffix(f".{os.getpid()}.tmp")
-        with fresh.open("w") as file:
-            file.write(manifest.text())
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self.staged)
-        try:
-            path.hardlink_to(fresh)  # fails where a rename would replace
-        except FileExistsError:
-            raise ArchiveError(f"another job wrote {path.name}", retryable=True) from None
-        finally:
-            fresh.unlink()
-        sync_folder(self._own)
-        self._settle(manifest)
 
-    def _manifests(self) -> list[Path]:
-        return sorted(path for path in self._own.glob("manifest-*.json") if re.fullmatch(r"manifest-\d+", path.stem))
+    @abstractmethod
+    def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
+        """Adds files, and the offsets up to which they hold every message, in one commit. On return it is durable.
 
-    def _settle(self, manifest: Manifest) -> None:
-        """Moves committed files to their places, and removes what the manifest does not name."""
-        places = {one.place: one for one in manifest.files}
-        for path in self.folder.glob("topic=*/day=*/rocketpy-*.parquet"):
-            if str(path.relative_to(self.folder)) not in places:
-                path.unlink()
-        touched = set()
-        for place, one in places.items():
-            path, staged = self.folder / place, self.staged / one.name
-            if staged.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                staged.rename(path)
-                touched.add(path.parent)
-            elif not path.exists():
-                raise DamagedDataError(f"a file of the archive is gone: {path}")
-        for path in self.staged.iterdir():
-            path.unlink()
-        for path in (*self._manifests()[:-KEPT], *self._own.glob("*.tmp")):
-            path.unlink()
+        Args:
+            manifest: The newest state.
+            files: Staged and durable.
+            ends: By queue, the queue offset after the last message.
+
+        Returns:
+            The new state.
+
+        Raises:
+            ArchiveError: Another job was faster. Nothing changed.
+        """
+
+    @abstractmethod
+    def compact(
+        self, manifest: Manifest, groups: Sequence[Sequence[ArchiveFile]], file_bytes: int, join: Join
+    ) -> Manifest:
+        """Joins files, in one commit or several.
+
+        Args:
+            manifest: The newest state.
+            groups: Files of one topic and day each.
+            file_bytes: Size that is aimed at.
+            join: For formats that have no compaction of their own.
+
+        Returns:
+            The new state.
+
+        Raises:
+            ArchiveError: Another job was faster.
+        """
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Puts in order what a killed job left.
+
+        Raises:
+            ArchiveError: The folder holds something else. Nothing changed.
+        """
+
+    def move_to_places(self, files: Iterable[ArchiveFile]) -> None:
+        """Moves staged files to their places. On return their entries are durable."""
+        touched: set[Path] = set()
+        for one in files:
+            path = self.folder / one.place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (self.staged / one.name).rename(path)
+            touched |= {path.parent, path.parent.parent, self.folder}
         for folder in touched:
-            for above in (folder, folder.parent, self.folder):
-                sync_folder(above)
+            sync(folder)
 
 
 def gaps(ends: Offsets, starts: Offsets, files: Iterable[ArchiveFile]) -> list[str]:
@@ -226,9 +231,9 @@ def gaps(ends: Offsets, starts: Offsets, files: Iterable[ArchiveFile]) -> list[s
     return problems + [f"{queue}: not asked for" for queue in found]
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the entries of a folder durable."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Makes a file, or the entries of a folder, durable."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:

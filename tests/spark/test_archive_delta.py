@@ -1,0 +1,176 @@
+"""The job `archive` with `--format delta`: a table that any reader of Delta Lake reads, and its commits."""
+
+import json
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+import rocketpy
+from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main
+from rocketpy.spark.archive_delta import DeltaArchive
+from rocketpy.spark.archive_manifest import ArchiveError
+from rocketpy.spark.columns import DEFAULT
+
+BODIES = [b"message %d" % number for number in range(300)]
+
+
+def quiet(_line):
+    pass
+
+
+def rows(out):
+    return DeltaTable(out).to_pyarrow_table()
+
+
+def bodies(out):
+    return Counter(rows(out)["body"].to_pylist())
+
+
+def files(out):
+    return len(DeltaTable(out).file_uris())
+
+
+@pytest.fixture
+def options(topic, send, rocketpy_server, tmp_path):
+    send(topic, BODIES)
+    return ArchiveOptions(
+        str(tmp_path / "out"),
+        (topic,),
+        name_server=rocketpy_server.name_server,
+        format=ArchiveFormat.DELTA,
+        round_messages=120,
+        compact_files=0,
+    )
+
+
+def test_every_message_is_there_once_and_a_second_run_adds_what_came(spark, options, send):
+    (topic,) = options.topics
+    manifest = ArchiveJob(spark, options, quiet).run()
+    assert (manifest.rows, manifest.number, DeltaTable(options.out).version()) == (300, 3, 3)
+    table = rows(options.out)
+    assert set(table.column_names) == {*DEFAULT, "day"}
+    assert DeltaTable(options.out).metadata().partition_columns == ["topic", "day"]
+    assert pc.unique(table["topic"]).to_pylist() == [topic]
+    assert table["day"].to_pylist() == [at.date() for at in table["stored_at"].to_pylist()]
+    places = set(zip(table["queue_id"].to_pylist(), table["queue_offset"].to_pylist(), strict=True))
+    assert len(places) == table.num_rows == 300
+    assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+    of_a_queue = DeltaTable(options.out).to_pyarrow_dataset().to_table(filter=pc.field("queue_id") == 1)
+    assert of_a_queue.num_rows == 100, "the ranges of the files are right"
+    send(topic, [b"later"])
+    again = ArchiveJob(spark, options, quiet).run()
+    assert (again.rows, again.number) == (301, manifest.number + 1)
+    assert ArchiveJob(spark, options, quiet).run() == again
+    assert bodies(options.out) == dict.fromkeys([*BODIES, b"later"], 1)
+
+
+def test_small_files_are_joined_and_the_offsets_stay(spark, options):
+    several = ArchiveJob(spark, options, quiet).run()
+    assert files(options.out) == len(several.files) >= 3
+    joined = ArchiveJob(spark, replace(options, compact_files=2), quiet).run()
+    assert (files(options.out), joined.rows, joined.ends) == (1, 300, several.ends)
+    assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+    assert ArchiveJob(spark, replace(options, compact_files=2), quiet).run() == joined
+    before = DeltaTable(options.out, version=several.number).to_pyarrow_table()
+    assert before.num_rows == 300, "a reader of the version before still finds its files"
+
+
+def test_topics_whose_names_are_not_paths_have_folders_too(spark, options, send, rocketpy_server):
+    topic = "100%|" + options.topics[0]
+    with rocketpy_server.admin() as admin:
+        admin.create_topic(topic, queues=3)
+    send(topic, BODIES)
+    manifest = ArchiveJob(spark, replace(options, topics=(topic,), compact_files=2), quiet).run()
+    assert manifest.rows == 300
+    assert files(options.out) == 1
+    assert pc.unique(rows(options.out)["topic"]).to_pylist() == [topic]
+
+
+def test_the_offsets_outlive_the_log_of_the_table(spark, options, send):
+    ArchiveJob(spark, options, quiet).run()
+    DeltaTable(options.out).create_checkpoint()
+    for path in sorted(Path(options.out, "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()  # as Delta does a month later with those before a checkpoint
+    send(options.topics[0], [b"later"])
+    assert ArchiveJob(spark, options, quiet).run().rows == 301
+    assert bodies(options.out) == dict.fromkeys([*BODIES, b"later"], 1)
+
+
+def test_what_a_killed_job_staged_or_moved_is_not_in_the_table(spark, options):
+    manifest = ArchiveJob(spark, options, quiet).run()
+    archive = options.archive()
+    one = Path(options.out, manifest.files[0].name)
+    shutil.copy(one, archive.staged / "rocketpy-staged.parquet")
+    shutil.copy(one, one.with_name("rocketpy-moved.parquet"))
+    assert ArchiveJob(spark, options, quiet).run() == manifest
+    assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+    assert list(archive.staged.iterdir()) == []
+
+
+def test_of_two_jobs_at_the_same_time_one_is_refused_or_loses(spark, options, send, monkeypatch):
+    """Another machine does not see the lock: its job loses when it commits, and the table has each message once."""
+    job = ArchiveJob(spark, options, quiet)
+    with options.archive().locked(), pytest.raises(ArchiveError, match="another job writes this archive"):
+        job.run()
+    append = DeltaArchive.append
+
+    def overtaken(self, manifest, files, ends):
+        same = [replace(one, name=f"rocketpy-same-{number}.parquet") for number, one in enumerate(files)]
+        for one, other in zip(files, same, strict=True):
+            shutil.copy(self.staged / one.name, self.staged / other.name)
+        append(self, manifest, same, ends)
+        return append(self, manifest, files, ends)
+
+    monkeypatch.setattr(DeltaArchive, "append", overtaken)
+    with pytest.raises(ArchiveError, match=r"another job wrote this table at the same time: .*Concurrent transaction"):
+        job.run()
+    monkeypatch.undo()
+    assert job.run().rows == 300
+    assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+
+
+def test_maintenance_of_the_table_at_the_same_time_does_not_matter(spark, options, monkeypatch):
+    append = DeltaArchive.append
+
+    def overtaken(self, manifest, files, ends):
+        DeltaTable(self.folder).optimize.compact()
+        return append(self, manifest, files, ends)
+
+    monkeypatch.setattr(DeltaArchive, "append", overtaken)
+    assert ArchiveJob(spark, options, quiet).run().rows == 300
+    assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+
+
+def test_a_folder_with_something_else_is_refused_and_stays_as_it_is(spark, options, tmp_path):
+    def content(folder):
+        return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*.parquet"))}
+
+    parquet = replace(options, format=ArchiveFormat.PARQUET, out=str(tmp_path / "parquet"))
+    for made, asked, said in (
+        (options, replace(options, format=ArchiveFormat.PARQUET), "a table of Delta Lake, not an archive of Parquet"),
+        (parquet, replace(parquet, format=ArchiveFormat.DELTA), "an archive of Parquet files, not of Delta Lake"),
+        (options, replace(options, columns=("body",)), "has the columns topic, .*, not topic, queue_id"),
+    ):
+        ArchiveJob(spark, made, quiet).run()
+        before = content(Path(made.out))
+        with pytest.raises(ArchiveError, match=said):
+            ArchiveJob(spark, asked, quiet).run()
+        assert content(Path(made.out)) == before
+
+
+def test_the_command_line_has_the_format(spark, options, capsys):
+    given = ["--name-server", str(options.name_server), "--topic", *options.topics, "--out", options.out]
+    assert main([*given, "--format", "delta", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["messages"] == 300
+    assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+    assert main([*given, "--format", "delta", "--dry-run"]) == 0
+    assert "has every message" in capsys.readouterr().out
+    assert main([*given, "--dry-run"]) == 1
+    assert "error: a table of Delta Lake, not an archive of Parquet files" in capsys.readouterr().err
+    with pytest.raises(rocketpy.RocketPyError, match="unknown column: boddy"):
+        replace(options, columns=("boddy",)).archive()
