@@ -172,7 +172,10 @@ def test_the_flights_are_in_an_archive_as_they_were_sent(spark, rocketpy_server,
     receipts = spark_jobs.send_flights(rocketpy_server, topic)
     out = tmp_path / "out"
     where = ("--name-server", rocketpy_server.name_server, "--topic", topic, "--out", out, "--format", format)
-    code, facts = spark_jobs.run(main, capsys, *where, "--round-messages", 700, "--compact-files", 2)
+    picture = tmp_path / "archive.png"
+    code, facts = spark_jobs.run(
+        main, capsys, *where, "--round-messages", 700, "--compact-files", 2, "--picture", picture
+    )
     assert (code, facts["messages"], facts["files"]) == (0, len(sent), 1)
     columns = ["queue_id", "queue_offset", "msg_id", "tag", "body"]
     if format == ArchiveFormat.DELTA:
@@ -181,6 +184,7 @@ def test_the_flights_are_in_an_archive_as_they_were_sent(spark, rocketpy_server,
         rows = [row.asDict() for row in archived(spark, out).select(columns).collect()]
     found = {(row["queue_id"], row["queue_offset"]): (row["msg_id"], row["tag"], bytes(row["body"])) for row in rows}
     assert len(rows) == len(found)
+    assert picture.read_bytes().startswith(b"\x89PNG")
     flights = zip(receipts, sent.carriers, sent.bodies, strict=True)
     assert found == {
         (one.queue.queue_id, one.queue_offset): (one.msg_id, carrier, body) for one, carrier, body in flights

@@ -27,6 +27,7 @@ from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, ddl
 from rocketpy.spark.offsets import Offsets
 from rocketpy.spark.options import seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
+from rocketpy.spark.picture import can_draw, draw_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,10 @@ CompactFiles = Annotated[
     typer.Option(
         "--compact-files", min=0, help="Join small files of a topic and day when there are this many; 0 for never."
     ),
+]
+Picture = Annotated[
+    Path | None,
+    typer.Option("--picture", metavar="FILE", dir_okay=False, help="Where to draw what the archive holds, as PNG."),
 ]
 RetryTimeout = Annotated[
     str, typer.Option("--retry-timeout", metavar="TIME", help="How long to try again while brokers are away.")
@@ -372,6 +377,7 @@ def archive(
     round_messages: RoundMessages = ROUND_MESSAGES,
     compact_files: CompactFiles = COMPACT_FILES,
     retry_timeout: RetryTimeout = "3m",
+    picture: Picture = None,
     dry_run: job.DryRun = False,
     as_json: job.Json = False,
 ) -> None:
@@ -402,6 +408,8 @@ def archive(
         return
     with job.session("archive") as spark:
         manifest = ArchiveJob(spark, options, job.say).run()
+    if picture is not None and can_draw():
+        draw_archive(manifest.files, picture)
     facts = {"messages": manifest.rows, "files": len(manifest.files), "version": manifest.number, "out": str(out)}
     output.show_one(facts, as_json=as_json)
 

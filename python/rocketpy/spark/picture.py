@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import date
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from rocketpy.spark.archive_manifest import ArchiveFile
     from rocketpy.spark.topic_profile import Profile
 
 BLUE, GREY = "#4338ca", "#94a3b8"
+COLORS = (BLUE, "#0891b2", "#16a34a", "#d97706", "#dc2626", GREY)
+"""Of topics, the largest first; the last one is that of all others where there are more."""
 MOST_BARS = 12
 
 
@@ -96,6 +101,41 @@ def draw_latencies(rows: Sequence[Mapping[str, Any]], quantiles: Sequence[float]
         axis.set_ylabel("%")
         axis.set_title(MEASURES[measure])
         axis.legend(fontsize=8, loc="lower right")
+    _write(figure, path)
+
+
+def draw_archive(files: Sequence[ArchiveFile], path: Path) -> None:
+    """Draws what an archive holds as PNG: messages and bytes by day and topic.
+
+    Args:
+        files: Of the archive.
+        path: Where to write.
+    """
+    messages, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for one in files:
+        messages[one.topic, one.day] += one.rows
+        sizes[one.topic, one.day] += one.size_bytes
+    days = sorted({one.day for one in files})
+    topics = sorted({one.topic for one in files}, key=lambda topic: -sum(messages[topic, day] for day in days))
+    shown = [[topic] for topic in topics[: len(COLORS)]]
+    if topics[len(COLORS) :]:
+        shown[-1] = topics[len(COLORS) - 1 :]
+    counts = (output.counted(number, noun) for number, noun in ((len(topics), "topic"), (len(files), "file")))
+    figure, axes = _figure(1, 2, f"{messages.total():,} messages: {', '.join(counts)}")
+    places = [date.fromisoformat(day) for day in days]
+    for axis, values, unit in ((axes[0][0], messages, 1), (axes[0][1], sizes, 1 << 20)):
+        below = [0.0] * len(days)
+        for together, color in zip(shown, COLORS, strict=False):
+            name = together[0] if len(together) == 1 else f"{len(together)} others"
+            heights = [sum(values[topic, day] for topic in together) / unit for day in days]
+            axis.bar(places, heights, bottom=below, color=color, label=name)
+            below = [lower + height for lower, height in zip(below, heights, strict=True)]
+        if len(days) <= MOST_BARS:
+            axis.set_xticks(places, days)
+        axis.tick_params(axis="x", rotation=30)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside right upper")
+    axes[0][0].set_title("messages by day (UTC)")
+    axes[0][1].set_title("MiB in files by day")
     _write(figure, path)
 
 
