@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -174,3 +175,13 @@ def test_the_command_line_has_the_format(spark, options, capsys):
     assert "error: a table of Delta Lake, not an archive of Parquet files" in capsys.readouterr().err
     with pytest.raises(rocketpy.RocketPyError, match="unknown column: boddy"):
         replace(options, columns=("boddy",)).archive()
+
+
+def test_without_deltalake_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    monkeypatch.delitem(sys.modules, "rocketpy.spark.archive_delta")
+    with pytest.raises(rocketpy.RocketPyError, match="deltalake is not installed") as missing:
+        ArchiveOptions("out", ("t",), format="delta").archive()
+    assert missing.value.hint == 'pip install "rocketpy-mq[delta]"'
+    with pytest.raises(ValueError, match="'iceberg' is not a valid ArchiveFormat"):
+        ArchiveOptions("out", ("t",), format="iceberg").archive()
