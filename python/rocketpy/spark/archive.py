@@ -20,6 +20,7 @@ from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
 from rocketpy.spark.brokers import Ends, Found, again
 from rocketpy.spark.columns import DEFAULT, TYPES, ddl
+from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,7 +153,7 @@ class ArchiveJob:
     """
 
     def __init__(self, spark: SparkSession, options: ArchiveOptions, told: Callable[[str], object] = print) -> None:
-        self._context = spark.sparkContext
+        self._context = context_of(spark)
         self._options = options
         self._told = told
         self._archive = Archive(options.out)
