@@ -71,7 +71,7 @@ class Machines:
 
     def kill_all(self) -> None:
         """Ends all processes of the machines."""
-        for name in self.names.values():
-            for pid in ip("netns", "pids", name).split():
+        while pids := [pid for name in self.names.values() for pid in ip("netns", "pids", name).split()]:
+            for pid in pids:  # until none is left: they start others meanwhile
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
