@@ -25,14 +25,18 @@ def test_the_demo_holds_every_comparison(executable: list[str], tmp_path: Path):
     if (system_java() or bundled_java()) is None:
         pytest.skip("no Java 17 or newer")
     folder = tmp_path / "demo"
-    environment = {**os.environ, "PATH": path_without_this_environment()}
+    environment = {**os.environ, "PATH": path_without_this_environment(), "DEMO_TEST": str(tmp_path)}
     result = subprocess.run(
         [*executable, "demo", str(folder)], env=environment, capture_output=True, text=True, timeout=1500
     )
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
     assert re.search(r"publish the flights\s*│ 336,776", result.stdout)
     assert re.search(r"compare with the receipts\s*│ 33[78],\d{3}", result.stdout)
-    assert result.stdout.count("equal to pandas") == 6, "three ways, each said and in the closing table"
+    assert result.stdout.count("equal to pandas") == 8, "three ways and the stream, each said and in the closing table"
+    assert re.search(r"the stream's table: 28,135 in .*equal to pandas and to the batch", result.stdout)
+    counted, published = re.search(r"the table counts ([\d,]+) of ([\d,]+)", result.stdout).groups()
+    assert int(counted.replace(",", "")) <= int(published.replace(",", "")) < 28_135, "killed before all was published"
+    wait_until(lambda: not descendants(tmp_path), "the workers of the killed query end")
     assert "every comparison held" in result.stdout
     assert (folder / "delays.png").read_bytes().startswith(b"\x89PNG")
     assert list((folder / "delays.parquet").glob("*.parquet"))
@@ -202,7 +206,7 @@ def test_a_signal_in_a_step_of_spark_ends_all_with_one_line(tmp_path: Path, numb
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=os.environ | {"ROCKETPY_TEST": str(tmp_path)},
+        env=os.environ | {"DEMO_TEST": str(tmp_path)},
     )
     try:
         wait_until((tmp_path / "at work").exists, "a worker runs", process=process)
@@ -220,7 +224,7 @@ def test_a_signal_in_a_step_of_spark_ends_all_with_one_line(tmp_path: Path, numb
 
 def descendants(folder: Path) -> list[int]:
     """Process ids of what has the mark of this test in its environment."""
-    mark = f"ROCKETPY_TEST={folder}".encode()
+    mark = f"DEMO_TEST={folder}".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):

@@ -1,21 +1,20 @@
 """A master and its slave on two machines, as far as the network goes: each in a network namespace of its own."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 import pyarrow as pa
 import pytest
 
+from machines import Machines
 from rocketpy.store import StoreReader, diff
 from waiting import wait_until
 
 HERE, THERE = "10.77.0.1", "10.77.0.2"
-DEVICE = "wire"
 PRODUCER = """
 import rocketpy
 
@@ -33,52 +32,9 @@ QUICK = {"haHousekeepingInterval": 2000, "haSendHeartbeatInterval": 500, "slaveT
 """Nobody waits longer than that for a peer that is silent."""
 
 
-class Machines:
-    """Two namespaces, and a link between them."""
-
-    def __init__(self) -> None:
-        self.names = {HERE: f"rocketpy-{os.getpid()}-here", THERE: f"rocketpy-{os.getpid()}-there"}
-
-    def __enter__(self) -> Self:
-        here, there = self.names.values()
-        for name in self.names.values():
-            ip("netns", "add", name)
-        ip("link", "add", DEVICE, "netns", here, "type", "veth", "peer", "name", DEVICE, "netns", there)
-        for address, name in self.names.items():
-            ip("-n", name, "address", "add", f"{address}/24", "dev", DEVICE)
-            for device in ("lo", DEVICE):
-                ip("-n", name, "link", "set", device, "up")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in self.names.values():
-            ip("netns", "delete", name)
-
-    def on(self, address: str) -> list[str]:
-        """What stands before a command that is to run there."""
-        return ["ip", "netns", "exec", self.names[address]]
-
-    def set_link(self, state: str) -> None:
-        """`down`: nothing goes over the link, and nobody is told."""
-        ip("-n", self.names[HERE], "link", "set", DEVICE, state)
-
-    def swallow(self, to: str, *, swallows: bool) -> None:
-        """Loses what the other machine sends to this address."""
-        (other,) = self.names.keys() - {to}
-        ip("-n", self.names[other], "route", "add" if swallows else "delete", "blackhole", to)
-
-
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
 @pytest.fixture
 def machines() -> Iterator[Machines]:
-    if not shutil.which("ip"):
-        pytest.skip("`ip` is missing: install iproute2")
-    if os.geteuid() != 0:
-        pytest.skip("network namespaces are for root")
-    with Machines() as machines:
+    with Machines([HERE, THERE]) as machines:
         yield machines
 
 
@@ -133,18 +89,18 @@ def test_what_is_acknowledged_is_at_the_slave_whatever_the_network_does(start, m
                 assert len(acknowledged) < 100_000, "sends succeed without a slave"
 
     read_on(100)
-    machines.set_link("down")
+    machines.set_link(HERE, "down")
     read_failure()
-    machines.set_link("up")
+    machines.set_link(HERE, "up")
     read_on(100)
-    for deaf in (HERE, THERE):
-        machines.swallow(deaf, swallows=True)
+    for mute, deaf in ((THERE, HERE), (HERE, THERE)):
+        machines.swallow(mute, deaf, swallows=True)
         read_failure()
-        machines.swallow(deaf, swallows=False)
+        machines.swallow(mute, deaf, swallows=False)
         read_on(100)
     for _ in range(20):  # packets are lost, and sent again
-        machines.set_link("down")
-        machines.set_link("up")
+        machines.set_link(HERE, "down")
+        machines.set_link(HERE, "up")
         read_on(5)
 
     assert master.stop() == 0

@@ -66,6 +66,23 @@ def test_all_three_ways_give_the_table_and_it_is_written(spark, flights, rocketp
     assert (out / "delays.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_stream_keeps_the_table_up_to_date_and_goes_on_later(spark, flights, send, rocketpy_server, tmp_path):
+    out = tmp_path / "out"
+
+    def run_once(wanted):
+        query = flight_delays.delays_by_stream(spark, rocketpy_server.name_server, str(out), flights)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        stored = pandas.read_parquet(out / flight_delays.PARQUET)
+        pandas.testing.assert_frame_equal(stored, wanted, check_dtype=False, check_exact=True)
+
+    run_once(TABLE)
+    send(flights, [json.dumps(flight("UA", 6, 4)).encode()])
+    run_once(TABLE.assign(flights=[1, 3, 2], mean_departure_delay=[None, 3.5, 1.5]))
+
+
 def test_ways_that_differ_are_an_error(spark, flights, rocketpy_server, tmp_path, monkeypatch):
     monkeypatch.setattr(flight_delays, "delays_by_ranges", lambda *_: TABLE.head(2))
     with pytest.raises(DamagedDataError, match="by ranges of the folder is not the table from the folder"):
@@ -75,6 +92,13 @@ def test_ways_that_differ_are_an_error(spark, flights, rocketpy_server, tmp_path
 def test_a_source_must_be_given(spark, tmp_path):
     with pytest.raises(OptionError, match="name_server"):
         flight_delays.run(spark, str(tmp_path))
+
+
+@pytest.mark.parametrize("source", [[], ["--path", "data"]], ids=["no source", "a folder"])
+def test_a_stream_reads_from_a_cluster_alone(capsys, source):
+    with pytest.raises(SystemExit):
+        flight_delays.main(["--out", "delays", "--stream", *source])
+    assert "--name-server" in capsys.readouterr().err
 
 
 def test_spark_submit_runs_it(flights, rocketpy_server, tmp_path):

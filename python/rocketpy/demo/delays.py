@@ -91,13 +91,16 @@ def check(way: str, table: "pandas.DataFrame", wanted: "pandas.DataFrame") -> No
         raise Mismatch(f"Spark {way} and pandas differ: {difference}") from difference
 
 
-def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: str, folder: Path) -> None:
+def compute(
+    journal: Journal, flights: Flights, server: ServerProcess, spark: "SparkSession", topic: str, folder: Path
+) -> None:
     """Computes the table every way, compares each with pandas, writes Parquet and a chart.
 
     Args:
         journal: Gets the steps.
         flights: The original data.
         server: Runs on the store.
+        spark: From `spark_session`.
         topic: Topic of the flights.
         folder: Gets the files.
 
@@ -108,24 +111,18 @@ def compute(journal: Journal, flights: Flights, server: ServerProcess, topic: st
         wanted = expected(flights)
         step.rows = len(flights)
         step.note = f"{len(wanted)} pairs of carrier and hour"
-    with contextlib.ExitStack() as stack:
-        with journal.step("start Spark") as step:
-            spark = stack.enter_context(spark_session(folder))
-            step.note = f"{spark.version}, local[{CORES}]"
-        store = str(server.store)
-        ways: dict[str, Callable[[], pandas.DataFrame]] = {
-            job.NETWORK: lambda: job.delays_over_network(spark, server.name_server, topic),
-            job.FOLDER: lambda: job.delays_from_folder(spark, store, topic),
-            job.RANGES: lambda: job.delays_by_ranges(spark, store, topic),
-        }
-        for way, table_of in ways.items():
-            with journal.step(f"Spark {way}") as step:
-                check(way, table_of(), wanted)
-                step.rows = len(flights)
-                step.note = (
-                    "equal to pandas" if way != job.NETWORK else "equal to pandas; Spark's first query, it warms up"
-                )
-        with journal.step("write Parquet and chart") as step:
-            job.write(spark, wanted, str(folder), flights.airlines)
-            step.note = f"{job.PARQUET}, {job.CHART}"
-            check("in Parquet", spark.read.parquet(str(folder / job.PARQUET)).toPandas(), wanted)
+    store = str(server.store)
+    ways: dict[str, Callable[[], pandas.DataFrame]] = {
+        job.NETWORK: lambda: job.delays_over_network(spark, server.name_server, topic),
+        job.FOLDER: lambda: job.delays_from_folder(spark, store, topic),
+        job.RANGES: lambda: job.delays_by_ranges(spark, store, topic),
+    }
+    for way, table_of in ways.items():
+        with journal.step(f"Spark {way}") as step:
+            check(way, table_of(), wanted)
+            step.rows = len(flights)
+            step.note = "equal to pandas" if way != job.NETWORK else "equal to pandas; Spark's first query, it warms up"
+    with journal.step("write Parquet and chart") as step:
+        job.write(spark, wanted, str(folder), flights.airlines)
+        step.note = f"{job.PARQUET}, {job.CHART}"
+        check("in Parquet", spark.read.parquet(str(folder / job.PARQUET)).toPandas(), wanted)

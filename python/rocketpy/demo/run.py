@@ -1,5 +1,6 @@
 """The demo from beginning to end."""
 
+import contextlib
 import fcntl
 import os
 import shlex
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from rocketpy import Admin, Producer
 from rocketpy.config import PATIENT, PATIENT_SENDS
-from rocketpy.demo import audit, delays
+from rocketpy.demo import audit, delays, stream
 from rocketpy.demo.flights import Flights, load
 from rocketpy.demo.groups import HUB, HUB_CARRIERS, MAINTENANCE, Readers
 from rocketpy.demo.journal import Journal, Step
@@ -32,7 +33,7 @@ class FolderInUseError(Exception):
 
 
 def run(folder: Path, console: Console) -> Journal:
-    """Runs all seven parts.
+    """Runs all eight parts.
 
     Args:
         folder: Gets the store, the table and the chart. What an earlier demo left there is removed.
@@ -61,9 +62,8 @@ def run(folder: Path, console: Console) -> Journal:
         acknowledged = publish(journal, flights, server)
         read(journal, flights, server)
         recover(journal, flights, server, acknowledged)
-        journal.head(6, "Spark reads the topic three ways and computes the delays")
-        delays.compute(journal, flights, server, TOPIC, folder)
-        journal.head(7, "Done")
+        analyse(journal, flights, server, folder)
+        journal.head(8, "Done")
         with journal.step("stop the server") as step:
             server.stop()
             step.note = f"{bytes_on_disk(store):,} bytes on disk"
@@ -153,6 +153,18 @@ def recover(journal: Journal, flights: Flights, server: ServerProcess, acknowled
         step.rows = audit.check_acknowledged(TOPIC, server.name_server, acknowledged)
         step.rows += audit.check_acknowledged(AIRPORTS, server.name_server, airports.acknowledged)
         step.note = "nothing acknowledged is missing"
+
+
+def analyse(journal: Journal, flights: Flights, server: ServerProcess, folder: Path) -> None:
+    """Parts 6 and 7."""
+    journal.head(6, "Spark reads the topic three ways and computes the delays")
+    with contextlib.ExitStack() as stack:
+        with journal.step("start Spark") as step:
+            spark = stack.enter_context(delays.spark_session(folder))
+            step.note = f"{spark.version}, local[{delays.CORES}]"
+        delays.compute(journal, flights, server, spark, TOPIC, folder)
+        journal.head(7, "A stream computes December's delays while its flights are published; kill -9; it goes on")
+        stream.compute(journal, flights, server, spark, folder)
 
 
 def bytes_on_disk(folder: Path) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocketpy.spark.archive import ArchiveOptions as ArchiveOptions
     from rocketpy.spark.archive_manifest import ArchiveError as ArchiveError
     from rocketpy.spark.batches import map_batches as map_batches
+    from rocketpy.spark.batches import scan as scan
     from rocketpy.spark.bodies import DecodeError as DecodeError
     from rocketpy.spark.bodies import decode as decode
     from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
@@ -55,6 +56,7 @@ _HOMES = {
     "map_batches": "batches",
     "prepare": "session",
     "prepare_java": "java",
+    "scan": "batches",
     "scan_ranges": "store",
 }
 """The public names, and the module that each comes from."""

@@ -28,6 +28,7 @@ from rocketpy.spark.offsets import Offsets
 from rocketpy.spark.options import seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
 from rocketpy.spark.picture import can_draw, draw_archive
+from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,7 +215,7 @@ class ArchiveJob:
     """
 
     def __init__(self, spark: "SparkSession", options: ArchiveOptions, told: Callable[[str], object] = print) -> None:
-        self._context = spark.sparkContext
+        self._context = context_of(spark)
         self._options = options
         self._told = told
         self._archive = options.archive()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rocketpy.dead_letters import ORIGIN_ID
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.spark.batches import batch_of, ddl_of, load, map_shares, parts_of, place_of
+from rocketpy.spark.batches import batch_of, ddl_of, map_shares, parts_of, place_of, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -217,7 +217,7 @@ def check_order(spark: SparkSession, options: Mapping[str, object]) -> list[Chec
 
     key = sql.col("properties")["__SHARDINGKEY"]
     each = (
-        load(spark, [*PLACE_COLUMNS, "properties", "born_at", "born_host"], options)
+        scan(spark, columns=[*PLACE_COLUMNS, "properties", "born_at", "born_host"], **options)
         .withColumn("order_key", key)
         .where("order_key is not null")
         .withColumn("host", sql.substring_index("born_host", ":", 1))
@@ -320,7 +320,7 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
             f"the journal has no column msg_id: {journal}", hint=f"it has {', '.join(listed.columns)}"
         )
     listed = listed.select(*names)
-    stored = load(spark, [*PLACE_COLUMNS, "msg_id"], options)
+    stored = scan(spark, columns=[*PLACE_COLUMNS, "msg_id"], **options)
     on = ["msg_id", *({"topic"} & set(names))]
     places = [name for name in ("queue_id", "queue_offset") if name in names]
     facing = stored.select(*on, *(sql.col(name).alias(f"stored_{name}") for name in ("queue_id", "queue_offset")))
@@ -369,7 +369,7 @@ def _identified(spark: SparkSession, options: Mapping[str, object], key: str, *,
         sql.col("queue_offset"),
     )
     return (
-        load(spark, columns, options)
+        scan(spark, columns=columns, **options)
         .select("topic", identity.alias("id"), place.alias("place"), *hashed)
         .where("id is not null and id != ''")
     )

@@ -12,6 +12,7 @@ from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.columns import DEFAULT, check_columns
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.part import QueuePart
+from rocketpy.spark.session import cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,8 +101,7 @@ def map_shares(
     from pyspark.sql.types import StructType
 
     struct = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
-    context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
-    reader = reader_of(options, columns, min_partitions=None if context is None else context.defaultParallelism)
+    reader = reader_of(options, columns, min_partitions=cores(spark))
     parts = reader.partitions()
     if not parts:
         return spark.createDataFrame([], struct)
@@ -120,18 +120,28 @@ def map_shares(
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read_and_run, struct)
 
 
-def load(spark: SparkSession, columns: Sequence[str], options: Mapping[str, object]) -> DataFrame:
-    """Reads messages as rows.
+def scan(spark: SparkSession, *, columns: Sequence[str] | None = None, **options: object) -> DataFrame:
+    """Reads messages as rows, as `spark.read.format("rocketpy")`, in a partition for each task that the cluster runs.
 
     Args:
         spark: The session.
-        columns: Their columns.
-        options: As for `map_batches`.
+        columns: As for `map_batches`.
+        options: As for `map_batches`; `min_partitions=` wins over the count of tasks.
 
     Returns:
-        A snapshot of this moment.
+        What is there at this moment: call it again to see newer messages.
+
+    Raises:
+        AnalysisException: An option or a column is unknown or malformed.
+
+    Examples:
+        In a Spark session::
+
+            scan(spark, name_server="127.0.0.1:9876", topic="flights").groupBy("tag").count().show()
     """
-    texts = option_texts(options) | {"columns": ",".join(columns)}
+    texts = option_texts(options, cores(spark))
+    if columns is not None:
+        texts["columns"] = ",".join(columns)
     return spark.read.format("rocketpy").options(**texts).load()
 
 
@@ -147,9 +157,7 @@ def reader_of(
     """
     from rocketpy.spark.source import RocketPyReader
 
-    texts = option_texts(options)
-    if min_partitions is not None and not {"min_partitions", "minPartitions"} & texts.keys():
-        texts["min_partitions"] = str(min_partitions)
+    texts = option_texts(options, min_partitions)
     return RocketPyReader(parse_options(texts), check_columns(columns))
 
 
@@ -169,11 +177,12 @@ def place_of(part: QueueRange | QueuePart) -> tuple[str, str | None, int]:
     return part.topic, None, part.queue_id
 
 
-def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+def option_texts(options: Mapping[str, object], min_partitions: int | None = None) -> dict[str, str]:
     """Writes options as Spark takes them.
 
     Args:
         options: Values by name; None leaves an option out.
+        min_partitions: Where the options do not say it.
 
     Returns:
         Texts. Folders are absolute, as workers have another working folder.
@@ -190,6 +199,8 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
         if value is None:
             continue
         texts[name] = str(Path(str(value)).absolute()) if name in folders else _text(value)
+    if min_partitions is not None and not {"min_partitions", "minPartitions"} & texts.keys():
+        texts["min_partitions"] = str(min_partitions)
     return texts
 
 

@@ -16,7 +16,8 @@ from rocketpy.config import PATIENT
 from rocketpy.dead_letters import PREFIX, topic_of
 from rocketpy.instant import instant_ms
 from rocketpy.spark import job
-from rocketpy.spark.batches import batch_of, ddl_of, load, parts_of, reader_of
+from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
+from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +81,7 @@ def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLett
     from pyspark.sql import functions as sql
 
     properties = sql.col("properties")
-    letters = load(spark, COLUMNS, source).select(
+    letters = scan(spark, columns=COLUMNS, **source).select(
         sql.substring("topic", len(PREFIX) + 1, 1 << 16).alias("group"),
         sql.coalesce(properties["DLQ_ORIGIN_TOPIC"], properties["RETRY_TOPIC"]).alias("origin_topic"),
         properties["DLQ_REASON"].alias("reason"),
@@ -178,12 +179,12 @@ def resend(
     """
     from pyspark.sql import functions as sql
 
-    reader = reader_of(source, min_partitions=spark.sparkContext.defaultParallelism)
+    reader = reader_of(source, min_partitions=context_of(spark).defaultParallelism)
     parts = [part.value for part in reader.partitions()]
     counts = {"sent": 0, "sent_before": 0, "without_origin": 0}
     if not parts:
         return counts
-    at_once = min(len(parts), spark.sparkContext.defaultParallelism)
+    at_once = min(len(parts), context_of(spark).defaultParallelism)
     of_task = None if rate is None else rate / at_once
     name_server = str(source["name_server"])
 

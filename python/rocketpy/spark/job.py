@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.spark.batches import parts_of, place_of, reader_of
+from rocketpy.spark.session import context_of, refuse_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -145,11 +146,16 @@ def new_folder(out: Path | None) -> Path | None:
 
 @contextmanager
 def session(name: str) -> "Generator[SparkSession]":
-    """The session of a job. One that ran before stays; else it ends with the job."""
+    """The session of a job. One that ran before stays; else it ends with the job.
+
+    Raises:
+        NotSupportedError: Sessions of this process are of Spark Connect.
+    """
     from pyspark.sql import SparkSession
 
     from rocketpy.spark.session import prepare
 
+    refuse_connect()
     before = SparkSession.getActiveSession()
     if not IS_SUBMITTED:
         prepare()
@@ -215,7 +221,7 @@ def progress(spark: "SparkSession", what: str) -> Generator[None]:
         spark: The session whose queries run inside.
         what: What they do.
     """
-    context = spark.sparkContext
+    context = context_of(spark)
     group = f"rocketpy-{uuid.uuid4()}"
     context.setJobGroup(group, what)
     began, over = time.monotonic(), threading.Event()

@@ -16,6 +16,7 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.config import PATIENT
 from rocketpy.spark import job
+from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -159,7 +160,7 @@ def with_times(spark: "SparkSession", name_server: str, behind: Sequence[Behind]
         for batch in numbers:
             yield times_of(name_server, [unread[number] for number in batch.column(0).to_pylist()], batch.column(0))
 
-    tasks = min(len(unread), 4 * spark.sparkContext.defaultParallelism)
+    tasks = min(len(unread), 4 * context_of(spark).defaultParallelism)
     frame = spark.range(0, len(unread), 1, tasks).mapInArrow(read_times, "number bigint, stored_ms bigint")
     stored_ms = {row.number: row.stored_ms for row in frame.collect()}
     times = iter([stored_ms[number] for number in range(len(unread))])

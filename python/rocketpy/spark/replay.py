@@ -19,7 +19,8 @@ from rocketpy.config import PATIENT_SENDS
 from rocketpy.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark import job
-from rocketpy.spark.batches import batch_of, ddl_of, load
+from rocketpy.spark.batches import batch_of, ddl_of, scan
+from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,13 +118,13 @@ def run(
     Raises:
         PythonException: A task could not send. What was acknowledged before is there.
     """
-    messages = load(spark, COLUMNS, source)
+    messages = scan(spark, columns=COLUMNS, **source)
     if where is not None:
         messages = messages.where(where)
     if in_order:
         queues = max(1, len(job.plan_rows(source)))
         messages = messages.repartition(queues, *QUEUE).sortWithinPartitions(*QUEUE, "queue_offset")
-    cores = spark.sparkContext.defaultParallelism
+    cores = context_of(spark).defaultParallelism
     at_once = min(cores, max(1, messages.rdd.getNumPartitions()))
     of_task = Target(target.name_server, target.topic, None if target.rate is None else target.rate / at_once)
     receipts = messages.mapInArrow(_send_by_task(of_task), ddl_of(RECEIPTS))

@@ -8,19 +8,30 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from rocketpy.errors import RocketPyError
+from rocketpy.errors import NotSupportedError, RocketPyError
 from rocketpy.spark.java import prepare_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 END_SECONDS = 5.0
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for `spark.driver.extraJavaOptions` that start a session sooner and make long scans slower."""
+
+
+MOST_CORES = 1 << 16
+"""More than any cluster has."""
+
+NO_CONTEXT = "this needs a classic session: Spark Connect has no SparkContext"
+NO_CONTEXT_HINT = (
+    "start it by spark-submit without --remote and SPARK_REMOTE, or use what runs under Spark Connect: "
+    "format('rocketpy'), map_batches, aggregate"
+)
 
 
 class WorkerPythonError(RocketPyError):
@@ -109,7 +120,7 @@ def cores(spark: SparkSession) -> int:
     A Python data source is planned in a process that knows of the driver's own cores only.
 
     Args:
-        spark: A session that is not of Spark Connect, whose client does not know the cluster.
+        spark: The session. One of Spark Connect is asked by a small query.
 
     Returns:
         At least 1. While executors are still joining, those that are there by now count.
@@ -119,7 +130,38 @@ def cores(spark: SparkSession) -> int:
 
             spark.read.format("rocketpy").option("min_partitions", cores(spark))
     """
-    return max(1, int(spark.sparkContext.defaultParallelism))
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        return max(1, int(context.defaultParallelism))
+    from pyspark.sql.functions import spark_partition_id
+
+    # Spark cuts a range into as many partitions as tasks run at once, if not told how many.
+    return spark.range(MOST_CORES).select(spark_partition_id()).distinct().count()
+
+
+def context_of(spark: SparkSession) -> SparkContext:
+    """The context of a session, for what runs on RDDs or shows how many tasks are done.
+
+    Args:
+        spark: A classic session.
+
+    Raises:
+        NotSupportedError: It is one of Spark Connect.
+    """
+    context: SparkContext | None = getattr(spark, "sparkContext", None)
+    if context is None:
+        raise NotSupportedError(NO_CONTEXT, hint=NO_CONTEXT_HINT)
+    return context
+
+
+def refuse_connect() -> None:
+    """Refuses a process that has sessions of Spark Connect, or would get one.
+
+    Raises:
+        NotSupportedError: It does.
+    """
+    if {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"} & os.environ.keys():
+        raise NotSupportedError(NO_CONTEXT, hint=NO_CONTEXT_HINT)
 
 
 def end_spark() -> None:
