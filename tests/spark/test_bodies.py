@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from rocketpy.spark.bodies import DecodeError, decode, decode_json, decode_text
 from rocketpy.spark.options import OptionError
@@ -50,6 +51,19 @@ def test_strict_names_the_bad_body():
         decode_text(pa.array([b"a", b"\xff"], pa.binary()), strict=True)
 
 
+def test_an_error_column_says_what_is_wrong_and_the_object_is_there():
+    bodies = pa.array([b'{"a": 1}', b'{"a": "x"}', None, b"null"], pa.binary())
+    struct = pa.struct([pa.field("a", pa.int32(), nullable=False)])
+    made = decode_json(bodies, struct, error_column="wrong")
+    made.validate(full=True)
+    assert made.to_pylist() == [
+        {"a": 1, "wrong": None},
+        {"a": None, "wrong": "a: expected Int32, found a text"},
+        None,
+        None,
+    ]
+
+
 def test_text_is_utf8_or_null():
     bodies = pa.array(["grün".encode(), b"\xff", None, b""], pa.binary())
     assert decode_text(bodies).to_pylist() == ["grün", None, None, ""]
@@ -58,3 +72,12 @@ def test_text_is_utf8_or_null():
 def test_what_to_do_on_errors_is_checked_at_once():
     with pytest.raises(OptionError, match="on_error"):
         decode("a int", on_error="ignore")
+
+
+@pytest.mark.parametrize(
+    ("fields", "on_error"), [(None, "null"), (["a"], "fail"), (["a", "wrong"], "null")], ids=["text", "fail", "taken"]
+)
+def test_an_error_column_needs_a_place(fields, on_error):
+    schema = fields and StructType([StructField(name, StringType()) for name in fields])
+    with pytest.raises(OptionError, match="error_column"):
+        decode(schema, on_error=on_error, error_column="wrong")

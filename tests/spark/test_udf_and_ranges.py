@@ -42,6 +42,13 @@ def test_a_schema_can_be_a_struct_and_errors_can_end_the_job(events):
         events.select(decode(schema, on_error="fail")("body")).collect()
 
 
+def test_an_error_column_says_what_is_wrong(events):
+    decoded = events.select(decode("name string not null, count tinyint", error_column="wrong")("body").alias("e"))
+    rows = {row.name: (row["count"], row.wrong) for row in decoded.select("e.*").collect()}
+    assert rows == {"a": (1, None), "b": (None, None), None: (None, "not JSON: expected ident, at byte 1")}
+    assert all(field.nullable for field in decoded.schema["e"].dataType.fields)
+
+
 def test_text_bodies_become_strings(events):
     texts = {row.text for row in events.select(decode()("body").alias("text")).collect()}
     assert "not json" in texts

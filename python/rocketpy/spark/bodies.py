@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rocketpy.errors import RocketPyError
 from rocketpy.spark.options import OptionError
@@ -23,22 +23,27 @@ class DecodeError(RocketPyError, ValueError):
     """A body is not what the schema says. It is as it was sent: a retry fails again."""
 
 
-def decode(schema: StructType | str | None = None, *, on_error: str = "null") -> Callable[[str | Column], Column]:
+def decode(
+    schema: StructType | str | None = None, *, on_error: str = "null", error_column: str | None = None
+) -> Callable[[str | Column], Column]:
     """Makes a UDF that decodes bodies: JSON objects to a struct, or UTF-8 to text.
 
-    It is an Arrow UDF: whole batches cross to the worker and back. Fields that the schema does not name are
-    skipped, and fields that a body does not have become null. A number with a fraction does not fit an integer.
+    It is an Arrow UDF: whole batches cross to the worker and back. Fields that the schema does not name are skipped,
+    and fields that a body does not have become null. `rocketpy.spark.bodies.json_columns` says which JSON becomes which
+    type; a number with a fraction does not fit an integer.
 
     Args:
         schema: Fields of the JSON objects, as a struct or as DDL such as "carrier string, hour int" (which needs a
             session); None for text.
         on_error: Result for a body that does not decode: "null", or "fail" to end the job.
+        error_column: Name of one more field of the struct, which says what is wrong with a body that does not decode.
+            The other fields are null then, and the struct is not.
 
     Returns:
         The UDF; call it with a column of bodies.
 
     Raises:
-        OptionError: `on_error` is neither.
+        OptionError: `on_error` is neither, or `error_column` comes without a schema, with "fail", or names a field.
         RocketPyError: PySpark 4.1 or newer is not installed.
 
     Examples:
@@ -46,21 +51,29 @@ def decode(schema: StructType | str | None = None, *, on_error: str = "null") ->
 
             flight = decode("carrier string, hour int, dep_delay double")
             messages.select(flight("body").alias("flight")).select("flight.*")
+
+            flight = decode("carrier string, hour int", error_column="wrong")
+            messages.select("queue_offset", flight("body").alias("flight")).where("flight.wrong is not null")
     """
     try:
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
-        from pyspark.sql.types import StringType, StructType
+        from pyspark.sql.types import StringType, StructField, StructType
     except ImportError as missing:
         raise RocketPyError("PySpark is not installed", hint='pip install "rocketpy-mq[spark]"') from missing
 
     if on_error not in ("null", "fail"):
         raise OptionError(f"on_error must be null or fail, not: {on_error}")
     strict = on_error == "fail"
-    struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    struct = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    if error_column is not None and (struct is None or strict or error_column in struct.names):
+        raise OptionError("error_column is the name of a new field of a schema, and goes with on_error null")
+    result: DataType = StringType() if struct is None else struct
+    if struct is not None and error_column is not None:
+        fields = [StructField(field.name, field.dataType) for field in struct.fields]
+        result = StructType([*fields, StructField(error_column, StringType())])
     make_udf: Any = arrow_udf  # its stub wants the type of the function
     udf: Callable[[str | Column], Column] = make_udf(
-        _to_text(strict) if struct is None else _to_struct(struct, strict),
-        returnType=StringType() if struct is None else struct,
+        _to_text(strict) if struct is None else _to_struct(struct, strict, error_column), returnType=result
     )
     return udf
 
@@ -77,13 +90,13 @@ def _to_text(strict: bool) -> Any:
     return decode_to_text
 
 
-def _to_struct(struct: DataType, strict: bool) -> Any:
+def _to_struct(struct: StructType, strict: bool, error_column: str | None) -> Any:
     def decode_to_struct(bodies):  # type: ignore[no-untyped-def]
         from pyspark.sql.pandas.types import to_arrow_type
 
         from rocketpy.spark.bodies import decode_json
 
-        return decode_json(bodies, to_arrow_type(struct, timezone="UTC"), strict=strict)
+        return decode_json(bodies, to_arrow_type(struct, timezone="UTC"), strict=strict, error_column=error_column)
 
     return decode_to_struct
 
@@ -111,20 +124,24 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
     try:
         return bodies.cast(pa.string())
     except pa.ArrowInvalid as error:
-        if len(bodies) > 1:
-            return _halves(bodies, lambda half: decode_text(half, strict=strict))
+        if len(bodies) > 1:  # finds one bad body among many in a few steps
+            middle = len(bodies) // 2
+            return pa.concat_arrays([decode_text(half, strict=strict) for half in (bodies[:middle], bodies[middle:])])
         if strict:
-            raise DecodeError(f"a body is not UTF-8: {_start(bodies)}", hint=HINT) from error
+            raise DecodeError(f"a body is not UTF-8: {_start(bodies[0])}", hint=HINT) from error
         return pa.nulls(1, pa.string())
 
 
-def decode_json(bodies: pa.Array, struct: pa.StructType, *, strict: bool = False) -> pa.Array:
-    """Decodes one JSON object per body.
+def decode_json(
+    bodies: pa.Array, struct: pa.StructType, *, strict: bool = False, error_column: str | None = None
+) -> pa.Array:
+    """Decodes one JSON object per body, as `json_columns` does it.
 
     Args:
         bodies: Array of binary.
         struct: The fields to take.
         strict: Whether a body that is not such an object is an error, or null.
+        error_column: Name of a last field, which says what is wrong with a body. Its object is then not null.
 
     Returns:
         Array of the struct, of the same length.
@@ -139,50 +156,58 @@ def decode_json(bodies: pa.Array, struct: pa.StructType, *, strict: bool = False
         [{'a': 1}, None, {'a': None}]
     """
     import pyarrow as pa
-
-    if len(bodies) == 0:
-        return pa.nulls(0, struct)
-    try:
-        return _read_json(bodies, struct)
-    except pa.ArrowInvalid as error:
-        if len(bodies) > 1:
-            return _halves(bodies, lambda half: decode_json(half, struct, strict=strict))
-        if strict:
-            text = f"a body is not JSON of the given schema ({error}): {_start(bodies)}"
-            raise DecodeError(text, hint=HINT) from error
-        return pa.nulls(1, struct)
-
-
-def _read_json(bodies: pa.Array, struct: pa.StructType) -> pa.Array:
-    import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.json
 
-    # One object per line, each wrapped: an empty body, or one of several objects, cannot shift the rows after it.
-    head, tail, null = (pa.scalar(text, bodies.type) for text in (b'{"v":', b"}", b"null"))
-    lines = pc.binary_join_element_wise(head, bodies.fill_null(null), tail, pa.scalar(b"", bodies.type))
-    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    text = pc.binary_join(whole, pa.scalar(b"\n", bodies.type))[0].as_buffer()
-    table = pyarrow.json.read_json(
-        pa.BufferReader(text),
-        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=text.size + 1),
-        parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([("v", struct)]), unexpected_field_behavior="ignore"
-        ),
+    objects, errors = json_columns(bodies.cast(pa.binary()), struct)
+    if strict and errors.null_count < len(errors):
+        row = pc.index(errors.is_valid(), True).as_py()
+        text = f"a body is not JSON of the given schema ({errors[row]}): {_start(bodies[row])}"
+        raise DecodeError(text, hint=HINT)
+    if error_column is None:
+        return objects
+    return pa.StructArray.from_arrays(
+        [*(objects.field(place) for place in range(struct.num_fields)), errors],
+        names=[*(field.name for field in struct), error_column],
+        mask=pc.and_(objects.is_null(), errors.is_null()),
     )
-    if table.num_rows != len(bodies):
-        raise pa.ArrowInvalid(f"{len(bodies)} bodies hold {table.num_rows} objects")
-    return table.column("v").combine_chunks()
 
 
-def _halves(bodies: pa.Array, decode_half: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Decodes each half separately, which finds one bad body among many in a few steps."""
-    import pyarrow as pa
+def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[pa.StructArray, pa.StringArray]:
+    """Decodes one JSON object per body to typed columns, in Rust and without the interpreter lock.
 
-    middle = len(bodies) // 2
-    return pa.concat_arrays([decode_half(bodies[:middle]), decode_half(bodies[middle:])])
+    Names that no field has are skipped; a field whose name is not there is null. Booleans come from `true` and `false`,
+    integers from numbers without a fraction, floats from numbers (and `NaN`, `Infinity`, `-Infinity`, as Python writes
+    them), decimals from numbers and texts of numbers that they hold exactly, dates from texts such as `2024-01-02` and
+    from numbers of days since 1970, timestamps from texts such as `2024-01-02T03:04:05.123456Z` (UTC without a zone),
+    text and binary from texts, lists from lists, structs from objects.
+
+    Args:
+        bodies: Array of binary.
+        fields: The fields to take.
+
+    Returns:
+        The objects, and what is wrong with each body that does not decode, whose object is null. A null body, and the
+        body `null`, is null and no error.
+
+    Raises:
+        InvalidArgumentError: A field has another type, or the bodies have.
+
+    Examples:
+        >>> import pyarrow
+        >>> bodies = pyarrow.array([b'{"a": 1, "b": 2}', b'{"a": "x"}', None])
+        >>> objects, errors = json_columns(bodies, pyarrow.struct([("a", pyarrow.int32())]))
+        >>> objects.to_pylist()
+        [{'a': 1}, None, None]
+        >>> errors.to_pylist()
+        [None, 'a: expected Int32, found a text', None]
+    """
+    from rocketpy._rocketpy import json_columns as decoded
+    from rocketpy.arrow import pyarrow_batch
+
+    batch = pyarrow_batch(decoded(bodies, fields))
+    return batch.column("value"), batch.column("error")
 
 
-def _start(bodies: pa.Array) -> str:
-    body = bodies[0].as_py()
-    return repr(body[:80]) + ("..." if len(body) > 80 else "")
+def _start(body: pa.Scalar) -> str:
+    start = body.as_py()
+    return repr(start[:80]) + ("..." if len(start) > 80 else "")

@@ -1,9 +1,9 @@
 //! Arrow data through the PyCapsule interface, which any Python Arrow library can read.
 
-use arrow_array::ffi::{FFI_ArrowSchema, to_ffi};
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
-use arrow_schema::{ArrowError, Schema};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray, make_array};
+use arrow_schema::{ArrowError, DataType, Schema};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use rocketpy_scan::{BatchLimits, Columns};
@@ -85,7 +85,27 @@ where
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
 }
 
-fn arrow_failed(error: ArrowError) -> PyErr {
+/// An array of any Python Arrow library; nothing is copied.
+pub(crate) fn imported_array(given: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
+    let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
+        given.call_method0("__arrow_c_array__")?.extract()?;
+    let array = array.pointer_checked(Some(c"arrow_array"))?.cast::<FFI_ArrowArray>();
+    let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: capsules of these names hold these structs, filled as the C data interface says; no Python code runs between. The array is
+    // moved out, which leaves one behind that is released.
+    let data = unsafe { from_ffi(FFI_ArrowArray::from_raw(array.as_ptr()), schema.as_ref()) };
+    Ok(make_array(data.map_err(arrow_failed)?))
+}
+
+/// A type, or a schema as the type of its rows.
+pub(crate) fn imported_type(given: &Bound<'_, PyAny>) -> PyResult<DataType> {
+    let schema: Bound<'_, PyCapsule> = given.call_method0("__arrow_c_schema__")?.extract()?;
+    let schema = schema.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: as above; the struct is only read, while its capsule lives.
+    DataType::try_from(unsafe { schema.as_ref() }).map_err(arrow_failed)
+}
+
+pub(crate) fn arrow_failed(error: ArrowError) -> PyErr {
     error::internal(format!("the columns could not be handed over: {error}"))
 }
 

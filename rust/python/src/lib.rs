@@ -21,6 +21,7 @@ mod consumer_options;
 mod convert;
 mod duration;
 mod error;
+mod json;
 mod load;
 mod logs;
 mod message;
@@ -73,6 +74,8 @@ mod extension {
     use crate::config::{config_key_name, config_keys, config_unused_keys};
     #[pymodule_export]
     use crate::consumer::PyConsumer;
+    #[pymodule_export]
+    use crate::json::json_columns;
     #[pymodule_export]
     use crate::load::SendLoad;
     #[pymodule_export]

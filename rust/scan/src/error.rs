@@ -14,6 +14,9 @@ pub enum ScanError {
     /// A column was asked for that no scan has.
     #[error("unknown column: {column}")]
     UnknownColumn { column: String },
+    /// A field has a type that no JSON value becomes.
+    #[error("no JSON value becomes a field {field} of type {data_type}")]
+    JsonType { field: String, data_type: String },
     /// A record is not of the topic that its queue entry stands in, or cannot be parsed.
     #[error("record of topic {topic}, queue {queue_id}, queue offset {queue_offset} is damaged: {reason}")]
     Damaged { topic: String, queue_id: u32, queue_offset: QueueOffset, reason: String },
@@ -43,7 +46,11 @@ impl ScanError {
         match self {
             Self::Store(error) => error.retryable(),
             Self::Tool(error) => error.retryable(),
-            Self::UnknownColumn { .. } | Self::Damaged { .. } | Self::Body { .. } | Self::Arrow(_) => false,
+            Self::UnknownColumn { .. }
+            | Self::JsonType { .. }
+            | Self::Damaged { .. }
+            | Self::Body { .. }
+            | Self::Arrow(_) => false,
         }
     }
 
@@ -72,6 +79,10 @@ impl ScanError {
             ),
             Self::Store(ReadError::IncompleteQueues { .. }) => Some(
                 "start a server on the folder, it rebuilds them; or read without failing on data loss what is there"
+                    .to_owned(),
+            ),
+            Self::JsonType { .. } => Some(
+                "types are boolean, integers up to 64 bits, float, double, decimal, string, binary, date, timestamp, array and struct"
                     .to_owned(),
             ),
             Self::Tool(error) => error.hint(),

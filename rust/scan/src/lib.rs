@@ -2,11 +2,13 @@
 //!
 //! Two doors, one builder: [`StoreScan`] reads the queues of a store folder (no lock, beside a live server or
 //! from a snapshot), and [`RecordBatchBuilder`] takes records that a consumer pulled. The types are exactly
-//! those that Spark's Python data source accepts without a cast ([`Column::data_type`]).
+//! those that Spark's Python data source accepts without a cast ([`Column::data_type`]). [`decode_json`] makes columns of
+//! bodies.
 
 mod builder;
 mod columns;
 mod error;
+mod json;
 mod plan;
 mod properties;
 mod rows;
@@ -18,6 +20,7 @@ mod vectors;
 pub use builder::{BatchLimits, RecordBatchBuilder};
 pub use columns::{Column, Columns};
 pub use error::ScanError;
+pub use json::decode_json;
 pub use plan::{PlanOptions, Slice, plan};
 pub use selected_scan::SelectedScan;
 pub use store_scan::{LostRange, Step, StoreScan, StoreScanOptions};

@@ -17,7 +17,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    fn with_capacity(values: usize, bytes: usize) -> Self {
+    pub(crate) fn with_capacity(values: usize, bytes: usize) -> Self {
         Self::within(values, bytes, &mut SpentColumn::default())
     }
 
@@ -28,7 +28,7 @@ impl Values {
     }
 
     #[inline]
-    fn push(&mut self, value: &[u8]) {
+    pub(crate) fn push(&mut self, value: &[u8]) {
         self.bytes.extend_from_slice(value);
         self.close();
     }
@@ -63,7 +63,7 @@ impl Values {
         self.ends.extend(other.ends[1..].iter().map(|end| start + end));
     }
 
-    const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.ends.len() - 1
     }
 
@@ -71,20 +71,20 @@ impl Values {
         &self.bytes[self.ends[index] as usize..self.ends[index + 1] as usize]
     }
 
-    fn truncate(&mut self, values: usize) {
+    pub(crate) fn truncate(&mut self, values: usize) {
         self.ends.truncate(values + 1);
         self.bytes.truncate(self.ends[values] as usize);
     }
 
     /// # Panics
     /// When there are 2 GiB or more, which no batch limit lets come together.
-    fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
+    pub(crate) fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
         assert!(i32::try_from(self.bytes.len()).is_ok(), "a batch holds less than 2 GiB");
         (OffsetBuffer::new(ScalarBuffer::from(self.ends)), Buffer::from_vec(self.bytes))
     }
 
     /// Text that is not UTF-8 (a foreign producer's) becomes text with replacement characters.
-    fn into_text(self, nulls: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
+    pub(crate) fn into_text(self, nulls: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
         let (ends, bytes) = self.finish();
         match StringArray::try_new(ends.clone(), bytes.clone(), nulls.clone()) {
             Ok(array) => Ok(Arc::new(array)),

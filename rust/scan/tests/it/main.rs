@@ -3,5 +3,6 @@
 mod batches;
 mod damage;
 mod folder;
+mod json;
 mod live;
 mod ranges;
