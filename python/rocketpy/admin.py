@@ -20,7 +20,6 @@ from rocketpy.dead_letters import (
     Resent,
     group_of,
     matcher_of,
-    none_of,
     topic_of,
 )
 from rocketpy.errors import TopicNotFoundError
@@ -482,19 +481,22 @@ class Admin(Closing):
     def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
         """The dead letters of a group, queue by queue, the oldest first. Those that die meanwhile are left out.
 
+        A group that has given up nothing has none. Those of a group that was deleted can still be read.
+
         Args:
             group: The consumer group.
             which: Which ones; default: all.
 
         Raises:
-            TopicNotFoundError: The group has no dead letters.
+            GroupNotFoundError: There is no such group, nor a topic of its dead letters.
             InvalidArgumentError: A time is none.
         """
         is_meant = matcher_of(group, which)
         try:
             queues = self.describe_topic(topic_of(group)).queues
-        except TopicNotFoundError as error:
-            raise none_of(group) from error
+        except TopicNotFoundError:
+            self.describe_group(group)  # refuses a name that nobody has
+            queues = ()
         return (
             letter
             for info in queues

@@ -25,7 +25,6 @@ from rocketpy.dead_letters import (
     Resent,
     group_of,
     matcher_of,
-    none_of,
     topic_of,
 )
 from rocketpy.errors import TopicNotFoundError
@@ -244,8 +243,9 @@ class AsyncAdmin(AsyncClosing):
         is_meant = matcher_of(group, which)
         try:
             queues = (await self.describe_topic(topic_of(group))).queues
-        except TopicNotFoundError as error:
-            raise none_of(group) from error
+        except TopicNotFoundError:
+            await self.describe_group(group)
+            queues = ()
         for info in queues:
             async for message in self._range(info.queue, info.min_offset, info.max_offset):
                 letter = DeadLetter(group, message)
