@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
@@ -25,7 +26,7 @@ from rocketpy.dead_letters import (
 from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list
+from rocketpy.names import check_type, name_server_list
 from rocketpy.producer import Producer
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
@@ -33,7 +34,7 @@ from rocketpy.topic_change import TopicChange
 from rocketpy.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
     from typing import Literal, Unpack
 
@@ -79,6 +80,7 @@ def master_role(sync: bool) -> str:
 
 def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
     """Values of settings as brokers write them."""
+    check_type("changes", changes, Mapping, "a dict by name")
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
 
 
@@ -553,6 +555,7 @@ class Admin(Closing):
         with Producer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
             there = {to}
             for letter in letters:
+                check_type("each of letters", letter, DeadLetter, "a rocketpy.DeadLetter")
                 topic = to or letter.topic
                 if topic is None:
                     yield Resent(letter, None, None)

@@ -202,6 +202,10 @@ class Backoff:
     """By which part of itself a pause is longer or shorter at random, from 0 to 1, so that clients that failed together
     do not come back together."""
 
+    def __post_init__(self) -> None:
+        duration_seconds("first", self.first)
+        duration_seconds("longest", self.longest)
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:

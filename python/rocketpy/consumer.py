@@ -12,7 +12,7 @@ from rocketpy.balance import allocating, assigned
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list, text_list
+from rocketpy.names import check_type, column_list, name_server_list, text_list
 from rocketpy.rebalance import Telling, callbacks
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, consumer_stats
@@ -217,6 +217,7 @@ class Consumer(Closing, Generic[V_co]):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
+        check_type("group", group, str, "a str")
         topics, servers, decode = topic_list(topic), name_server_list(name_servers), decode_by(codec)
         self._callbacks = callbacks(group, options)
         self._group, self._allocating = group, allocating(options)
@@ -423,7 +424,7 @@ class Consumer(Closing, Generic[V_co]):
             timeout: Longest wait for the first message, in seconds.
             columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
         """
-        names = None if columns is None else list(columns)
+        names = column_list(columns)
         if self._telling is None:
             return self._native.fetch_columns(max_rows, timeout, names)
         return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
+from rocketpy.errors import ClosedError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -98,6 +99,8 @@ class Closing(Lifetime):
         """Does the work of `close`."""
 
     def __enter__(self) -> Self:
+        if self._closed:
+            raise ClosedError(f"cannot be used again: {self!r}", hint="make a new one")
         return self
 
     def __exit__(

@@ -39,6 +39,7 @@ MAX_BATCH = 4096
 """Most messages of a call; a pull brings no more."""
 OFFSETS_FOLDER = ".rocketmq_offsets"
 """In the home folder, as Apache's clients have it."""
+OPTIONS_OF_HANDLERS = ("topic", "tags", "sql", "batch", "codec")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -165,6 +166,9 @@ class PushConsumer(Closing):
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[PushOptions]
     ) -> None:
         super().__init__()
+        check_type("group", group, str, "a str")
+        if misplaced := [name for name in OPTIONS_OF_HANDLERS if name in options]:
+            raise TypeError(f"PushConsumer has no option {misplaced[0]}: the decorator on() takes it, for each topic")
         self._group = group
         self._name_servers = name_server_list(name_servers)
         self._handlers: dict[str, Handler] = {}
@@ -222,6 +226,7 @@ class PushConsumer(Closing):
                 raise InvalidArgumentError(f"tags and sql exclude each other, both are given for: {topic}", hint=hint)
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
+        _rocketpy.tag_names(tags)  # refuses what are no tags
         decode = decode_by(codec)
 
         def register(function: Function) -> Function:

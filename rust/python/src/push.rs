@@ -260,11 +260,11 @@ fn received(part: &PulledPart, origin: &Arc<Origin>) -> impl Iterator<Item = Rec
 /// The settings that the options give.
 fn config(options: &mut Options<'_>) -> PyResult<PushConfig> {
     let mut config = PushConfig { consumer: consumer_options::shared(options)?, ..PushConfig::default() };
-    options.set("max_retries", &mut config.max_retries)?;
+    options.set_int("max_retries", &mut config.max_retries)?;
     options.set_duration("handler_timeout", &mut config.handler_timeout)?;
-    options.set("ordered", &mut config.ordered)?;
+    options.set_bool("ordered", &mut config.ordered)?;
     options.set_duration("retry_pause", &mut config.retry_pause)?;
-    options.set("broadcast", &mut config.broadcast)?;
-    options.set("offsets_folder", &mut config.offsets_folder)?;
+    options.set_bool("broadcast", &mut config.broadcast)?;
+    config.offsets_folder = options.take("offsets_folder")?;
     Ok(config)
 }
