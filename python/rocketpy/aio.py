@@ -261,7 +261,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         self._name_servers, self._options = name_server_list(name_servers), options
         self._decode = decode_by(codec)
         self._allocating: Allocating | None = None
-        self._callbacks = callbacks(group, options, in_loop=True)
+        self._callbacks = callbacks(group, options, has_loop=True)
         self._telling: AsyncTelling | None = None
 
     @classmethod

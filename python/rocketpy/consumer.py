@@ -146,8 +146,9 @@ class Consumer(Closing, Generic[V_co]):
             member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
             logged and the queues stay as they are, also when it takes longer than 10 s.
         on_assigned: Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of
-            them is handed out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and
-            counted by `stats()`. Default None.
+            them is handed out. `poll` calls it, or for handlers a thread of its own. For an `AsyncConsumer`, and for
+            handlers, it may be an `async def`: that runs in their event loop. What it raises is logged, and counted by
+            `stats()`. Default None.
         on_revoked: Called in the same way with queues that this member loses, and at the close with all. Until it
             returns they are kept and can be committed, but at most for `handover_timeout`. Default None.
         handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
@@ -219,7 +220,7 @@ class Consumer(Closing, Generic[V_co]):
         super().__init__()
         check_type("group", group, str, "a str")
         topics, servers, decode = topic_list(topic), name_server_list(name_servers), decode_by(codec)
-        self._callbacks = callbacks(group, options)
+        self._callbacks = callbacks(group, options, has_loop=False)
         self._group, self._allocating = group, allocating(options)
         if self._allocating is not None:
             options = self._allocating.options(options)

@@ -92,14 +92,14 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def refuse_awaitable(result: object) -> None:
-    """Tells a handler that looks like a plain function and is none: nothing of it has run."""
+def refuse_awaitable(result: object, name: str = "the handler") -> None:
+    """Tells a handler, or another callback, that looks like a plain function and is none: nothing of it has run."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError("the handler returned a generator that nobody iterates: write it without `yield`")
+        raise TypeError(f"{name} returned a generator that nobody iterates: write it without `yield`")
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise TypeError("the handler returned an awaitable that nobody awaits: write it as `async def`")
+        raise TypeError(f"{name} returned an awaitable that nobody awaits: write it as `async def`")
 
 
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:

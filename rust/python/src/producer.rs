@@ -292,6 +292,17 @@ impl PyProducer {
         })
     }
 
+    /// Begins what [`close`](Self::close) then waits for.
+    fn begin_close(&self) -> PyResult<()> {
+        let running = self.running.get()?;
+        let (producer, client) = (running.producer.clone(), running.client.clone());
+        running.runtime.spawn(async move {
+            let _outcome_of_close = producer.close().await;
+            client.close().await;
+        });
+        Ok(())
+    }
+
     /// Flushes, within the send timeout, and leaves the group. When it returns, the futures are done. `now`: the calling thread waits,
     /// whoever waits for other calls.
     #[pyo3(signature = (now=true))]
