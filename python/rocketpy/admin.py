@@ -677,6 +677,9 @@ class Admin(Closing):
         """
         self._native.change_role(address, "SLAVE", broker_id, force)
 
+    def _begin_close(self) -> None:
+        self._native.begin_close()
+
     def _close(self) -> None:
         self._native.close()
 

@@ -142,6 +142,9 @@ class AsyncClosing(Lifetime):
         if self._ended() and not self._is_elsewhere:
             leave(cast("asyncio.AbstractEventLoop", self._loop))
 
+    def _begin_close(self) -> None:
+        self._client.begin_close()
+
     def _close_now(self) -> None:
         self._closed = True
         if not self._is_elsewhere:

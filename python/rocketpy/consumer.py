@@ -543,6 +543,10 @@ class Consumer(Closing, Generic[V_co]):
         """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
 
+    def _begin_close(self) -> None:
+        if self._telling is None:  # else `on_revoked` comes first
+            self._native.begin_close()
+
     def _close(self) -> None:
         try:
             if self._telling is not None:

@@ -346,6 +346,9 @@ class Producer(Closing):
         """What was sent so far, and how long it took. Asks no broker, and works after a close too."""
         return producer_stats(self._native)
 
+    def _begin_close(self) -> None:
+        self._native.begin_close()
+
     def _close(self) -> None:
         self._native.close()
 

@@ -334,6 +334,10 @@ class PushConsumer(Closing):
         elif not self._closed:
             threading.Thread(target=super().close, name="rocketpy-push-stop").start()
 
+    def _begin_close(self) -> None:
+        if self._native is not None:
+            self._native.begin_stop(self._stop_timeout)
+
     def _close(self) -> None:
         if self._native is not None:
             try:
