@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
@@ -20,13 +21,12 @@ from rocketpy.dead_letters import (
     Resent,
     group_of,
     matcher_of,
-    none_of,
     topic_of,
 )
 from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list
+from rocketpy.names import check_type, name_server_list
 from rocketpy.producer import Producer
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
@@ -34,7 +34,7 @@ from rocketpy.topic_change import TopicChange
 from rocketpy.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
     from typing import Literal, Unpack
 
@@ -80,6 +80,7 @@ def master_role(sync: bool) -> str:
 
 def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
     """Values of settings as brokers write them."""
+    check_type("changes", changes, Mapping, "a dict by name")
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
 
 
@@ -482,19 +483,22 @@ class Admin(Closing):
     def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
         """The dead letters of a group, queue by queue, the oldest first. Those that die meanwhile are left out.
 
+        A group that has given up nothing has none. Those of a group that was deleted can still be read.
+
         Args:
             group: The consumer group.
             which: Which ones; default: all.
 
         Raises:
-            TopicNotFoundError: The group has no dead letters.
+            GroupNotFoundError: There is no such group, nor a topic of its dead letters.
             InvalidArgumentError: A time is none.
         """
         is_meant = matcher_of(group, which)
         try:
             queues = self.describe_topic(topic_of(group)).queues
-        except TopicNotFoundError as error:
-            raise none_of(group) from error
+        except TopicNotFoundError:
+            self.describe_group(group)  # refuses a name that nobody has
+            queues = ()
         return (
             letter
             for info in queues
@@ -551,6 +555,7 @@ class Admin(Closing):
         with Producer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
             there = {to}
             for letter in letters:
+                check_type("each of letters", letter, DeadLetter, "a rocketpy.DeadLetter")
                 topic = to or letter.topic
                 if topic is None:
                     yield Resent(letter, None, None)
@@ -671,6 +676,9 @@ class Admin(Closing):
             RefusedError: No slave had the whole log in 10 s: the broker takes messages again. It is a slave already.
         """
         self._native.change_role(address, "SLAVE", broker_id, force)
+
+    def _begin_close(self) -> None:
+        self._native.begin_close()
 
     def _close(self) -> None:
         self._native.close()

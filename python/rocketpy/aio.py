@@ -28,7 +28,7 @@ from rocketpy.consumer import (
 )
 from rocketpy.errors import ClosedError, PartlySentError
 from rocketpy.message import Message
-from rocketpy.names import check_type, name_server_list
+from rocketpy.names import check_type, column_list, name_server_list
 from rocketpy.producer import recall_handle
 from rocketpy.rebalance import callbacks
 from rocketpy.receipts import Receipts
@@ -80,6 +80,7 @@ class AsyncProducer(AsyncClosing):
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__()
+        check_type("group", group, str, "a str")
         self._group = group
         self._select, self._options = split(options)
         self._name_servers = name_server_list(name_servers)
@@ -131,7 +132,7 @@ class AsyncProducer(AsyncClosing):
             asyncio.CancelledError: The task was cancelled. The message may be sent all the same.
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
-        queue = queue or await self._queue_for(message)
+        queue = await self._queue_for(message, queue)
         try:
             sent: Any = self._checked().send(message, queue, timeout, msg_id)
             receipt: Receipt = await sent
@@ -163,7 +164,7 @@ class AsyncProducer(AsyncClosing):
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer, so it is not known whether the message was stored."""
-        await later(self._native().send_oneway, message, queue or await self._queue_for(message))
+        await later(self._native().send_oneway, message, await self._queue_for(message, queue))
 
     async def request(
         self,
@@ -174,7 +175,7 @@ class AsyncProducer(AsyncClosing):
         msg_id: str | None = None,
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
-        queue = queue or await self._queue_for(message)
+        queue = await self._queue_for(message, queue)
         return await later(self._native().request, message, queue, timeout, msg_id)
 
     async def reply(
@@ -195,9 +196,9 @@ class AsyncProducer(AsyncClosing):
         """Queues of a topic that may be written, as `Producer.queues`."""
         return await later(self._native().queues, topic)
 
-    async def _queue_for(self, message: Message) -> MessageQueue | None:
-        """The queue that the function of the user chooses, if there is one."""
-        return None if self._select is None else await self._chosen(self._select, message)
+    async def _queue_for(self, message: Message, given: MessageQueue | None) -> MessageQueue | None:
+        """The given queue, else the one that the function of the user chooses, if there is one."""
+        return given if given is not None or self._select is None else await self._chosen(self._select, message)
 
     async def _chosen(self, select: Select, message: Message) -> MessageQueue:
         check_type("message", message, Message, "a rocketpy.Message")
@@ -208,7 +209,7 @@ class AsyncProducer(AsyncClosing):
         return producer_stats(self._started())
 
     def __repr__(self) -> str:
-        return f"<AsyncProducer{' (closed)' if self.closed else ''} of group {self._group!r}>"
+        return f"<AsyncProducer{self._shown_state()} of group {self._group!r}>"
 
 
 class AsyncConsumer(AsyncClosing, Generic[V_co]):
@@ -255,11 +256,12 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
+        check_type("group", group, str, "a str")
         self._group, self._topics = group, topic_list(topic)
         self._name_servers, self._options = name_server_list(name_servers), options
         self._decode = decode_by(codec)
         self._allocating: Allocating | None = None
-        self._callbacks = callbacks(group, options, in_loop=True)
+        self._callbacks = callbacks(group, options, has_loop=True)
         self._telling: AsyncTelling | None = None
 
     @classmethod
@@ -391,7 +393,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> ArrowBatch:
         """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface."""
-        names = None if columns is None else list(columns)
+        names = column_list(columns)
         return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
 
     async def commit(self, *, wait: bool = True) -> None:
@@ -447,4 +449,4 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         return [OffsetMove(*move) for move in self._native().take_offset_moves()]
 
     def __repr__(self) -> str:
-        return f"<AsyncConsumer{' (closed)' if self.closed else ''} of group {self._group!r}>"
+        return f"<AsyncConsumer{self._shown_state()} of group {self._group!r}>"

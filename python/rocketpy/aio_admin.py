@@ -25,12 +25,11 @@ from rocketpy.dead_letters import (
     Resent,
     group_of,
     matcher_of,
-    none_of,
     topic_of,
 )
 from rocketpy.errors import TopicNotFoundError
 from rocketpy.instant import instant_ms
-from rocketpy.names import name_server_list
+from rocketpy.names import check_type, name_server_list
 from rocketpy.replication import HaStatus, status_of
 from rocketpy.signature import lists_options
 from rocketpy.topic_change import TopicChange
@@ -244,8 +243,9 @@ class AsyncAdmin(AsyncClosing):
         is_meant = matcher_of(group, which)
         try:
             queues = (await self.describe_topic(topic_of(group))).queues
-        except TopicNotFoundError as error:
-            raise none_of(group) from error
+        except TopicNotFoundError:
+            await self.describe_group(group)
+            queues = ()
         for info in queues:
             async for message in self._range(info.queue, info.min_offset, info.max_offset):
                 letter = DeadLetter(group, message)
@@ -288,6 +288,7 @@ class AsyncAdmin(AsyncClosing):
         there = {to}
         async with AsyncProducer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
             async for letter in letters if isinstance(letters, AsyncIterable) else each(letters):
+                check_type("each of letters", letter, DeadLetter, "a rocketpy.DeadLetter")
                 topic = to or letter.topic
                 if topic is None:
                     yield Resent(letter, None, None)
@@ -345,4 +346,4 @@ class AsyncAdmin(AsyncClosing):
         await later(self._native().change_role, address, "SLAVE", broker_id, force)
 
     def __repr__(self) -> str:
-        return f"<AsyncAdmin{' (closed)' if self.closed else ''}>"
+        return f"<AsyncAdmin{self._shown_state()}>"

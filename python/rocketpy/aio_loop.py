@@ -115,6 +115,10 @@ class AsyncClosing(Lifetime):
             raise ClosedError(f"{self!r} was not started", hint="use it inside `async with`, or after start()")
         return self._client
 
+    def _shown_state(self) -> str:
+        """What `repr` says beside the name."""
+        return "" if not self._closed else " (not started)" if self._client is None else " (closed)"
+
     async def close(self) -> None:
         """Closes the client. A second call does nothing, or waits for what a cancellation interrupted."""
         if self._is_over():
@@ -137,6 +141,9 @@ class AsyncClosing(Lifetime):
         """
         if self._ended() and not self._is_elsewhere:
             leave(cast("asyncio.AbstractEventLoop", self._loop))
+
+    def _begin_close(self) -> None:
+        self._client.begin_close()
 
     def _close_now(self) -> None:
         self._closed = True

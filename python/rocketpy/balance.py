@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ca
 from rocketpy import _rocketpy
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError
 from rocketpy.message import MessageQueue
+from rocketpy.names import check_type
 from rocketpy.signature import check_function
 
 if TYPE_CHECKING:
@@ -254,7 +255,11 @@ def assigned(queues: Iterable[MessageQueue], options: ConsumerOptions) -> tuple[
     for name in ("balance", "retry_topic", "on_assigned", "on_revoked"):
         if name in options:
             raise InvalidArgumentError(f"a consumer of assigned queues has no option {name}")
-    balance = Balance("assigned", queues=some("queues", tuple(queues)))
+    check_type("queues", queues, Iterable, "a list of rocketpy.MessageQueue")
+    chosen = tuple(queues)
+    for queue in chosen:
+        check_type("each of queues", queue, MessageQueue, "a rocketpy.MessageQueue")
+    balance = Balance("assigned", queues=some("queues", chosen))
     topics = list(dict.fromkeys(queue.topic for queue in balance.queues))
     return topics, cast("ConsumerOptions", {**options, "balance": balance})
 

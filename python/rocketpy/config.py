@@ -202,6 +202,10 @@ class Backoff:
     """By which part of itself a pause is longer or shorter at random, from 0 to 1, so that clients that failed together
     do not come back together."""
 
+    def __post_init__(self) -> None:
+        duration_seconds("first", self.first)
+        duration_seconds("longest", self.longest)
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -353,8 +357,8 @@ class MemberOptions(ClientOptions, total=False):
     also when it takes longer than 10 s."""
     on_assigned: QueuesCallback | None
     """Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of them is handed
-    out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and counted by `stats()`.
-    Default None."""
+    out. `poll` calls it, or for handlers a thread of its own. For an `AsyncConsumer`, and for handlers, it may be an
+    `async def`: that runs in their event loop. What it raises is logged, and counted by `stats()`. Default None."""
     on_revoked: QueuesCallback | None
     """Called in the same way with queues that this member loses, and at the close with all. Until it returns they are
     kept and can be committed, but at most for `handover_timeout`. Default None."""

@@ -12,7 +12,7 @@ from rocketpy.balance import allocating, assigned
 from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list, text_list
+from rocketpy.names import check_type, column_list, name_server_list, text_list
 from rocketpy.rebalance import Telling, callbacks
 from rocketpy.signature import lists_options
 from rocketpy.stats import ConsumerStats, consumer_stats
@@ -146,8 +146,9 @@ class Consumer(Closing, Generic[V_co]):
             member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
             logged and the queues stay as they are, also when it takes longer than 10 s.
         on_assigned: Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of
-            them is handed out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and
-            counted by `stats()`. Default None.
+            them is handed out. `poll` calls it, or for handlers a thread of its own. For an `AsyncConsumer`, and for
+            handlers, it may be an `async def`: that runs in their event loop. What it raises is logged, and counted by
+            `stats()`. Default None.
         on_revoked: Called in the same way with queues that this member loses, and at the close with all. Until it
             returns they are kept and can be committed, but at most for `handover_timeout`. Default None.
         handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
@@ -217,8 +218,9 @@ class Consumer(Closing, Generic[V_co]):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         super().__init__()
+        check_type("group", group, str, "a str")
         topics, servers, decode = topic_list(topic), name_server_list(name_servers), decode_by(codec)
-        self._callbacks = callbacks(group, options)
+        self._callbacks = callbacks(group, options, has_loop=False)
         self._group, self._allocating = group, allocating(options)
         if self._allocating is not None:
             options = self._allocating.options(options)
@@ -423,7 +425,7 @@ class Consumer(Closing, Generic[V_co]):
             timeout: Longest wait for the first message, in seconds.
             columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
         """
-        names = None if columns is None else list(columns)
+        names = column_list(columns)
         if self._telling is None:
             return self._native.fetch_columns(max_rows, timeout, names)
         return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
@@ -540,6 +542,10 @@ class Consumer(Closing, Generic[V_co]):
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
         return [OffsetMove(*move) for move in self._native.take_offset_moves()]
+
+    def _begin_close(self) -> None:
+        if self._telling is None:  # else `on_revoked` comes first
+            self._native.begin_close()
 
     def _close(self) -> None:
         try:

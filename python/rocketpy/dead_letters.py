@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
-from rocketpy.errors import InvalidArgumentError, TopicNotFoundError
+from rocketpy.errors import InvalidArgumentError
 from rocketpy.instant import instant_ms
 from rocketpy.message import Message
 from rocketpy.names import check_type
@@ -193,9 +193,3 @@ def matcher_of(group: str, which: DeadLetterFilter | None) -> Callable[[DeadLett
     check_type("group", group, str, "text")
     check_type("which", which, DeadLetterFilter | None, "a DeadLetterFilter")
     return (which or DeadLetterFilter()).matcher()
-
-
-def none_of(group: str) -> TopicNotFoundError:
-    """The error for a group that has no dead letters."""
-    hint = "`rocketpy dlq list` shows the groups that have some; check the name of this one"
-    return TopicNotFoundError(f"group {group} has no dead letters", hint=hint, retryable=False)

@@ -26,6 +26,7 @@ from rocketpy.dedup_stores import MappingStore, Mark, SqliteStore, Store
 from rocketpy.dedup_transaction import TransactionStore
 from rocketpy.errors import ClosedError, InvalidArgumentError
 from rocketpy.lifetime import Closing
+from rocketpy.names import path_text
 from rocketpy.signature import check_function, is_generator, misfit
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Dedup(Closing):
         )
         if lease_ms < 1:
             raise InvalidArgumentError("lease must be 1 ms or more", hint="give the longest time that the work takes")
-        self._owned = None if isinstance(store, Store) else SqliteStore(store)
+        self._owned = None if isinstance(store, Store) else SqliteStore(path_text("store", store))
         self._work = Work(name, self._owned or cast("Store", store), lease_ms=lease_ms, keep_ms=keep_ms, clock=clock)
         self._opened()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketpy.config import duration_seconds
 from rocketpy.errors import DecodeError, InvalidArgumentError
+from rocketpy.names import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,7 @@ class Retry(Exception):  # a handler's choice, no error
 
     def __init__(self, reason: str = "", *, after: Duration | None = None, delay_level: int | None = None) -> None:
         super().__init__(reason)
+        check_type("delay_level", delay_level, int | None, "an int")
         if delay_level is not None and (isinstance(delay_level, bool) or delay_level < 1):
             raise InvalidArgumentError(f"delay_level must be 1 or more, not {delay_level!r}")
         self.after = None if after is None else duration_seconds("after", after)
@@ -90,14 +92,14 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def refuse_awaitable(result: object) -> None:
-    """Tells a handler that looks like a plain function and is none: nothing of it has run."""
+def refuse_awaitable(result: object, name: str = "the handler") -> None:
+    """Tells a handler, or another callback, that looks like a plain function and is none: nothing of it has run."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError("the handler returned a generator that nobody iterates: write it without `yield`")
+        raise TypeError(f"{name} returned a generator that nobody iterates: write it without `yield`")
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise TypeError("the handler returned an awaitable that nobody awaits: write it as `async def`")
+        raise TypeError(f"{name} returned an awaitable that nobody awaits: write it as `async def`")
 
 
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:

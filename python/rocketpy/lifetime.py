@@ -11,8 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from rocketpy import _rocketpy
+from rocketpy.errors import ClosedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 import_module("logging")  # exit hooks run last in, first out: its own, which closes handlers, comes after the one below
@@ -63,6 +65,9 @@ class Lifetime(ABC):
         """True once `close` was called, and before a server was started."""
         return self._closed
 
+    def _begin_close(self) -> None:  # noqa: B027  # not every object can
+        """Begins what `_close_now` then waits for, where that is possible; when Python ends."""
+
     @abstractmethod
     def _close_now(self) -> None:
         """Closes the object when Python ends, by a call that waits."""
@@ -98,6 +103,8 @@ class Closing(Lifetime):
         """Does the work of `close`."""
 
     def __enter__(self) -> Self:
+        if self._closed:
+            raise ClosedError(f"cannot be used again: {self!r}", hint="make a new one")
         return self
 
     def __exit__(
@@ -110,13 +117,23 @@ class Closing(Lifetime):
 def _end() -> None:
     """Closes what is still open when Python ends: clients before the servers that they talk to.
 
-    Then the threads end that call into Python: those of callbacks and of the log.
+    All closes of clients begin before the first is waited for, so that many of a silent server end together. Then the
+    threads end that call into Python: those of callbacks and of the log.
     """
+    left = sorted(_open, key=lambda closing: closing._closed_last)
     try:
-        for closing in sorted(_open, key=lambda closing: closing._closed_last):
-            try:
-                closing._close_now()
-            except (Exception, SystemExit) as error:  # of a callback: the others are closed too
-                warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)
+        for closing in left:
+            if not closing._is_elsewhere:
+                _reported(closing._begin_close)
+        for closing in left:
+            _reported(closing._close_now)
     finally:
         _rocketpy.end_threads()
+
+
+def _reported(step: Callable[[], None]) -> None:
+    """Takes a step at the end of Python. A failure, such as that of a callback, keeps no other object open."""
+    try:
+        step()
+    except (Exception, SystemExit) as error:
+        warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)

@@ -50,11 +50,20 @@ def text_list(name: str, given: object, wanted: str) -> list[str]:
     Raises:
         TypeError: It is no list of texts.
     """
-    is_list = isinstance(given, Iterable) and not isinstance(given, bytes)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes)
     listed = list(cast("Iterable[Any]", given)) if is_list else None
     if listed is None or not all(isinstance(one, str) for one in listed):
         raise TypeError(f"{name} must be {wanted}, not: {given!r}")
     return listed
+
+
+def column_list(columns: Iterable[str] | None) -> list[str] | None:
+    """Names of columns, as a list; None for those of the default.
+
+    Raises:
+        TypeError: They are no list of texts.
+    """
+    return None if columns is None else text_list("columns", columns, "a list of names")
 
 
 def path_text(name: str, given: str | os.PathLike[str]) -> str:

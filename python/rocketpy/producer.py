@@ -110,6 +110,7 @@ class Producer(Closing):
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
     ) -> None:
         super().__init__()
+        check_type("group", group, str, "a str")
         self._group = group
         self._select, native = split(options)
         self._native = _rocketpy.Producer(group, name_server_list(name_servers), **native)
@@ -155,7 +156,7 @@ class Producer(Closing):
             NotSupportedError: The message asks for a transaction; it was not sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
-        return self._native.send(message, queue or self._queue_for(message), timeout, msg_id)
+        return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
 
     def recall(self, receipt: Receipt | str) -> None:
         """Takes back a message that waits for its time (`delay=` or `deliver_at=`).
@@ -218,7 +219,7 @@ class Producer(Closing):
             b'TEA?'
             >>> thread.join()
         """
-        return self._native.request(message, queue or self._queue_for(message), timeout, msg_id)
+        return self._native.request(message, self._queue_for(message, queue), timeout, msg_id)
 
     def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
@@ -303,7 +304,7 @@ class Producer(Closing):
             RequestTimeoutError: The window stayed full; the message was not sent.
             RocketPyError: The message breaks a rule, or its topic has no route; it was not sent.
         """
-        return self._native.submit(message, queue or self._queue_for(message), timeout, wait, msg_id)
+        return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
 
     def flush(self, timeout: Duration = 30.0) -> None:
         """Waits until every message submitted before has its outcome and its future is done. Holds up no `submit`.
@@ -323,7 +324,7 @@ class Producer(Closing):
             message: What to send.
             queue: The queue to use.
         """
-        self._native.send_oneway(message, queue or self._queue_for(message))
+        self._native.send_oneway(message, self._queue_for(message, queue))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be written, sorted. Of one that does not exist: those that a send would create.
@@ -333,9 +334,9 @@ class Producer(Closing):
         """
         return self._native.queues(topic)
 
-    def _queue_for(self, message: Message) -> MessageQueue | None:
-        """The queue that the function of the user chooses, if there is one."""
-        return None if self._select is None else self._chosen(self._select, message)
+    def _queue_for(self, message: Message, given: MessageQueue | None) -> MessageQueue | None:
+        """The given queue, else the one that the function of the user chooses, if there is one."""
+        return given if given is not None or self._select is None else self._chosen(self._select, message)
 
     def _chosen(self, select: Select, message: Message) -> MessageQueue:
         check_type("message", message, Message, "a rocketpy.Message")
@@ -344,6 +345,9 @@ class Producer(Closing):
     def stats(self) -> ProducerStats:
         """What was sent so far, and how long it took. Asks no broker, and works after a close too."""
         return producer_stats(self._native)
+
+    def _begin_close(self) -> None:
+        self._native.begin_close()
 
     def _close(self) -> None:
         self._native.close()

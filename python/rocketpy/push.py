@@ -39,6 +39,7 @@ MAX_BATCH = 4096
 """Most messages of a call; a pull brings no more."""
 OFFSETS_FOLDER = ".rocketmq_offsets"
 """In the home folder, as Apache's clients have it."""
+OPTIONS_OF_HANDLERS = ("topic", "tags", "sql", "batch", "codec")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -91,8 +92,9 @@ class PushConsumer(Closing):
             member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
             logged and the queues stay as they are, also when it takes longer than 10 s.
         on_assigned: Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of
-            them is handed out. `poll` calls it, or for handlers a thread of its own. What it raises is logged, and
-            counted by `stats()`. Default None.
+            them is handed out. `poll` calls it, or for handlers a thread of its own. For an `AsyncConsumer`, and for
+            handlers, it may be an `async def`: that runs in their event loop. What it raises is logged, and counted by
+            `stats()`. Default None.
         on_revoked: Called in the same way with queues that this member loses, and at the close with all. Until it
             returns they are kept and can be committed, but at most for `handover_timeout`. Default None.
         handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
@@ -165,6 +167,9 @@ class PushConsumer(Closing):
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[PushOptions]
     ) -> None:
         super().__init__()
+        check_type("group", group, str, "a str")
+        if misplaced := [name for name in OPTIONS_OF_HANDLERS if name in options]:
+            raise TypeError(f"PushConsumer has no option {misplaced[0]}: the decorator on() takes it, for each topic")
         self._group = group
         self._name_servers = name_server_list(name_servers)
         self._handlers: dict[str, Handler] = {}
@@ -172,7 +177,7 @@ class PushConsumer(Closing):
         _check_count("concurrency", concurrency, MAX_CONCURRENCY)
         self._workers = Workers(group, concurrency, options.get("handler_timeout", HANDLER_SECONDS))
         self._stop_timeout = duration_seconds("stop_timeout", options.pop("stop_timeout", STOP_SECONDS))
-        self._callbacks = callbacks(group, options)
+        self._callbacks = callbacks(group, options, has_loop=True)
         self._allocating: Allocating | None = None
         self._options = options
         self._native: _rocketpy.PushConsumer | None = None
@@ -222,6 +227,7 @@ class PushConsumer(Closing):
                 raise InvalidArgumentError(f"tags and sql exclude each other, both are given for: {topic}", hint=hint)
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
+        _rocketpy.tag_names(tags)  # refuses what are no tags
         decode = decode_by(codec)
 
         def register(function: Function) -> Function:
@@ -273,9 +279,7 @@ class PushConsumer(Closing):
             self._end_allocating()
             raise
         self._opened()
-        self._workers.start(self._native, self._handlers)
-        if self._callbacks is not None:
-            self._workers.tell_of_changes(weakref.ref(self), self._callbacks)
+        self._workers.start(self._native, self._handlers, self._callbacks, weakref.ref(self))
         return self
 
     def _end_allocating(self) -> None:
@@ -329,6 +333,10 @@ class PushConsumer(Closing):
             super().close()
         elif not self._closed:
             threading.Thread(target=super().close, name="rocketpy-push-stop").start()
+
+    def _begin_close(self) -> None:
+        if self._native is not None:
+            self._native.begin_stop(self._stop_timeout)
 
     def _close(self) -> None:
         if self._native is not None:

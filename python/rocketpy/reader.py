@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rocketpy import _rocketpy
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.lifetime import Closing
-from rocketpy.names import name_server_list
+from rocketpy.names import column_list, name_server_list
 from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class RangeReader(Closing):
             start,
             end,
             tags,
-            None if columns is None else list(columns),
+            column_list(columns),
             batch_rows,
             batch_bytes,
             max_body_bytes,

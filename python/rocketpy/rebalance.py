@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 import time
@@ -12,10 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from rocketpy.config import duration_seconds
 from rocketpy.errors import ClosedError, ForkedError, RocketPyError
+from rocketpy.handlers import is_async, refuse_awaitable
 from rocketpy.message import MessageQueue
 from rocketpy.signature import check_function
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+
     from rocketpy import _rocketpy
     from rocketpy.config import Duration, MemberOptions
 
@@ -26,8 +28,8 @@ logger = logging.getLogger("rocketpy.client")
 T = TypeVar("T")
 
 QueuesCallback: TypeAlias = Callable[[Any, list[MessageQueue]], object]
-"""A function of a consumer and of queues, sorted: of all its topics, and with handlers also of the retry topic. For an
-`AsyncConsumer` it may be an `async def`."""
+"""A function of a consumer and of queues, sorted: of all its topics, and with handlers also of the retry topic. It may
+be an `async def`, but for a `Consumer`, which has no loop."""
 
 LEAVE_SECONDS = 5.0
 """How long a close waits for a callback that another thread or task is in."""
@@ -44,10 +46,31 @@ class Callbacks:
         self._group, self._assigned, self._revoked = group, assigned, revoked
         self.failures = 0
 
+    def _of(self, change: _rocketpy.Change) -> QueuesCallback | None:
+        return self._assigned if change.is_gain else self._revoked
+
     def call(self, consumer: object, change: _rocketpy.Change) -> object:
         """Calls the one for a change."""
-        function = self._assigned if change.is_gain else self._revoked
+        function = self._of(change)
         return None if function is None else function(consumer, change.queues)
+
+    def call_plain(self, consumer: object, change: _rocketpy.Change) -> None:
+        """Calls the one for a change, where nobody could await it.
+
+        Raises:
+            TypeError: It returned an awaitable.
+        """
+        refuse_awaitable(self.call(consumer, change), "on_assigned" if change.is_gain else "on_revoked")
+
+    def is_async(self, change: _rocketpy.Change) -> bool:
+        """Whether the one for a change is an `async def`."""
+        function = self._of(change)
+        return function is not None and is_async(function)
+
+    @property
+    def any_async(self) -> bool:
+        """Whether one of them is an `async def`."""
+        return any(is_async(function) for function in (self._assigned, self._revoked) if function is not None)
 
     def failed(self, change: _rocketpy.Change) -> None:
         """Logs the exception that is handled now, and counts it."""
@@ -57,18 +80,20 @@ class Callbacks:
         logger.exception(text, name, self._group, len(change.queues))
 
 
-def callbacks(group: str, options: MemberOptions, *, in_loop: bool = False) -> Callbacks | None:
+def callbacks(group: str, options: MemberOptions, *, has_loop: bool) -> Callbacks | None:
     """The callbacks among the options, if there is one.
 
     Raises:
-        TypeError: One cannot be called, or is an `async def` and would be called by a thread.
+        TypeError: One cannot be called, or is an `async def` and the consumer has no loop.
     """
     found = {name: cast("QueuesCallback | None", options.get(name)) for name in ("on_assigned", "on_revoked")}
     for name, function in found.items():
-        if function is not None:
-            check_function(f"option {name}", function, "a function of a consumer and queues", 2)
-        if inspect.iscoroutinefunction(function) and not in_loop:
-            raise TypeError(f"option {name} must be a plain function here; an AsyncConsumer takes an `async def`")
+        if function is None:
+            continue
+        check_function(f"option {name}", function, "a function of a consumer and queues", 2)
+        if is_async(function) and not has_loop:
+            others = "AsyncConsumer and PushConsumer take an `async def`"
+            raise TypeError(f"option {name} must be a plain function: a Consumer has no loop; {others}")
     return Callbacks(group, *found.values()) if any(found.values()) else None
 
 
@@ -121,7 +146,7 @@ class Telling:
             while (change := self._native.change()) is not None:
                 is_told = True
                 try:
-                    self._callbacks.call(self._consumer(), change)
+                    self._callbacks.call_plain(self._consumer(), change)
                 except Exception:
                     self._callbacks.failed(change)
                 self._native.told(change)  # not after Ctrl-C: then it is called again
@@ -131,17 +156,40 @@ class Telling:
             self._lock.release()
 
 
-def tell_of_changes(consumer: weakref.ref[Any], native: _rocketpy.PushConsumer, callbacks: Callbacks) -> None:
-    """Calls the callbacks of a `PushConsumer`, in a thread of its own, until it is stopped."""
+def tell_of_changes(
+    consumer: weakref.ref[Any],
+    native: _rocketpy.PushConsumer,
+    callbacks: Callbacks,
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    """Calls the callbacks of a `PushConsumer`, in a thread of its own, until it is stopped.
+
+    Args:
+        consumer: The consumer.
+        native: The native one.
+        callbacks: The callbacks.
+        run: Runs one that is an `async def`, and waits for it.
+    """
     while True:
         try:
             change = native.next_change(LOOK_SECONDS)
             if change is None:
                 continue
-            try:
-                callbacks.call(consumer(), change)
-            except BaseException:  # SystemExit as well: the thread tells of the next change too
-                callbacks.failed(change)
+            if callbacks.is_async(change):
+                run(call_async(consumer(), change, callbacks))
+            else:
+                try:
+                    callbacks.call_plain(consumer(), change)
+                except BaseException:  # SystemExit as well: the thread tells of the next change too
+                    callbacks.failed(change)
             native.told(change)
         except (ClosedError, ForkedError):
             return
+
+
+async def call_async(consumer: object, change: _rocketpy.Change, callbacks: Callbacks) -> None:
+    """Calls a callback that is an `async def`."""
+    try:
+        await cast("Awaitable[object]", callbacks.call(consumer, change))
+    except BaseException:  # SystemExit as well, which would end the loop
+        callbacks.failed(change)

@@ -9,6 +9,7 @@ from rocketpy import _rocketpy
 from rocketpy.errors import ClosedError
 from rocketpy.lifetime import Closing
 from rocketpy.names import check_type, name_server_list, path_text
+from rocketpy.signature import shown_as
 
 if TYPE_CHECKING:
     import os
@@ -41,6 +42,7 @@ FREE_PORT = _Default(0)
 """Any free port, unless `settings` names one."""
 
 
+@shown_as("Server")
 class _Process(Closing):
     """Base of the three kinds of server."""
 
@@ -63,6 +65,8 @@ class _Process(Closing):
         # The last value of a key wins, however the key is spelt, so arguments come last.
         pairs = [pair for pair in given if isinstance(pair[1], _Default)]
         check_type("settings", settings, Mapping | None, "a dict by key")
+        for name in settings or {}:
+            check_type("a key of settings", name, str, "a str")
         pairs += (settings or {}).items()
         pairs += [pair for pair in given if not isinstance(pair[1], _Default)]
         self._arguments = (
@@ -135,6 +139,7 @@ class _Process(Closing):
         return self._native
 
 
+@shown_as("Server")
 class _Named(_Process):
     """A server that knows its name server and can make clients."""
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+Kind = TypeVar("Kind")
 
 
 def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Function], Function]:
@@ -40,6 +41,29 @@ def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Fu
         ]
         function.__signature__ = written.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
         return function
+
+    return decorate
+
+
+def shown_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Makes a decorator that shows the functions of a base class, which has a private name, as those of another class.
+
+    Args:
+        name: The name that Python's errors say, such as that of a missing argument.
+
+    Examples:
+        >>> @shown_as("Server")
+        ... class _Base:
+        ...     def stop(self, timeout): ...
+        >>> _Base().stop()
+        Traceback (most recent call last):
+        TypeError: Server.stop() missing 1 required positional argument: 'timeout'
+    """
+
+    def decorate(kind: type[Kind]) -> type[Kind]:
+        for function in filter(inspect.isfunction, vars(kind).values()):
+            function.__qualname__ = f"{name}.{function.__name__}"
+        return kind
 
     return decorate
 

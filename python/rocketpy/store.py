@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.instant import instant_ms
-from rocketpy.names import path_text
+from rocketpy.names import column_list, path_text
 from rocketpy.store_reports import (
     DiffLog,
     DiffRecord,
@@ -321,7 +321,7 @@ class StoreReader:
             ranges = [what] if isinstance(what, StoreRange) else what
         return self._native.scan(
             [_plain(part) for part in _parts(ranges)],
-            None if columns is None else list(columns),
+            column_list(columns),
             tags,
             batch_rows,
             batch_bytes,

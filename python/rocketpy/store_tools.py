@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rocketpy import _rocketpy
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError
 from rocketpy.instant import instant_ms
-from rocketpy.names import path_text
+from rocketpy.names import column_list, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -327,7 +327,7 @@ def _records(
             use_index,
             not fail_on_damage,
             verify,
-            None if columns is None else list(columns),
+            column_list(columns),
             batch_rows,
             batch_bytes,
             max_body_bytes,

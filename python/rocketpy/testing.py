@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketpy.testkit import PATIENCE_SECONDS, SMALL_FILES, PatientServer, drain, fresh_name, wait_until_consumed
+from rocketpy.testkit import (
+    PATIENCE_SECONDS,
+    SMALL_FILES,
+    PatientServer,
+    drain,
+    drain_async,
+    fresh_name,
+    serve_clock,
+    wait_until_consumed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,10 +30,12 @@ __all__ = [
     "SMALL_FILES",
     "PatientServer",
     "drain",
+    "drain_async",
     "fresh_name",
     "rocketpy_server",
     "rocketpy_server_factory",
     "rocketpy_topic",
+    "serve_clock",
     "wait_until_consumed",
 ]
 

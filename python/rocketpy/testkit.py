@@ -3,11 +3,12 @@
 The fixtures for pytest in `rocketpy.testing` are made of it. It needs nothing but Python.
 
 `python -m rocketpy.testkit COMMAND...` runs a command with a server of its own: clients in Java, Go and Python find its
-address in the variable `NAMESRV_ADDR`.
+address in the variable `NAMESRV_ADDR`. A POST of a number of seconds to the URL in `ROCKETPY_CLOCK` moves its clock on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import rocketpy
 from rocketpy import _rocketpy
+from rocketpy.clock_service import serve_clock
 from rocketpy.config import duration_seconds
 
 if TYPE_CHECKING:
@@ -31,14 +33,25 @@ if TYPE_CHECKING:
     from rocketpy.codec import Codec
     from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions
     from rocketpy.consumer import V
+    from rocketpy.message import MessageQueue
     from rocketpy.server import Setting
 
-__all__ = ["PatientServer", "RocketPyTestCase", "drain", "fresh_name", "temporary_server", "wait_until_consumed"]
+__all__ = [
+    "PatientServer",
+    "RocketPyTestCase",
+    "drain",
+    "drain_async",
+    "fresh_name",
+    "serve_clock",
+    "temporary_server",
+    "wait_until_consumed",
+]
 
 SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
 """Small log files for tests: a store of 1 GiB files is slow to create and to remove."""
 PATIENCE_SECONDS = 60.0
 """Longest time of a call."""
+NOT_READY = "has no queues, or does not know where they begin"
 PACE_SECONDS = 0.01
 """Pause between two questions to the brokers."""
 
@@ -197,24 +210,80 @@ def drain(consumer: rocketpy.Consumer, *, timeout: Duration = PATIENCE_SECONDS) 
 
     Raises:
         RequestTimeoutError: It did not reach the ends of its queues in time.
-        TypeError: The consumer is of another kind, such as one of asyncio.
+        TypeError: The consumer is of another kind. For an `AsyncConsumer` there is `drain_async`.
     """
     if not isinstance(consumer, rocketpy.Consumer):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"drain reads a rocketpy.Consumer, not {consumer!r}")
+        raise TypeError(f"drain reads a rocketpy.Consumer, not {consumer!r}; drain_async reads an AsyncConsumer")
     deadline = time.monotonic() + duration_seconds("timeout", timeout)
     messages: list[rocketpy.ReceivedMessage] = []
-    while not (assigned := consumer.assignment()) or len(positions := consumer.positions()) < len(assigned):
-        _check(deadline, timeout, f"{consumer!r} has no queues, or does not know where they begin")
+    while not _is_ready(consumer):
+        _check(deadline, timeout, f"{consumer!r} {NOT_READY}")
         time.sleep(PACE_SECONDS)
-    lag = consumer.lag()
-    ends = {queue: positions[queue] + lag.get(queue, 0) for queue in positions}
-    while True:
-        positions = consumer.positions()
-        behind = {queue: end - positions[queue] for queue, end in ends.items() if positions.get(queue, end) < end}
-        if not behind:
-            return messages
-        _check(deadline, timeout, f"{consumer!r} is {sum(behind.values())} messages behind")
-        messages += consumer.poll(timeout=min(1.0, max(0.0, deadline - time.monotonic())))
+    ends = _ends(consumer.positions(), consumer.lag())
+    while behind := _behind(consumer.positions(), ends):
+        _check(deadline, timeout, f"{consumer!r} is {behind} messages behind")
+        messages += consumer.poll(timeout=_step(deadline))
+    return messages
+
+
+async def drain_async(
+    consumer: rocketpy.AsyncConsumer, *, timeout: Duration = PATIENCE_SECONDS
+) -> list[rocketpy.ReceivedMessage]:
+    """Reads all that is there, as `drain`, for an `AsyncConsumer` that was started.
+
+    Args:
+        consumer: A consumer that no other task polls.
+        timeout: Longest time, in seconds.
+
+    Raises:
+        RequestTimeoutError: It did not reach the ends of its queues in time.
+        TypeError: The consumer is of another kind.
+
+    Examples:
+        >>> import asyncio, rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("shop") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("drain-doc", b"a book") for _ in range(10)])
+        >>> async def main():
+        ...     servers = server.name_servers
+        ...     async with rocketpy.AsyncConsumer("billing", "drain-doc", name_servers=servers) as consumer:
+        ...         return len(await drain_async(consumer))
+        >>> asyncio.run(main())
+        10
+    """
+    if not isinstance(consumer, rocketpy.AsyncConsumer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"drain_async reads a rocketpy.AsyncConsumer, not {consumer!r}; drain reads a Consumer")
+    deadline = time.monotonic() + duration_seconds("timeout", timeout)
+    messages: list[rocketpy.ReceivedMessage] = []
+    while not _is_ready(consumer):
+        _check(deadline, timeout, f"{consumer!r} {NOT_READY}")
+        await asyncio.sleep(PACE_SECONDS)
+    ends = _ends(consumer.positions(), await consumer.lag())
+    while behind := _behind(consumer.positions(), ends):
+        _check(deadline, timeout, f"{consumer!r} is {behind} messages behind")
+        messages += await consumer.poll(timeout=_step(deadline))
+    return messages
+
+
+def _is_ready(consumer: rocketpy.Consumer | rocketpy.AsyncConsumer) -> bool:
+    """Whether a consumer has queues, and knows where each begins."""
+    assigned = consumer.assignment()
+    return bool(assigned) and len(consumer.positions()) >= len(assigned)
+
+
+def _ends(positions: dict[MessageQueue, int], lag: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
+    """Where the queues of a consumer end now."""
+    return {queue: position + lag.get(queue, 0) for queue, position in positions.items()}
+
+
+def _behind(positions: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -> int:
+    """How many messages are left to read. Queues that went to another member do not count."""
+    return sum(max(0, end - positions.get(queue, end)) for queue, end in ends.items())
+
+
+def _step(deadline: float) -> float:
+    """How long to wait for a message before the ends are looked at again."""
+    return min(1.0, max(0.0, deadline - time.monotonic()))
 
 
 def wait_until_consumed(
@@ -275,8 +344,8 @@ def main(command: Sequence[str]) -> int:
     if not command or command[0].startswith("-"):
         print("usage: python -m rocketpy.testkit COMMAND [ARGUMENT]...", file=sys.stderr)
         return 2
-    with temporary_server() as server:
-        environment = {**os.environ, "NAMESRV_ADDR": server.name_server}
+    with temporary_server() as server, serve_clock(server) as clock:
+        environment = {**os.environ, "NAMESRV_ADDR": server.name_server, "ROCKETPY_CLOCK": clock}
         try:
             return subprocess.run(command, env=environment, check=False).returncode
         except FileNotFoundError:

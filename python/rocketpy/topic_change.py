@@ -51,6 +51,9 @@ class TopicChange:
         check_type("writable", self.writable, bool | None, "a bool")
         check_type("attributes", self.attributes, Mapping | None, "a dict by name")
 
+        for value in (self.attributes or {}).values():
+            check_type("a value of attributes", value, str | None, "a str or None")
+
     def dropped(self, known: TopicInfo | None) -> list[QueueInfo]:
         """The queues that would go, and must not hold messages."""
         if known is None or not known.brokers or self.queues is None or self.force:

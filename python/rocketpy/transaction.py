@@ -208,7 +208,7 @@ class TransactionProducer(Producer):
             RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` it
                 may wait at the broker, which asks `check` for it; else nothing does.
         """
-        return Transaction(self._native.prepare(message, queue or self._queue_for(message), timeout, msg_id))
+        return Transaction(self._native.prepare(message, self._queue_for(message, queue), timeout, msg_id))
 
     def send_in_transaction(
         self,

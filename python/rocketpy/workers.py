@@ -17,7 +17,7 @@ from rocketpy.rebalance import tell_of_changes
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from rocketpy._rocketpy import PushConsumer, ReceivedMessage, Work
     from rocketpy.config import Duration
@@ -53,26 +53,36 @@ class Workers:
         self._slots = threading.Semaphore(concurrency)
         self._running: dict[asyncio.Task[None], Running] = {}
 
-    def start(self, native: PushConsumer, handlers: dict[str, Handler]) -> None:
-        """Starts the threads that the handlers need."""
+    def start(
+        self,
+        native: PushConsumer,
+        handlers: dict[str, Handler],
+        callbacks: Callbacks | None,
+        consumer: weakref.ref[Any],
+    ) -> None:
+        """Starts the threads that the handlers and the callbacks for changed queues need.
+
+        Args:
+            native: The native consumer.
+            handlers: The handlers, by topic.
+            callbacks: The callbacks.
+            consumer: What these get.
+        """
         self._native, self._handlers = native, handlers
         lanes = {handler.lane for handler in handlers.values()}
+        if TASKS in lanes or (callbacks is not None and callbacks.any_async):
+            self._loop = asyncio.new_event_loop()  # before a handler can stop the consumer, which ends the loop
         with self._lock:  # a handler may stop the consumer before all threads are started
+            if self._loop is not None:
+                self._add_other(self._run_loop, "loop")
             if THREADS in lanes:
                 for _ in range(self._concurrency):
                     self._add_thread()
                 self._add_other(self._watch, "watch")
             if TASKS in lanes:
-                self._loop = asyncio.new_event_loop()
-                self._add_other(self._run_loop, "loop")
                 self._add_other(self._feed_loop, "feed")
-
-    def tell_of_changes(self, consumer: weakref.ref[Any], callbacks: Callbacks) -> None:
-        """Starts the thread of the callbacks for changed queues, after `start`."""
-        assert self._native is not None
-        tell = functools.partial(tell_of_changes, consumer, self._native, callbacks)
-        with self._lock:
-            if not self._ended.is_set():  # a handler may have stopped the consumer
+            if callbacks is not None:
+                tell = functools.partial(tell_of_changes, consumer, native, callbacks, self._run_in_loop)
                 self._add_other(tell, "rebalance")
 
     def check_open(self) -> None:
@@ -229,6 +239,31 @@ class Workers:
             except RuntimeError:  # the loop was closed
                 return
             del work
+
+    def _run_in_loop(self, callback: Coroutine[Any, Any, None]) -> None:
+        """Runs a callback in the loop of the handlers, and waits for its end."""
+        assert self._loop is not None
+        running = self._run_callback(callback)
+        try:
+            called = asyncio.run_coroutine_threadsafe(running, self._loop)
+        except RuntimeError:  # the loop was closed
+            running.close()
+            callback.close()
+            return
+        called.result()
+
+    async def _run_callback(self, callback: Coroutine[Any, Any, None]) -> None:
+        """Runs a callback as a task that is cancelled as those of handlers are."""
+        if self._ended.is_set():
+            callback.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[task] = Running()
+        try:
+            await callback
+        finally:
+            del self._running[task]
 
     def _begin_task(self, work: Work) -> None:
         assert self._loop is not None

@@ -77,11 +77,23 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
 
 def test_what_makes_no_sense_is_named(rocketpy, group: str):
     assert "not NAME=VALUE: n" in rocketpy("dlq", "show", group, "--property", "n", code=2).stderr
-    assert "rocketpy dlq list" in rocketpy("dlq", "show", "nobody-at-all", code=3).stderr
+    refused = rocketpy("dlq", "show", "nobody-at-all", code=3).stderr
+    assert "there is no group nobody-at-all" in refused
+    assert "rocketpy dlq list" in refused
     assert "has no such dead letters" in rocketpy("dlq", "show", group, "--key", "other").stdout
     for command in (["show"], ["export"], ["resend"], ["resend", "--yes"]):
         refused = rocketpy("dlq", *command, group, "--id", "other", code=3).stderr
         assert f"{group} has no such dead letter with --id other" in refused
+
+
+def test_a_group_that_gave_up_nothing_has_none(rocketpy, topic: str):
+    name = f"{topic}-content"
+    rocketpy("group", "create", name)
+    assert rocketpy("dlq", "show", name).stdout == f"{name} has no dead letters\n"
+    assert rocketpy("dlq", "show", name, "--json").stdout == "[]\n"
+    assert rocketpy("dlq", "resend", name).stdout == f"{name} has no dead letters\n"
+    assert "0 dead letters sent" in rocketpy("dlq", "resend", name, "--yes").stdout
+    assert rocketpy("dlq", "export", name).stdout == ""
 
 
 def test_the_topic_of_dead_letters_names_its_group(rocketpy, group: str):

@@ -67,8 +67,28 @@ def test_dead_letters_are_counted_and_read_by_what_is_asked(admin, dead, rocketp
         assert len(list(admin.dead_letters(group, DeadLetterFilter(**which)))) == expected, which
     with pytest.raises(rocketpy.InvalidArgumentError):
         admin.dead_letters(group, DeadLetterFilter(since="soon"))
-    with pytest.raises(rocketpy.TopicNotFoundError):
-        admin.dead_letters(fresh_name("nobody"))
+
+
+def test_a_group_that_gave_up_nothing_has_no_dead_letters_and_a_wrong_name_is_refused(rocketpy_server, admin, group):
+    nobody = fresh_name("nobody")
+    admin.create_group(group)
+    assert list(admin.dead_letters(group)) == []
+    with pytest.raises(rocketpy.GroupNotFoundError, match=nobody):
+        admin.dead_letters(nobody)
+
+    async def main():
+        async with rocketpy.AsyncAdmin(rocketpy_server.name_server) as admin:
+            assert [one async for one in admin.dead_letters(group)] == []
+            with pytest.raises(rocketpy.GroupNotFoundError, match=nobody):
+                await anext(admin.dead_letters(nobody))
+
+    asyncio.run(main())
+
+
+def test_dead_letters_of_a_deleted_group_are_still_there(admin, dead, group):
+    assert len(letters(admin, group, 3)) == 3
+    admin.delete_group(group)
+    assert len(list(admin.dead_letters(group))) == 3
 
 
 def test_what_is_resent_keeps_its_origin_and_is_not_resent_twice(rocketpy_server, admin, dead, rocketpy_topic, group):
@@ -156,12 +176,8 @@ def test_asyncio_finds_and_resends_dead_letters_too(rocketpy_server, admin, dead
                 pass
             again = [one.receipt async for one in admin.resend_dead_letters(found)]
             assert again == [None]
-            for call in (
-                admin.dead_letters(fresh_name("nobody")),
-                admin.resend_dead_letters([], to=fresh_name("nowhere")),
-            ):
-                with pytest.raises(rocketpy.TopicNotFoundError):
-                    await anext(call)
+            with pytest.raises(rocketpy.TopicNotFoundError):
+                await anext(admin.resend_dead_letters([], to=fresh_name("nowhere")))
 
     asyncio.run(main())
     bodies = sorted(one.body for one in read_all(rocketpy_server, rocketpy_topic, 6))

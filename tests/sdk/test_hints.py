@@ -133,6 +133,104 @@ def test_a_function_that_cannot_be_called_is_refused_where_it_is_given(rocketpy_
         give(rocketpy_server)
 
 
+def used(client, use):
+    with client:
+        return use(client)
+
+
+QUEUE = rocketpy.MessageQueue("t", "broker-a", 0)
+
+
+@pytest.mark.parametrize(
+    ("give", "said"),
+    [
+        (lambda s: rocketpy.Message("t", b"x", tag=["a"]), "tag must be a str, not list"),
+        (lambda s: rocketpy.Message(None, b"x"), "topic must be a str, not NoneType"),
+        (lambda s: rocketpy.Message("t", b"x", order_key=5), "order_key must be a str, not int"),
+        (lambda s: rocketpy.Message("t", b"x", properties=["a"]), "properties must be a dict of str by name, not list"),
+        (lambda s: s.producer(["g"]), "group must be a str, not list"),
+        (lambda s: s.consumer(5, "t"), "group must be a str, not int"),
+        (lambda s: s.push_consumer(None), "group must be a str, not NoneType"),
+        (lambda s: rocketpy.AsyncProducer(5), "group must be a str, not int"),
+        (lambda s: rocketpy.AsyncConsumer(5, "t"), "group must be a str, not int"),
+        (lambda s: s.producer("g", retries="2"), "option retries must be an int, not str"),
+        (lambda s: s.producer("g", trace="yes"), "option trace must be True or False, not str"),
+        (lambda s: s.producer("g", namespace=5), "option namespace must be a str, not int"),
+        (lambda s: s.producer("g", linger="5ms"), "option linger must be a number of seconds or a timedelta, not str"),
+        (lambda s: s.producer("g", compression=9), 'option compression must be "zlib", .* or None, not int'),
+        (lambda s: s.producer("g", backoff=0.5), r"option backoff must be a rocketpy\.Backoff, not float"),
+        (lambda s: rocketpy.Backoff(first="1s"), "first must be a number of seconds or a timedelta, not str"),
+        (lambda s: s.consumer("g", "t", tags=5), r'option tags must be "UA \|\| AA" or a list of tags, not int'),
+        (lambda s: s.consumer("g", "t", tags={5: "a"}), "option tags: a dict of tags has topics as its keys, .*: 5"),
+        (lambda s: s.consumer("g", "t", sql=5), "option sql must be an expression such as .*, not int"),
+        (lambda s: s.consumer("g", "t", max_body_bytes="1M"), "option max_body_bytes must be an int or None, not str"),
+        (lambda s: rocketpy.Consumer.assign("g", "t"), r"each of queues must be a rocketpy\.MessageQueue, not str"),
+        (lambda s: rocketpy.Consumer.assign("g", QUEUE), r"queues must be a list of rocketpy\.MessageQueue, not"),
+        (lambda s: s.push_consumer("g", tags="a"), "PushConsumer has no option tags: the decorator on.. takes it"),
+        (lambda s: s.push_consumer("g").on("t", tags=5), r'tags must be "UA \|\| AA" or a list of tags, not int'),
+        (lambda s: rocketpy.Retry(delay_level="3"), "delay_level must be an int, not str"),
+        (lambda s: used(s.admin(), lambda a: a.create_topic("t", attributes={"a": 5})), "a value of attributes must"),
+        (lambda s: used(s.admin(), lambda a: a.update_broker_config("a:1", ["a"])), "changes must be a dict by name"),
+        (lambda s: used(s.admin(), lambda a: next(a.resend_dead_letters("abc"))), "each of letters must be a rocketpy"),
+        (lambda s: rocketpy.Server(".", settings={5: 1}), "a key of settings must be a str, not int"),
+        (lambda s: rocketpy.Server(".").consumer("g"), r"Server\.consumer\(\) missing 1 required .* 'topic'"),
+        (lambda s: rocketpy.Server(".").stop(1, 2), r"Server\.stop\(\) takes from 1 to 2 positional arguments"),
+        (lambda s: Dedup("g", 5), "store must be a path, not int"),
+    ],
+)
+def test_one_sentence_names_the_argument_what_came_and_what_is_wanted(rocketpy_server, give, said):
+    with pytest.raises(TypeError, match=f"^{said}"):
+        give(rocketpy_server)
+
+
+def test_a_queue_number_is_no_queue_also_when_it_is_zero(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.producer("p") as producer:
+        for send in (producer.send, producer.submit, producer.send_oneway):
+            with pytest.raises(TypeError, match=r"a queue must be a rocketpy\.MessageQueue, not int"):
+                send(rocketpy.Message(rocketpy_topic, b"text"), queue=0)
+
+
+def test_names_of_columns_are_a_list(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.consumer(fresh_name(), rocketpy_topic) as consumer:
+        with pytest.raises(TypeError, match="columns must be a list of names, not: 'body'"):
+            consumer.fetch_columns(columns="body")
+
+
+def test_a_name_that_breaks_the_rules_is_said_once(rocketpy_server):
+    with pytest.raises(rocketpy.InvalidArgumentError) as refused:
+        rocketpy_server.producer("a b")
+    assert str(refused.value).count("a b") == 1
+    with rocketpy_server.admin() as admin, pytest.raises(rocketpy.InvalidArgumentError) as refused:
+        admin.create_topic("a/b")
+    assert str(refused.value).count("a/b") == 1
+
+
+def test_a_broker_is_asked_by_its_address_and_known_by_its_name(rocketpy_server, rocketpy_topic):
+    with rocketpy_server.admin() as admin:
+        with pytest.raises(rocketpy.InvalidArgumentError, match=r"not a server address \(host:port\): broker-a"):
+            admin.broker_figures("broker-a")
+        with pytest.raises(rocketpy.RefusedError, match="unknown configuration key") as refused:
+            admin.update_broker_config(rocketpy_server.broker, {"flushDisk": "SYNC_FLUSH"})
+        assert "rocketpy config show" in refused.value.hint
+    elsewhere = rocketpy.MessageQueue(rocketpy_topic, "elsewhere", 0)
+    with rocketpy_server.producer("p", retries=0) as producer:
+        with pytest.raises(rocketpy.BrokerNotFoundError) as unknown:
+            producer.send(rocketpy.Message(rocketpy_topic, b"text"), queue=elsewhere)
+    assert "rocketpy cluster list" in unknown.value.hint
+
+
+def test_a_closed_client_is_refused_by_with(rocketpy_server):
+    with rocketpy_server.producer("p") as producer:
+        pass
+    with pytest.raises(rocketpy.ClosedError, match="cannot be used again: <Producer"), producer:
+        pass
+
+
+def test_a_level_that_no_compression_has_is_refused(rocketpy_server):
+    with pytest.raises(rocketpy.InvalidArgumentError, match=r"compression_level \(from 0 to 22, given: 99\)"):
+        rocketpy_server.producer("p", compression_level=99)
+
+
 def test_functions_of_every_kind_are_taken(rocketpy_server):
     class Mailer:
         def mail(self, message): ...

@@ -1,12 +1,15 @@
 """Ends: `with`, `close`, garbage, and the end of Python, which closes what was forgotten and never hangs."""
 
 import gc
+import json
 import os
+import queue
 import signal
 import threading
 import warnings
 
 import pytest
+from wire import ScriptedPeer
 
 import rocketpy
 from rocketpy import Message
@@ -129,6 +132,45 @@ def test_threads_that_wait_do_not_keep_python_from_ending(child, rocketpy_server
         """
     )
     assert (ended.returncode, ended.stdout) == (0, "main ends\n"), ended.stderr
+
+
+def route(address):
+    """The answer for a topic of one queue."""
+    broker = {"cluster": "c", "brokerName": "b", "brokerAddrs": {"0": address}}
+    queues = {"brokerName": "b", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
+    return {}, json.dumps({"brokerDatas": [broker], "queueDatas": [queues], "filterServerTable": {}}).encode()
+
+
+GET_ROUTE, HEARTBEAT, UNREGISTER, SEND_MESSAGE_V2 = 105, 34, 35, 310
+FORGOTTEN = 12
+"""Clients."""
+
+
+def test_closes_at_the_end_of_python_wait_for_a_silent_server_side_by_side(child):
+    heard = queue.SimpleQueue()
+    answers = {
+        GET_ROUTE: route,
+        HEARTBEAT: lambda address: ({}, b""),
+        SEND_MESSAGE_V2: lambda address: ({"msgId": "7F" * 16, "queueId": "0", "queueOffset": "0"}, b""),
+    }
+    with ScriptedPeer(answers, heard.put) as peer:
+        ended = child(
+            f"""
+            import asyncio, rocketpy
+            async def start(number):
+                producer = rocketpy.AsyncProducer(f"g{{number}}", name_servers="{peer.address}", api_timeout=60)
+                await producer.start()
+                await producer.send(rocketpy.Message("t", b"text"), timeout=60)
+                return producer
+            async def main():
+                return [await start(number) for number in range({FORGOTTEN})]
+            producers = asyncio.run(main())
+            """
+        )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    calls = [heard.get() for _ in range(heard.qsize())]
+    assert calls.count(UNREGISTER) == FORGOTTEN
+    assert None not in calls[: len(calls) - calls[::-1].index(UNREGISTER)], "one ended before another began"
 
 
 def test_callbacks_that_compute_for_longer_than_the_end_waits_are_left(child, rocketpy_server, rocketpy_topic):

@@ -1,5 +1,6 @@
 """How push consumers share queues: callbacks for queues that come and go, balances, and SQL filters."""
 
+import asyncio
 import logging
 import threading
 from collections import Counter
@@ -173,6 +174,115 @@ def test_no_handler_gets_a_message_before_on_assigned_returned(server, topic, gr
         assert seen.calls == []
         leave.set()
         seen.wait(20)
+
+
+@pytest.mark.parametrize("handlers", ["plain", "async"])
+def test_async_callbacks_run_in_the_loop_of_async_handlers_and_a_revoke_waits_for_them(server, topic, group, handlers):
+    send(server, topic, 4)
+    threads, steps, leave, seen = {}, [], threading.Event(), Seen()
+
+    async def assigned(consumer, queues):
+        threads["assigned"] = threading.current_thread()
+        assert seen.calls == []
+
+    async def revoked(consumer, queues):
+        threads["revoked"] = threading.current_thread()
+        if of_topic(queues, topic):
+            steps.append("revoked")
+            while not leave.is_set():
+                await asyncio.sleep(0.01)
+            steps.append("told")
+
+    def handle(message):
+        threads["handler"] = threading.current_thread()
+        seen.note(message)
+
+    async def handle_async(message):
+        handle(message)
+
+    consumer = server.push_consumer(group, on_assigned=assigned, on_revoked=revoked, handover_timeout=60)
+    consumer.on(topic)(handle if handlers == "plain" else handle_async)
+    with consumer:
+        seen.wait(4)
+        taken, other = Seen(), server.push_consumer(group, handover_timeout=60)
+        other.on(topic)(taken.note)
+        with other:
+            wait_until(lambda: "revoked" in steps)
+            send(server, topic, 4)
+            seen.wait(6)  # the loop, and the queues that stay, go on
+            assert taken.calls == []
+            leave.set()
+            taken.wait(2)
+            assert steps == ["revoked", "told"]
+    assert threads["assigned"] is threads["revoked"]
+    assert (threads["handler"] is threads["assigned"]) is (handlers == "async")
+    assert consumer.stats().failed_callbacks == 0
+    assert committed(server, group, topic) == 8
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError("no plan"), SystemExit(3)], ids=["raises", "exits"])
+def test_what_an_async_callback_raises_is_logged_and_counted_and_its_loop_goes_on(
+    server, topic, group, caplog, failure
+):
+    send(server, topic, 20)
+
+    async def fails(consumer, queues):
+        raise failure
+
+    seen, consumer = Seen(), server.push_consumer(group, on_assigned=fails, on_revoked=fails)
+
+    @consumer.on(topic)
+    async def handle(message):
+        seen.note(message)
+
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+        seen.wait(20)
+    assert seen.counts() == Counter(range(20))
+    traces = [record for record in caplog.records if "of the consumer of group" in record.getMessage()]
+    assert consumer.stats().failed_callbacks == len(traces) >= 2
+    assert all(type(failure).__name__ in record.exc_text for record in traces)
+
+
+def test_an_async_callback_that_hangs_is_cancelled_by_the_end_of_a_stop(server, topic, group, caplog):
+    ends = []
+
+    async def hangs(consumer, queues):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append(asyncio.current_task().cancelling())
+
+    consumer = server.push_consumer(group, on_revoked=hangs, stop_timeout=0.1)
+    consumer.on(topic)(print)
+    with caplog.at_level(logging.WARNING, "rocketpy.client"):
+        with consumer:
+            wait_until(lambda: len(share(consumer, topic)) == 4)
+        wait_until(lambda: consumer.stats().failed_callbacks == 1)
+        wait_until(lambda: "the consumer stops while its user is told" in caplog.text)
+    assert ends == [1]
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("rocketpy-push")])
+
+
+def test_an_async_callback_that_takes_longer_than_a_handler_may_is_cancelled(server, topic, group, caplog):
+    async def hangs(consumer, queues):
+        await asyncio.Event().wait()
+
+    send(server, topic, 4)
+    seen, consumer = Seen(), server.push_consumer(group, on_assigned=hangs, handler_timeout=0.1)
+    consumer.on(topic)(seen.note)
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+        seen.wait(4)
+    assert "CancelledError" in caplog.text
+
+
+def test_an_awaitable_that_nobody_awaits_fails_the_callback(server, topic, group, caplog):
+    async def waits(consumer, queues): ...
+
+    seen, consumer = Seen(), server.push_consumer(group, on_assigned=lambda *given: waits(*given))
+    consumer.on(topic)(seen.note)
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+        wait_until(lambda: consumer.stats().failed_callbacks)
+    assert "on_assigned returned an awaitable that nobody awaits: write it as `async def`" in caplog.text
 
 
 def test_a_callback_may_stop_its_consumer(server, topic, group):

@@ -1,16 +1,19 @@
 """What helps with tests, with pytest and without."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 
 import rocketpy
-from rocketpy.testkit import drain, fresh_name, temporary_server, wait_until_consumed
+from rocketpy.testkit import drain, drain_async, fresh_name, serve_clock, temporary_server, wait_until_consumed
 from waiting import wait_until
 
 WITHOUT_PYTEST = """
@@ -84,6 +87,27 @@ def test_drain_of_a_paused_queue_says_how_much_is_left(rocketpy_server, producer
         assert len(drain(consumer)) == 6
 
 
+def test_drain_of_asyncio_reads_all_queues_to_their_ends(rocketpy_server, producer, rocketpy_topic):
+    producer.send_many([rocketpy.Message(rocketpy_topic, b"x", tag="ab"[n % 2]) for n in range(600)])
+
+    async def main():
+        options = {"name_servers": rocketpy_server.name_servers, "tags": "a"}
+        async with rocketpy.AsyncConsumer(fresh_name("drain"), rocketpy_topic, **options) as consumer:
+            assert len(await drain_async(consumer)) == 300
+            assert await drain_async(consumer) == []
+            producer.send_many([rocketpy.Message(rocketpy_topic, b"more", tag="a") for _ in range(7)])
+            consumer.pause()
+            with pytest.raises(rocketpy.RequestTimeoutError, match=r"is 7 messages behind after 0.05 s"):
+                await drain_async(consumer, timeout=0.05)
+            consumer.resume()
+            assert len(await drain_async(consumer)) == 7
+
+    asyncio.run(main())
+    with rocketpy_server.consumer(fresh_name("drain"), rocketpy_topic) as consumer:
+        with pytest.raises(TypeError, match="drain reads a Consumer"):
+            asyncio.run(drain_async(consumer))
+
+
 def test_a_group_is_waited_for_until_it_has_committed_all(rocketpy_server, producer, rocketpy_topic):
     group, go, messages = fresh_name("waited"), threading.Event(), []
     producer.send_many([rocketpy.Message(rocketpy_topic, b"x") for _ in range(5)])
@@ -115,6 +139,29 @@ def kit(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "rocketpy.testkit", *command], capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def test_a_command_of_any_language_moves_the_clock_of_its_server():
+    source = """
+import os, rocketpy, urllib.request
+with rocketpy.Producer("p", send_timeout=60, api_timeout=60) as producer:
+    producer.send(rocketpy.Message("reminders", b"pay", delay=3600))
+urllib.request.urlopen(os.environ["ROCKETPY_CLOCK"], b"3600")
+with rocketpy.Consumer("mailer", "reminders", api_timeout=60) as consumer:
+    print([message.body for message in consumer.poll(timeout=60)])
+"""
+    ended = kit(sys.executable, "-c", source)
+    assert (ended.returncode, ended.stdout) == (0, "[b'pay']\n"), ended.stderr
+
+
+def test_only_who_was_given_the_url_moves_a_clock_and_only_forward():
+    with temporary_server() as server, serve_clock(server) as url:
+        for wrong, body, code in [(url, b"soon", 400), (url, b"-1", 400), (url, b"", 400), (f"{url}x", b"1", 404)]:
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(wrong, body)
+            assert refused.value.code == code
+            refused.value.close()
+    assert "rocketpy-clock" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_command_of_any_language_finds_its_server_by_the_variable():

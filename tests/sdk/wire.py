@@ -1,8 +1,11 @@
 """The protocol spoken by hand, so that tests can say what no client says."""
 
+import contextlib
 import json
 import socket
 import struct
+import threading
+from collections.abc import Callable
 
 SEND_MESSAGE, PULL_MESSAGE, UPDATE_OFFSET, CONSUMER_SEND_MSG_BACK = 10, 11, 15, 36
 OK, MESSAGE_ILLEGAL = 0, 13
@@ -72,6 +75,54 @@ class Raw:
                 raise EOFError
             data += more
         return data
+
+
+def code_and_opaque(data: bytes) -> tuple[int, int]:
+    """Those of a request, whose header is JSON or binary."""
+    header = data[4 : 4 + int.from_bytes(data[1:4])]
+    if data[0] == 0:
+        fields = json.loads(header)
+        return fields["code"], fields["opaque"]
+    return int.from_bytes(header[:2]), int.from_bytes(header[5:9])
+
+
+class ScriptedPeer:
+    """A name server and broker that answers the requests it is told to, and is silent to all others.
+
+    Args:
+        answers: By request code: makes the fields and the body of the answer, from this peer's address.
+        heard: Called with the code of each request, and with None at the end of a connection.
+    """
+
+    def __init__(self, answers: dict[int, Callable[[str], tuple[dict, bytes]]], heard: Callable[..., None]) -> None:
+        self._answers, self._heard = answers, heard
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> "ScriptedPeer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(ConnectionError), connection.makefile("rb") as stream:
+            while len(length := stream.read(4)) == 4:
+                data = stream.read(int.from_bytes(length))
+                code, opaque = code_and_opaque(data)
+                self._heard(code)
+                if code in self._answers:
+                    fields, body = self._answers[code](self.address)
+                    answer = {"code": OK, "language": "JAVA", "version": 401, "flag": 1, "extFields": fields}
+                    connection.sendall(frame(json.dumps({**answer, "opaque": opaque}).encode(), body))
+        self._heard(None)
 
 
 def give_up(broker: str, group: str, *receipts) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, TopicNotFoundError
+from rocketpy import Admin, GroupNotFoundError
 from rocketpy.cli import output
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
@@ -70,7 +70,7 @@ def show(
     with Admin(name_servers=name_server, **WAITING) as admin:
         letters = list(islice(dead_letters(admin, group, which), most + 1))
     rows = [exported(letter) if as_json else row(letter) for letter in letters[:most]]
-    output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
+    output.show(rows, as_json=as_json, empty=none_of(group, which))
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
         print(f"there are more than these {most}: --max N shows N of them", file=stream)
@@ -151,7 +151,7 @@ def resend(
                 {**row(letter), "to": to or letter.topic, "sent_before": admin.was_resent(letter, to=to)}
                 for letter in letters
             ]
-            output.show(rows, as_json=as_json, empty=f"{group} has no such dead letters")
+            output.show(rows, as_json=as_json, empty=none_of(group, which))
             if rows and not as_json:
                 left = sum(one["to"] is None for one in rows)
                 known = 0 if again else sum(one["sent_before"] is True for one in rows)
@@ -218,12 +218,12 @@ def dead_letters(admin: Admin, group: str, which: DeadLetterFilter) -> Iterator[
     """The dead letters of a group.
 
     Raises:
-        CommandError: The group has none at all, or none has the `msg_id` that is asked for.
+        CommandError: There is no such group, or none has the `msg_id` that is asked for.
     """
     try:
         letters = admin.dead_letters(group, which)
-    except TopicNotFoundError as error:
-        raise CommandError(f"{group} has no dead letters", ExitCode.NOT_FOUND, LIST) from error
+    except GroupNotFoundError as error:
+        raise CommandError(f"there is no group {group}", ExitCode.NOT_FOUND, LIST) from error
     first = next(letters, None)
     if first is not None:
         return chain([first], letters)
@@ -231,6 +231,11 @@ def dead_letters(admin: Admin, group: str, which: DeadLetterFilter) -> Iterator[
         text = f"{group} has no such dead letter with --id {which.msg_id}"
         raise CommandError(text, ExitCode.NOT_FOUND, f"`rocketpy dlq show {group}` shows what it has")
     return iter(())
+
+
+def none_of(group: str, which: DeadLetterFilter) -> str:
+    """What is printed when nothing is found."""
+    return f"{group} has no {'' if which == DeadLetterFilter() else 'such '}dead letters"
 
 
 def row(letter: DeadLetter) -> dict[str, object]:

@@ -128,6 +128,10 @@ impl ProducerConfig {
         at_least("max_message_size", self.max_message_size, 1)?;
         at_least("requests_in_flight", self.requests_in_flight, 1)?;
         at_least("default_topic_queues", self.default_topic_queues as usize, 1)?;
+        if !(0..=MAX_COMPRESSION_LEVEL).contains(&self.compression_level) {
+            let reason = format!("from 0 to {MAX_COMPRESSION_LEVEL}, given: {}", self.compression_level);
+            return Err(ClientError::InvalidConfig { field: "compression_level", reason });
+        }
         self.backoff.check()?;
         at_most("default_topic_queues", self.default_topic_queues, 65_536)
     }
@@ -293,6 +297,8 @@ impl ConsumerConfig {
     }
 }
 
+/// That of zstd. zlib takes a level above 9 for 9.
+const MAX_COMPRESSION_LEVEL: i32 = 22;
 /// The field whose unit is most often mistaken.
 pub(crate) const AUTO_COMMIT: &str = "auto_commit";
 

@@ -7,6 +7,7 @@ use rocketpy_filter::{SqlError, TagsError};
 use rocketpy_model::{MessageQueue, PhysicalOffset, QueueOffset};
 use rocketpy_protocol::code::response;
 
+use crate::admin::CONFIGURATION_CHANGE;
 use crate::config::AUTO_COMMIT;
 
 /// Everything a client operation can fail with.
@@ -20,10 +21,10 @@ use crate::config::AUTO_COMMIT;
 #[allow(missing_docs, reason = "the text of each variant names its fields")]
 pub enum ClientError {
     /// A topic name breaks the naming rules.
-    #[error("illegal topic name ({reason}): {topic}")]
+    #[error("{reason}")]
     InvalidTopic { topic: String, reason: String },
     /// A group name breaks the naming rules, or is reserved.
-    #[error("illegal group name ({reason}): {group}")]
+    #[error("{reason}")]
     InvalidGroup { group: String, reason: String },
     /// A topic that clients may not send to.
     #[error("clients may not send to the system topic: {topic}")]
@@ -353,6 +354,9 @@ impl ClientError {
             Self::NoBrokers { .. } => {
                 Some("start one with `rocketpy server` or `rocketpy broker --name-server`".to_owned())
             }
+            Self::BrokerNotFound { .. } => {
+                Some("check its name: `rocketpy cluster list` shows the brokers that are registered".to_owned())
+            }
             Self::Connect { .. } => Some("check the address, and that a server listens there".to_owned()),
             // After a call that may have been done, the first thing is not to send it again unseen.
             Self::Timeout { may_have_been_applied: false, .. } => Some(
@@ -398,6 +402,9 @@ impl ClientError {
             )),
             Self::UnreadableBody { queue_offset, .. } => {
                 Some(format!("seek to {} to skip it", *queue_offset + 1))
+            }
+            Self::Refused { operation: CONFIGURATION_CHANGE, .. } => {
+                Some("`rocketpy config show` lists the settings, and which may change while a broker runs".to_owned())
             }
             Self::Refused { code, .. } => refusal_hint(*code).map(str::to_owned),
             Self::SendFailed { last, .. } => last.hint(),

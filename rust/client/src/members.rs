@@ -186,7 +186,7 @@ pub(crate) fn check_group(group: &str) -> Result<(), ClientError> {
     if [system::DEFAULT_PRODUCER_GROUP, system::DEFAULT_CONSUMER_GROUP, system::CLIENT_INNER_PRODUCER_GROUP]
         .contains(&group)
     {
-        return Err(invalid("reserved".to_owned()));
+        return Err(invalid(format!("the group name is reserved: {group:?}")));
     }
     Ok(())
 }

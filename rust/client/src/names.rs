@@ -84,7 +84,8 @@ fn without_scheme(address: &str) -> &str {
     }
 }
 
-fn is_address(text: &str) -> bool {
+/// Whether a text is `host:port`.
+pub(crate) fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let host_is_plausible = if host.starts_with('[') {
         host.ends_with(']')

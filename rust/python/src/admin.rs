@@ -387,6 +387,14 @@ impl PyAdmin {
         self.answer(py, changed, |py, ()| Ok(py.None()))
     }
 
+    /// Begins what [`close`](Self::close) then waits for.
+    fn begin_close(&self) -> PyResult<()> {
+        let running = self.running.get()?;
+        let client = running.client.clone();
+        running.runtime.spawn(async move { client.close().await });
+        Ok(())
+    }
+
     /// `now`: the calling thread waits, whoever waits for other calls.
     #[pyo3(signature = (now=true))]
     fn close<'py>(&self, py: Python<'py>, now: bool) -> Answer<'py> {

@@ -25,7 +25,7 @@ pub(crate) fn connect_member(
     mut options: Options<'_>,
     default_name: Option<&str>,
 ) -> PyResult<(Client, Handle)> {
-    let namespace = options.take::<Option<String>>("namespace")?.flatten();
+    let namespace = options.take_text("namespace")?;
     let instance_name = default_name.map(str::to_owned);
     start(py, ClientConfig { namespace, instance_name, ..ClientConfig::new(name_servers) }, options)
 }
@@ -37,11 +37,11 @@ fn start(py: Python<'_>, mut config: ClientConfig, mut options: Options<'_>) -> 
             return Err(error::not_supported(&format!("option {name}: clients have no {feature} yet")));
         }
     }
-    if let Some(name) = options.take::<Option<String>>("instance_name")?.flatten() {
+    if let Some(name) = options.take_text("instance_name")? {
         config.instance_name = Some(name);
     }
-    config.client_ip = options.take::<Option<String>>("client_ip")?.flatten();
-    config.unit_name = options.take::<Option<String>>("unit_name")?.flatten();
+    config.client_ip = options.take_text("client_ip")?;
+    config.unit_name = options.take_text("unit_name")?;
     options.set_duration("api_timeout", &mut config.api_timeout)?;
     options.set_duration("connect_timeout", &mut config.connect_timeout)?;
     options.finish()?;

@@ -307,6 +307,17 @@ impl PyConsumer {
         moves.iter().map(|one| Ok((one.queue.to_python(py)?, one.from.get(), one.to.get()))).collect()
     }
 
+    /// Begins what [`close`](Self::close) then waits for.
+    fn begin_close(&self) -> PyResult<()> {
+        let running = self.running.get()?;
+        let (consumer, client) = (running.consumer.clone(), running.client.clone());
+        running.runtime.spawn(async move {
+            let _outcome_of_close = consumer.close().await;
+            client.close().await;
+        });
+        Ok(())
+    }
+
     /// Leaves the group. `now`: the calling thread waits, whoever waits for other calls.
     #[pyo3(signature = (now=true))]
     fn close<'py>(&self, py: Python<'py>, now: bool) -> PyResult<Bound<'py, PyAny>> {

@@ -21,7 +21,7 @@ pub(crate) fn config(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
     if let Some(AutoCommit(interval)) = options.take("auto_commit")? {
         config.auto_commit = interval;
     }
-    options.set("retry_topic", &mut config.retry_topic)?;
+    options.set_bool("retry_topic", &mut config.retry_topic)?;
     Ok(config)
 }
 
@@ -41,18 +41,19 @@ pub(crate) fn shared(options: &mut Options<'_>) -> PyResult<ConsumerConfig> {
         // Python calls them.
         config.tell_changes |= options.take::<Option<Py<PyAny>>>(callback)?.flatten().is_some();
     }
-    options.set("prefetch_messages", &mut config.prefetch_messages)?;
-    options.set("prefetch_bytes", &mut config.prefetch_bytes)?;
-    options.set("prefetch_total_bytes", &mut config.prefetch_total_bytes)?;
-    options.set("pull_messages", &mut config.pull_messages)?;
-    options.set("pull_bytes", &mut config.pull_bytes)?;
+    options.set_int("prefetch_messages", &mut config.prefetch_messages)?;
+    options.set_int("prefetch_bytes", &mut config.prefetch_bytes)?;
+    options.set_int("prefetch_total_bytes", &mut config.prefetch_total_bytes)?;
+    options.set_int("pull_messages", &mut config.pull_messages)?;
+    options.set_int("pull_bytes", &mut config.pull_bytes)?;
     options.set_duration("handover_timeout", &mut config.handover_timeout)?;
     options.set_duration("suspend", &mut config.suspend)?;
     options.set_duration("pull_timeout", &mut config.pull_timeout)?;
-    options.set("allow_missing_topic", &mut config.allow_missing_topic)?;
-    options.set("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
+    options.set_bool("allow_missing_topic", &mut config.allow_missing_topic)?;
+    options.set_bool("allow_other_subscriptions", &mut config.allow_other_subscriptions)?;
     config.trace_topic = trace::topic(options)?;
-    config.max_body_bytes = options.take::<Option<usize>>("max_body_bytes")?.flatten();
+    config.max_body_bytes =
+        options.take_plain::<Option<usize>>("max_body_bytes", "an int or None")?.flatten();
     Ok(config)
 }
 

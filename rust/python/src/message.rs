@@ -123,12 +123,12 @@ impl PyMessage {
     )]
     #[expect(clippy::too_many_arguments, reason = "named by the caller")]
     fn new(
-        topic: &str,
+        topic: &Bound<'_, PyAny>,
         body: &Bound<'_, PyAny>,
-        tag: Option<&str>,
+        tag: Option<&Bound<'_, PyAny>>,
         keys: Option<&Bound<'_, PyAny>>,
-        order_key: Option<&str>,
-        properties: Option<&Bound<'_, PyMapping>>,
+        order_key: Option<&Bound<'_, PyAny>>,
+        properties: Option<&Bound<'_, PyAny>>,
         flag: Option<&Bound<'_, PyAny>>,
         wait_store_ok: bool,
         delay_level: Option<&Bound<'_, PyAny>>,
@@ -139,6 +139,9 @@ impl PyMessage {
         if let Some(unknown) = unknown {
             return Err(unknown_argument(unknown)?);
         }
+        let topic = text("topic", topic)?;
+        let tag = tag.map(|tag| text("tag", tag)).transpose()?;
+        let order_key = order_key.map(|key| text("order_key", key)).transpose()?;
         let range = i64::from(i32::MIN)..=i64::from(i32::MAX);
         let flag = flag.map_or(Ok(0), |flag| within("flag", flag, range))? as i32;
         rocketpy_model::name::check_topic(topic).map_err(raise)?;
@@ -148,7 +151,8 @@ impl PyMessage {
             message.properties = Properties::with_capacity(texts + NAMES_BYTES);
         }
         if let Some(properties) = properties {
-            set_properties(&mut message, properties)?;
+            let wrong = |_not_one| error::wrong_type("properties", "a dict of str by name", properties);
+            set_properties(&mut message, properties.cast().map_err(wrong)?)?;
         }
         if let Some(tag) = tag {
             rocketpy_client::check_tag(tag).map_err(raise)?;
@@ -286,6 +290,10 @@ impl PyMessage {
         named.set_item("delay", self.delay())?;
         Ok(((self.topic(), self.body(py)), named))
     }
+}
+
+fn text<'a>(what: &str, value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+    value.cast::<PyString>().map_err(|_not_one| error::wrong_type(what, "a str", value))?.to_str()
 }
 
 /// The arguments of a message that are named.

@@ -31,21 +31,48 @@ impl<'py> Options<'py> {
         self.known.push(name);
         let Some(given) = &self.given else { return Ok(None) };
         let Some(value) = given.get_item(name)? else { return Ok(None) };
-        value.extract().map(Some).map_err(|error: T::Error| named(name, &value, error.into()))
+        value.extract().map(Some).map_err(|error: T::Error| named(name, &value, error.into(), None))
     }
 
-    /// Puts the value of one option into a setting, if given.
-    pub(crate) fn set<T>(&mut self, name: &'static str, setting: &mut T) -> PyResult<()>
+    /// As [`take`](Self::take), for a plain type: `wanted` says which, for the error.
+    pub(crate) fn take_plain<T>(&mut self, name: &'static str, wanted: &str) -> PyResult<Option<T>>
     where
         T: for<'a> FromPyObject<'a, 'py>,
     {
-        if let Some(value) = self.take(name)? {
+        let Some(value) = self.take::<Bound<'py, PyAny>>(name)? else { return Ok(None) };
+        value.extract().map(Some).map_err(|error: T::Error| named(name, &value, error.into(), Some(wanted)))
+    }
+
+    /// A text, if given and not None.
+    pub(crate) fn take_text(&mut self, name: &'static str) -> PyResult<Option<String>> {
+        self.take_plain::<Option<String>>(name, "a str").map(Option::flatten)
+    }
+
+    /// A switch, if given.
+    pub(crate) fn take_bool(&mut self, name: &'static str) -> PyResult<Option<bool>> {
+        self.take_plain(name, "True or False")
+    }
+
+    /// Puts a whole number into a setting, if given.
+    pub(crate) fn set_int<T>(&mut self, name: &'static str, setting: &mut T) -> PyResult<()>
+    where
+        T: for<'a> FromPyObject<'a, 'py>,
+    {
+        if let Some(value) = self.take_plain(name, "an int")? {
             *setting = value;
         }
         Ok(())
     }
 
-    /// As [`set`](Self::set), for a duration.
+    /// As [`set_int`](Self::set_int), for a switch.
+    pub(crate) fn set_bool(&mut self, name: &'static str, setting: &mut bool) -> PyResult<()> {
+        if let Some(value) = self.take_bool(name)? {
+            *setting = value;
+        }
+        Ok(())
+    }
+
+    /// As [`set_int`](Self::set_int), for a duration.
     pub(crate) fn set_duration(
         &mut self,
         name: &'static str,
@@ -79,6 +106,9 @@ impl<'py> Options<'py> {
     }
 }
 
+/// In every error for a value of another type.
+const MUST_BE: &str = "must be ";
+
 /// Names that other clients give to what has another name here.
 const FOREIGN: [(&str, &str); 10] = [
     ("auto_offset_reset", "start"),
@@ -105,14 +135,22 @@ pub(crate) fn did_you_mean(py: Python<'_>, name: &str, known: &[&str]) -> PyResu
     Ok(matches.first().map_or_else(String::new, |nearest| format!(" (did you mean {nearest}?)")))
 }
 
-/// Names the option in the error of its value.
-fn named(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+/// Names the option in the error of its value. `wanted`: what a plain type has to be.
+fn named(name: &str, value: &Bound<'_, PyAny>, error: PyErr, wanted: Option<&str>) -> PyErr {
     let py = value.py();
     if error.is_instance_of::<PyOverflowError>(py) {
         return error::invalid(format!("option {name} is out of range: {value}"));
     }
-    if error.is_instance_of::<PyTypeError>(py) {
-        return PyTypeError::new_err(format!("option {name}: {}", error.value(py)));
+    if !error.is_instance_of::<PyTypeError>(py) {
+        return error;
     }
-    error
+    if let Some(wanted) = wanted {
+        return error::wrong_type(&format!("option {name}"), wanted, value);
+    }
+    let text = error.value(py).to_string();
+    // What the type says of itself, such as "a duration must be a number of seconds", the option says.
+    PyTypeError::new_err(match text.split_once(MUST_BE) {
+        Some((_, rest)) => format!("option {name} {MUST_BE}{rest}"),
+        None => format!("option {name}: {text}"),
+    })
 }

@@ -292,6 +292,17 @@ impl PyProducer {
         })
     }
 
+    /// Begins what [`close`](Self::close) then waits for.
+    fn begin_close(&self) -> PyResult<()> {
+        let running = self.running.get()?;
+        let (producer, client) = (running.producer.clone(), running.client.clone());
+        running.runtime.spawn(async move {
+            let _outcome_of_close = producer.close().await;
+            client.close().await;
+        });
+        Ok(())
+    }
+
     /// Flushes, within the send timeout, and leaves the group. When it returns, the futures are done. `now`: the calling thread waits,
     /// whoever waits for other calls.
     #[pyo3(signature = (now=true))]
@@ -351,25 +362,27 @@ fn not_messages(given: &Bound<'_, PyAny>) -> PyErr {
 fn config(options: &mut Options<'_>) -> PyResult<ProducerConfig> {
     let mut config = ProducerConfig::default();
     options.set_duration("send_timeout", &mut config.send_timeout)?;
-    options.set("retries", &mut config.retries)?;
-    options.set("max_message_size", &mut config.max_message_size)?;
-    if let Some(kind) = options.take::<Option<String>>("compression")? {
+    options.set_int("retries", &mut config.retries)?;
+    options.set_int("max_message_size", &mut config.max_message_size)?;
+    if let Some(kind) =
+        options.take_plain::<Option<String>>("compression", "\"zlib\", \"lz4\", \"zstd\" or None")?
+    {
         config.compression = kind.as_deref().map(compression).transpose()?;
     }
-    options.set("compress_over", &mut config.compress_over)?;
-    options.set("compression_level", &mut config.compression_level)?;
-    options.set("window_messages", &mut config.window_messages)?;
-    options.set("window_bytes", &mut config.window_bytes)?;
-    options.set("batch_messages", &mut config.batch_messages)?;
-    options.set("batch_bytes", &mut config.batch_bytes)?;
-    options.set("requests_in_flight", &mut config.requests_in_flight)?;
+    options.set_int("compress_over", &mut config.compress_over)?;
+    options.set_int("compression_level", &mut config.compression_level)?;
+    options.set_int("window_messages", &mut config.window_messages)?;
+    options.set_int("window_bytes", &mut config.window_bytes)?;
+    options.set_int("batch_messages", &mut config.batch_messages)?;
+    options.set_int("batch_bytes", &mut config.batch_bytes)?;
+    options.set_int("requests_in_flight", &mut config.requests_in_flight)?;
     options.set_duration("linger", &mut config.linger)?;
-    options.set("default_topic_queues", &mut config.default_topic_queues)?;
+    options.set_int("default_topic_queues", &mut config.default_topic_queues)?;
     config.trace_topic = trace::topic(options)?;
     if let Some(BackoffArgument(backoff)) = options.take("backoff")? {
         config.backoff = backoff;
     }
-    if let Some(selector) = options.take::<String>("selector")? {
+    if let Some(selector) = options.take_text("selector")? {
         config.selector = self::selector(&selector)?;
     }
     Ok(config)
@@ -386,7 +399,7 @@ impl<'py> FromPyObject<'_, 'py> for BackoffArgument {
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let py = value.py();
         if !value.is_instance(BACKOFF.import(py, "rocketpy.config", "Backoff")?.as_any())? {
-            return Err(error::wrong_type("a backoff", "a rocketpy.Backoff", &value));
+            return Err(error::wrong_type("backoff", "a rocketpy.Backoff", &value));
         }
         let Seconds(first) = value.getattr(intern!(py, "first"))?.extract()?;
         let Seconds(longest) = value.getattr(intern!(py, "longest"))?.extract()?;

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rocketpy_client::{
-    BrokerContact, Client, Fate, Namespace, PulledPart, PushConfig, PushConsumer, PushCounts, PushTopic,
-    Subscription, Verdict, Work,
+    BrokerContact, Client, ClientError, Fate, Namespace, PulledPart, PushConfig, PushConsumer, PushCounts,
+    PushTopic, Subscription, Verdict, Work,
 };
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::change::PyChange;
 use crate::client::connect_member;
@@ -53,6 +54,8 @@ struct Running {
     consumer: Arc<PushConsumer>,
     client: Client,
     runtime: Handle,
+    /// A stop that was begun, and that nobody waits for yet. Locked only with the interpreter lock.
+    stopping: Mutex<Option<JoinHandle<Result<(), ClientError>>>>,
 }
 
 impl Drop for Running {
@@ -95,7 +98,10 @@ impl PyPushConsumer {
         let consumer = Arc::new(wait(py, &runtime, joined)?.map_err(raise)?);
         let wrap = |topic: Topic| (client.namespace().wrap(&topic.given).into_owned(), topic);
         let topics = named.into_iter().map(wrap).collect();
-        Ok(Self { running: Owned::new(Running { consumer, client, runtime }), topics })
+        Ok(Self {
+            running: Owned::new(Running { consumer, client, runtime, stopping: Mutex::default() }),
+            topics,
+        })
     }
 
     #[getter]
@@ -152,10 +158,26 @@ impl PyPushConsumer {
         Ok((assigned, state.brokers.into_iter().map(contact).collect()))
     }
 
+    /// Begins what the next [`stop`](Self::stop) then waits for.
+    fn begin_stop(&self, patience: Seconds) -> PyResult<()> {
+        let running = self.running.get()?;
+        let consumer = running.consumer.clone();
+        let stopping = running.runtime.spawn(async move { consumer.stop(patience.0).await });
+        *running.stopping.lock() = Some(stopping);
+        Ok(())
+    }
+
     /// Waits for handlers, commits and leaves the group.
     fn stop(&self, py: Python<'_>, patience: Seconds) -> PyResult<()> {
         let running = self.running.get()?;
-        let stopped = wait(py, &running.runtime, running.consumer.stop(patience.0))?;
+        let begun = running.stopping.lock().take();
+        let stopped = async {
+            match begun {
+                Some(stopping) => stopping.await.unwrap_or(Err(ClientError::Closed { what: "runtime" })),
+                None => running.consumer.stop(patience.0).await,
+            }
+        };
+        let stopped = wait(py, &running.runtime, stopped)?;
         wait(py, &running.runtime, running.client.close())?;
         stopped.map_err(raise)
     }
@@ -260,11 +282,11 @@ fn received(part: &PulledPart, origin: &Arc<Origin>) -> impl Iterator<Item = Rec
 /// The settings that the options give.
 fn config(options: &mut Options<'_>) -> PyResult<PushConfig> {
     let mut config = PushConfig { consumer: consumer_options::shared(options)?, ..PushConfig::default() };
-    options.set("max_retries", &mut config.max_retries)?;
+    options.set_int("max_retries", &mut config.max_retries)?;
     options.set_duration("handler_timeout", &mut config.handler_timeout)?;
-    options.set("ordered", &mut config.ordered)?;
+    options.set_bool("ordered", &mut config.ordered)?;
     options.set_duration("retry_pause", &mut config.retry_pause)?;
-    options.set("broadcast", &mut config.broadcast)?;
-    options.set("offsets_folder", &mut config.offsets_folder)?;
+    options.set_bool("broadcast", &mut config.broadcast)?;
+    config.offsets_folder = options.take("offsets_folder")?;
     Ok(config)
 }

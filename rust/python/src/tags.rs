@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use rocketpy_client::Subscription;
@@ -44,6 +45,11 @@ impl<'py> FromPyObject<'_, 'py> for TopicTags {
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if !value.is_instance_of::<PyDict>() {
             return value.extract().map(|TagsArgument(tags)| Self::All(tags));
+        }
+        let topics = value.cast::<PyDict>()?.keys();
+        if let Some(wrong) = topics.iter().find(|topic| !topic.is_instance_of::<PyString>()) {
+            let text = format!("a dict of tags has topics as its keys, each a str, given: {}", wrong.repr()?);
+            return Err(PyTypeError::new_err(text));
         }
         let by_topic: BTreeMap<String, TagsArgument> = value.extract()?;
         Ok(Self::ByTopic(by_topic.into_iter().map(|(topic, TagsArgument(tags))| (topic, tags)).collect()))

@@ -9,8 +9,7 @@ use crate::options::Options;
 
 /// The topic of traces that the options ask for.
 pub(crate) fn topic(options: &mut Options<'_>) -> PyResult<Option<String>> {
-    let (trace, topic) =
-        (options.take::<bool>("trace")?, options.take::<Option<String>>("trace_topic")?.flatten());
+    let (trace, topic) = (options.take_bool("trace")?, options.take_text("trace_topic")?);
     match (trace, topic) {
         (Some(false), Some(topic)) => Err(error::invalid(format!(
             "trace=False and trace_topic={topic:?} contradict each other: leave one of them out"

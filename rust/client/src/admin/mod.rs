@@ -25,7 +25,11 @@ pub use self::types::{
 use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
 use crate::error::ClientError;
+use crate::names::is_address;
 use crate::{damage, outcome, wire};
+
+/// For the hint of a refusal.
+pub(crate) const CONFIGURATION_CHANGE: &str = "configuration change";
 
 /// Least time for a change of a role, before which a master waits for its slaves, and a slave asks other brokers.
 const ROLE_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -75,7 +79,7 @@ impl Admin {
     #[doc(alias = "fetchBrokerRuntimeStats")]
     pub async fn broker_figures(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
         const OPERATION: &str = "figures query";
-        self.client.check()?;
+        self.check_call(address)?;
         let answer = self.client.api().call_ok(address, OPERATION, wire::runtime_info()).await?;
         Ok(wire::json::<KvTable>(OPERATION, address, &answer.body)?.table)
     }
@@ -86,7 +90,7 @@ impl Admin {
     /// Those of reaching the broker.
     #[doc(alias = "getBrokerConfig")]
     pub async fn broker_config(&self, address: &str) -> Result<BTreeMap<String, String>, ClientError> {
-        self.client.check()?;
+        self.check_call(address)?;
         let answer = self.client.api().call_ok(address, "configuration query", wire::broker_config()).await?;
         Ok(broker_config::pairs(&String::from_utf8_lossy(&answer.body)))
     }
@@ -104,9 +108,9 @@ impl Admin {
         address: &str,
         changes: &BTreeMap<String, String>,
     ) -> Result<(), ClientError> {
-        self.client.check()?;
+        self.check_call(address)?;
         let request = wire::update_broker_config(broker_config::text(changes));
-        self.client.api().call_ok(address, "configuration change", request).await.map(drop)
+        self.client.api().call_ok(address, CONFIGURATION_CHANGE, request).await.map(drop)
     }
 
     /// The first messages of a part of a queue, and where the rest begins; `None` for an empty part.
@@ -132,7 +136,7 @@ impl Admin {
     #[doc(alias = "getBrokerHAStatus")]
     pub async fn ha_status(&self, address: &str) -> Result<HaRuntimeInfo, ClientError> {
         const OPERATION: &str = "replication query";
-        self.client.check()?;
+        self.check_call(address)?;
         let answer = self.client.api().call_ok(address, OPERATION, wire::ha_status()).await?;
         wire::json(OPERATION, address, &answer.body)
     }
@@ -151,10 +155,19 @@ impl Admin {
         force: bool,
     ) -> Result<(), ClientError> {
         const OPERATION: &str = "role change";
-        self.client.check()?;
+        self.check_call(address)?;
         let (asked, api) = (wire::change_role(role, broker_id, force), self.client.api());
         let api = api.with_timeout(api.timeout().max(ROLE_CHANGE_TIMEOUT));
         api.call_ok(address, OPERATION, asked).await.map(drop)
+    }
+
+    /// Refuses what is no address of a broker.
+    fn check_call(&self, address: &str) -> Result<(), ClientError> {
+        self.client.check()?;
+        if is_address(address) {
+            return Ok(());
+        }
+        Err(ClientError::InvalidAddress { address: address.to_owned() })
     }
 
     /// The masters of a cluster, or of all: at least one.

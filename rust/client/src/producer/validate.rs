@@ -138,7 +138,10 @@ pub(crate) fn check_batch_topic(topic: &str) -> Result<(), ClientError> {
     if takes_batches(topic) {
         return Ok(());
     }
-    Err(ClientError::InvalidTopic { topic: topic.to_owned(), reason: "takes no batches".to_owned() })
+    Err(ClientError::InvalidTopic {
+        topic: topic.to_owned(),
+        reason: format!("the topic takes no batches: {topic:?}"),
+    })
 }
 
 /// `TRAN_MSG=false` asks for nothing.
