@@ -90,7 +90,7 @@ class ReadOptions:
             always is.
         max_body_bytes: Largest body when decompressed; None for 64 MiB, above 16 MiB at most a hundred times what was
             stored.
-        retry_timeout: How long a read over the network tries again while no broker answers, seconds.
+        retry_timeout: How long a read over the network, or a stream, tries again while no broker answers, seconds.
         client: Options of the clients, as `rocketpy.config.ClientOptions`.
         max_offsets_per_trigger: Most messages of one batch of a stream; None for no limit.
         max_bytes_per_trigger: About the most bytes of one batch of a stream.
@@ -170,8 +170,6 @@ OPTION_NAMES = (
 _OF_A_STORE = ("broker_name", "commit_log_path", "verify")
 _OF_A_CLUSTER = (
     "starting_group",
-    "retry_timeout",
-    "progress_group",
     "starting_offsets_by_timestamp",
     "ending_offsets_by_timestamp",
     "starting_offsets_by_timestamp_strategy",
@@ -185,6 +183,7 @@ _OF_A_STREAM = (
     "max_trigger_delay",
     "progress_group",
 )
+NO_GROUP = "a broker keeps the offsets of a group: read by name_server, or report the lag by a LagListener"
 _CLIENT = "client."
 _CLIENT_DURATIONS = ("api_timeout", "connect_timeout")
 CLIENT_NAMES = (*_CLIENT_DURATIONS, "client_ip", "unit_name")
@@ -263,17 +262,17 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
 
 def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None) -> None:
     """Refuses options that do not go with what is read, or with what reads."""
-    if kind == "stream" and path is not None:
-        raise OptionError("a stream reads from the name_server of a cluster", hint="read a folder with spark.read")
-    for names, is_wrong, company in (
-        (_OF_A_STORE, path is None, "the path of a store"),
-        (_OF_A_CLUSTER, path is not None, "the name_server of a cluster"),
-        (_OF_A_BATCH, kind == "stream", "spark.read: a stream has no end"),
-        (_OF_A_STREAM, kind == "batch", "spark.readStream"),
+    for names, is_wrong, company, hint in (
+        (_OF_A_STORE, path is None, "the path of a store", None),
+        (("progress_group",), path is not None, "the name_server of a cluster", NO_GROUP),
+        (_OF_A_CLUSTER, path is not None, "the name_server of a cluster", None),
+        (("retry_timeout",), path is not None and kind == "batch", "the name_server of a cluster, or a stream", None),
+        (_OF_A_BATCH, kind == "stream", "spark.read: a stream has no end", None),
+        (_OF_A_STREAM, kind == "batch", "spark.readStream", None),
     ):
         for name in names:
             if name in given and is_wrong:
-                raise OptionError(f"{name} goes with {company}")
+                raise OptionError(f"{name} goes with {company}", hint=hint)
 
 
 def _client(options: Mapping[str, str]) -> dict[str, str | float]:
