@@ -210,6 +210,36 @@ class TransactionProducer(Producer):
         """
         return Transaction(self._native.prepare(message, self._queue_for(message, queue), timeout, msg_id))
 
+    def resume(self, receipt: Receipt) -> Transaction:
+        """A transaction that a producer of the group began, in this process or another.
+
+        Args:
+            receipt: `Transaction.receipt` of it. It can be pickled.
+
+        Returns:
+            The transaction, to be ended. A broker of RocketPy takes the same end again, and refuses another one.
+
+        Raises:
+            InvalidArgumentError: The receipt is not that of a half message.
+        """
+        return Transaction(
+            self._native.half(receipt.msg_id, receipt.offset_msg_id, receipt.queue, receipt.queue_offset)
+        )
+
+    def ends_once(self, topic: str, timeout: Duration = 10.0) -> bool:
+        """Whether all brokers of a topic end a transaction once, however often they are told how.
+
+        Apache's do not: they store a half message again before each question, and each copy can be committed.
+
+        Args:
+            topic: The topic.
+            timeout: Seconds to find it out.
+
+        Raises:
+            RocketPyError: The brokers do not answer. A retry is safe.
+        """
+        return self._native.ends_once(topic, timeout)
+
     def send_in_transaction(
         self,
         message: Message,

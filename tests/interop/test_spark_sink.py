@@ -1,5 +1,7 @@
 """Tasks of the Spark sink at both brokers: what an attempt that broke off has stored, the next one skips.
 
+`exactly_once` is refused at Apache's, which delivers a half message again that it asked for.
+
 Without Spark: tests/spark has whole queries, whose processes are killed.
 """
 
@@ -58,3 +60,15 @@ def test_a_repeated_task_sends_only_what_is_not_stored(address: str, request: py
     with rocketpy.Consumer(fresh_name(), topic, name_servers=[server], api_timeout=60) as consumer:
         found = Counter(message.body for message in drain(consumer))
     assert found == {b"%d" % number: 2 * 2 * 2 for number in range(ROWS // 2)}
+
+
+def test_exactly_once_is_refused_by_name_at_apache_before_anything_is_sent(apache_address: str):
+    topic, decisions = fresh_name("once"), fresh_name("decisions")
+    with rocketpy.Admin(apache_address, api_timeout=60) as admin:
+        for name in (topic, decisions):
+            admin.create_topic(name, queues=1)
+        given = {"name_server": apache_address, "topic": topic, "progress_topic": decisions, "exactly_once": "true"}
+        options = parse_sink_options({**given, "client.api_timeout": "60"})
+        with pytest.raises(rocketpy.NotSupportedError, match="does not work with Apache's brokers"):
+            attempt(options, Place(fresh_name("query"), 0, 0), batches())
+        assert [admin.next_offset(queue) for queue in admin.queues(topic)] == [0]

@@ -1,6 +1,8 @@
 """Transactions: what is committed comes, what is not does not, and the broker asks for what nobody ended."""
 
+import dataclasses
 import logging
+import pickle
 import threading
 import time
 
@@ -76,6 +78,26 @@ def test_after_an_exception_the_check_decides(asking_server, group):
             with pytest.raises(TimeoutError), producer.transaction(Message(topic, body)):
                 work(body)
         assert [message.body for message in read_all(asking_server, topic, 1)] == [b"done"]
+
+
+def test_another_producer_of_the_group_ends_a_transaction_by_its_receipt(rocketpy_server, rocketpy_topic, group):
+    with producer_of(rocketpy_server, group, never) as producer:
+        begun = [producer.transaction(Message(rocketpy_topic, b"%d" % number)).receipt for number in range(2)]
+        assert producer.ends_once(rocketpy_topic)
+    kept, dropped = pickle.loads(pickle.dumps(begun))
+    with producer_of(rocketpy_server, group, never) as producer:
+        for _ in range(2):
+            producer.resume(kept).commit()
+            producer.resume(dropped).rollback()
+        with pytest.raises(rocketpy.RefusedError, match="is over: it was committed"):
+            producer.resume(kept).rollback()
+        with pytest.raises(rocketpy.RefusedError, match="is over: it was rolled back"):
+            producer.resume(dropped).commit()
+        with pytest.raises(rocketpy.RefusedError, match="is no half message"):
+            producer.resume(producer.send(Message(rocketpy_topic, b"plain"))).commit()
+        with pytest.raises(rocketpy.InvalidArgumentError):
+            producer.resume(dataclasses.replace(kept, offset_msg_id="none")).commit()
+    assert sorted(one.body for one in read_all(rocketpy_server, rocketpy_topic, 2)) == [b"0", b"plain"]
 
 
 def test_the_work_of_a_message_says_how_its_transaction_ends(asking_server, group):

@@ -1,6 +1,6 @@
 """A stream of its own process, to be killed: writes each batch to a file of its number, and ends when asked to.
 
-python stream_query.py NAME_SERVER TOPIC FOLDER
+python stream_query.py DOOR ADDRESS TOPIC FOLDER, with name_server or path as the door
 """
 
 import sys
@@ -10,7 +10,7 @@ from rocketpy.spark import local_session
 from rocketpy.spark.session import QUICK_JVM
 
 
-def main(name_server: str, topic: str, folder: Path) -> None:
+def main(door: str, address: str, topic: str, folder: Path) -> None:
     """Runs until the file `end` is in the folder, and then until nothing is left to read."""
     (folder / "batches").mkdir(parents=True, exist_ok=True)
     config = {
@@ -28,9 +28,7 @@ def main(name_server: str, topic: str, folder: Path) -> None:
 
     stream = (
         spark.readStream.format("rocketpy")
-        .options(
-            name_server=name_server, topic=topic, columns="queue_id,queue_offset,body", max_offsets_per_trigger=100
-        )
+        .options(**{door: address}, topic=topic, columns="queue_id,queue_offset,body", max_offsets_per_trigger=100)
         .load()
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(folder / "checkpoint"))
@@ -44,4 +42,4 @@ def main(name_server: str, topic: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(*sys.argv[1:4], Path(sys.argv[4]))

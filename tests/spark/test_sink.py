@@ -141,7 +141,7 @@ def test_options_of_the_client_reach_it(spark, rocketpy_server, topic):
         ("body string", {"topic": "t", "tags": "x"}, "tags is an option of reading"),
         ("body string", {"topic": "t", "orderKeys": "x"}, "unknown option: orderkeys .did you mean order_key"),
         ("body string", {"topic": "t", "path": "/data"}, "give name_server, not path"),
-        ("body string", {"topic": "t", "exactlyOnce": "true"}, "NotSupportedError: .*exactly_once"),
+        ("body string", {"topic": "t", "exactlyOnce": "maybe"}, "exactly_once must be true or false"),
         ("body string", {"topic": "t", "client.retries": "3"}, "client.retries cannot be set"),
         ("body string", {"topic": "t", "client.sendTimeout": "soon"}, "client.sendtimeout must be a duration"),
         ("body string", {"topic": "t", "client.send_time": "1"}, "did you mean client.send_timeout"),
@@ -249,3 +249,29 @@ def test_complete_mode_is_refused_by_name(spark, numbers, rocketpy_server, topic
     )
     with pytest.raises((StreamingQueryException, AnalysisException), match="cannot overwrite"):
         writer.start().awaitTermination(300)
+
+
+def test_with_exactly_once_a_write_that_fails_leaves_nothing_and_its_repetition_writes_all_once(
+    spark, rocketpy_server, topic
+):
+    decisions = fresh_name("decisions")
+    with rocketpy_server.admin() as admin:
+        admin.create_topic(decisions, queues=1)
+    options = {"topic": topic, "exactlyOnce": "true", "progressTopic": decisions, "writeId": fresh_name("write")}
+    frame = spark.range(0, 200, 1, 2)
+    body = "CASE WHEN id = 150 THEN NULL ELSE cast(id AS string) END"
+    with pytest.raises(PythonException, match="its body is null"):
+        write(frame.selectExpr(f"{body} AS body"), rocketpy_server, **options)
+    assert bodies(rocketpy_server, topic) == {}
+    for _ in range(2):
+        write(frame.selectExpr("cast(id AS string) AS body"), rocketpy_server, **options)
+        assert bodies(rocketpy_server, topic) == dict.fromkeys((b"%d" % number for number in range(200)), 1)
+
+
+def test_a_stream_with_exactly_once_writes_each_row_once(spark, rocketpy_server, topic, numbers, tmp_path):
+    decisions = fresh_name("decisions")
+    with rocketpy_server.admin() as admin:
+        admin.create_topic(decisions, queues=1)
+    options = {"topic": topic, "exactly_once": "true", "progress_topic": decisions}
+    run(as_bodies(numbers), rocketpy_server, tmp_path / "checkpoint", **options)
+    assert bodies(rocketpy_server, topic) == dict.fromkeys((b"%d" % number for number in range(100)), 1)

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
 import rocketpy
 from ports import free_port
@@ -16,7 +16,7 @@ from rocketpy.message import MessageQueue
 from rocketpy.spark import LagListener, commit_group_offsets
 from rocketpy.spark.progress import commit_offsets
 from rocketpy.testing import SMALL_FILES, fresh_name
-from waiting import wait_until
+from waiting import wait_for_files, wait_until
 
 BODIES = [b"message %d" % number for number in range(300)]
 QUERY = Path(__file__).with_name("stream_query.py")
@@ -131,14 +131,14 @@ def test_a_running_stream_outlasts_its_broker_and_finds_new_queues_and_tells_its
     ("options", "said"),
     [
         ({"endingTime": "-1m"}, "ending_time goes with spark.read: a stream has no end"),
-        ({"path": "/data"}, "a stream reads from the name_server of a cluster"),
+        ({"path": "/data", "progressGroup": "g"}, "progress_group goes with the name_server of a cluster"),
     ],
 )
 def test_what_a_stream_does_not_do_is_refused_by_name(spark, topic, rocketpy_server, options, said):
     source = {} if "path" in options else {"name_server": rocketpy_server.name_server}
-    stream = spark.readStream.format("rocketpy").options(topic=topic, **source, **options).load()
-    with pytest.raises(StreamingQueryException) as refused:
-        stream.writeStream.format("noop").start().awaitTermination(60)
+    stream = spark.readStream.format("rocketpy").options(topic=topic, **source, **options)
+    with pytest.raises(PySparkException) as refused:
+        stream.load().writeStream.format("noop").start().awaitTermination(60)
     assert f"OptionError: {said}" in str(refused.value)
     assert "Traceback" not in str(refused.value)
 
@@ -169,8 +169,8 @@ class KillableServer:
 class Queries:
     """Runs of one query in processes of their own."""
 
-    def __init__(self, name_server: str, topic: str, folder: Path) -> None:
-        self._command = [sys.executable, str(QUERY), name_server, topic, str(folder)]
+    def __init__(self, door: str, address: str | Path, topic: str, folder: Path) -> None:
+        self._command = [sys.executable, str(QUERY), door, str(address), topic, str(folder)]
         self._batches = folder / "batches"
         self._processes = []
 
@@ -195,10 +195,12 @@ class Queries:
         process.wait()
 
 
-def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_path):
+@pytest.mark.parametrize("door", ["name_server", "path"])
+def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_path, door):
     topic = fresh_name("killed")
     server = KillableServer(tmp_path / "store")
-    queries = Queries(server.name_server, topic, tmp_path / "query")
+    address = server.name_server if door == "name_server" else tmp_path / "store"
+    queries = Queries(door, address, topic, tmp_path / "query")
     sent = 0
 
     def send(count):
@@ -206,7 +208,8 @@ def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_pat
         messages = [rocketpy.Message(topic, b"%d" % number) for number in range(sent, sent + count)]
         with rocketpy.Producer(fresh_name(), name_servers=server.name_server, retries=50, send_timeout=60) as producer:
             for queue, first in zip(producer.queues(topic), range(3), strict=True):
-                producer.send_many(messages[first::3], queue=queue)
+                stored = producer.send_many(messages[first::3], queue=queue)
+                wait_for_files(tmp_path / "store", queue, stored[-1].queue_offset + 1)
         sent += count
 
     try:

@@ -42,6 +42,17 @@ def reader_of(rocketpy_server):
     return make
 
 
+@pytest.fixture(params=["name_server", "path"])
+def reader_by(request, rocketpy_server):
+    """Makes the stream reader of a topic by one of the two doors."""
+
+    def make(topic, **options):
+        return RocketPyStreamReader({make.door: make.address, "topic": topic, **options}, SCHEMA)
+
+    make.door, make.address = request.param, str(getattr(rocketpy_server, request.param))
+    return make
+
+
 def rows_of(reader, end):
     batches = (batch for part in reader.partitions({}, end) for batch in reader.read(part))
     return [(row["queue_id"], row["queue_offset"], row["body"]) for batch in batches for row in batch.to_pylist()]
@@ -61,9 +72,9 @@ def bodies_of(batches):
     return sorted((body for rows in batches for _, _, body in rows), key=lambda body: int(body.split()[1]))
 
 
-def test_a_batch_has_at_most_as_many_messages_as_asked_and_each_comes_once(topic, send, reader_of):
+def test_a_batch_has_at_most_as_many_messages_as_asked_and_each_comes_once(topic, send, reader_by):
     send(topic, BODIES)
-    reader = reader_of(topic, maxOffsetsPerTrigger="40")
+    reader = reader_by(topic, maxOffsetsPerTrigger="40")
     assert reader.getDefaultReadLimit() == ReadMaxRows(40)
     batches, end = batches_from(reader)
     assert [len(rows) for rows in batches] == [40] * 7 + [20]
@@ -73,12 +84,14 @@ def test_a_batch_has_at_most_as_many_messages_as_asked_and_each_comes_once(topic
     assert len(rows_of(reader, reader.latestOffset(start, ReadAllAvailable()))) == 300, "a query that runs once"
 
 
-def test_a_batch_has_about_as_many_bytes_as_asked(topic, rocketpy_server, reader_of):
+def test_a_batch_has_about_as_many_bytes_as_asked(topic, rocketpy_server, reader_by):
     with rocketpy_server.producer(fresh_name()) as producer:
         small, large, _ = producer.queues(topic)
         producer.send_many([rocketpy.Message(topic, b"s" * 100) for _ in range(2000)], queue=small)
         producer.send_many([rocketpy.Message(topic, bytes(50_000)) for _ in range(40)], queue=large)
-    reader = reader_of(topic, maxBytesPerTrigger="256k")
+    wait_for_files(rocketpy_server.path, small, 2000)
+    wait_for_files(rocketpy_server.path, large, 40)
+    reader = reader_by(topic, maxBytesPerTrigger="256k")
     assert reader.getDefaultReadLimit() == ReadMaxBytes(256 << 10)
     batches, _ = batches_from(reader)
     sizes = [sum(len(body) + 200 for _, _, body in rows) for rows in batches]
@@ -100,32 +113,34 @@ def test_limits_are_shared_out_and_a_single_message_larger_than_them_still_comes
     assert messages_to_take({queues[0]: 0}, {}, max_messages=1, max_bytes=1) == {}
 
 
-def test_a_batch_waits_for_enough_messages_but_not_longer_than_the_delay(topic, send, reader_of):
+def test_a_batch_waits_for_enough_messages_but_not_longer_than_the_delay(topic, send, reader_by):
     send(topic, BODIES[:10])
-    patient = reader_of(topic, minOffsetsPerTrigger="11", maxTriggerDelay="1h")
+    patient = reader_by(topic, minOffsetsPerTrigger="11", maxTriggerDelay="1h")
     start = patient.initialOffset()
     assert patient.latestOffset(start, patient.getDefaultReadLimit()) is start
-    hasty = reader_of(topic, minOffsetsPerTrigger="11", maxTriggerDelay="0s")
+    hasty = reader_by(topic, minOffsetsPerTrigger="11", maxTriggerDelay="0s")
     assert len(rows_of(hasty, hasty.latestOffset(start, hasty.getDefaultReadLimit()))) == 10
     patient.prepareForTriggerAvailableNow()
     assert patient.latestOffset(start, patient.getDefaultReadLimit()) != start, "available now does not wait"
-    waiting = reader_of(topic, minOffsetsPerTrigger="11", maxTriggerDelay="1h")
+    waiting = reader_by(topic, minOffsetsPerTrigger="11", maxTriggerDelay="1h")
     send(topic, BODIES[:1])
     assert len(rows_of(waiting, waiting.latestOffset(start, waiting.getDefaultReadLimit()))) == 11
 
 
-def test_available_now_ends_at_what_was_there(topic, send, reader_of, rocketpy_server):
+def test_available_now_ends_at_what_was_there(topic, send, reader_by, rocketpy_server):
     send(topic, BODIES[:100])
-    reader = reader_of(topic, maxOffsetsPerTrigger="30")
+    reader = reader_by(topic, maxOffsetsPerTrigger="30")
     reader.prepareForTriggerAvailableNow()
     send(topic, BODIES[100:])
     with rocketpy_server.admin() as admin:
         admin.create_topic(topic, queues=4)
     with rocketpy_server.producer(fresh_name()) as producer:
-        producer.send(rocketpy.Message(topic, b"message 300"), queue=MessageQueue(topic, "broker-a", 3))
+        last = MessageQueue(topic, "broker-a", 3)
+        producer.send(rocketpy.Message(topic, b"message 300"), queue=last)
+    wait_for_files(rocketpy_server.path, last, 1)
     batches, end = batches_from(reader)
     assert bodies_of(batches) == BODIES[:100]
-    rest, _ = batches_from(reader_of(topic), end)
+    rest, _ = batches_from(reader_by(topic), end)
     assert bodies_of(rest) == [*BODIES[100:], b"message 300"]
 
 
@@ -151,34 +166,42 @@ def test_a_stream_waits_for_its_broker_without_holding_the_query_up(tmp_path, ro
     wait_until(lambda: running.latestOffset(start, limit) != start)
 
 
-def test_a_topic_that_is_not_there_is_an_error_at_once(reader_of):
+def test_a_topic_that_is_not_there_is_an_error_at_once(reader_by):
     with pytest.raises(rocketpy.TopicNotFoundError, match="nowhere"):
-        reader_of("nowhere").initialOffset()
+        reader_by("nowhere").initialOffset()
 
 
-def test_a_first_batch_that_is_repeated_begins_where_it_began(topic, send, reader_of):
+def test_a_first_batch_that_is_repeated_begins_where_it_began(topic, send, reader_by):
     send(topic, BODIES[:100])
-    reader = reader_of(topic, starting_offsets="latest")
+    reader = reader_by(topic, starting_offsets="latest")
     start = reader.initialOffset()
     send(topic, BODIES[100:200])
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     send(topic, BODIES[200:])
-    again = reader_of(topic, starting_offsets="latest")
+    again = reader_by(topic, starting_offsets="latest")
     assert again.initialOffset() != start, "Spark asks for it again, and gets another"
     replayed = [rows for part in again.partitions(again.initialOffset(), end) for rows in again.read(part)]
     assert sum(batch.num_rows for batch in replayed) == 100
     assert bodies_of([rows_of(again, end)]) == BODIES[100:200]
 
 
-def test_a_stream_starts_at_a_time_at_offsets_or_where_a_group_is(topic, send, reader_of, rocketpy_server):
+def test_a_stream_starts_at_a_time_or_at_offsets(topic, send, reader_by):
     send(topic, BODIES[:150])
     moment = moment_between()
     send(topic, BODIES[150:])
-    assert bodies_of(batches_from(reader_of(topic, startingTime=str(moment)))[0]) == BODIES[150:]
+    assert bodies_of(batches_from(reader_by(topic, startingTime=str(moment)))[0]) == BODIES[150:]
+    assert batches_from(reader_by(topic, startingTime="2100-01-01"))[0] == []
     offsets = json.dumps({topic: {"0": 40, "1": -1}})
-    rows = [row for rows in batches_from(reader_of(topic, startingOffsets=offsets))[0] for row in rows]
+    rows = [row for rows in batches_from(reader_by(topic, startingOffsets=offsets))[0] for row in rows]
     assert sorted({queue for queue, _, _ in rows}) == [0, 2]
     assert min(offset for queue, offset, _ in rows if queue == 0) == 40
+    assigned = json.dumps({topic: [1]})
+    reader = RocketPyStreamReader({reader_by.door: reader_by.address, "assign": assigned}, SCHEMA)
+    assert {queue for rows in batches_from(reader)[0] for queue, _, _ in rows} == {1}
+
+
+def test_a_stream_starts_where_a_group_is(topic, send, reader_of, rocketpy_server):
+    send(topic, BODIES)
     group = fresh_name("group")
     queue = MessageQueue(topic, "broker-a", 1)
     with rocketpy_server.admin() as admin:
@@ -223,9 +246,9 @@ def test_new_queues_and_new_brokers_come_in_while_it_runs(tmp_path, reader_of):
             assert batch_after_sending(MessageQueue(topic, "broker-b", 0)) == [b"message 2"]
 
 
-def test_new_topics_of_a_pattern_come_in_while_it_runs(rocketpy_server, send):
+def test_new_topics_of_a_pattern_come_in_while_it_runs(rocketpy_server, send, reader_by):
     prefix = fresh_name("pattern")
-    reader = RocketPyStreamReader({"name_server": rocketpy_server.name_server, "topicPattern": f"{prefix}.*"}, SCHEMA)
+    reader = RocketPyStreamReader({reader_by.door: reader_by.address, "topicPattern": f"{prefix}.*"}, SCHEMA)
     at = None
     for name in (f"{prefix}-a", f"{prefix}-b"):
         with rocketpy_server.admin() as admin:
@@ -238,21 +261,21 @@ def test_new_topics_of_a_pattern_come_in_while_it_runs(rocketpy_server, send):
 
 
 def test_a_checkpoint_whose_messages_are_gone_fails_or_goes_on_behind_them(
-    topic, send, reader_of, rocketpy_server, caplog
+    topic, send, reader_by, rocketpy_server, caplog
 ):
     send(topic, BODIES[:90])
-    _, end = batches_from(reader_of(topic))
+    _, end = batches_from(reader_by(topic))
     with rocketpy_server.admin() as admin:
         admin.delete_topic(topic)
         admin.create_topic(topic, queues=3)
     send(topic, BODIES[:30])
-    strict = reader_of(topic, retryTimeout="0s")
+    strict = reader_by(topic, retryTimeout="0s")
     with pytest.raises(OffsetError, match="the topic was made anew") as lost:
         strict.latestOffset(end, strict.getDefaultReadLimit())
     assert "fail_on_data_loss=false" in lost.value.hint
-    patient = reader_of(topic, retryTimeout="1h")
+    patient = reader_by(topic, retryTimeout="1h")
     assert patient.latestOffset(end, patient.getDefaultReadLimit()) is end, "a slave may be behind its dead master"
-    lenient = reader_of(topic, failOnDataLoss="false", retryTimeout="0s")
+    lenient = reader_by(topic, failOnDataLoss="false", retryTimeout="0s")
     with caplog.at_level(logging.WARNING, "rocketpy.spark"):
         moved = lenient.latestOffset(end, lenient.getDefaultReadLimit())
     assert rows_of(lenient, moved) == []

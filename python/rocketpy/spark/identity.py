@@ -1,4 +1,4 @@
-"""What tells a store from another: its oldest and its newest records that begin a file of the log."""
+"""What tells a store from another: records that begin a file of the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ HINT = "mount the same folder under the same path on every worker, or read by na
 
 
 def store_marks(options: ReadOptions) -> dict[str, bytes]:
-    """The first record of the oldest and of the newest file of a store's log.
+    """The first record of the oldest and of the newest full file of a store's log, or of the only file.
+
+    A live broker may just be writing the first record of a file behind these. So ask for the queues before: where they
+    have a message, the first record of the log is whole.
 
     Args:
         options: With a path.
@@ -30,7 +33,7 @@ def store_marks(options: ReadOptions) -> dict[str, bytes]:
     """
     heads = ((file, _head(file)) for file in _files(options))
     marks = [(file.name, head) for file, head in heads if any(head)]
-    return dict([marks[0], marks[-1]]) if marks else {}
+    return dict([marks[0], marks[-2:][0]]) if marks else {}
 
 
 def check_store(options: ReadOptions, marks: Mapping[str, bytes]) -> None:

@@ -3,13 +3,13 @@
 An offset of Spark is a JSON object: `{"v": 1, "offsets": {topic: {broker: {queue: offset}}}, "from": {...}}`. `offsets`
 is where the batch ends, `from` where it begins. Spark keeps no start of a stream's first batch, and asks for it again
 when it repeats that batch: without `from`, messages in between would be lost. `offsets` can be used as
-`starting_offsets`.
+`starting_offsets`. In a stream of a folder the broker is an empty text, and `store` tells that store from another.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rocketpy.errors import OffsetError
@@ -30,10 +30,13 @@ class BatchOffsets:
 
     end: Offsets
     begin: Offsets
+    marks: Mapping[str, bytes] = field(default_factory=dict)
+    """Of a store, as `rocketpy.spark.identity.store_marks` makes them; empty in a stream of a cluster."""
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
-        return {"v": VERSION, "offsets": _tree(self.end), "from": _tree(self.begin)}
+        store = {"store": {name: mark.hex() for name, mark in self.marks.items()}} if self.marks else {}
+        return {"v": VERSION, "offsets": _tree(self.end), "from": _tree(self.begin), **store}
 
     @classmethod
     def of_json(cls, value: Any) -> BatchOffsets:
@@ -54,7 +57,8 @@ class BatchOffsets:
                 f"the checkpoint holds no offsets of format rocketpy, version {VERSION}: {value}",
                 hint="start the query with the version that wrote it, or with another checkpointLocation",
             )
-        return cls(_flat(value["offsets"]), _flat(value["from"]))
+        marks = {name: bytes.fromhex(mark) for name, mark in value.get("store", {}).items()}
+        return cls(_flat(value["offsets"]), _flat(value["from"]), marks)
 
     @classmethod
     def of_text(cls, text: str | None) -> BatchOffsets | None:

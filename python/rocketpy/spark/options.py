@@ -90,7 +90,7 @@ class ReadOptions:
             always is.
         max_body_bytes: Largest body when decompressed; None for 64 MiB, above 16 MiB at most a hundred times what was
             stored.
-        retry_timeout: How long a read over the network tries again while no broker answers, seconds.
+        retry_timeout: How long a read over the network, or a stream, tries again while no broker answers, seconds.
         client: Options of the clients, as `rocketpy.config.ClientOptions`.
         max_offsets_per_trigger: Most messages of one batch of a stream; None for no limit.
         max_bytes_per_trigger: About the most bytes of one batch of a stream.
@@ -170,8 +170,6 @@ OPTION_NAMES = (
 _OF_A_STORE = ("broker_name", "commit_log_path", "verify")
 _OF_A_CLUSTER = (
     "starting_group",
-    "retry_timeout",
-    "progress_group",
     "starting_offsets_by_timestamp",
     "ending_offsets_by_timestamp",
     "starting_offsets_by_timestamp_strategy",
@@ -185,6 +183,7 @@ _OF_A_STREAM = (
     "max_trigger_delay",
     "progress_group",
 )
+NO_GROUP = "a broker keeps the offsets of a group: read by name_server, or report the lag by a LagListener"
 _CLIENT = "client."
 CLIENT_NAMES = ("api_timeout", "connect_timeout", "client_ip", "unit_name")
 """Options of the clients that are passed on; by `instance_name` the clients of a worker share their connections."""
@@ -240,14 +239,14 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
         starting_offsets=starts,
         ending_offsets=ends,
         columns=tuple(_names(columns)) if columns is not None else None,
-        include_properties=_boolean(given, "include_properties", default=True),
+        include_properties=boolean_of(given, "include_properties", default=True),
         max_records_per_partition=_count(given, "max_records_per_partition", most=1 << 60),
         min_partitions=_count(given, "min_partitions"),
         max_partition_bytes=_size(given, "max_partition_bytes", DEFAULT_PARTITION_BYTES),
-        fail_on_data_loss=_boolean(given, "fail_on_data_loss", default=True),
+        fail_on_data_loss=boolean_of(given, "fail_on_data_loss", default=True),
         broker_name=given.get("broker_name"),
         commit_log_path=_absolute(given.get("commit_log_path")),
-        verify=_boolean(given, "verify", default=True),
+        verify=boolean_of(given, "verify", default=True),
         max_body_bytes=_size(given, "max_body_bytes", 0) or None,
         default_start=default_start,
         starting_group=given.get("starting_group"),
@@ -263,17 +262,17 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
 
 def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None) -> None:
     """Refuses options that do not go with what is read, or with what reads."""
-    if kind == "stream" and path is not None:
-        raise OptionError("a stream reads from the name_server of a cluster", hint="read a folder with spark.read")
-    for names, is_wrong, company in (
-        (_OF_A_STORE, path is None, "the path of a store"),
-        (_OF_A_CLUSTER, path is not None, "the name_server of a cluster"),
-        (_OF_A_BATCH, kind == "stream", "spark.read: a stream has no end"),
-        (_OF_A_STREAM, kind == "batch", "spark.readStream"),
+    for names, is_wrong, company, hint in (
+        (_OF_A_STORE, path is None, "the path of a store", None),
+        (("progress_group",), path is not None, "the name_server of a cluster", NO_GROUP),
+        (_OF_A_CLUSTER, path is not None, "the name_server of a cluster", None),
+        (("retry_timeout",), path is not None and kind == "batch", "the name_server of a cluster, or a stream", None),
+        (_OF_A_BATCH, kind == "stream", "spark.read: a stream has no end", None),
+        (_OF_A_STREAM, kind == "batch", "spark.readStream", None),
     ):
         for name in names:
             if name in given and is_wrong:
-                raise OptionError(f"{name} goes with {company}")
+                raise OptionError(f"{name} goes with {company}", hint=hint)
 
 
 def parse_client_options(options: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,7 +302,7 @@ def parse_client_options(options: Mapping[str, str], defaults: Mapping[str, Any]
             raise OptionError(f"unknown option: {key}{nearest(key.lower(), [_CLIENT + name for name in defaults])}")
         default = defaults[name]
         if isinstance(default, bool):
-            found[name] = _boolean({key: text}, key, default=default)
+            found[name] = boolean_of({key: text}, key, default=default)
         elif isinstance(default, int):
             found[name] = _count({key: text}, key, least=0, most=1 << 60)
         elif isinstance(default, float):
@@ -545,7 +544,17 @@ def _tags(given: Mapping[str, str]) -> str:
     return tags
 
 
-def _boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+def boolean_of(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Reads an option that is true or false.
+
+    Args:
+        given: Texts by name.
+        name: Of the option.
+        default: Where it is not given.
+
+    Raises:
+        OptionError: The text is neither.
+    """
     text = given.get(name)
     if text is None:
         return default

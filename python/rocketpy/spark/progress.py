@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from rocketpy.errors import GroupNotFoundError, OffsetError
+from rocketpy.errors import GroupNotFoundError, NotSupportedError, OffsetError
 from rocketpy.names import name_server_list
 from rocketpy.spark.offsets import BatchOffsets
+from rocketpy.spark.options import NO_GROUP
 from rocketpy.spark.patience import logger
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def commit_group_offsets(
         What was committed: the next message to read, by queue. Empty before the first batch.
 
     Raises:
+        NotSupportedError: The query reads a path.
         RocketPyError: The brokers cannot be reached, or refuse. A retry is safe.
 
     Examples:
@@ -117,6 +119,8 @@ def commit_group_offsets(
     for source in [] if progress is None else progress.sources:
         offsets = BatchOffsets.of_text(source.endOffset)
         found |= {} if offsets is None else offsets.end
+    if any(not queue.broker_name for queue in found):
+        raise NotSupportedError("the query reads a path: its offsets name no broker", hint=NO_GROUP)
     return commit_offsets(group, found, name_server_list(name_servers), {})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -12,10 +13,18 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from rocketpy.errors import InvalidArgumentError, NotSupportedError, PartlySentError, RocketPyError, TopicNotFoundError
+from rocketpy.errors import (
+    AccessDeniedError,
+    InvalidArgumentError,
+    NotSupportedError,
+    PartlySentError,
+    RocketPyError,
+    TopicNotFoundError,
+)
 from rocketpy.spark.offsets import Offsets
 from rocketpy.spark.patience import Patience, T, again, logger, may_pass
 from rocketpy.spark.sink_client import SinkClient, sink_client
+from rocketpy.spark.sink_halves import AT_ONCE, commit_halves, roll_back_halves
 from rocketpy.spark.sink_options import SinkOptions, check_schema, parse_sink_options
 from rocketpy.spark.sink_progress import Earlier, Progress, ends_of, stored_rows
 from rocketpy.spark.sink_rows import Place, Row, RowMaker, WriteError
@@ -26,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rocketpy.message import MessageQueue
+    from rocketpy.message import MessageQueue, Receipt
 
 SETTLE_SECONDS = 0.5
 """Pause before the sink reads which rows are stored. By then brokers have dropped what waited to be stored."""
@@ -40,6 +49,10 @@ class Written(WriterCommitMessage):
     sent: int
     skipped: int
     """Rows that were there from an earlier attempt."""
+    attempt: str = ""
+    """Id of the attempt, with `exactly_once`."""
+    halves: tuple[Receipt, ...] = ()
+    """Half messages that wait for the driver's decision, in the order of their rows."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyWriter:
@@ -56,7 +69,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         TopicNotFoundError: The topic of all rows does not exist, and brokers create none.
         ConnectionFailedError: No name server can be reached; a retry is safe.
     """
-    return RocketPyWriter(_checked(options, schema, overwrite))
+    sink = _checked(options, schema, overwrite)
+    if sink.exactly_once and sink.write_id is None:
+        raise InvalidArgumentError("exactly_once of a batch write needs a write_id, by which a second try goes on")
+    return RocketPyWriter(sink)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyStreamWriter:
@@ -117,7 +133,7 @@ class RocketPyWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Says how much of a failed write is there."""
-        log_abort(messages)
+        give_up(self._options, messages)
 
 
 class RocketPyStreamWriter(DataSourceStreamArrowWriter):
@@ -141,7 +157,7 @@ class RocketPyStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Says how much of a failed batch is there."""
-        log_abort(messages)
+        give_up(self._options, messages)
 
 
 def _task() -> TaskContext:
@@ -166,17 +182,64 @@ def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
         return
     client, place = sink_client(options), written[0].place
     progress = Progress(client, options.progress_topic)
-    again(partial(progress.finish, place.write, place.batch), options.retry_seconds, unsure=True)
+    decided_at = decide(client, progress, place, written) if options.exactly_once else None
+    finished = partial(progress.finish, place.write, place.batch, decided_at)
+    again(finished, options.retry_seconds, unsure=True)
 
 
-def log_abort(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Logs what a write that failed has stored.
+def decide(client: SinkClient, progress: Progress, place: Place, written: Sequence[Written]) -> int | None:
+    """Records that a batch is to be delivered, and has it delivered. Tasks that found a decision did that already.
 
     Args:
+        client: Of this process.
+        progress: With the decisions.
+        place: Any of the batch.
+        written: From all tasks.
+
+    Returns:
+        Offset of the decision.
+
+    Raises:
+        WriteError: Another run of the query decided otherwise, or brokers gave half messages up. The query has to be
+            started again.
+    """
+    seconds = client.options.retry_seconds
+    attempts = {one.attempt: len(one.halves) for one in written if one.halves}
+    if attempts:
+        again(partial(progress.decide, place.write, place.batch, attempts), seconds, unsure=True)
+    fate = again(partial(progress.fate, place.write, place.batch), seconds, unsure=True)
+    if attempts and fate.attempts != attempts:
+        raise WriteError(f"batch {place.batch} of write {place.write} was decided by another run of the query")
+    over = commit_halves(client, [half for one in written for half in one.halves])
+    if over:
+        raise WriteError(
+            f"brokers gave {over} rows of batch {place.batch} of write {place.write} up before it was decided",
+            hint="start the query again: it sends them anew. A broker asks transactionCheckMax times",
+            retryable=True,
+        )
+    return fate.decided_at
+
+
+def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Logs what a write that failed has stored, and rolls it back unless it is decided.
+
+    Args:
+        options: Of the sink.
         messages: From the tasks that succeeded.
     """
-    sent = sum(one.sent for one in messages if isinstance(one, Written))
-    logger.warning("a write failed; %d rows of its finished tasks are stored, and some of the others'", sent)
+    written = [one for one in messages if isinstance(one, Written)]
+    halves = [half for one in written for half in one.halves]
+    if options.progress_topic is None or not halves:
+        sent = sum(one.sent for one in written)
+        logger.warning("a write failed; %d rows of its finished tasks are stored, and some of the others'", sent)
+        return
+    client, place = sink_client(options), written[0].place
+    try:
+        counting = Progress(client, options.progress_topic).fate(place.write, place.batch).attempts or {}
+    except RocketPyError as error:
+        logger.warning("a write failed; whether batch %d is decided is not known: %s", place.batch, error)
+        return
+    roll_back_halves(client, [half for one in written if one.attempt not in counting for half in one.halves])
 
 
 class TaskSink:
@@ -184,6 +247,9 @@ class TaskSink:
 
     With a progress topic the client never sends again by itself. After a failure whose outcome is not known the sink
     waits for the broker, reads which rows are stored, and sends the others.
+
+    With `exactly_once` it sends half messages. Once its batch is decided it commits those that count instead, and sends
+    the rows that brokers gave up.
     """
 
     def __init__(self, options: SinkOptions, place: Place, attempt: int, since: Mapping[MessageQueue, int]) -> None:
@@ -195,6 +261,10 @@ class TaskSink:
         self._progress = None if options.progress_topic is None else Progress(self._client, options.progress_topic)
         self._begun: dict[str, Offsets] = {}
         """Topics that this attempt sends to, and where they ended before."""
+        self._prepares = options.exactly_once
+        """Whether rows are sent as half messages."""
+        self._halves: dict[int, Receipt] = {}
+        """Half messages by number of the row."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Sends the rows.
@@ -208,6 +278,13 @@ class TaskSink:
         Raises:
             WriteError: A row was refused, or its outcome is not known after all tries. Rows before it may be stored.
         """
+        try:
+            return self._write(batches)
+        except Exception:
+            roll_back_halves(self._client, self._halves.values())
+            raise
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         maker = RowMaker(self._place, self._options.fixed, with_ids=self._progress is not None)
         earlier, stored = None, set[str]()
         sent = skipped = 0
@@ -222,7 +299,12 @@ class TaskSink:
             self._begin({row.message.topic for row in left} - self._begun.keys())
             self._send(left)
             sent += len(left)
-        return Written(self._place, sent, skipped)
+        if self._progress is None or not self._halves:
+            return Written(self._place, sent, skipped)
+        halves = tuple(self._halves[number] for number in sorted(self._halves))
+        attempt = uuid.uuid4().hex
+        self._patiently(partial(self._progress.note_halves, self._place, attempt, halves))
+        return Written(self._place, sent, skipped, attempt, halves)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         return again(call, self._options.retry_seconds, unsure=True)
@@ -231,8 +313,12 @@ class TaskSink:
         if self._progress is None:
             return Earlier(), set()
         earlier = self._progress.earlier(self._place, self._since)
-        if earlier.is_done:
+        if earlier.is_done or (self._options.exactly_once and earlier.decided is None):
             return earlier, set()
+        if earlier.decided is not None:
+            self._prepares = False
+            counting = [half for attempt in earlier.decided for half in earlier.halves.get(attempt, [])]
+            commit_halves(self._client, counting)
         return earlier, stored_rows(self._client, earlier.ends, self._place.prefix)
 
     def _begin(self, topics: set[str]) -> None:
@@ -242,12 +328,19 @@ class TaskSink:
         progress, ends = self._progress, dict[str, Offsets]()
         for topic in sorted(topics):
             ends[topic] = self._patiently(partial(ends_of, self._client, topic))
+            if self._prepares and not self._patiently(partial(self._client.transactions.ends_once, topic)):
+                raise NotSupportedError(
+                    f"exactly_once does not work with Apache's brokers, and topic {topic} is at one",
+                    hint="they store a half message again before each question, and deliver each copy; without "
+                    "exactly_once a stream that is started again writes no row twice either",
+                )
         self._patiently(partial(progress.begin, self._place, self._attempt, ends))
         self._begun |= ends
 
     def _send(self, rows: list[Row]) -> None:
         patience = Patience(self._options.retry_seconds, first_pause=SETTLE_SECONDS)
-        while failures := self._try(rows):
+        attempt = self._prepare if self._prepares else self._try
+        while failures := attempt(rows):
             row, error = next(((row, error) for row, error in failures if not self._may_pass(row, error)), failures[0])
             passes = self._progress is not None and self._may_pass(row, error)
             pause = patience.next_pause() if passes else None
@@ -258,7 +351,7 @@ class TaskSink:
             logger.info("%d rows not acknowledged, looking which are stored: %s", len(failures), error)
             time.sleep(pause)
             rows = [row for row, _ in failures]
-            if any(_is_open(error) for _, error in failures):
+            if not self._prepares and any(_is_open(error) for _, error in failures):
                 ends = {topic: self._begun[topic] for topic in {row.message.topic for row in rows}}
                 stored = self._patiently(partial(stored_rows, self._client, ends, self._place.prefix))
                 rows = [row for row in rows if row.row_id not in stored]
@@ -267,6 +360,25 @@ class TaskSink:
         if isinstance(error, TopicNotFoundError):
             return row.message.topic in self._client.known_topics
         return may_pass(error)
+
+    def _prepare(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
+        """Sends half messages once. One whose outcome is not known is not decided on, and so never delivered."""
+
+        def prepare(row: Row) -> Exception | None:
+            topic = row.message.topic
+            queue = None if row.queue is None else self._queue(topic, row.queue[0] or "", row.queue[1], rows)
+            try:
+                transaction = self._client.transactions.transaction(row.message, queue=queue)
+            except AccessDeniedError as error:
+                raise NotSupportedError(f"exactly_once needs a broker with transactions: {error}") from error
+            except RocketPyError as error:
+                return error
+            self._halves[row.number] = transaction.receipt
+            self._client.known_topics.add(topic)
+            return None
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return [(row, error) for row, error in zip(rows, pool.map(prepare, rows), strict=True) if error]
 
     def _try(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:
         """Sends rows once. Returns those without an acknowledgement, in their order."""

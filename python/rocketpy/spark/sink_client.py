@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rocketpy.admin import Admin
 from rocketpy.producer import Producer
 from rocketpy.reader import RangeReader
+from rocketpy.spark.sink_progress import Answers
+from rocketpy.transaction import TransactionProducer
 
 if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
@@ -42,6 +45,15 @@ class SinkClient:
         self.producer = Producer(options.producer_group, name_servers=options.name_servers, **arguments)
         self.recorder = Producer(f"{options.producer_group}-progress", name_servers=options.name_servers, **shared)
         """Sends records: they may be stored twice, and are not under the limits that the user sets for rows."""
+        self._arguments = arguments
+
+    @cached_property
+    def transactions(self) -> TransactionProducer:
+        """Sends half messages. From its first use on this process answers what brokers ask its group."""
+        options = self.options
+        group = f"{options.producer_group}-{options.progress_topic}"  # whoever is asked knows the decisions
+        answer = Answers(self)
+        return TransactionProducer(group, answer, name_servers=options.name_servers, check_threads=1, **self._arguments)
 
     def range_reader(self, queue: MessageQueue, start: int, end: int) -> RangeReader:
         """Opens a part of a queue."""
@@ -49,6 +61,8 @@ class SinkClient:
 
     def close(self) -> None:
         """Closes all of them."""
+        if "transactions" in self.__dict__:
+            self.transactions.close()
         self.recorder.close()
         self.producer.close()
         self.admin.close()

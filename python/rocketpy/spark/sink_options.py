@@ -7,9 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rocketpy.config import CLIENT_DEFAULTS, PRODUCER_DEFAULTS
-from rocketpy.errors import NotSupportedError
 from rocketpy.names import name_server_list
-from rocketpy.spark.options import OPTION_NAMES, SPARKS_OWN, OptionError, nearest, parse_client_options, seconds_of
+from rocketpy.spark.options import (
+    OPTION_NAMES,
+    SPARKS_OWN,
+    OptionError,
+    boolean_of,
+    nearest,
+    parse_client_options,
+    seconds_of,
+)
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS
 
 if TYPE_CHECKING:
@@ -36,10 +43,21 @@ FIXED = ("topic", "tag", "keys", "order_key", "delay")
 """Columns that an option of the same name can give for all rows."""
 
 PROGRESS_TOPIC = "rocketpy-spark-sink"
+DECISION_TOPIC = "rocketpy-spark-sink-once"
+"""Default of `progress_topic` with `exactly_once`: a topic of one queue, which the user creates."""
+_LATER = ("delay", "delay_level", "deliver_at")
 SEND_TIMEOUT_SECONDS = 15.0
 """Longer than the client's own: a send whose outcome is not known costs a read of what was stored."""
 
-_OWN = ("name_server", "name_servers", "producer_group", "progress_topic", "write_id", "retry_timeout")
+_OWN = (
+    "name_server",
+    "name_servers",
+    "producer_group",
+    "progress_topic",
+    "write_id",
+    "retry_timeout",
+    "exactly_once",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +70,7 @@ class SinkOptions:
         producer_group: Name of the producer group.
         progress_topic: Topic of the records by which a repeated batch finds what it sent before; None for none.
         write_id: Id of a batch write: another one with the same id sends only what this did not get to. None: a new id.
+        exactly_once: Whether rows are half messages that the driver commits after it recorded its decision.
         retry_seconds: How long a task tries again while brokers cannot be reached.
         client: Options of the producer.
     """
@@ -61,6 +80,7 @@ class SinkOptions:
     producer_group: str = "rocketpy-spark"
     progress_topic: str | None = PROGRESS_TOPIC
     write_id: str | None = None
+    exactly_once: bool = False
     retry_seconds: float = DEFAULT_RETRY_SECONDS
     client: Mapping[str, Any] = field(default_factory=dict)
 
@@ -81,7 +101,6 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
     Raises:
         OptionError: An option is unknown, malformed, missing or contradictory.
-        NotSupportedError: `exactly_once` is asked for.
 
     Examples:
         >>> sink = parse_sink_options({"nameServer": "a:9876;b:9876", "topic": "flights", "client.sendTimeout": "3"})
@@ -97,7 +116,10 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     fixed: dict[str, Any] = {name: given[name] for name in FIXED if name in given}
     if "delay" in fixed:
         fixed["delay"] = seconds_of("delay", fixed["delay"])
-    progress = given.get("progress_topic", PROGRESS_TOPIC).strip()
+    exactly_once = boolean_of(given, "exactly_once", default=False)
+    progress = given.get("progress_topic", DECISION_TOPIC if exactly_once else PROGRESS_TOPIC).strip()
+    if exactly_once and not progress:
+        raise OptionError("exactly_once needs a progress_topic: the decisions are there")
     write_id = given.get("write_id")
     if write_id is not None:
         if not re.fullmatch(r"[\w.:-]{1,100}", write_id, re.ASCII):
@@ -111,6 +133,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         producer_group=given.get("producer_group", "rocketpy-spark"),
         progress_topic=progress or None,
         write_id=write_id,
+        exactly_once=exactly_once,
         retry_seconds=seconds_of("retry_timeout", given.get("retry_timeout", str(DEFAULT_RETRY_SECONDS))),
         client=defaults | _client(options),
     )
@@ -149,6 +172,12 @@ def check_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
         raise OptionError("no topic: give a column or an option of that name")
     if "broker_name" in names and "queue_id" not in names:
         raise OptionError("broker_name goes with queue_id")
+    later = [name for name in _LATER if name in names or name in options.fixed]
+    if options.exactly_once and later:
+        raise OptionError(
+            f"{later[0]} does not go with exactly_once",
+            hint="a repeated batch cannot find rows that wait for their time",
+        )
     return names
 
 
@@ -161,11 +190,6 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
         plain = key.lower().replace("_", "")
         if plain in SPARKS_OWN | {"checkpointlocation"} or plain.startswith(("option.", "client.")):
             continue
-        if plain == "exactlyonce":
-            raise NotSupportedError(
-                "format rocketpy has no option exactly_once",
-                hint="a stream that is started again writes no row twice without it",
-            )
         if plain in known:
             given[known[plain]] = value
         elif plain == "path":

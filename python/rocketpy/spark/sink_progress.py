@@ -3,32 +3,44 @@
 Before a task sends its first row to a topic, it sends a record `begun` with the ends of the topic's queues: all of its
 rows come after them. After a batch the driver sends a record `done`. A task that finds an earlier `begun` of its own
 partition and batch is a repetition: it reads the queues from the ends in that record, and skips the rows that it finds.
+
+With `exactly_once` a task sends half messages and then records `halves` with their places. The driver's `decided` says
+which attempts count; the first one of a batch does, whatever is recorded later. All records are in one queue then.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError, TopicNotFoundError
-from rocketpy.message import Message, MessageQueue
+from rocketpy.config import SendStatus
+from rocketpy.errors import DamagedDataError, NotSupportedError, OffsetError, RocketPyError, TopicNotFoundError
+from rocketpy.message import Message, MessageQueue, Receipt
 from rocketpy.spark.patience import Patience
 from rocketpy.spark.sink_rows import ROW_PROPERTY
+from rocketpy.transaction import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rocketpy.message import ReceivedMessage
     from rocketpy.spark.offsets import Offsets
     from rocketpy.spark.sink_client import SinkClient
     from rocketpy.spark.sink_rows import Place
 
-BEGUN, DONE = "begun", "done"
+BEGUN, DONE, HALVES, DECIDED = "begun", "done", "halves", "decided"
 """Tags of the records."""
 BLOCK = 256
 """Records that are read at once, from the newest back."""
+HALVES_IN_A_RECORD = 5000
+"""Some 150 bytes each, before the client compresses them."""
+LOOK_AGAIN_SECONDS = 1.0
+"""How long it is known that a batch is not decided: brokers ask for each of its messages."""
+MOST_BATCHES = 8
+"""Decided batches whose messages are remembered."""
+ONE_QUEUE = "exactly_once needs a topic of one queue at one broker: Admin.create_topic(topic, queues=1, broker=...)"
 FIRST_PAUSE = 0.01
 """Seconds between the first two questions for the end of a queue: messages are readable after a few milliseconds."""
 
@@ -41,6 +53,23 @@ class Earlier:
     """Whether the whole batch was written and committed."""
     ends: dict[str, Offsets] = field(default_factory=dict)
     """By topic, the ends of its queues before the first attempt sent anything there. A queue not named is new."""
+    decided: dict[str, int] | None = None
+    """Attempts that count, with the number of their half messages; None before the decision."""
+    halves: dict[str, list[Receipt]] = field(default_factory=dict)
+    """Half messages by attempt, in the order of their rows."""
+
+
+@dataclass(slots=True)
+class Fate:
+    """What is decided on a batch."""
+
+    attempts: dict[str, int] | None = None
+    """Those that count, with the number of their half messages; None before the decision. None counts where a later
+    batch is decided."""
+    ids: dict[str, set[str]] = field(default_factory=dict)
+    """Message ids of half messages, of all attempts."""
+    decided_at: int | None = None
+    """Offset of the decision in its queue."""
 
 
 def settled_end(client: SinkClient, queue: MessageQueue) -> int:
@@ -137,13 +166,21 @@ class Progress:
         self._topic = topic
 
     def ends(self) -> Offsets:
-        """Where the records end now. Creates the topic."""
-        admin = self._client.admin
+        """Where the records end now. Creates the topic, but not one of decisions.
+
+        Raises:
+            NotSupportedError: The topic of decisions has several queues.
+        """
+        admin, is_once = self._client.admin, self._client.options.exactly_once
         try:
             queues = admin.queues(self._topic)
-        except TopicNotFoundError:
+        except TopicNotFoundError as error:
+            if is_once:  # its broker may be away: at another one the decisions would be missing
+                raise TopicNotFoundError(str(error), hint=f"{ONE_QUEUE}: {self._topic}", retryable=True) from None
             admin.create_topic(self._topic, queues=1)
             queues = admin.queues(self._topic)
+        if is_once and len(queues) != 1:
+            raise NotSupportedError(f"topic {self._topic} has {len(queues)} queues", hint=ONE_QUEUE)
         return {queue: settled_end(self._client, queue) for queue in queues}
 
     def earlier(self, place: Place, since: Mapping[MessageQueue, int]) -> Earlier:
@@ -155,12 +192,18 @@ class Progress:
         """
         found = Earlier()
         for queue, end in self.ends().items():
-            for tag, batch, record in self._back(queue, since.get(queue, 0), end, place.write):
+            for tag, batch, record, _ in self._of_batch(queue, since.get(queue, 0), end, place.write, place.batch):
                 if tag == DONE:
-                    if batch < place.batch:
-                        break
                     found.is_done = True
-                elif batch == place.batch and record["partition"] == place.partition:
+                elif batch != place.batch:
+                    continue
+                elif tag == DECIDED:
+                    found.decided = record["attempts"]  # the oldest comes last
+                elif record["partition"] != place.partition:
+                    continue
+                elif tag == HALVES:
+                    found.halves[record["attempt"]] = _halves(record) + found.halves.get(record["attempt"], [])
+                else:
                     for topic, starts in record["ends"].items():
                         earliest: Offsets = found.ends.setdefault(topic, {})
                         for broker, queue_id, offset in starts:
@@ -183,14 +226,63 @@ class Progress:
         record = {"v": 1, "batch": place.batch, "partition": place.partition, "attempt": attempt, "ends": told}
         self._store(BEGUN, place.write, record)
 
-    def finish(self, write: str, batch: int) -> None:
+    def finish(self, write: str, batch: int, decided_at: int | None = None) -> None:
         """Records that a batch is written. On return a record is stored at one broker at least.
 
         Args:
             write: Id of the write.
             batch: Number of the batch.
+            decided_at: Offset of the decision on it.
         """
-        self._store(DONE, write, {"v": 1, "batch": batch})
+        decided = {} if decided_at is None else {"decided_at": decided_at}
+        self._store(DONE, write, {"v": 1, "batch": batch, **decided})
+
+    def note_halves(self, place: Place, attempt: str, halves: Sequence[Receipt]) -> None:
+        """Records where the half messages of an attempt are.
+
+        Args:
+            place: What the task wrote.
+            attempt: Id of the attempt.
+            halves: In the order of their rows.
+        """
+        for first in range(0, len(halves), HALVES_IN_A_RECORD):
+            notes = [
+                (*astuple(one.queue), one.queue_offset, one.offset_msg_id, one.msg_id)
+                for one in halves[first : first + HALVES_IN_A_RECORD]
+            ]
+            record = {"v": 1, "batch": place.batch, "partition": place.partition, "attempt": attempt, "halves": notes}
+            self._store(HALVES, place.write, record)
+
+    def decide(self, write: str, batch: int, attempts: Mapping[str, int]) -> None:
+        """Records which attempts of a batch count.
+
+        Args:
+            write: Id of the write.
+            batch: Number of the batch.
+            attempts: Their ids, with the number of half messages of each.
+        """
+        self._store(DECIDED, write, {"v": 1, "batch": batch, "attempts": attempts})
+
+    def fate(self, write: str, batch: int) -> Fate:
+        """Looks up what is decided on a batch.
+
+        Args:
+            write: Id of the write.
+            batch: Number of the batch.
+        """
+        found, is_past = Fate(), False
+        for queue, end in self.ends().items():
+            for tag, number, record, offset in self._of_batch(queue, 0, end, write, batch):
+                if number > batch:
+                    is_past = is_past or tag in (DECIDED, DONE)
+                elif tag == DECIDED:
+                    found.attempts, found.decided_at = record["attempts"], offset  # the oldest comes last
+                elif tag == HALVES:
+                    ids = (one.msg_id for one in _halves(record))
+                    found.ids.setdefault(record["attempt"], set()).update(ids)
+        if found.attempts is None and is_past:
+            found.attempts = {}
+        return found
 
     def _store(self, tag: str, write: str, record: Mapping[str, object]) -> None:
         """Sends a record to every broker that can be reached, so that it is found while others are down."""
@@ -198,15 +290,36 @@ class Progress:
         stored, failure = 0, None
         for queue in self._client.admin.queues(self._topic):
             try:
-                self._client.recorder.send(message, queue=queue)
+                receipt = self._client.recorder.send(message, queue=queue)
+                if tag == DECIDED and receipt.status is not SendStatus.SEND_OK:
+                    raise RocketPyError(f"a decision may be lost: {receipt.status}", retryable=True)
                 stored += 1
             except RocketPyError as error:
                 failure = error
         if not stored and failure is not None:
             raise failure
 
-    def _back(self, queue: MessageQueue, start: int, end: int, write: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """Yields tag, batch and content of the records of a write, the newest first."""
+    def _of_batch(
+        self, queue: MessageQueue, start: int, end: int, write: str, batch: int
+    ) -> Iterator[tuple[str, int, dict[str, Any], int]]:
+        """Yields tag, batch, content and offset of the records of a batch and of later ones, the newest first.
+
+        They are behind the decision on every earlier batch, though not behind each record that one is done: a driver
+        that was taken for dead may write it late.
+        """
+        begin = 0
+        for tag, number, record, offset in self._back(queue, start, end, write):
+            if offset < begin:
+                return
+            if number >= batch:
+                yield tag, number, record, offset
+            elif tag == DONE:
+                begin = max(begin, record.get("decided_at", offset))
+
+    def _back(
+        self, queue: MessageQueue, start: int, end: int, write: str
+    ) -> Iterator[tuple[str, int, dict[str, Any], int]]:
+        """Yields tag, batch, content and offset of the records of a write, the newest first."""
         size = BLOCK
         while start < end:
             begin = max(start, end - size)
@@ -214,7 +327,7 @@ class Progress:
             for message in reversed(block):
                 if message.keys == (write,):
                     record = self._record(message)
-                    yield message.tag or "", record["batch"], record
+                    yield message.tag or "", record["batch"], record, message.queue_offset
             if len(block) < end - begin:
                 return  # retention removed what is before
             end, size = begin, min(size * 2, 1 << 16)
@@ -227,3 +340,41 @@ class Progress:
         except (ValueError, KeyError, TypeError):
             pass
         raise DamagedDataError(f"topic {self._topic} has a message that is no record of a sink: {message.msg_id}")
+
+
+def _halves(record: Mapping[str, Any]) -> list[Receipt]:
+    return [
+        Receipt(SendStatus.SEND_OK, msg_id, offset_msg_id, MessageQueue(topic, broker, queue_id), queue_offset)
+        for topic, broker, queue_id, queue_offset, offset_msg_id, msg_id in record["halves"]
+    ]
+
+
+class Answers:
+    """Says what became of a half message, when a broker asks: what the decision on its batch says, if there is one."""
+
+    def __init__(self, client: SinkClient) -> None:
+        self._client = client
+        self._known: dict[tuple[str, int], set[str]] = {}
+        self._open_until: dict[tuple[str, int], float] = {}
+
+    def __call__(self, message: ReceivedMessage) -> Decision:
+        """Answers for a message."""
+        write, batch, _ = message.properties[ROW_PROPERTY].split("/", 2)
+        key = (write, int(batch))
+        if key not in self._known and time.monotonic() >= self._open_until.get(key, 0):
+            self._look_up(key)
+        if key not in self._known:
+            return Decision.UNKNOWN
+        return Decision.COMMIT if message.msg_id in self._known[key] else Decision.ROLLBACK
+
+    def _look_up(self, key: tuple[str, int]) -> None:
+        fate = Progress(self._client, self._client.options.progress_topic or "").fate(*key)
+        counted = {attempt: fate.ids.get(attempt, set()) for attempt in fate.attempts or ()}
+        # Without all of the records a message that counts would be rolled back.
+        is_whole = fate.attempts is not None and {one: len(ids) for one, ids in counted.items()} == fate.attempts
+        if not is_whole:
+            self._open_until = {key: time.monotonic() + LOOK_AGAIN_SECONDS}
+            return
+        while len(self._known) >= MOST_BATCHES:
+            del self._known[next(iter(self._known))]
+        self._known[key] = set().union(*counted.values())

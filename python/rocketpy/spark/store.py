@@ -13,16 +13,16 @@ from rocketpy.spark.part import share_out, wanted_partitions
 from rocketpy.spark.pull import log_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from rocketpy.config import Instant
-    from rocketpy.spark.options import ReadOptions
-    from rocketpy.store import StoreRange
+    from rocketpy.spark.options import QueueKey, ReadOptions
+    from rocketpy.store import StoredTopic, StoreRange, StoreReader
 
-_ALL = 1 << 60
-"""More bytes than any store has."""
+WHOLE = 1 << 60
+"""More bytes than any store has: a range of this size is not cut."""
 
 
 def scan_ranges(
@@ -98,29 +98,25 @@ def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
     Returns:
         Ranges for each worker; empty when there is nothing to read.
     """
-    from rocketpy.store import StoreReader
-
-    reader = StoreReader(_path(options), commit_log=options.commit_log_path)
-
+    reader = open_store(options)
     topics = options.topics
     if options.topic_pattern is not None:
-        found = application_topics([topic.name for topic in reader.topics()], [])
-        topics = tuple(topic for topic in found if re.fullmatch(options.topic_pattern, topic))
+        topics = matching(options.topic_pattern, reader.topics())
 
     def cut(topic: str, part_bytes: int, min_parts: int) -> list[StoreRange]:
         return reader.ranges(
             topic,
-            queues=_assigned_of(topic, options),
-            starts=_offsets_of(options.starting_offsets, topic, options),
-            ends=_offsets_of(options.ending_offsets, topic, options),
-            stored_from=_datetime(options.starting_time_ms),
-            stored_before=_datetime(options.ending_time_ms),
+            queues=assigned_of(topic, options),
+            starts=offsets_of(options.starting_offsets, topic, options),
+            ends=offsets_of(options.ending_offsets, topic, options),
+            stored_from=utc(options.starting_time_ms),
+            stored_before=utc(options.ending_time_ms),
             part_bytes=part_bytes,
             min_parts=min_parts,
             fail_on_data_loss=options.fail_on_data_loss,
         )
 
-    sizes = {topic: sum(whole.estimated_bytes for whole in cut(topic, _ALL, 1)) for topic in topics}
+    sizes = {topic: sum(whole.estimated_bytes for whole in cut(topic, WHOLE, 1)) for topic in topics}
     total = max(1, sum(sizes.values()))
     count = wanted_partitions(options, total)
     pieces: list[StoreRange] = []
@@ -147,10 +143,9 @@ def read_store(
         NotAStoreError: The path leads to no store here, or to another one than on the driver.
     """
     from rocketpy.arrow import pyarrow_batch
-    from rocketpy.store import StoreReader
 
     check_store(options, marks)
-    scan = StoreReader(_path(options), commit_log=options.commit_log_path).scan(
+    scan = open_store(options).scan(
         ranges,
         columns=columns,
         tags=options.tags,
@@ -165,13 +160,40 @@ def read_store(
         log_loss(f"{topic}#{queue_id}", start, end, reason)
 
 
-def _path(options: ReadOptions) -> str:
+def open_store(options: ReadOptions) -> StoreReader:
+    """The reader of the store.
+
+    Args:
+        options: With a path.
+    """
+    from rocketpy.store import StoreReader
+
     if options.path is None:
         raise OptionError("no path")
-    return options.path
+    return StoreReader(options.path, commit_log=options.commit_log_path)
 
 
-def _assigned_of(topic: str, options: ReadOptions) -> list[int] | None:
+def matching(pattern: str, topics: Iterable[StoredTopic]) -> tuple[str, ...]:
+    """Names of the topics, without those of the system, that a pattern means.
+
+    Args:
+        pattern: Regular expression for whole names.
+        topics: All of a store.
+    """
+    names = application_topics([topic.name for topic in topics], [])
+    return tuple(name for name in names if re.fullmatch(pattern, name))
+
+
+def assigned_of(topic: str, options: ReadOptions) -> list[int] | None:
+    """The queues of a topic that are to be read; None for all.
+
+    Args:
+        topic: The topic.
+        options: With a path.
+
+    Raises:
+        OptionError: They name a broker that the store is not known to be of.
+    """
     if options.assigned is None:
         return None
     of_topic = [(broker, queue_id) for name, broker, queue_id in options.assigned if name == topic]
@@ -185,11 +207,22 @@ def _check_broker(broker: str, options: ReadOptions) -> None:
         raise OptionError(f"a store does not know its broker's name, leave it out of the options: {broker}")
 
 
-def _datetime(at_ms: int | None) -> datetime | None:
+def utc(at_ms: int | None) -> datetime | None:
+    """The point in time of milliseconds since 1970."""
     return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def _offsets_of(offsets: Mapping[tuple[str, str, int], int], topic: str, options: ReadOptions) -> dict[int, int]:
+def offsets_of(offsets: Mapping[QueueKey, int], topic: str, options: ReadOptions) -> dict[int, int]:
+    """The offsets of a topic, by queue.
+
+    Args:
+        offsets: Of the options.
+        topic: The topic.
+        options: With a path.
+
+    Raises:
+        OptionError: They name a broker that the store is not known to be of.
+    """
     found = {}
     for (name, broker, queue_id), offset in offsets.items():
         _check_broker(broker, options)

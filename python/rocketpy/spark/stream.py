@@ -16,17 +16,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_rocketpy import without_traceback
-from rocketpy.errors import OffsetError, RocketPyError
+from rocketpy.errors import NotAStoreError, OffsetError, RocketPyError
 from rocketpy.spark.budget import messages_to_take
-from rocketpy.spark.cluster import queues_to_read, read_cluster, sample_sizes, share_parts, start_of
 from rocketpy.spark.columns import chosen_columns
-from rocketpy.spark.connection import shared_admin
 from rocketpy.spark.offsets import BatchOffsets
 from rocketpy.spark.options import ReadOptions, parse_options
-from rocketpy.spark.part import QueuePart
 from rocketpy.spark.patience import Patience, again, logger
-from rocketpy.spark.progress import commit_offsets
 from rocketpy.spark.pull import log_loss
+from rocketpy.spark.stream_source import StreamSource, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
 
 ENDS_LAST = 0.1
 """Seconds for which the ends of the queues are not asked for again: an idle query asks every 10 ms."""
-UNKNOWN_SIZE = 1024
-"""Bytes of a message in a batch that another process planned: only the cut into partitions depends on it."""
 LOSS_HINT = "fail_on_data_loss=false skips them and logs which they were"
 
 
@@ -80,6 +75,10 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """With brokers that do not answer."""
         return Patience(self.read_options.retry_timeout)
 
+    @cached_property
+    def _source(self) -> StreamSource:
+        return source_of(self.read_options)
+
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of a batch. Spark takes one only; `latestOffset` holds to the others."""
         with without_traceback():
@@ -94,7 +93,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             with without_traceback():
                 chosen_columns(self.read_options, self._schema)
                 start = self._find_start()
-                self._start = BatchOffsets(start, start).to_json()
+                self._start = BatchOffsets(start, start, self._source.marks()).to_json()
         return self._start
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -106,6 +105,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with without_traceback():
             here = BatchOffsets.of_json(start)
+            self._check(here)
             ends_soon = self._target is not None or isinstance(limit, ReadAllAvailable)
             begin, ends = self._bounds(here.end, self._look() if ends_soon else self._glance())
             backlog = {queue: end - begin[queue] for queue, end in ends.items() if end > begin[queue]}
@@ -116,7 +116,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._last_batch_at = time.monotonic()
             self._batches += 1
             end = {queue: offset + taken.get(queue, 0) for queue, offset in begin.items()}
-            return BatchOffsets(end, begin).to_json()
+            return BatchOffsets(end, begin, self._source.marks()).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the queues, for the progress of the query."""
@@ -139,12 +139,8 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         with without_traceback():
             batch = BatchOffsets.of_json(end)
-            parts = [
-                QueuePart(queue, begin, to, (to - begin) * self._sizes.get(queue, UNKNOWN_SIZE))
-                for queue, to in batch.end.items()
-                if (begin := batch.begin.get(queue, to)) < to
-            ]
-            return [InputPartition(share) for share in share_parts(parts, self.read_options)]
+            self._check(batch)
+            return list(self._source.partitions(batch, self._sizes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one partition.
@@ -154,8 +150,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if partition.value is None:
             return iter(())
-        options = self.read_options
-        return read_cluster(options, chosen_columns(options, self._schema), partition.value)
+        return self._source.read(chosen_columns(self.read_options, self._schema), partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Mirrors the progress to a consumer group, if the options name one. The checkpoint alone decides what is read.
@@ -163,24 +158,27 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Args:
             end: Where a batch ended that is done.
         """
-        options = self.read_options
-        if options.progress_group is None:
-            return
         try:
-            offsets = BatchOffsets.of_json(end).end
-            commit_offsets(options.progress_group, offsets, options.name_servers, options.client)
+            self._source.commit(BatchOffsets.of_json(end).end)
         except RocketPyError as error:
-            logger.warning("the progress of group %s was not stored: %s", options.progress_group, error)
+            logger.warning("the progress of group %s was not stored: %s", self.read_options.progress_group, error)
 
     def stop(self) -> None:
         """Does nothing: Spark does not call it at the end of every query."""
 
+    def _check(self, batch: BatchOffsets) -> None:
+        """Refuses a checkpoint of another source. That of another store is a loss of data."""
+        try:
+            self._source.check(batch)
+        except NotAStoreError as error:
+            if self.read_options.fail_on_data_loss:
+                raise
+            if self._is_news("another store"):
+                logger.warning("%s; going on from the same offsets", error)
+
     def _find_start(self) -> Offsets:
-        options = self.read_options
-        admin = shared_admin(options)
         found: Offsets = {}
-        for info in queues_to_read(admin, options, check=True):
-            asked = start_of(admin, info, options)
+        for info, asked in self._source.starts():
             found[info.queue] = start = min(max(asked, info.min_offset), info.max_offset)
             if start > asked:
                 self._lose(info.queue, asked, start, "removed by retention before the query started")
@@ -190,20 +188,18 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> dict[MessageQueue, QueueInfo]:
         """The queues as they are now. Waits while no broker answers."""
-        options = self.read_options
-        return self._seen(again(lambda: queues_to_read(shared_admin(options), options), options.retry_timeout))
+        return self._seen(again(self._source.queues, self.read_options.retry_timeout))
 
     def _glance(self) -> dict[MessageQueue, QueueInfo]:
         """The queues, asked for at most every `ENDS_LAST`; none while no broker answers.
 
         It does not wait for brokers, so that the query can be stopped.
         """
-        options = self.read_options
         now = time.monotonic()
         if now < self._ask_again_at:
             return {} if self._patience.is_failing else self._ends
         try:
-            queues = queues_to_read(shared_admin(options), options)
+            queues = self._source.queues()
         except RocketPyError as error:
             self._ask_again_at = now + self._patience.pause_after(error, passes=error.retryable)
             return {}
@@ -263,7 +259,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _warn_of_absent(self, queues: list[MessageQueue]) -> None:
         for queue in queues:
             if self._is_news((queue, "absent")):
-                logger.warning("%s is not in the route of its topic; the stream leaves it out until it is", queue)
+                logger.warning("%s is not there now; the stream leaves it out until it is", queue)
 
     def _is_news(self, what: object) -> bool:
         is_news = what not in self._told
@@ -283,7 +279,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self.read_options
         known = sum(count * self._sizes.get(queue, 0) for queue, count in backlog.items())
         if known > options.max_bytes_per_trigger // 2 or any(queue not in self._sizes for queue in backlog):
-            sampled = sample_sizes(options, [(queue, begin[queue], ends[queue]) for queue in backlog])
+            sampled = self._source.sizes([(queue, begin[queue], ends[queue]) for queue in backlog])
             for queue, size in sampled.items():
                 self._sizes[queue] = (self._sizes.get(queue, size) + size) // 2
         return messages_to_take(

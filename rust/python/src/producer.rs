@@ -7,7 +7,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyType};
-use rocketpy_client::{Backoff, Client, OutcomeSink, Producer, ProducerConfig, Selector, SendOptions};
+use rocketpy_client::{
+    Backoff, Client, OutcomeSink, Producer, ProducerConfig, Receipt, Selector, SendOptions, SendStatus,
+};
 use rocketpy_model::CompressionType;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
@@ -19,6 +21,7 @@ use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::{self, raise};
 use crate::message::{Lent, MessageArgument, PyMessage, body_bytes};
+use crate::number::offset;
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::QueueArgument;
@@ -205,6 +208,34 @@ impl PyProducer {
         let options = SendOptions { msg_id, ..send_options(queue, timeout) };
         let prepared = running.producer.prepare(message.get().message(), options);
         let half = wait_detached(py, &running.runtime, prepared)?.map_err(raise)?;
+        Ok(Half::new(running.producer.clone(), running.runtime.clone(), half))
+    }
+
+    /// Whether all brokers of a topic end a transaction once.
+    fn ends_once(&self, py: Python<'_>, topic: &str, timeout: Seconds) -> PyResult<bool> {
+        let running = self.running.get()?;
+        wait(py, &running.runtime, running.producer.ends_once(topic, timeout.0))?.map_err(raise)
+    }
+
+    /// The half message that another process sent, by its receipt.
+    fn half(
+        &self,
+        msg_id: String,
+        offset_msg_id: String,
+        queue: QueueArgument,
+        queue_offset: &Bound<'_, PyAny>,
+    ) -> PyResult<Half> {
+        let running = self.running.get()?;
+        let receipt = Receipt {
+            status: SendStatus::SendOk,
+            transaction_id: Some(msg_id.clone()),
+            msg_id,
+            offset_msg_id,
+            queue: queue.0,
+            queue_offset: offset(queue_offset)?,
+            recall_handle: None,
+        };
+        let half = running.producer.half_of(receipt).map_err(raise)?;
         Ok(Half::new(running.producer.clone(), running.runtime.clone(), half))
     }
 

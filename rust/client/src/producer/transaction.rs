@@ -94,6 +94,20 @@ impl Producer {
         Ok(half)
     }
 
+    /// Whether all brokers of a topic end a transaction once, however often it is said how. Apache's do not: a half message that they
+    /// asked for is there twice.
+    ///
+    /// # Errors
+    /// Those of reaching the brokers.
+    pub async fn ends_once(&self, topic: &str, timeout: Duration) -> Result<bool, ClientError> {
+        let topic = self.namespace().wrap(topic);
+        match self.check_brokers_keep(&topic, Later::AfterMs(0), timeout).await {
+            Ok(()) => Ok(true),
+            Err(ClientError::NoDelayedTransactions { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Apache's brokers let a half message wait itself, and it is lost. Another broker may have taken the place of one that answered.
     async fn check_brokers_keep(
         &self,
@@ -127,6 +141,15 @@ impl Producer {
             }
         }
         Ok(())
+    }
+
+    /// The half message that another producer of the group sent, by its receipt.
+    ///
+    /// # Errors
+    /// The receipt's offset message id is none.
+    pub fn half_of(&self, receipt: Receipt) -> Result<HalfMessage, ClientError> {
+        let place = place_of(&self.namespace().wrap_queue(&receipt.queue).topic, &receipt)?;
+        Ok(HalfMessage { receipt, place, properties: String::new() })
     }
 
     /// Says what becomes of a transaction, and waits until the broker has taken it. It may be said again.

@@ -1,0 +1,218 @@
+"""`exactly_once`: rows are half messages until the driver has recorded its decision. Tasks and drivers without Spark.
+
+Shows that nothing of an undecided batch is seen, and that a driver that ends at any point leaves what a repetition, or
+the answer to a broker's question, brings to the same end. Kills under Spark are in `test_sink_kills.py`.
+"""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import rocketpy
+from rocketpy.errors import InvalidArgumentError, NotSupportedError, TopicNotFoundError
+from rocketpy.spark import sink_client, sink_progress
+from rocketpy.spark.options import OptionError
+from rocketpy.spark.sink import TaskSink, batch_writer, finish, give_up
+from rocketpy.spark.sink_options import parse_sink_options
+from rocketpy.spark.sink_progress import Progress
+from rocketpy.spark.sink_rows import Place, WriteError
+from rocketpy.testing import drain, fresh_name
+from waiting import wait_until
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+SOON = {"transactionTimeOut": 200, "transactionCheckInterval": 200}
+
+
+class Sink:
+    """Runs of one query, each with a client of its own as a process has."""
+
+    def __init__(self, server, **options):
+        self.server, self.topic, decisions = server, fresh_name("once"), fresh_name("decisions")
+        with server.admin() as admin:
+            admin.create_topic(self.topic, queues=2)
+            admin.create_topic(decisions, queues=1)
+        given = {"name_server": server.name_server, "topic": self.topic, "progress_topic": decisions}
+        self.options = parse_sink_options({**given, "exactlyOnce": "true", **options})
+        self.write = fresh_name("query")
+
+    def new_process(self):
+        for client in sink_client._clients.values():
+            client.close()
+        sink_client._clients.clear()
+
+    def client(self):
+        return sink_client.sink_client(self.options)
+
+    def task(self, partition, numbers, batch=0):
+        bodies = [b"%d" % number for number in numbers]
+        keys = [str(number % 3) for number in numbers]
+        columns = [pa.array(bodies, pa.binary()), pa.array(keys)]
+        batches = iter([pa.record_batch(columns, names=["body", "order_key"])])
+        return TaskSink(self.options, Place(self.write, batch, partition), 0, {}).write(batches)
+
+    def tasks(self, batch=0):
+        return [self.task(partition, range(partition * 100, partition * 100 + 100), batch) for partition in (0, 1)]
+
+    def record_the_decision(self, written):
+        """As a driver that ends right behind it."""
+        progress = Progress(self.client(), self.options.progress_topic)
+        progress.decide(self.write, 0, {one.attempt: len(one.halves) for one in written})
+
+    def seen(self):
+        with self.server.consumer(fresh_name("readers"), self.topic) as consumer:
+            return [(message.order_key, int(message.body)) for message in drain(consumer)]
+
+    def stored(self):
+        with self.server.admin() as admin:
+            return sum(admin.next_offset(queue) for queue in admin.queues(self.topic))
+
+
+@pytest.fixture
+def sink(rocketpy_server):
+    made = Sink(rocketpy_server)
+    yield made
+    made.new_process()
+
+
+def each_once(seen):
+    assert Counter(number for _, number in seen) == dict.fromkeys(range(200), 1)
+
+
+def each_once_in_order(seen):
+    each_once(seen)
+    for partition in (range(100), range(100, 200)):
+        for key in "012":
+            numbers = [number for order_key, number in seen if order_key == key and number in partition]
+            assert numbers == sorted(numbers), "rows of a key keep their order"
+
+
+def test_rows_are_there_once_the_batch_is_committed_and_a_repetition_adds_none(sink):
+    written = sink.tasks()
+    assert sink.stored() == 0
+    finish(sink.options, written)
+    each_once_in_order(sink.seen())
+    sink.new_process()
+    again = sink.tasks()
+    assert [(one.sent, one.skipped) for one in again] == [(0, 100)] * 2
+    finish(sink.options, again)
+    each_once_in_order(sink.seen())
+
+
+def test_attempts_that_no_decision_names_are_never_seen(sink):
+    sink.tasks()  # a driver that ends before its decision
+    sink.new_process()
+    lost = sink.task(0, range(100))  # a task whose answer never came
+    written = sink.tasks()
+    give_up(sink.options, [lost, None])
+    finish(sink.options, written)
+    each_once_in_order(sink.seen())
+    assert sink.client().transactions.ends_once(sink.topic)
+    answers = sink_progress.Answers(sink.client())
+    with sink.server.admin() as admin:
+        (halves,) = admin.queues(HALF_TOPIC)
+        end = admin.next_offset(halves)
+    with rocketpy.RangeReader(halves, 0, end, name_servers=sink.server.name_server) as reader:
+        mine = [one for some in reader.messages() for one in some if sink.write in one.properties["ROCKETPY_ROW"]]
+    answered = Counter(answers(message) for message in mine)
+    assert answered == {rocketpy.Decision.COMMIT: 200, rocketpy.Decision.ROLLBACK: 300}
+
+
+@pytest.mark.parametrize("committed", [0, 70])
+def test_a_driver_that_ends_between_decision_and_commits_leaves_them_to_the_repetition(sink, committed):
+    written = sink.tasks()
+    sink.record_the_decision(written)
+    for half in written[0].halves[:committed]:
+        sink.client().transactions.resume(half).commit()
+    sink.new_process()
+    again = sink.tasks()
+    assert not any(one.halves for one in again)
+    each_once_in_order(sink.seen())
+    finish(sink.options, again)
+    assert [one.sent + one.skipped for one in sink.tasks()] == [100, 100]
+    each_once_in_order(sink.seen())
+
+
+def test_the_first_decision_on_a_batch_counts(sink):
+    first, second = sink.tasks(), sink.tasks()
+    sink.record_the_decision(first)
+    with pytest.raises(WriteError, match="decided by another run"):
+        finish(sink.options, second)
+    give_up(sink.options, second)
+    give_up(sink.options, first)  # Spark does so after a failed commit: what is decided stays
+    finish(sink.options, sink.tasks())
+    each_once_in_order(sink.seen())
+
+
+def test_a_late_record_of_a_driver_taken_for_dead_hides_no_decision(sink):
+    finish(sink.options, sink.tasks())
+    written = sink.tasks(batch=1)
+    progress = Progress(sink.client(), sink.options.progress_topic)
+    attempts = {one.attempt: len(one.halves) for one in written}
+    progress.decide(sink.write, 1, attempts)
+    progress.finish(sink.write, 0, progress.fate(sink.write, 0).decided_at)
+    assert progress.fate(sink.write, 1).attempts == attempts
+    finish(sink.options, sink.tasks(batch=1))
+    assert Counter(number for _, number in sink.seen()) == dict.fromkeys(range(200), 2)
+
+
+def test_brokers_learn_of_a_decision_when_they_ask_and_no_query_runs(rocketpy_server_factory, tmp_path):
+    server = rocketpy_server_factory(tmp_path / "asking", settings=SOON)
+    sink = Sink(server)
+    written = sink.tasks()
+    sink.record_the_decision(written)
+    sink.new_process()
+    sink.client().transactions  # noqa: B018  # a process of the sink that is there, and does nothing
+    wait_until(lambda: sink.stored() == 200, "the brokers ask")
+    each_once(sink.seen())
+    finish(sink.options, sink.tasks())
+    each_once(sink.seen())
+    sink.new_process()
+
+
+def test_rows_that_a_broker_gave_up_before_the_decision_are_sent_again(rocketpy_server_factory, tmp_path):
+    server = rocketpy_server_factory(tmp_path / "strict", settings={**SOON, "transactionCheckMax": 1})
+    sink = Sink(server)
+    written = sink.tasks()
+    wait_until(lambda: given_up(server) == 200, "the broker gives up")
+    with pytest.raises(WriteError, match="gave 200 rows") as failed:
+        finish(sink.options, written)
+    assert "transactionCheckMax" in failed.value.hint
+    assert sink.stored() == 0
+    sink.new_process()
+    again = sink.tasks()
+    assert [one.sent for one in again] == [100, 100]
+    finish(sink.options, again)
+    each_once(sink.seen())
+    sink.new_process()
+
+
+def given_up(server):
+    topics = rocketpy.StoreReader(server.path).topics()
+    return sum(queue.max_offset for topic in topics if topic.name == GIVEN_UP for queue in topic.queues)
+
+
+def test_what_does_not_go_with_it_is_refused_by_name(sink, rocketpy_server, rocketpy_server_factory, tmp_path):
+    from pyspark.sql.types import StructType
+
+    body = StructType().add("body", "binary")
+    options = {"name_server": rocketpy_server.name_server, "topic": sink.topic, "exactlyOnce": "true"}
+    with pytest.raises(OptionError, match="needs a progress_topic"):
+        batch_writer({**options, "progress_topic": ""}, body, False)
+    with pytest.raises(InvalidArgumentError, match="needs a write_id"):
+        batch_writer(options, body, False)
+    with pytest.raises(OptionError, match="delay does not go with exactly_once"):
+        batch_writer({**options, "delay": "3s"}, body, False)
+    for topic, error, said in (
+        (fresh_name("missing"), TopicNotFoundError, "one queue at one broker"),
+        (sink.topic, NotSupportedError, "one queue at one broker"),
+    ):
+        other = parse_sink_options({**options, "progress_topic": topic, "retry_timeout": "0s"})
+        with pytest.raises(error) as refused:
+            Progress(sink_client.sink_client(other), topic).ends()
+        assert said in refused.value.hint
+    off = Sink(rocketpy_server_factory(tmp_path / "off", settings={"rejectTransactionMessage": True}))
+    with pytest.raises(NotSupportedError, match="takes no transactions"):
+        off.tasks()
+    assert off.stored() == 0
