@@ -38,11 +38,11 @@ def reader_of(path, topic, **options):
 
 
 def next_batch(reader, at):
-    """Its end and its rows."""
+    """Its end, and the offsets of its rows, sorted: partitions are in no order."""
     end = reader.latestOffset(at, reader.getDefaultReadLimit())
     parts = [] if end == at else reader.partitions(at, end)
     batches = [batch for part in parts for batch in reader.read(part)]
-    return end, [row["queue_offset"] for batch in batches for row in batch.to_pylist()]
+    return end, sorted(row["queue_offset"] for batch in batches for row in batch.to_pylist())
 
 
 def fill(server, topic, messages=3000, size=1000):

@@ -53,6 +53,8 @@ class Written(WriterCommitMessage):
     """Id of the attempt, with `exactly_once`."""
     halves: tuple[Receipt, ...] = ()
     """Half messages that wait for the driver's decision, in the order of their rows."""
+    made_good: bool = False
+    """Whether the rows of half messages that were lost are sent."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyWriter:
@@ -188,7 +190,7 @@ def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 
 def decide(client: SinkClient, progress: Progress, place: Place, written: Sequence[Written]) -> int | None:
-    """Records that a batch is to be delivered, and has it delivered. Tasks that found a decision did that already.
+    """Records that a batch is to be delivered, unless an earlier run of the query did, and has it delivered.
 
     Args:
         client: Of this process.
@@ -210,10 +212,15 @@ def decide(client: SinkClient, progress: Progress, place: Place, written: Sequen
     fate = again(partial(progress.fate, place.write, place.batch), seconds, unsure=True)
     if attempts and fate.attempts != attempts:
         raise WriteError(f"batch {place.batch} of write {place.write} was decided by another run of the query")
-    over = commit_halves(client, [half for one in written for half in one.halves])
-    if over:
+    if fate.is_lossy and not all(one.made_good for one in written):
+        raise WriteError(f"batch {place.batch} of write {place.write} lost rows meanwhile", retryable=True)
+    if fate.attempts is None or fate.is_lossy:
+        return fate.decided_at
+    lost = commit_halves(client, fate.counting) + sum(fate.attempts.values()) - len(fate.counting)
+    if lost:
+        again(partial(progress.note_loss, place.write, place.batch, lost), seconds)
         raise WriteError(
-            f"brokers gave {over} rows of batch {place.batch} of write {place.write} up before it was decided",
+            f"brokers gave {lost} rows of batch {place.batch} of write {place.write} up before it was decided",
             hint="start the query again: it sends them anew. A broker asks transactionCheckMax times",
             retryable=True,
         )
@@ -248,8 +255,8 @@ class TaskSink:
     With a progress topic the client never sends again by itself. After a failure whose outcome is not known the sink
     waits for the broker, reads which rows are stored, and sends the others.
 
-    With `exactly_once` it sends half messages. Once its batch is decided it commits those that count instead, and sends
-    the rows that brokers gave up.
+    With `exactly_once` it sends half messages. Once its batch is decided it leaves them to the driver, and once some of
+    them are known to be lost, it sends those rows.
     """
 
     def __init__(self, options: SinkOptions, place: Place, attempt: int, since: Mapping[MessageQueue, int]) -> None:
@@ -263,6 +270,8 @@ class TaskSink:
         """Topics that this attempt sends to, and where they ended before."""
         self._prepares = options.exactly_once
         """Whether rows are sent as half messages."""
+        self._makes_good = False
+        """Whether rows are sent whose half messages were lost."""
         self._halves: dict[int, Receipt] = {}
         """Half messages by number of the row."""
 
@@ -294,13 +303,14 @@ class TaskSink:
                 continue
             if earlier is None:
                 earlier, stored = self._patiently(self._look_up)
-            left = [] if earlier.is_done else [row for row in rows if row.row_id not in stored]
+            is_settled = earlier.is_done or (earlier.is_decided and not earlier.is_lossy)
+            left = [] if is_settled else [row for row in rows if row.row_id not in stored]
             skipped += len(rows) - len(left)
             self._begin({row.message.topic for row in left} - self._begun.keys())
             self._send(left)
             sent += len(left)
         if self._progress is None or not self._halves:
-            return Written(self._place, sent, skipped)
+            return Written(self._place, sent, skipped, made_good=self._makes_good)
         halves = tuple(self._halves[number] for number in sorted(self._halves))
         attempt = uuid.uuid4().hex
         self._patiently(partial(self._progress.note_halves, self._place, attempt, halves))
@@ -313,12 +323,10 @@ class TaskSink:
         if self._progress is None:
             return Earlier(), set()
         earlier = self._progress.earlier(self._place, self._since)
-        if earlier.is_done or (self._options.exactly_once and earlier.decided is None):
+        self._prepares = self._options.exactly_once and not earlier.is_decided
+        self._makes_good = earlier.is_lossy
+        if earlier.is_done or (self._options.exactly_once and not earlier.is_lossy):
             return earlier, set()
-        if earlier.decided is not None:
-            self._prepares = False
-            counting = [half for attempt in earlier.decided for half in earlier.halves.get(attempt, [])]
-            commit_halves(self._client, counting)
         return earlier, stored_rows(self._client, earlier.ends, self._place.prefix)
 
     def _begin(self, topics: set[str]) -> None:

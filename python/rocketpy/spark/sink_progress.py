@@ -5,7 +5,8 @@ rows come after them. After a batch the driver sends a record `done`. A task tha
 partition and batch is a repetition: it reads the queues from the ends in that record, and skips the rows that it finds.
 
 With `exactly_once` a task sends half messages and then records `halves` with their places. The driver's `decided` says
-which attempts count; the first one of a batch does, whatever is recorded later. All records are in one queue then.
+which attempts count; the first one of a batch does, whatever is recorded later. `lost` says that a decided batch has
+half messages that will never be delivered. All records are in one queue then.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rocketpy.spark.sink_client import SinkClient
     from rocketpy.spark.sink_rows import Place
 
-BEGUN, DONE, HALVES, DECIDED = "begun", "done", "halves", "decided"
+BEGUN, DONE, HALVES, DECIDED, LOST = "begun", "done", "halves", "decided", "lost"
 """Tags of the records."""
 BLOCK = 256
 """Records that are read at once, from the newest back."""
@@ -53,10 +54,10 @@ class Earlier:
     """Whether the whole batch was written and committed."""
     ends: dict[str, Offsets] = field(default_factory=dict)
     """By topic, the ends of its queues before the first attempt sent anything there. A queue not named is new."""
-    decided: dict[str, int] | None = None
-    """Attempts that count, with the number of their half messages; None before the decision."""
-    halves: dict[str, list[Receipt]] = field(default_factory=dict)
-    """Half messages by attempt, in the order of their rows."""
+    is_decided: bool = False
+    """Whether half messages of the batch are to be delivered, by the driver."""
+    is_lossy: bool = False
+    """Whether some of them will not be. All others are delivered."""
 
 
 @dataclass(slots=True)
@@ -66,10 +67,23 @@ class Fate:
     attempts: dict[str, int] | None = None
     """Those that count, with the number of their half messages; None before the decision. None counts where a later
     batch is decided."""
-    ids: dict[str, set[str]] = field(default_factory=dict)
-    """Message ids of half messages, of all attempts."""
+    halves: dict[str, list[Receipt]] = field(default_factory=dict)
+    """Half messages of all attempts, in the order of their rows."""
+    is_lossy: bool = False
+    """Whether it is recorded that some of those that count will not be delivered."""
     decided_at: int | None = None
     """Offset of the decision in its queue."""
+
+    @property
+    def counting(self) -> list[Receipt]:
+        """The half messages that count, as far as they are recorded. A record may be there twice."""
+        found = (half for attempt in self.attempts or () for half in self.halves.get(attempt, []))
+        return list({half.msg_id: half for half in found}.values())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the batch is decided, and all half messages that count are recorded."""
+        return self.attempts is not None and len(self.counting) == sum(self.attempts.values())
 
 
 def settled_end(client: SinkClient, queue: MessageQueue) -> int:
@@ -198,12 +212,10 @@ class Progress:
                 elif batch != place.batch:
                     continue
                 elif tag == DECIDED:
-                    found.decided = record["attempts"]  # the oldest comes last
-                elif record["partition"] != place.partition:
-                    continue
-                elif tag == HALVES:
-                    found.halves[record["attempt"]] = _halves(record) + found.halves.get(record["attempt"], [])
-                else:
+                    found.is_decided = True
+                elif tag == LOST:
+                    found.is_lossy = True
+                elif tag == BEGUN and record["partition"] == place.partition:
                     for topic, starts in record["ends"].items():
                         earliest: Offsets = found.ends.setdefault(topic, {})
                         for broker, queue_id, offset in starts:
@@ -263,6 +275,16 @@ class Progress:
         """
         self._store(DECIDED, write, {"v": 1, "batch": batch, "attempts": attempts})
 
+    def note_loss(self, write: str, batch: int, messages: int) -> None:
+        """Records that half messages of a decided batch will not be delivered, and all others are.
+
+        Args:
+            write: Id of the write.
+            batch: Number of the batch.
+            messages: How many, for people.
+        """
+        self._store(LOST, write, {"v": 1, "batch": batch, "messages": messages})
+
     def fate(self, write: str, batch: int) -> Fate:
         """Looks up what is decided on a batch.
 
@@ -277,9 +299,10 @@ class Progress:
                     is_past = is_past or tag in (DECIDED, DONE)
                 elif tag == DECIDED:
                     found.attempts, found.decided_at = record["attempts"], offset  # the oldest comes last
+                elif tag == LOST:
+                    found.is_lossy = True
                 elif tag == HALVES:
-                    ids = (one.msg_id for one in _halves(record))
-                    found.ids.setdefault(record["attempt"], set()).update(ids)
+                    found.halves[record["attempt"]] = _halves(record) + found.halves.get(record["attempt"], [])
         if found.attempts is None and is_past:
             found.attempts = {}
         return found
@@ -369,12 +392,9 @@ class Answers:
 
     def _look_up(self, key: tuple[str, int]) -> None:
         fate = Progress(self._client, self._client.options.progress_topic or "").fate(*key)
-        counted = {attempt: fate.ids.get(attempt, set()) for attempt in fate.attempts or ()}
-        # Without all of the records a message that counts would be rolled back.
-        is_whole = fate.attempts is not None and {one: len(ids) for one, ids in counted.items()} == fate.attempts
-        if not is_whole:
+        if not fate.is_whole:  # without all of the records a message that counts would be rolled back
             self._open_until = {key: time.monotonic() + LOOK_AGAIN_SECONDS}
             return
         while len(self._known) >= MOST_BATCHES:
             del self._known[next(iter(self._known))]
-        self._known[key] = set().union(*counted.values())
+        self._known[key] = {half.msg_id for half in fate.counting}
