@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 import rocketpy
-from rocketpy.spark import cores, scan_ranges
+from rocketpy.spark import cores, scan, scan_ranges
 from rocketpy.spark.columns import DEFAULT, TYPES
 from rocketpy.testing import fresh_name
 from waiting import wait_for_files
@@ -286,6 +286,16 @@ def test_a_store_is_read_while_its_server_writes(spark, topic, send, rocketpy_se
 
 def test_the_cores_of_the_cluster_are_known_where_the_session_is(spark):
     assert cores(spark) == 2
+
+
+def test_a_scan_has_a_partition_for_each_of_them_unless_told_otherwise(spark, topic, send, rocketpy_server):
+    send(topic, [bytes(10_000)] * 400)
+    source = {"name_server": rocketpy_server.name_server, "topics": [topic], "ending_offsets": {topic: {"0": 100}}}
+    frame = scan(spark, columns=["queue_id", "queue_offset"], **source)
+    assert frame.columns == ["queue_id", "queue_offset"]
+    assert frame.count() == 100 + 133 + 133
+    assert frame.rdd.getNumPartitions() == 2
+    assert scan(spark, min_partitions=3, **source).rdd.getNumPartitions() == 3
 
 
 def test_columns_can_be_aggregated_by_spark(spark, filled, door):

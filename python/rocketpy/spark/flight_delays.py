@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketpy.errors import DamagedDataError
+from rocketpy.spark.batches import scan
 from rocketpy.spark.bodies import decode, decode_json
 from rocketpy.spark.options import OptionError
 from rocketpy.spark.session import context_of
@@ -88,7 +89,7 @@ def delays_over_network(spark: SparkSession, name_server: str, topic: str = TOPI
     Returns:
         As `delays_of`.
     """
-    messages = spark.read.format("rocketpy").options(name_server=name_server, topic=topic, columns="body").load()
+    messages = scan(spark, columns=["body"], name_server=name_server, topic=topic)
     return delays_of(flights_of(messages)).toPandas()
 
 
@@ -103,7 +104,7 @@ def delays_from_folder(spark: SparkSession, path: str, topic: str = TOPIC) -> pa
     Returns:
         As `delays_of`.
     """
-    messages = spark.read.format("rocketpy").options(path=path, topic=topic, columns="body").load()
+    messages = scan(spark, columns=["body"], path=path, topic=topic)
     return delays_of(flights_of(messages)).toPandas()
 
 
