@@ -423,12 +423,13 @@ class RangeReader:
         end: int,
         tags: Tags,
         columns: list[str] | None,
+        groupings: list[list[str]],
         batch_rows: int,
         batch_bytes: int,
         max_body_bytes: int | None,
         **options: Unpack[ClientOptions],
     ) -> Self: ...
-    def next_batch(self) -> ArrowBatch | None: ...
+    def next_batch(self) -> tuple[ArrowBatch, int, list[tuple[int, int]]] | None: ...
     def next_messages(self) -> list[ReceivedMessage] | None: ...
     def close(self) -> None: ...
 
@@ -543,6 +544,7 @@ class StoreReader:
         self,
         ranges: list[tuple[str, int, int, int, int]],
         columns: list[str] | None,
+        groupings: list[list[str]],
         tags: Tags,
         batch_rows: int,
         batch_bytes: int,

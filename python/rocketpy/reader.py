@@ -33,7 +33,8 @@ class RangeReader(Closing):
         tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`; filtered in the broker. See `rocketpy.config.Tags`.
         columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag, keys,
             body, properties, born_at, stored_at, msg_id, reconsume_times`.
-        batch_rows: Maximum rows in a batch.
+        groupings: Add messages up by each of these choices of groups in place of rows; see `StoreReader.scan`.
+        batch_rows: Maximum rows in a batch, or messages that are added up in it.
         batch_bytes: Bytes of bodies and properties after which a batch is full; 512 MiB at most.
         max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
             was stored.
@@ -63,7 +64,7 @@ class RangeReader(Closing):
         [1]
     """
 
-    __slots__ = ("_native", "_queue")
+    __slots__ = ("_gaps", "_native", "_next_offset", "_queue")
 
     @lists_options(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
@@ -74,6 +75,7 @@ class RangeReader(Closing):
         *,
         tags: Tags = "*",
         columns: Iterable[str] | None = None,
+        groupings: Iterable[Iterable[str]] = (),
         batch_rows: int = 8192,
         batch_bytes: int = 1 << 20,
         max_body_bytes: int | None = None,
@@ -82,6 +84,8 @@ class RangeReader(Closing):
     ) -> None:
         super().__init__()
         self._queue = queue
+        self._next_offset = start
+        self._gaps: list[tuple[int, int]] = []
         self._native = _rocketpy.RangeReader(
             name_server_list(name_servers),
             queue,
@@ -89,6 +93,7 @@ class RangeReader(Closing):
             end,
             tags,
             column_list(columns),
+            [list(groups) for groups in groupings],
             batch_rows,
             batch_bytes,
             max_body_bytes,
@@ -101,13 +106,27 @@ class RangeReader(Closing):
         """The queue."""
         return self._queue
 
+    @property
+    def next_offset(self) -> int:
+        """Queue offset after the last message of the batches so far."""
+        return self._next_offset
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Starts and ends of the queue offsets that the last batch passed over: their messages are gone.
+
+        Empty with tags.
+        """
+        return self._gaps
+
     def __iter__(self) -> RangeReader:
         return self
 
     def __next__(self) -> ArrowBatch:
         if not self._closed:
-            batch = self._native.next_batch()
-            if batch is not None:
+            step = self._native.next_batch()
+            if step is not None:
+                batch, self._next_offset, self._gaps = step
                 return batch
         raise StopIteration
 

@@ -272,6 +272,7 @@ class StoreReader:
         what: str | StoreRange | Iterable[StoreRange],
         *,
         columns: Iterable[str] | None = None,
+        groupings: Iterable[Iterable[str]] = (),
         tags: Tags = "*",
         stored_from: Instant | None = None,
         stored_before: Instant | None = None,
@@ -288,6 +289,11 @@ class StoreReader:
             what: A topic, or parts of topics as `ranges` gives them.
             columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
                 keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
+            groupings: Add messages up in place of rows, by each of these choices of one or more of `topic`,
+                `broker_name`, `queue_id`, `tag`, `key` (a message counts for each of its keys), `order_key`,
+                `origin_topic`, `born_host`, `store_host`, `reconsume_times`, `minute`, `hour`, `day`, `size`. Batches
+                have the columns `grouping` (the place of the choice), all groups, `messages`, `bytes`, `largest_bytes`,
+                `first_stored_at` and `last_stored_at`. A group may come in several batches.
             tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`. Other messages are not read. See `rocketpy.config.Tags`.
             stored_from: With a topic: only messages stored at or after this point in time.
             stored_before: With a topic: only messages stored before this point in time.
@@ -307,7 +313,7 @@ class StoreReader:
 
         Raises:
             TopicNotFoundError: The store has no such topic. One without messages gives none.
-            InvalidArgumentError: A column is not known, or the tags cannot be asked for.
+            InvalidArgumentError: A column or a group is not known, or the tags cannot be asked for.
             DamagedDataError: From the iteration: a record is damaged. It names the file, the place, and what was
                 found and expected. A retry gives the same.
         """
@@ -322,6 +328,7 @@ class StoreReader:
         return self._native.scan(
             [_plain(part) for part in _parts(ranges)],
             column_list(columns),
+            [list(groups) for groups in groupings],
             tags,
             batch_rows,
             batch_bytes,

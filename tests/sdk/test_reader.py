@@ -54,6 +54,35 @@ def test_tags_and_columns_choose(queue, address):
     assert batch["queue_offset"].to_pylist() == list(range(1, 500, 2))
 
 
+def test_the_end_and_the_gaps_of_each_batch_are_told(queue, address):
+    with RangeReader(queue, 10, 150, name_servers=address, batch_rows=100) as reader:
+        assert (reader.next_offset, reader.gaps) == (10, [])
+        ends = [(batch.num_rows, reader.next_offset, reader.gaps) for batch in reader]
+    assert ends == [(100, 110, []), (40, 150, [])]
+    with RangeReader(queue, 0, 500, name_servers=address, tags="b") as reader:
+        assert [(batch.num_rows, reader.next_offset, reader.gaps) for batch in reader] == [(250, 500, [])]
+
+
+def test_messages_are_added_up_in_place_of_rows(queue, address):
+    batches = read(queue, 0, 500, address, groupings=[["tag"], ["queue_id"]], batch_rows=300)
+    assert [batch.schema.names[:3] for batch in batches] == [["grouping", "tag", "queue_id"]] * 2
+    rows = [row for batch in batches for row in batch.select(["grouping", "tag", "messages"]).to_pylist()]
+    assert sorted(tuple(row.values()) for row in rows if row["grouping"] == 0) == [
+        (0, "a", 100),
+        (0, "a", 150),
+        (0, "b", 100),
+        (0, "b", 150),
+    ]
+    assert [row["messages"] for row in rows if row["grouping"] == 1] == [300, 200]
+    (filtered,) = read(queue, 0, 500, address, groupings=[["tag"]], tags="b")
+    assert filtered["messages"].to_pylist() == [250]
+
+
+def test_a_group_that_is_not_there_is_named(queue, address):
+    with pytest.raises(rocketpy.InvalidArgumentError, match="grouped by tags"):
+        read(queue, 0, 500, address, groupings=[["tags"]])
+
+
 def test_an_empty_range_has_no_batch(queue, address):
     assert read(queue, 7, 7, address) == []
     assert read(queue, 0, 500, address, tags="none") == []

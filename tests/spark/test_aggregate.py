@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import rocketpy
+from rocketpy.dead_letters import ORIGIN_TOPIC
 from rocketpy.spark import OptionError, aggregate, map_batches
-from rocketpy.spark.aggregation import MOST_PENDING, partial_sums
+from rocketpy.spark.aggregation import GROUP_TYPES
 from rocketpy.spark.batches import conformed
 
 BODIES = [b"%d" % number for number in range(300)]
@@ -108,39 +109,21 @@ def test_groups_that_are_not_there_are_named(spark, filled, rocketpy_server):
         aggregate(spark, ["tag", "tag"], topic=filled, path=rocketpy_server.path)
 
 
-def messages(number, keys):
-    return pa.record_batch(
-        {
-            "keys": pa.array(keys, pa.string()),
-            "size_bytes": pa.array([100] * len(keys), pa.int32()),
-            "stored_at": pa.array([number] * len(keys), pa.timestamp("us", "UTC")),
-            "properties": pa.array([{"__SHARDINGKEY": "a"}] * len(keys), pa.map_(pa.string(), pa.string())),
-        }
-    )
+def test_the_groups_are_those_of_the_scan(spark, filled, rocketpy_server):
+    reader = rocketpy.StoreReader(rocketpy_server.path)
+    (batch,) = reader.scan(filled, groupings=[GROUP_TYPES])
+    rows = aggregate(spark, list(GROUP_TYPES), topic=filled, path=rocketpy_server.path)
+    assert rows.columns == batch.column_names[1:]
+    summed = rows.where("key = 'all'").agg({"messages": "sum"}).collect()
+    assert [tuple(row) for row in summed] == [(300,)]
 
 
-def test_a_worker_holds_no_more_groups_than_its_limit():
-    size = 10_000
-    batches = [messages(n, [f"{n}-{row}" for row in range(size)]) for n in range(2 * MOST_PENDING // size)]
-    made = list(partial_sums(batches, [("key",), ("order_key",)], ["key", "order_key"]))
-    assert max(batch.num_rows for batch in made) <= MOST_PENDING + size + 1
-    table = pa.Table.from_batches(made)
-    assert table.filter(pa.compute.field("grouping") == 0).num_rows == len(batches) * size
-    by_order_key = table.filter(pa.compute.field("grouping") == 1)
-    assert sum(by_order_key["messages"].to_pylist()) == len(batches) * size
-    assert len(by_order_key) > 1, "the worker handed groups out before its end"
+def test_order_keys_and_topics_of_origin_are_properties(spark, topic, rocketpy_server, door):
+    from waiting import wait_for_files  # workers import this module, without that one
 
-
-def test_keys_are_split_at_spaces_and_none_is_a_group_of_its_own():
-    (made,) = partial_sums([messages(1, [None, "", " a  b ", "a"])], [("key",)], ["key"])
-    assert dict(zip(made["key"].to_pylist(), made["messages"].to_pylist(), strict=True)) == {None: 2, "a": 2, "b": 1}
-
-
-def test_sizes_are_rounded_up_to_powers_of_two():
-    batch = (
-        messages(1, ["a"] * 4)
-        .drop_columns(["size_bytes"])
-        .append_column("size_bytes", pa.array([1, 1024, 1025, 4_000_000], pa.int32()))
-    )
-    (made,) = partial_sums([batch], [("size",)], ["size"])
-    assert sorted(made["size"].to_pylist()) == [1, 1024, 2048, 1 << 22]
+    message = rocketpy.Message(topic, b"again", order_key="o", properties={ORIGIN_TOPIC: "from"})
+    with rocketpy_server.producer("again") as producer:
+        receipt = producer.send(message)
+    wait_for_files(rocketpy_server.path, receipt.queue, 1)
+    (row,) = aggregate(spark, ["order_key", "origin_topic"], topic=topic, **door).collect()
+    assert (row.order_key, row.origin_topic, row.messages) == ("o", "from", 1)

@@ -349,14 +349,22 @@ def test_damage_over_the_network_is_passed_over_message_by_message_and_told_of(
     part = QueuePart(queue, 0, 3000, 1 << 20)
     with pytest.raises(DamagedDataError):
         list(read_part(batch_options(server, topic), ["body"], part))
+    reading = read_part(batch_options(server, topic), [], QueuePart(queue, 1, 1000, 1 << 20), groupings=[["topic"]])
+    assert sum(next(reading).column("messages").to_pylist()) == 699, (
+        "what was read before the damage comes before the error"
+    )
+    with pytest.raises(DamagedDataError):
+        next(reading)
     lenient = batch_options(server, topic, failOnDataLoss="false")
     with caplog.at_level(logging.WARNING, "rocketpy.spark"):
         batches = list(read_part(lenient, ["queue_offset"], part))
+        sums = list(read_part(lenient, [], part, groupings=[["topic"]]))
     read = [offset for batch in batches for offset in batch.column(0).to_pylist()]
     assert read == sorted(set(range(3000)) - {*damaged, unreadable})
+    assert sum(count for batch in sums for count in batch.column("messages").to_pylist()) == len(read)
     told = [record.args[:4] for record in caplog.records if "left out" in record.msg]
     name = str(queue)
-    assert told == [
+    assert told == 2 * [
         (1, name, 0, 1),
         (1, name, 700, 701),
         (20, name, 1500, 1520),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocketpy.dead_letters import ORIGIN_TOPIC
-from rocketpy.spark.batches import arrow_type, ddl_of, map_shares
+from rocketpy.spark.batches import ddl_of, map_shares
 from rocketpy.spark.options import OptionError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from rocketpy.spark.batches import Share
 
-MICROSECONDS = {"minute": 60_000_000, "hour": 3_600_000_000, "day": 86_400_000_000}
 GROUP_TYPES = {
     "topic": "string",
     "broker_name": "string",
@@ -29,12 +27,12 @@ GROUP_TYPES = {
     "store_host": "string",
     "reconsume_times": "int",
     "size": "bigint",
-    **dict.fromkeys(MICROSECONDS, "timestamp"),
+    "minute": "timestamp",
+    "hour": "timestamp",
+    "day": "timestamp",
 }
 """What messages can be grouped by, and the type of its column."""
 
-_READ = {"key": "keys", "order_key": "properties", "origin_topic": "properties", "size": "size_bytes"}
-"""The column that a group is made of, where it has another name."""
 MEASURES = {
     "messages": "sum",
     "bytes": "sum",
@@ -51,14 +49,12 @@ _TYPES = {
     "last_stored_at": "timestamp",
 }
 
-MOST_PENDING = 1 << 16
-"""Groups that a worker holds before it hands them to Spark: a topic may have as many keys as messages."""
-
 
 def aggregate(spark: SparkSession, by: Sequence[str] = ("topic",), **options: object) -> DataFrame:
-    """Counts messages and adds up their sizes by group. Bodies are not read; only sums leave the workers.
+    """Counts messages and adds up their sizes by group, while they are scanned. Only sums leave the workers.
 
-    It adds whole columns up with pyarrow. As for `map_batches`, pandas has to be installed.
+    No columns are made of the messages, and bodies are not decompressed. As for `map_batches`, pandas has to be
+    installed.
 
     Args:
         spark: The session.
@@ -106,128 +102,11 @@ def aggregate_all(spark: SparkSession, groupings: Sequence[tuple[str, ...]], opt
             raise OptionError(f"messages cannot be grouped by {name}{nearest(name, GROUP_TYPES)}")
     if not names or len(set(groupings)) != len(groupings) or any(len(set(one)) != len(one) for one in groupings):
         raise OptionError("name what to group by, each once")
-    columns = list(dict.fromkeys(["size_bytes", "stored_at", *(_column_of(name) for name in names)]))
     kinds = {"grouping": "int"} | {name: GROUP_TYPES[name] for name in names} | _TYPES
 
-    def add_up(_share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from rocketpy.spark.aggregation import partial_sums
+    def sums(_share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches
 
-        return partial_sums(batches, groupings, names)
-
-    parts = map_shares(spark, add_up, ddl_of(kinds), columns, options)
+    parts = map_shares(spark, sums, ddl_of(kinds), (), options, groupings=groupings)
     measures = [getattr(sql, how)(name).alias(name) for name, how in MEASURES.items()]
     return parts.groupBy("grouping", *names).agg(*measures)
-
-
-def partial_sums(
-    batches: Iterable[pa.RecordBatch], groupings: Sequence[tuple[str, ...]], names: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Adds the messages of some batches up, in a worker.
-
-    Args:
-        batches: With the columns that the groups are made of.
-        groupings: What to group by.
-        names: All groups.
-
-    Yields:
-        Batches of the schema that `aggregate_all` promises. A group may come in several of them.
-    """
-    pending: list[pa.Table] = []
-    for batch in batches:
-        pending += [_by_one(batch, number, grouping, names) for number, grouping in enumerate(groupings)]
-        if sum(table.num_rows for table in pending) > MOST_PENDING:
-            total = _combined(pending, names)
-            pending = [total]
-            if total.num_rows > MOST_PENDING // 2:
-                yield from total.to_batches()
-                pending = []
-    if pending:
-        yield from _combined(pending, names).to_batches()
-
-
-def _by_one(batch: pa.RecordBatch, number: int, grouping: tuple[str, ...], names: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-
-    table = pa.table(
-        {
-            "messages": pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows),
-            "bytes": batch.column("size_bytes").cast(pa.int64()),
-            "largest_bytes": batch.column("size_bytes").cast(pa.int64()),
-            "first_stored_at": batch.column("stored_at"),
-            "last_stored_at": batch.column("stored_at"),
-        }
-    )
-    if "key" in grouping:
-        rows, keys = _each_key(batch.column("keys"))
-        batch, table = batch.take(rows), table.take(rows).append_column("key", keys)
-    for name in grouping:
-        if name != "key":
-            table = table.append_column(name, _GROUPS.get(name, _as_it_is)(batch, name))
-    table = table.append_column("grouping", pa.repeat(pa.scalar(number, pa.int32()), table.num_rows))
-    for name in names:
-        if name not in grouping:
-            table = table.append_column(name, pa.nulls(table.num_rows, arrow_type(GROUP_TYPES[name])))
-    return _combined([table], names)
-
-
-def _combined(tables: Sequence[pa.Table], names: Sequence[str]) -> pa.Table:
-    import pyarrow as pa
-
-    groups = ["grouping", *names]
-    whole = pa.concat_tables([table.select([*groups, *MEASURES]) for table in tables])
-    sums = whole.group_by(groups, use_threads=False).aggregate(list(MEASURES.items()))
-    return sums.rename_columns(
-        [name if name in groups else name.rpartition("_")[0] for name in sums.column_names]
-    ).combine_chunks()
-
-
-def _each_key(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Row and text of every key; a message without keys has one that is null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(keys.fill_null("")))
-    flat = pc.list_flatten(lists)
-    return pc.list_parent_indices(lists), pc.if_else(pc.equal(flat, ""), pa.scalar(None, pa.string()), flat)
-
-
-def _column_of(name: str) -> str:
-    return "stored_at" if name in MICROSECONDS else _READ.get(name, name)
-
-
-def _as_it_is(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return batch.column(name)
-
-
-def _floor(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """The start of the minute, hour or day; by arithmetic, which needs no database of time zones."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    stored_at = batch.column("stored_at")
-    length = pa.scalar(MICROSECONDS[name], pa.int64())
-    return pc.multiply(pc.divide(stored_at.cast(pa.int64()), length), length).cast(stored_at.type)
-
-
-def _power_of_two(batch: pa.RecordBatch, _name: str) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.power(2.0, pc.ceil(pc.log2(batch.column("size_bytes").cast(pa.float64())))).cast(pa.int64())
-
-
-def _property(batch: pa.RecordBatch, name: str) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    key = {"order_key": "__SHARDINGKEY", "origin_topic": ORIGIN_TOPIC}[name]
-    return pc.map_lookup(batch.column("properties"), pa.scalar(key), "first")
-
-
-_GROUPS: dict[str, Callable[[pa.RecordBatch, str], pa.Array]] = {
-    **dict.fromkeys(MICROSECONDS, _floor),
-    "size": _power_of_two,
-    "order_key": _property,
-    "origin_topic": _property,
-}
-"""How groups are made that are not columns."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from rocketpy.spark.part import Groupings
     from rocketpy.spark.source import RocketPyReader
     from rocketpy.store import QueueRange, StoreRange
 
@@ -81,7 +82,13 @@ def map_batches(
 
 
 def map_shares(
-    spark: SparkSession, fn: OfShare, schema: StructType | str, columns: Sequence[str], options: Mapping[str, object]
+    spark: SparkSession,
+    fn: OfShare,
+    schema: StructType | str,
+    columns: Sequence[str],
+    options: Mapping[str, object],
+    *,
+    groupings: Groupings = (),
 ) -> DataFrame:
     """Runs a function on all that a worker reads, as `map_batches` does on each batch.
 
@@ -91,6 +98,7 @@ def map_shares(
         schema: Of the result.
         columns: Columns of the batches.
         options: As for `map_batches`.
+        groupings: What to add up by: then the batches are sums.
 
     Returns:
         The rows that the function yielded.
@@ -101,7 +109,7 @@ def map_shares(
     from pyspark.sql.types import StructType
 
     struct = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
-    reader = reader_of(options, columns, min_partitions=cores(spark))
+    reader = reader_of(options, columns, min_partitions=cores(spark), groupings=groupings)
     parts = reader.partitions()
     if not parts:
         return spark.createDataFrame([], struct)
@@ -146,7 +154,11 @@ def scan(spark: SparkSession, *, columns: Sequence[str] | None = None, **options
 
 
 def reader_of(
-    options: Mapping[str, object], columns: Sequence[str] = ("topic",), *, min_partitions: int | None = None
+    options: Mapping[str, object],
+    columns: Sequence[str] = ("topic",),
+    *,
+    min_partitions: int | None = None,
+    groupings: Groupings = (),
 ) -> RocketPyReader:
     """The data source's reader for options of Python values.
 
@@ -154,11 +166,12 @@ def reader_of(
         options: As for `map_batches`.
         columns: What it reads.
         min_partitions: Where the options do not say it.
+        groupings: What it adds up by, in place of columns.
     """
     from rocketpy.spark.source import RocketPyReader
 
     texts = option_texts(options, min_partitions)
-    return RocketPyReader(parse_options(texts), check_columns(columns))
+    return RocketPyReader(parse_options(texts), check_columns(columns), groupings)
 
 
 def parts_of(share: Share) -> Iterator[QueueRange | QueuePart]:

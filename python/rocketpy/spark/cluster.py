@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rocketpy.cluster import QueueInfo
     from rocketpy.message import MessageQueue
     from rocketpy.spark.options import QueueKey, ReadOptions
+    from rocketpy.spark.part import Groupings
 
 N = TypeVar("N")
 
@@ -106,16 +107,19 @@ def share_parts(parts: Sequence[QueuePart], options: ReadOptions) -> list[tuple[
     return [(piece,) for piece in pieces]
 
 
-def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[QueuePart]) -> Iterator[pa.RecordBatch]:
+def read_cluster(
+    options: ReadOptions, columns: Sequence[str], parts: Sequence[QueuePart], *, groupings: Groupings = ()
+) -> Iterator[pa.RecordBatch]:
     """Pulls the parts of one worker.
 
     Args:
         options: With name servers.
         columns: Checked names.
         parts: From `plan_cluster`.
+        groupings: What to add up by, in place of columns.
 
     Yields:
-        Record batches of about 1 MiB.
+        Record batches of about 1 MiB, or sums.
 
     Raises:
         OffsetError: Messages are gone, and data loss is an error.
@@ -123,7 +127,7 @@ def read_cluster(options: ReadOptions, columns: Sequence[str], parts: Sequence[Q
         RocketPyError: No broker answered for `retry_timeout`.
     """
     for part in parts:
-        yield from read_part(options, columns, part)
+        yield from read_part(options, columns, part, groupings=groupings)
 
 
 def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, int]:

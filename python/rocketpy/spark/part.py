@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import TypeAlias
 
     from rocketpy.message import MessageQueue
     from rocketpy.spark.options import ReadOptions
+
+    Groupings: TypeAlias = Sequence[Sequence[str]]
+    """Choices of groups to add messages up by, as for `StoreReader.scan`."""
 
 SMALLEST_PART_BYTES = 1 << 20
 """Smallest partition made only to keep a core busy."""

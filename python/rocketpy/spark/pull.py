@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
 from rocketpy.spark.connection import client_options, shared_admin
@@ -16,31 +15,37 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketpy.spark.options import ReadOptions
-    from rocketpy.spark.part import QueuePart
+    from rocketpy.spark.part import Groupings, QueuePart
 
 FIRST_WINDOW, LARGEST_WINDOW = 64, 4096
 """Messages asked for at once near damage. Behind it windows grow until the rest is read in one go."""
+SUMMED_MESSAGES = 1 << 18
+"""Messages that are added up before their sums are handed out."""
 UNREADABLE = "does not lead to its record"
 """What a broker of RocketPy says of a record that it cannot read. Apache's passes over it."""
 
 
-def read_part(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> Iterator[pa.RecordBatch]:
+def read_part(
+    options: ReadOptions, columns: Sequence[str], part: QueuePart, *, groupings: Groupings = ()
+) -> Iterator[pa.RecordBatch]:
     """Reads a part of a queue, each message once.
 
     Args:
         options: With name servers.
         columns: Checked names.
         part: What to read.
+        groupings: What to add up by, in place of columns.
 
     Yields:
-        Record batches of about 1 MiB.
+        Record batches of about 1 MiB, or sums.
 
     Raises:
         OffsetError: Messages are gone, and data loss is an error.
         DamagedDataError: The same for damage.
         RocketPyError: No broker answered for `retry_timeout`.
     """
-    place = _Place(options, columns, part)
+    output: _Output = {"groupings": groupings, "batch_rows": SUMMED_MESSAGES} if groupings else {"columns": columns}
+    place = _Place(options, output, part)
     while place.at < part.end:
         if options.fail_on_data_loss:
             yield from place.read_to(part.end)
@@ -49,6 +54,14 @@ def read_part(options: ReadOptions, columns: Sequence[str], part: QueuePart) -> 
         else:
             yield from place.read_past_loss(min(part.end, place.at + place.window))
     place.tell_loss()
+
+
+class _Output(TypedDict, total=False):
+    """What a `RangeReader` makes of the messages."""
+
+    columns: Sequence[str]
+    groupings: Groupings
+    batch_rows: int
 
 
 def log_loss(queue: str, start: int, end: int, reason: str) -> None:
@@ -66,12 +79,11 @@ def log_loss(queue: str, start: int, end: int, reason: str) -> None:
 class _Place:
     """How far a part is read."""
 
-    def __init__(self, options: ReadOptions, columns: Sequence[str], part: QueuePart) -> None:
+    def __init__(self, options: ReadOptions, output: _Output, part: QueuePart) -> None:
         self.at = part.start
         self.window = LARGEST_WINDOW
         self._options = options
-        self._columns = list(columns)
-        self._with_place = [*columns, *({"queue_offset"} - set(columns))]
+        self._output = output
         self._queue = part.queue
         self._end = part.end
         self._patience = Patience(options.retry_timeout)
@@ -129,24 +141,16 @@ class _Place:
             self.at,
             end,
             tags=self._options.tags,
-            columns=self._with_place,
             max_body_bytes=self._options.max_body_bytes,
             name_servers=self._options.name_servers,
+            **self._output,
             **client_options(self._options),
         ) as reader:
             for native in reader:
-                batch = pyarrow_batch(native)
-                offsets = batch.column("queue_offset")
-                first, last = offsets[0].as_py(), offsets[-1].as_py()
-                if last - self.at + 1 != batch.num_rows and self._options.tags == "*":
-                    self._check_whole(self.at, first)
-                    self._check_dense(offsets.to_pylist())
-                self.at = last + 1
-                yield batch.select(self._columns)
-
-    def _check_dense(self, offsets: list[int]) -> None:
-        for before, after in pairwise(offsets):
-            self._check_whole(before + 1, after)
+                for start, end_of_gap in reader.gaps:
+                    self._check_whole(start, end_of_gap)
+                self.at = reader.next_offset
+                yield pyarrow_batch(native)
 
     def _check_whole(self, start: int, end: int) -> None:
         """Messages that the broker passed over without a filter are gone."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from rocketpy.spark.part import Groupings
     from rocketpy.store import StoreRange
 
 
@@ -88,11 +89,12 @@ class StorePartition(InputPartition):
 
 
 class RocketPyReader(DataSourceReader):
-    """Plans on the driver, reads in the workers."""
+    """Plans on the driver, reads in the workers: columns, or with `groupings` sums of them."""
 
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...], groupings: Groupings = ()) -> None:
         self.read_options = options
         self.columns = columns
+        self.groupings = groupings
 
     def partitions(self) -> list[InputPartition]:
         """Fixes the bounds of every partition."""
@@ -119,7 +121,9 @@ class RocketPyReader(DataSourceReader):
         if isinstance(partition, StorePartition):
             from rocketpy.spark.store import read_store
 
-            return read_store(self.read_options, self.columns, partition.value, partition.marks)
+            return read_store(
+                self.read_options, self.columns, partition.value, partition.marks, groupings=self.groupings
+            )
         from rocketpy.spark.cluster import read_cluster
 
-        return read_cluster(self.read_options, self.columns, partition.value)
+        return read_cluster(self.read_options, self.columns, partition.value, groupings=self.groupings)

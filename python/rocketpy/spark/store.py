@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rocketpy.config import Instant
     from rocketpy.spark.options import QueueKey, ReadOptions
+    from rocketpy.spark.part import Groupings
     from rocketpy.store import StoredTopic, StoreRange, StoreReader
 
 WHOLE = 1 << 60
@@ -126,7 +127,12 @@ def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
 
 
 def read_store(
-    options: ReadOptions, columns: Sequence[str], ranges: Sequence[StoreRange], marks: Mapping[str, bytes]
+    options: ReadOptions,
+    columns: Sequence[str],
+    ranges: Sequence[StoreRange],
+    marks: Mapping[str, bytes],
+    *,
+    groupings: Groupings = (),
 ) -> Iterator[pa.RecordBatch]:
     """Reads what one worker was given.
 
@@ -135,9 +141,10 @@ def read_store(
         columns: Checked names.
         ranges: From `plan_store`.
         marks: Of the store that they were planned with, from `rocketpy.spark.identity.store_marks`.
+        groupings: What to add up by, in place of columns.
 
     Yields:
-        Record batches of about 1 MiB.
+        Record batches of about 1 MiB, or sums.
 
     Raises:
         NotAStoreError: The path leads to no store here, or to another one than on the driver.
@@ -148,6 +155,7 @@ def read_store(
     scan = open_store(options).scan(
         ranges,
         columns=columns,
+        groupings=groupings,
         tags=options.tags,
         broker_name=options.broker_name,
         fail_on_data_loss=options.fail_on_data_loss,

@@ -135,6 +135,8 @@ pub const DLQ_ORIGIN_TOPIC: &str = "DLQ_ORIGIN_TOPIC";
 pub const DLQ_ORIGIN_MESSAGE_ID: &str = "DLQ_ORIGIN_MESSAGE_ID";
 /// RocketPy's own: why a message that was given back went to the dead-letter topic.
 pub const DLQ_REASON: &str = "DLQ_REASON";
+/// RocketPy's own: topic that a message which was sent again came from.
+pub const ORIGIN_TOPIC: &str = "rocketpyOriginTopic";
 /// The whole-record check (docs/reference/store-format.md 2.5).
 pub const CRC32: &str = "__CRC32#";
 

@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray, 
 use arrow_schema::{ArrowError, DataType, Schema};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use rocketpy_scan::{BatchLimits, Columns};
+use rocketpy_scan::{BatchLimits, Columns, Group};
 
 use crate::error::{self, raise};
 use crate::number::count;
@@ -112,6 +112,11 @@ pub(crate) fn arrow_failed(error: ArrowError) -> PyErr {
 /// The columns of these names, or the default ones.
 pub(crate) fn columns(names: Option<Vec<String>>) -> PyResult<Columns> {
     names.map_or_else(|| Ok(Columns::default()), |names| Columns::parse(names).map_err(raise))
+}
+
+/// What messages are added up by.
+pub(crate) fn groupings(names: Vec<Vec<String>>) -> PyResult<Vec<Vec<Group>>> {
+    names.into_iter().map(Group::parse).collect::<Result<_, _>>().map_err(raise)
 }
 
 /// The limits of a batch.

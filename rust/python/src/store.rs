@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_array::RecordBatchReader;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -112,6 +113,7 @@ impl PyStoreReader {
         py: Python<'_>,
         ranges: Vec<Part>,
         columns: Option<Vec<String>>,
+        groupings: Vec<Vec<String>>,
         tags: TagsArgument,
         batch_rows: &Bound<'_, PyAny>,
         batch_bytes: &Bound<'_, PyAny>,
@@ -120,9 +122,9 @@ impl PyStoreReader {
         verify: bool,
         max_body_bytes: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Scan> {
-        let columns = arrow::columns(columns)?;
         let options = StoreScanOptions {
-            columns: columns.clone(),
+            columns: arrow::columns(columns)?,
+            groupings: arrow::groupings(groupings)?,
             limits: arrow::limits(batch_rows, batch_bytes)?,
             filter: MessageFilter::Tags(tags.0.filter().map_err(raise)?.0).simple(),
             broker_name,
@@ -132,7 +134,7 @@ impl PyStoreReader {
         };
         let ranges = ranges.into_iter().map(range).collect();
         let scan = py.detach(|| StoreScan::new(&self.reader, ranges, options)).map_err(raise)?;
-        Ok(Scan { schema: columns.schema(), scan: Mutex::new(Some(scan)) })
+        Ok(Scan { schema: scan.schema(), scan: Mutex::new(Some(scan)) })
     }
 }
 

@@ -14,6 +14,9 @@ pub enum ScanError {
     /// A column was asked for that no scan has.
     #[error("unknown column: {column}")]
     UnknownColumn { column: String },
+    /// A group was asked for that messages cannot be added up by.
+    #[error("messages cannot be grouped by {group}")]
+    UnknownGroup { group: String },
     /// A field has a type that no JSON value becomes.
     #[error("no JSON value becomes a field {field} of type {data_type}")]
     JsonType { field: String, data_type: String },
@@ -47,6 +50,7 @@ impl ScanError {
             Self::Store(error) => error.retryable(),
             Self::Tool(error) => error.retryable(),
             Self::UnknownColumn { .. }
+            | Self::UnknownGroup { .. }
             | Self::JsonType { .. }
             | Self::Damaged { .. }
             | Self::Body { .. }
@@ -86,7 +90,7 @@ impl ScanError {
                     .to_owned(),
             ),
             Self::Tool(error) => error.hint(),
-            Self::Store(_) | Self::Arrow(_) => None,
+            Self::UnknownGroup { .. } | Self::Store(_) | Self::Arrow(_) => None,
         }
     }
 }

@@ -202,6 +202,6 @@ impl Rows {
 }
 
 /// Milliseconds as the unit of the columns; a time no calendar holds stays at the edge.
-const fn microseconds(ms: i64) -> i64 {
+pub(crate) const fn microseconds(ms: i64) -> i64 {
     ms.saturating_mul(1000)
 }

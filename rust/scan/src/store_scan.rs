@@ -11,13 +11,15 @@ use rocketpy_store::reader::{
     BlockRecord, Missing, MissingRange, QueueRange, RangeScan, ScanOptions, StoreReader,
 };
 
-use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError};
+use crate::{BatchLimits, Columns, Group, Output, RecordBatchBuilder, ScanError, Sums};
 
 /// How ranges become batches.
 #[derive(Debug, Clone)]
 pub struct StoreScanOptions {
-    /// What is read.
+    /// What is read, unless messages are added up.
     pub columns: Columns,
+    /// What messages are added up by, with [`Sums`], in place of rows; none for rows.
+    pub groupings: Vec<Vec<Group>>,
     /// How large a batch may be.
     pub limits: BatchLimits,
     /// Which messages are wanted.
@@ -36,6 +38,7 @@ impl Default for StoreScanOptions {
     fn default() -> Self {
         Self {
             columns: Columns::default(),
+            groupings: Vec::new(),
             limits: BatchLimits::default(),
             filter: MessageFilter::All,
             broker_name: None,
@@ -60,7 +63,7 @@ pub struct StoreScan {
     ranges: Vec<QueueRange>,
     /// Next record of the scan's block.
     at: usize,
-    builder: RecordBatchBuilder,
+    output: Output,
     options: StoreScanOptions,
     lost: Vec<LostRange>,
     is_done: bool,
@@ -85,9 +88,13 @@ impl StoreScan {
         };
         let mut scan = reader.scan(&ranges, scan_options)?;
         let lost = scan.take_missing();
-        let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits)
-            .with_body_limits(options.body_limits);
-        Ok(Self { scan, ranges, at: 0, builder, options, lost, is_done: false, has_failed: false })
+        let output = if options.groupings.is_empty() {
+            let builder = RecordBatchBuilder::new(options.columns.clone(), options.limits);
+            Output::Rows(Box::new(builder.with_body_limits(options.body_limits)))
+        } else {
+            Output::Sums(Sums::new(options.groupings.clone(), usize::MAX))
+        };
+        Ok(Self { scan, ranges, at: 0, output, options, lost, is_done: false, has_failed: false })
     }
 
     /// The next batch, never empty; `None` at the end.
@@ -120,17 +127,17 @@ impl StoreScan {
 
     fn read_block(&mut self) -> Result<Step, ScanError> {
         if self.is_done {
-            return if self.builder.is_empty() {
+            return if self.output.is_empty() {
                 Ok(Step::End)
             } else {
-                self.builder.finish().map(Step::Batch)
+                self.output.finish().map(Step::Batch)
             };
         }
         let block = self.scan.block();
         for (record, bytes) in block.iter().skip(self.at) {
             let range = &self.ranges[record.range];
-            match self.builder.take_in(record, bytes, range, &self.options) {
-                Ok(Taken::Full) => return self.builder.finish().map(Step::Batch),
+            match self.output.take_in(record, bytes, range, &self.options) {
+                Ok(Taken::Full) => return self.output.finish().map(Step::Batch),
                 Ok(Taken::Row | Taken::Unwanted) => {}
                 Err(error) => leave_out(&mut self.lost, &self.options, range, record, error)?,
             }
@@ -174,7 +181,7 @@ enum Taken {
     Full,
 }
 
-impl RecordBatchBuilder {
+impl Output {
     fn take_in(
         &mut self,
         record: &BlockRecord,
@@ -234,6 +241,6 @@ impl Iterator for StoreScan {
 
 impl RecordBatchReader for StoreScan {
     fn schema(&self) -> SchemaRef {
-        self.builder.schema()
+        self.output.schema()
     }
 }

@@ -6,3 +6,4 @@ mod folder;
 mod json;
 mod live;
 mod ranges;
+mod sums;
