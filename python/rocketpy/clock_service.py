@@ -6,7 +6,7 @@ import secrets
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,16 +20,15 @@ MAX_TEXT_BYTES = 64
 class ClockHandler(BaseHTTPRequestHandler):
     """Answers one request."""
 
-    server: ClockServer
-
     def do_POST(self) -> None:  # the name that http.server calls
         """Moves the clock on by the seconds in the body."""
-        if self.path != self.server.path:  # a web page of this machine could post too, but does not know it
+        service = cast("ClockServer", self.server)
+        if self.path != service.path:  # a web page of this machine could post too, but does not know it
             self.send_error(404)
             return
         text = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), MAX_TEXT_BYTES))
         try:
-            self.server.kit.advance(float(text))
+            service.kit.advance(float(text))
         except ValueError as error:
             self.send_error(400, f"the body must be a number of seconds, from 0: {error}")
             return
