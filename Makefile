@@ -40,9 +40,9 @@ soak: $(INSTALLED)
 	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
 	done
 
-# N kills of drivers, workers and brokers, under each format of the archive and under the sink.
+# N kills of drivers, workers and brokers, under each format of the archive, the sink and streams.
 soak-spark: $(INSTALLED)
-	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py
+	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
 
 lint: $(INSTALLED)
 	tools/lint

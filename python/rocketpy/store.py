@@ -178,9 +178,18 @@ class StoreReader:
 
     def topics(self) -> list[StoredTopic]:
         """The topics that have messages in the store, sorted by name."""
-        return [
-            StoredTopic(name, tuple(StoredQueue(*queue) for queue in queues)) for name, queues in self._native.topics()
-        ]
+        return [_topic(name, queues) for name, queues in self._native.topics()]
+
+    def topic(self, name: str) -> StoredTopic:
+        """A topic, without a look at the others.
+
+        Args:
+            name: The topic.
+
+        Raises:
+            TopicNotFoundError: The store has no such topic. One without messages has no queues here.
+        """
+        return _topic(*self._native.topic(name))
 
     def ranges(
         self,
@@ -340,6 +349,10 @@ class StoreReader:
 
     def __repr__(self) -> str:
         return f"StoreReader({self._path!r})"
+
+
+def _topic(name: str, queues: Iterable[tuple[int, int, int]]) -> StoredTopic:
+    return StoredTopic(name, tuple(StoredQueue(*queue) for queue in queues))
 
 
 def _parts(ranges: Iterable[StoreRange]) -> Iterator[QueueRange]:

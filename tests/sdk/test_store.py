@@ -65,6 +65,9 @@ def test_a_topic_is_read_beside_its_live_server(reader, filled):
 
 def test_topics_are_listed_with_their_queues(reader, filled):
     (topic,) = [one for one in reader.topics() if one.name == filled]
+    assert reader.topic(filled) == topic
+    with pytest.raises(rocketpy.TopicNotFoundError):
+        reader.topic("nowhere")
     assert [queue.queue_id for queue in topic.queues] == [0, 1, 2, 3]
     assert sum(queue.max_offset - queue.min_offset for queue in topic.queues) == 900
 

@@ -1,6 +1,7 @@
 """`readStream.format("rocketpy")` on a real session and broker, with kills and restarts: no row lost, none twice."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from rocketpy.testing import SMALL_FILES, fresh_name
 from waiting import wait_for_files, wait_until
 
 BODIES = [b"message %d" % number for number in range(300)]
+KILLS = int(os.environ.get("SPARK_KILLS", "2"))
+"""`make soak-spark N=1000` raises it."""
 QUERY = Path(__file__).with_name("stream_query.py")
 
 
@@ -195,9 +198,11 @@ class Queries:
         process.wait()
 
 
+@pytest.mark.timeout(900 + 60 * KILLS)
 @pytest.mark.parametrize("door", ["name_server", "path"])
 def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_path, door):
-    topic = fresh_name("killed")
+    print("seed", seed := random.SystemRandom().randrange(1 << 32))
+    chance, topic = random.Random(seed), fresh_name("killed")
     server = KillableServer(tmp_path / "store")
     address = server.name_server if door == "name_server" else tmp_path / "store"
     queries = Queries(door, address, topic, tmp_path / "query")
@@ -216,16 +221,18 @@ def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_pat
         with rocketpy.Admin(name_servers=server.name_server) as admin:
             admin.create_topic(topic, queues=3)
         send(1000)
-        queries.start()
-        queries.wait_for_batches(2)
-        queries.kill()
         last = queries.start()
-        queries.wait_for_batches(2)
-        server.kill()
-        server.start()
-        send(500)
+        for number in range(KILLS):
+            queries.wait_for_batches(chance.randint(1, 3))
+            if number % 2:
+                server.kill()
+                server.start()
+                send(700)  # more than two rounds read
+            else:
+                queries.kill()
+                last = queries.start()
         (tmp_path / "query" / "end").touch()
-        assert last.wait(300) == 0
+        assert last.wait(300 + 2 * KILLS) == 0
     finally:
         queries.kill()
         server.kill()

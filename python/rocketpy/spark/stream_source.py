@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql.datasource import InputPartition
 
 from rocketpy.cluster import QueueInfo
-from rocketpy.errors import NotAStoreError, OffsetError
+from rocketpy.errors import NotAStoreError, OffsetError, TopicNotFoundError
 from rocketpy.message import MessageQueue
 from rocketpy.spark.cluster import queues_to_read, read_cluster, sample_sizes, share_parts, start_of
 from rocketpy.spark.connection import shared_admin
@@ -176,23 +176,23 @@ class FolderSource:
         """See `StreamSource`."""
         options = self._options
         reader = open_store(options)
-        stored = {topic.name: topic for topic in reader.topics()}
         topics = options.topics
         if options.topic_pattern is not None:
-            topics = matching(options.topic_pattern, stored.values())
+            topics = matching(options.topic_pattern, reader.topics())
         found: list[QueueInfo] = []
         for topic in topics:
-            if topic not in stored:
-                continue  # it has no message
+            try:
+                queues = reader.topic(topic).queues
+                # This says that files of queues are missing: without them a queue would only be shorter.
+                reader.ranges(topic, queues=[], fail_on_data_loss=options.fail_on_data_loss)
+            except TopicNotFoundError:
+                continue  # it was deleted
             wanted = assigned_of(topic, options)
             found += [
                 QueueInfo(MessageQueue(topic, "", one.queue_id), one.min_offset, one.max_offset, None)
-                for one in stored[topic].queues
+                for one in queues
                 if wanted is None or one.queue_id in wanted
             ]
-        for any_topic in [*stored, *options.topics][:1]:
-            # This says that files of queues are missing: without them a queue would only be shorter.
-            reader.ranges(any_topic, queues=[], fail_on_data_loss=options.fail_on_data_loss)
         return found
 
     def sizes(self, parts: Sequence[tuple[MessageQueue, int, int]]) -> dict[MessageQueue, int]:

@@ -13,7 +13,7 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_scan::{PlanOptions, Step, StoreScan, StoreScanOptions, plan};
 use rocketpy_store::KeyKind;
-use rocketpy_store::reader::{KeyQuery, KeyedRecord, QueueRange, StoreReader};
+use rocketpy_store::reader::{KeyQuery, KeyedRecord, QueueRange, StoreReader, TopicSummary};
 
 use crate::admin::no_kind;
 use crate::arrow::{self, ArrowBatch};
@@ -48,11 +48,11 @@ impl PyStoreReader {
 
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<Topic>> {
         let topics = py.detach(|| self.reader.topics()).map_err(raise)?;
-        let rows = topics.into_iter().map(|topic| {
-            let queues = topic.queues.iter().map(|(id, bounds)| (*id, bounds.min.get(), bounds.max.get()));
-            (topic.topic.to_string(), queues.collect())
-        });
-        Ok(rows.collect())
+        Ok(topics.iter().map(row).collect())
+    }
+
+    fn topic(&self, py: Python<'_>, name: &str) -> PyResult<Topic> {
+        Ok(row(&py.detach(|| self.reader.topic(name)).map_err(raise)?))
     }
 
     #[expect(clippy::too_many_arguments, reason = "called by one Python function, which names them")]
@@ -150,6 +150,11 @@ fn received(found: KeyedRecord) -> PyResult<ReceivedMessage> {
 
 fn bounds(given: Vec<(u32, Bound<'_, PyAny>)>) -> PyResult<Vec<(u32, QueueOffset)>> {
     given.into_iter().map(|(queue_id, at)| Ok((queue_id, offset(&at)?))).collect()
+}
+
+fn row(topic: &TopicSummary) -> Topic {
+    let queues = topic.queues.iter().map(|(id, bounds)| (*id, bounds.min.get(), bounds.max.get()));
+    (topic.topic.to_string(), queues.collect())
 }
 
 fn part(range: QueueRange) -> Part {
