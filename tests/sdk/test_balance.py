@@ -219,7 +219,7 @@ def test_what_is_no_balance_is_refused_by_name(rocketpy_server, topic):
 
     for wrong, error, said in [
         ("sticky", rocketpy.InvalidArgumentError, "not a balance: sticky"),
-        (7, TypeError, "option balance: must be a rocketpy.Balance"),
+        (7, TypeError, "option balance must be a rocketpy.Balance"),
         (plan, TypeError, "not a coroutine function"),
         (Balance.consistent_hash(0), rocketpy.InvalidArgumentError, "virtual nodes from 1 to 1000"),
     ]:

@@ -125,8 +125,8 @@ def test_what_does_not_go_together_is_refused_by_name(rocketpy_server, rocketpy_
             "tags and sql exclude each other",
         ),
         ({"sql": {"elsewhere": "a = 1"}}, rocketpy.InvalidArgumentError, "a topic that is not read: elsewhere"),
-        ({"sql": 7}, TypeError, "option sql: sql must be an expression"),
-        ({"sql": {rocketpy_topic: 7}}, TypeError, "option sql: sql must be an expression"),
+        ({"sql": 7}, TypeError, "option sql must be an expression"),
+        ({"sql": {rocketpy_topic: 7}}, TypeError, "option sql must be an expression"),
     ]:
         with pytest.raises(error, match=said):
             rocketpy_server.consumer(group, rocketpy_topic, **options)
