@@ -23,10 +23,8 @@ at once. Handlers are as many as each client has by default.
 
 import argparse
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -52,7 +50,7 @@ from peers import (
     set_up_java,
 )
 from process import COMMAND, ROOT, free_port, server
-from turns import Rounds, save, show
+from turns import Rounds, figures_of, save, show, take_turns
 from waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -271,13 +269,7 @@ class Turns:
         return self.output_of(command)
 
     def output_of(self, command: list[str]) -> dict[str, float]:
-        """Figures that a process prints as JSON. Clients write their logs into the home folder, here another."""
-        environment = os.environ | {"HOME": self.home}
-        ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TURN_TIMEOUT_S)
-        lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
-        if ended.returncode or not lines:
-            raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr[-1500:]}")
-        return json.loads(lines[-1])
+        return figures_of(command, self.home, TURN_TIMEOUT_S)
 
     def turn(self, way: str, client: str, body_bytes: int) -> dict[str, float]:
         python = self.pythons[client]
@@ -289,20 +281,13 @@ class Turns:
         return self.run(python, client, way, peer.address, topic, count, body_bytes, *peer.pids)
 
     def rounds(self, way: str, body_bytes: int) -> Rounds:
-        """One warm-up and then the rounds, the clients in turn."""
-        taken: Rounds = {name: [] for name in ROWS[way].counts if name in self.pythons}
+        systems = [name for name in ROWS[way].counts if name in self.pythons]
         title = ", ".join(filter(None, head(way, body_bytes).values()))
-        for number in range(self.options.rounds + 1):
-            for name in taken:
-                self.console.print(f"{title}: {name}, {f'{number} of {self.options.rounds}' if number else 'warm-up'}")
-                try:
-                    figures = self.turn(way, name, body_bytes)
-                except (RuntimeError, subprocess.TimeoutExpired) as error:  # the other figures are worth having
-                    self.failures.append(f"{title}: {name}: {error}")
-                    continue
-                if number:
-                    taken[name].append(figures)
-        return {name: rounds for name, rounds in taken.items() if rounds}
+        taken, failures = take_turns(
+            self.console, title, systems, self.options.rounds, lambda name: self.turn(way, name, body_bytes)
+        )
+        self.failures += failures
+        return taken
 
 
 def head(way: str, body_bytes: int) -> dict[str, str]:

@@ -1,9 +1,11 @@
-"""Figures of systems that took turns: a table of them, and a file for `page.py`."""
+"""Systems that take turns, each turn a process, and their figures: a table of them, and a file for `page.py`."""
 
 import json
 import os
 import platform
 import statistics
+import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +13,35 @@ from rich.table import Table
 
 Rounds = dict[str, list[dict[str, float]]]
 """By system, the figures of each round."""
+
+
+def figures_of(command: list[str], home: str, timeout_s: float) -> dict[str, float]:
+    """Figures that a process prints as JSON. Clients write their logs into the home folder, here another."""
+    environment = os.environ | {"HOME": home}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout_s)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
+    if ended.returncode or not lines:
+        raise RuntimeError(f"{' '.join(command)} ended with {ended.returncode}: {ended.stderr[-1500:]}")
+    return json.loads(lines[-1])
+
+
+def take_turns(
+    console: Console, title: str, systems: Iterable[str], rounds: int, turn: Callable[[str], dict[str, float]]
+) -> tuple[Rounds, list[str]]:
+    """One warm-up and then the rounds, the systems in turn. Returns what failed as well."""
+    taken: Rounds = {name: [] for name in systems}
+    failures = []
+    for number in range(rounds + 1):
+        for name in taken:
+            console.print(f"{title}: {name}, {f'{number} of {rounds}' if number else 'warm-up'}")
+            try:
+                figures = turn(name)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:  # the other figures are worth having
+                failures.append(f"{title}: {name}: {error}")
+                continue
+            if number:
+                taken[name].append(figures)
+    return {name: rounds for name, rounds in taken.items() if rounds}, failures
 
 
 def show(
