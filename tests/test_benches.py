@@ -1,6 +1,7 @@
 """The programs of `benches/macro` that compare: one runs, and the page is what their figures say."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,12 @@ def test_the_comparison_of_python_clients_takes_every_row_of_rocketpy():
     rows = [line for line in table.splitlines() if "│ RocketPy" in line]
     assert len(rows) == 10, table
     assert all(any(cell.strip(" │") for cell in line.split("│")[4:]) for line in rows)
+
+
+def test_the_comparison_of_sparks_sources_takes_a_row_of_rocketpy():
+    options = ["--sources", "path", "--rows", "count", "--rounds", "1", "--scale", "0.01"]
+    table = run(str(MACRO / "spark_sources.py"), *options)
+    assert re.search(r"RocketPy, path +│ +[1-9][\d,]+ ", table), table
 
 
 def test_the_page_on_performance_is_what_its_program_writes():

@@ -179,6 +179,14 @@ SERVER_CPU = Column("server_cpu_s_per_million", "server CPU-s/M", "server CPU-s/
 SERVER_PEAK = Column("peak_memory_mb", "server peak, MB", "MB of the server")
 CLIENT_PEAK = Column("peak_memory_mb", "client peak, MB", "MB of the client")
 IMPORT = Column("import_ms", "import, ms", "ms to import")
+ROWS_RATE = Column("rows_per_s", "rows/s", "rows/s", True)
+SPARK_CPU = Column("spark_cpu_s_per_million", "Spark CPU-s/M", "CPU-s/M of Spark")
+AGE = Column("age_p50_ms", "age p50, ms", "ms of age at p50")
+AGE_P99 = Column("age_p99_ms", "age p99, ms", "ms of age at p99")
+RESTART = Column("restart_ms", "restart, ms", "ms to restart")
+SPARK_COLUMNS = [ROWS_RATE, SPARK_CPU, SERVER_CPU, AGE, AGE_P99, RESTART]
+SPARK_BATCHES = ("count", "lengths", "full", "json")
+KAFKA_SOURCE = "Kafka's source"
 
 
 def compared(rows: dict[str, Any], what: str, columns: list[Column], *ranged: Column) -> Iterator[str]:
@@ -216,8 +224,8 @@ def others_chart(rows: dict[str, Any]) -> None:
     pyplot.close(chart)
 
 
-def behind(rows: dict[str, Any], columns: list[Column]) -> Iterator[str]:
-    """Where another system is ahead of RocketPy."""
+def behind(rows: dict[str, Any], columns: list[Column], own: str = "RocketPy") -> Iterator[str]:
+    """Where another system is ahead of RocketPy, by its name in the rows."""
     for row in rows.values():
         title = ", ".join(
             text for key in ("title", "body", "acknowledged") if (text := row.get(key)) not in (None, "", "-")
@@ -225,11 +233,11 @@ def behind(rows: dict[str, Any], columns: list[Column]) -> Iterator[str]:
         for system, rounds in row["systems"].items():
             ahead = []
             for column in columns:
-                ours, theirs = median(row["systems"].get("RocketPy", []), column.key), median(rounds, column.key)
+                ours, theirs = median(row["systems"].get(own, []), column.key), median(rounds, column.key)
                 if ours is None or theirs is None:
                     continue
                 if theirs > ours if column.more_is_better else theirs < ours:
-                    ahead.append(f"{number(theirs)} {column.what} (RocketPy {number(ours)})")
+                    ahead.append(f"{number(theirs)} {column.what} ({own} {number(ours)})")
             if ahead:
                 yield f"* {title}: {system} with {', '.join(ahead)}."
 
@@ -283,6 +291,23 @@ def targets() -> list[Target]:
     def of_rounds(file: str, figure: str) -> Callable[[], float | None]:
         return lambda: median(load(file).get("rounds", []), figure)
 
+    spark = load("spark").get("rows", {})
+
+    def of_source(
+        system: str, column: Column, rows: Sequence[str], worst: Callable[..., float]
+    ) -> Callable[[], float | None]:
+        """The worst of the rows' ratios to Kafka's source."""
+
+        def ratios() -> Iterator[float]:
+            for row in rows:
+                systems = spark.get(row, {}).get("systems", {})
+                ours, theirs = (median(systems.get(name, []), column.key) for name in (system, KAFKA_SOURCE))
+                if ours is not None and theirs is not None:
+                    yield ours / theirs
+
+        return lambda: worst(ratios(), default=None)
+
+    live, path = "RocketPy, name server", "RocketPy, path"
     cpu, rate, p99 = "broker_cpu_s_per_million", "messages_per_s", "call_p99_us"
     return [
         Target("P1", "sends, 64 x 128 B: CPU of Apache's", ratio("send", cpu), 0.2),
@@ -341,6 +366,12 @@ def targets() -> list[Target]:
         Target("", "catch-up of a slave, of a bare copy", of_rounds("catch_up", "of_bare"), 0.7, True),
         Target("", "lag of a slave at half load, p99, ms", of_rounds("lag", "p99_ms"), 5),
         Target("", "1,000 busy connections: rate of 64", many("busy", "of_64"), 0.8, True),
+        Target("", "Spark live, batch: rows of Kafka's source", of_source(live, ROWS_RATE, *SPARK_BATCHES), 4, True),
+        Target("", "CPU of Kafka's source", of_source(live, SPARK_CPU, *SPARK_BATCHES), 0.6),
+        Target("", "Spark by path, batch: rows of it", of_source(path, ROWS_RATE, *SPARK_BATCHES), 6, True),
+        Target("", "CPU of it", of_source(path, SPARK_CPU, *SPARK_BATCHES), 0.6),
+        Target("", "Spark live, stream: rows of it", of_source(live, ROWS_RATE, "available"), 1, True),
+        Target("", "age of a batch, of it", of_source(live, AGE, "steady"), 1),
     ]
 
 
@@ -359,6 +390,25 @@ def clients_section(rows: dict[str, Any]) -> Iterator[str]:
         yield f"\n{import_line(rows['import'])}"
     yield "\nOthers are ahead here:\n"
     yield from behind(rows, [*columns, IMPORT])
+
+
+def spark_section(rows: dict[str, Any]) -> Iterator[str]:
+    yield "\n## Sources of Spark\n"
+    yield "RocketPy's source by the name server and by the folder of the store, and Spark's own for Kafka 4.1, on"
+    yield "`local[2]`. Each turn is a process whose second run counts. Kafka's source runs under PySpark 4.2.0; the head of"
+    yield "the program says what else differs. The age is that of the oldest message of a micro-batch when it is done."
+    yield "Medians of"
+    rounds = sorted({len(taken) for row in rows.values() for taken in row["systems"].values()})
+    yield f"{' or '.join(map(str, rounds))} rounds, rates with the least and the most.\n"
+    yield "    python benches/macro/spark_sources.py --save\n"
+    yield from compared(rows, "messages", SPARK_COLUMNS, ROWS_RATE)
+    yield "\nKafka's source is ahead here:\n"
+    for own in ("RocketPy, name server", "RocketPy, path"):
+        pairs = {
+            name: row | {"systems": {one: row["systems"].get(one, []) for one in (own, KAFKA_SOURCE)}}
+            for name, row in rows.items()
+        }
+        yield from behind(pairs, SPARK_COLUMNS, own)
 
 
 def page() -> Iterator[str]:
@@ -387,6 +437,8 @@ def page() -> Iterator[str]:
     yield from behind(others, columns[:-1])
     if clients:
         yield from clients_section(clients)
+    if spark := load("spark").get("rows", {}):
+        yield from spark_section(spark)
     yield "\n## Targets\n"
     yield "`python benches/macro/connections.py --save` and `make bench` measure the rest of them.\n"
     yield "| | work | target | measured | reached |"

@@ -50,8 +50,9 @@ WAYS = {
     "full": "full rows",
     "json": "JSON to columns, and an average",
     "available": "stream of what is there",
-    "steady": "stream, 5,000 messages/s",
+    "steady": "stream at a fixed rate",
 }
+STEADY_MESSAGES = "5,000 a second"
 FIGURES = {
     "rows_per_s": ("rows/s", ",.0f"),
     "spark_cpu_s_per_million": ("Spark CPU-s/M", ",.2f"),
@@ -123,7 +124,8 @@ def main() -> int:
             rounds, failed = take_turns(console, WAYS[way], turns.pythons, options.rounds, turn)
             taken[way] = {SOURCES[source]: figures for source, figures in rounds.items()}
             failures += failed
-    heads = {way: {"title": WAYS[way]} for way in taken}
+    counted = f"{turns.rows:,} of {BODY_BYTES:,} B"
+    heads = {way: {"title": WAYS[way], "messages": STEADY_MESSAGES if way == "steady" else counted} for way in taken}
     show(console, heads, taken, FIGURES)
     if options.save:
         save(RESULTS, heads, taken)
