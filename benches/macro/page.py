@@ -293,9 +293,7 @@ def targets() -> list[Target]:
 
     spark = load("spark").get("rows", {})
 
-    def of_source(
-        system: str, column: Column, rows: Sequence[str], worst: Callable[..., float]
-    ) -> Callable[[], float | None]:
+    def of_source(system: str, column: Column, *rows: str) -> Callable[[], float | None]:
         """The worst of the rows' ratios to Kafka's source."""
 
         def ratios() -> Iterator[float]:
@@ -305,6 +303,7 @@ def targets() -> list[Target]:
                 if ours is not None and theirs is not None:
                     yield ours / theirs
 
+        worst = min if column.more_is_better else max
         return lambda: worst(ratios(), default=None)
 
     live, path = "RocketPy, name server", "RocketPy, path"
@@ -395,9 +394,9 @@ def clients_section(rows: dict[str, Any]) -> Iterator[str]:
 def spark_section(rows: dict[str, Any]) -> Iterator[str]:
     yield "\n## Sources of Spark\n"
     yield "RocketPy's source by the name server and by the folder of the store, and Spark's own for Kafka 4.1, on"
-    yield "`local[2]`. Each turn is a process whose second run counts. Kafka's source runs under PySpark 4.2.0; the head of"
-    yield "the program says what else differs. The age is that of the oldest message of a micro-batch when it is done."
-    yield "Medians of"
+    yield "`local[2]`. Each turn is a process whose second run counts. Kafka's source runs under PySpark 4.2.0; the"
+    yield "head of the program says what else differs. The age is that of the oldest message of a micro-batch when it"
+    yield "is done. Medians of"
     rounds = sorted({len(taken) for row in rows.values() for taken in row["systems"].values()})
     yield f"{' or '.join(map(str, rounds))} rounds, rates with the least and the most.\n"
     yield "    python benches/macro/spark_sources.py --save\n"
