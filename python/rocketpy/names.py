@@ -66,6 +66,20 @@ def column_list(columns: Iterable[str] | None) -> list[str] | None:
     return None if columns is None else text_list("columns", columns, "a list of names")
 
 
+def grouping_lists(groupings: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Choices of groups, as lists; a group that a choice names twice counts once.
+
+    Raises:
+        TypeError: They are no lists of texts.
+
+    Examples:
+        >>> grouping_lists([("topic", "tag", "topic"), ["hour"]])
+        [['topic', 'tag'], ['hour']]
+    """
+    check_type("groupings", groupings, Iterable, "a list of lists of names")
+    return [list(dict.fromkeys(text_list("each of groupings", groups, "a list of names"))) for groups in groupings]
+
+
 def path_text(name: str, given: str | os.PathLike[str]) -> str:
     """A path as text.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rocketpy import _rocketpy
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.lifetime import Closing
-from rocketpy.names import column_list, name_server_list
+from rocketpy.names import column_list, grouping_lists, name_server_list
 from rocketpy.signature import lists_options
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class RangeReader(Closing):
             end,
             tags,
             column_list(columns),
-            [list(groups) for groups in groupings],
+            grouping_lists(groupings),
             batch_rows,
             batch_bytes,
             max_body_bytes,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.instant import instant_ms
-from rocketpy.names import column_list, path_text
+from rocketpy.names import column_list, grouping_lists, path_text
 from rocketpy.store_reports import (
     DiffLog,
     DiffRecord,
@@ -337,7 +337,7 @@ class StoreReader:
         return self._native.scan(
             [_plain(part) for part in _parts(ranges)],
             column_list(columns),
-            [list(groups) for groups in groupings],
+            grouping_lists(groupings),
             tags,
             batch_rows,
             batch_bytes,

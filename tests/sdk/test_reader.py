@@ -74,13 +74,15 @@ def test_messages_are_added_up_in_place_of_rows(queue, address):
         (0, "b", 150),
     ]
     assert [row["messages"] for row in rows if row["grouping"] == 1] == [300, 200]
-    (filtered,) = read(queue, 0, 500, address, groupings=[["tag"]], tags="b")
+    (filtered,) = read(queue, 0, 500, address, groupings=[["tag", "tag"]], tags="b")
     assert filtered["messages"].to_pylist() == [250]
 
 
 def test_a_group_that_is_not_there_is_named(queue, address):
     with pytest.raises(rocketpy.InvalidArgumentError, match="grouped by tags"):
         read(queue, 0, 500, address, groupings=[["tags"]])
+    with pytest.raises(TypeError, match="each of groupings must be a list of names, not: 'tag'"):
+        read(queue, 0, 500, address, groupings=["tag"])
 
 
 def test_an_empty_range_has_no_batch(queue, address):
