@@ -373,7 +373,10 @@ def _halves(record: Mapping[str, Any]) -> list[Receipt]:
 
 
 class Answers:
-    """Says what became of a half message, when a broker asks: what the decision on its batch says, if there is one."""
+    """Says what became of a half message, when a broker asks: what the decision on its batch says, if there is one.
+
+    Once a loss is recorded, nothing of the batch may be committed any more: its tasks send what is missing anew.
+    """
 
     def __init__(self, client: SinkClient) -> None:
         self._client = client
@@ -392,9 +395,9 @@ class Answers:
 
     def _look_up(self, key: tuple[str, int]) -> None:
         fate = Progress(self._client, self._client.options.progress_topic or "").fate(*key)
-        if not fate.is_whole:  # without all of the records a message that counts would be rolled back
+        if not (fate.is_whole or fate.is_lossy):  # without all records a message that counts would be rolled back
             self._open_until = {key: time.monotonic() + LOOK_AGAIN_SECONDS}
             return
         while len(self._known) >= MOST_BATCHES:
             del self._known[next(iter(self._known))]
-        self._known[key] = {half.msg_id for half in fate.counting}
+        self._known[key] = set() if fate.is_lossy else {half.msg_id for half in fate.counting}
