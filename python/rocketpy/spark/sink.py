@@ -51,8 +51,8 @@ class Written(WriterCommitMessage):
     """Rows that were there from an earlier attempt."""
     attempt: str = ""
     """Id of the attempt, with `exactly_once`."""
-    halves: tuple[Receipt, ...] = ()
-    """Half messages that wait for the driver's decision, in the order of their rows."""
+    halves: int = 0
+    """Half messages that wait for the driver's decision. Their places are in the progress topic."""
     made_good: bool = False
     """Whether the rows of half messages that were lost are sent."""
 
@@ -206,7 +206,7 @@ def decide(client: SinkClient, progress: Progress, place: Place, written: Sequen
             started again.
     """
     seconds = client.options.retry_seconds
-    attempts = {one.attempt: len(one.halves) for one in written if one.halves}
+    attempts = {one.attempt: one.halves for one in written if one.halves}
     if attempts:
         again(partial(progress.decide, place.write, place.batch, attempts), seconds, unsure=True)
     fate = again(partial(progress.fate, place.write, place.batch), seconds, unsure=True)
@@ -235,18 +235,19 @@ def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         messages: From the tasks that succeeded.
     """
     written = [one for one in messages if isinstance(one, Written)]
-    halves = [half for one in written for half in one.halves]
-    if options.progress_topic is None or not halves:
+    attempts = [one.attempt for one in written if one.halves]
+    if options.progress_topic is None or not attempts:
         sent = sum(one.sent for one in written)
         logger.warning("a write failed; %d rows of its finished tasks are stored, and some of the others'", sent)
         return
     client, place = sink_client(options), written[0].place
     try:
-        counting = Progress(client, options.progress_topic).fate(place.write, place.batch).attempts or {}
+        fate = Progress(client, options.progress_topic).fate(place.write, place.batch)
     except RocketPyError as error:
         logger.warning("a write failed; whether batch %d is decided is not known: %s", place.batch, error)
         return
-    roll_back_halves(client, [half for one in written if one.attempt not in counting for half in one.halves])
+    failed = [attempt for attempt in attempts if attempt not in (fate.attempts or {})]
+    roll_back_halves(client, [half for attempt in failed for half in fate.halves.get(attempt, [])])
 
 
 class TaskSink:
@@ -311,10 +312,10 @@ class TaskSink:
             sent += len(left)
         if self._progress is None or not self._halves:
             return Written(self._place, sent, skipped, made_good=self._makes_good)
-        halves = tuple(self._halves[number] for number in sorted(self._halves))
+        halves = [self._halves[number] for number in sorted(self._halves)]
         attempt = uuid.uuid4().hex
         self._patiently(partial(self._progress.note_halves, self._place, attempt, halves))
-        return Written(self._place, sent, skipped, attempt, halves)
+        return Written(self._place, sent, skipped, attempt, len(halves))
 
     def _patiently(self, call: Callable[[], T]) -> T:
         return again(call, self._options.retry_seconds, unsure=True)
