@@ -30,7 +30,7 @@ SMALL_LOG = {"mappedFileSizeCommitLog": 1 << 20}
 @pytest.fixture(autouse=True)
 def ends_are_asked_for_each_time(monkeypatch):
     """So that no test depends on how soon it looks."""
-    monkeypatch.setattr(stream, "ENDS_LAST", 0)
+    monkeypatch.setattr(stream, "ENDS_KEPT_SECONDS", 0)
 
 
 def reader_of(path, topic, **options):

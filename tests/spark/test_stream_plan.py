@@ -29,7 +29,7 @@ BODIES = [b"message %d" % number for number in range(300)]
 @pytest.fixture(autouse=True)
 def ends_are_asked_for_each_time(monkeypatch):
     """So that no test depends on how soon it looks."""
-    monkeypatch.setattr(stream, "ENDS_LAST", 0)
+    monkeypatch.setattr(stream, "ENDS_KEPT_SECONDS", 0)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from rocketpy.errors import (
 from rocketpy.spark.offsets import Offsets
 from rocketpy.spark.patience import Patience, T, again, logger, may_pass
 from rocketpy.spark.sink_client import SinkClient, sink_client
-from rocketpy.spark.sink_halves import AT_ONCE, commit_halves, roll_back_halves
+from rocketpy.spark.sink_halves import HALF_MESSAGE_THREADS, commit_halves, roll_back_halves
 from rocketpy.spark.sink_options import SinkOptions, check_schema, parse_sink_options
 from rocketpy.spark.sink_progress import Earlier, Progress, ends_of, stored_rows
 from rocketpy.spark.sink_rows import Place, Row, RowMaker, WriteError
@@ -386,7 +386,7 @@ class TaskSink:
             self._client.known_topics.add(topic)
             return None
 
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(HALF_MESSAGE_THREADS) as pool:
             return [(row, error) for row, error in zip(rows, pool.map(prepare, rows), strict=True) if error]
 
     def _try(self, rows: Sequence[Row]) -> list[tuple[Row, Exception]]:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue, Receipt
     from rocketpy.spark.sink_client import SinkClient
 
-AT_ONCE = 8
-"""Threads that send or end half messages: each waits for its broker."""
-OVER = ("is over", "is no half message", "no message starts at")
-"""What a broker says of a half message that it gave up after too many questions, or that a power cut took."""
+HALF_MESSAGE_THREADS = 8
+"""Threads that send or commit half messages: each waits for its broker."""
+LOST_TEXTS = ("is over", "is no half message", "no message starts at")
+"""What the broker's refusals of rust/broker/src/refusal.rs say of a half message that can never be committed: it was
+rolled back, given up after too many questions, or lost with the power."""
 
 
 def commit_halves(client: SinkClient, halves: Iterable[Receipt]) -> int:
@@ -37,20 +38,20 @@ def commit_halves(client: SinkClient, halves: Iterable[Receipt]) -> int:
     by_queue: dict[MessageQueue, list[Receipt]] = {}
     for half in halves:
         by_queue.setdefault(half.queue, []).append(half)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(HALF_MESSAGE_THREADS) as pool:
         return sum(pool.map(partial(_commit, client), by_queue.values()))
 
 
 def _commit(client: SinkClient, halves: Sequence[Receipt]) -> int:
-    over = 0
+    lost = 0
     for half in halves:
         try:
             again(client.transactions.resume(half).commit, client.options.retry_seconds, unsure=True)
         except RefusedError as error:
-            if not any(text in str(error) for text in OVER):
+            if not any(text in str(error) for text in LOST_TEXTS):
                 raise
-            over += 1
-    return over
+            lost += 1
+    return lost
 
 
 def roll_back_halves(client: SinkClient, halves: Iterable[Receipt]) -> None:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue
     from rocketpy.spark.offsets import Offsets
 
-ENDS_LAST = 0.1
-"""Seconds for which the ends of the queues are not asked for again: an idle query asks every 10 ms."""
+ENDS_KEPT_SECONDS = 0.1
+"""How long the ends of the queues are used again: Spark asks an idle query every 10 ms."""
 LOSS_HINT = "fail_on_data_loss=false skips them and logs which they were"
 
 
@@ -191,7 +191,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._seen(again(self._source.queues, self.read_options.retry_timeout))
 
     def _glance(self) -> dict[MessageQueue, QueueInfo]:
-        """The queues, asked for at most every `ENDS_LAST`; none while no broker answers.
+        """The queues, asked for at most every `ENDS_KEPT_SECONDS`; none while no broker answers.
 
         It does not wait for brokers, so that the query can be stopped.
         """
@@ -208,7 +208,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _seen(self, queues: list[QueueInfo]) -> dict[MessageQueue, QueueInfo]:
         self._patience.progressed()
         self._ends = {info.queue: info for info in queues}
-        self._ask_again_at = time.monotonic() + ENDS_LAST
+        self._ask_again_at = time.monotonic() + ENDS_KEPT_SECONDS
         return self._ends
 
     def _bounds(self, here: Offsets, infos: dict[MessageQueue, QueueInfo]) -> tuple[Offsets, Offsets]:
