@@ -24,7 +24,7 @@ from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
 from rocketpy.spark.archive_parquet import ParquetArchive
 from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, ddl
-from rocketpy.spark.offsets import Offsets
+from rocketpy.spark.offsets import Offsets, tree_of
 from rocketpy.spark.options import seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
 from rocketpy.spark.picture import can_draw, draw_archive
@@ -270,8 +270,8 @@ class ArchiveJob:
         options = {
             **self._options.source(),
             "topics": ",".join(self._options.topics),
-            "starting_offsets": _offsets_text(begins),
-            "ending_offsets": _offsets_text(stops),
+            "starting_offsets": json.dumps(tree_of(begins)),
+            "ending_offsets": json.dumps(tree_of(stops)),
         }
         reader = RocketPyDataSource(options).reader(self._options.schema())
         partitions = list(reader.partitions())
@@ -333,14 +333,6 @@ def small_files(files: Iterable[ArchiveFile], fewest: int, file_bytes: int) -> l
         if len(group) > 1:
             groups.append(tuple(group))
     return [group for group in groups if len(group) > 1]
-
-
-def _offsets_text(offsets: Offsets) -> str:
-    """Offsets as the data source takes them."""
-    tree: dict[str, dict[str, dict[str, int]]] = {}
-    for queue, offset in offsets.items():
-        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
-    return json.dumps(tree)
 
 
 def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:

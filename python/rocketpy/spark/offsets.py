@@ -36,7 +36,7 @@ class BatchOffsets:
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
         store = {"store": {name: mark.hex() for name, mark in self.marks.items()}} if self.marks else {}
-        return {"v": VERSION, "offsets": _tree(self.end), "from": _tree(self.begin), **store}
+        return {"v": VERSION, "offsets": tree_of(self.end), "from": tree_of(self.begin), **store}
 
     @classmethod
     def of_json(cls, value: Any) -> BatchOffsets:
@@ -73,7 +73,12 @@ class BatchOffsets:
             return None
 
 
-def _tree(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+def tree_of(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    """Offsets by topic, broker and queue, as JSON has them in a checkpoint and in `starting_offsets`.
+
+    Args:
+        offsets: By queue.
+    """
     tree: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(offsets):
         tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
