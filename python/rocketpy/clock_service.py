@@ -26,9 +26,9 @@ class ClockHandler(BaseHTTPRequestHandler):
         if self.path != service.path:  # a web page of this machine could post too, but does not know it
             self.send_error(404)
             return
-        text = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), MAX_TEXT_BYTES))
         try:
-            service.kit.advance(float(text))
+            length = int(self.headers.get("Content-Length", 0))
+            service.kit.advance(float(self.rfile.read(min(length, MAX_TEXT_BYTES))))
         except ValueError as error:
             self.send_error(400, f"the body must be a number of seconds, from 0: {error}")
             return

@@ -156,7 +156,16 @@ with rocketpy.Consumer("mailer", "reminders", api_timeout=60) as consumer:
 
 def test_only_who_was_given_the_url_moves_a_clock_and_only_forward():
     with temporary_server() as server, serve_clock(server) as url:
-        for wrong, body, code in [(url, b"soon", 400), (url, b"-1", 400), (url, b"", 400), (f"{url}x", b"1", 404)]:
+        no_length = urllib.request.Request(url, b"1", {"Content-Length": "one"})
+        for wrong, body, code in [
+            (url, b"soon", 400),
+            (url, b"-1", 400),
+            (url, b"nan", 400),
+            (url, b"1" + b"0" * 80, 400),
+            (url, b"", 400),
+            (no_length, b"1", 400),
+            (f"{url}x", b"1", 404),
+        ]:
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(wrong, body)
             assert refused.value.code == code
