@@ -29,7 +29,7 @@ logger = logging.getLogger("rocketpy.client")
 LOOK_SECONDS = 60.0
 """How long a thread waits for messages at a time; the end of the consumer ends each wait."""
 WATCH_SECONDS = 1.0
-"""How often it is looked whether threads are stuck in a handler."""
+"""How often threads and tasks are checked for handlers and callbacks that do not return."""
 GRACE_SECONDS = 0.5
 """How much longer than `handler_timeout` a task may take before it is cancelled: its messages are sent back first."""
 END_SECONDS = 1.0
@@ -241,7 +241,7 @@ class Workers:
             del work
 
     def _run_in_loop(self, callback: Coroutine[Any, Any, None]) -> None:
-        """Runs a callback in the loop of the handlers, and waits for its end."""
+        """Runs a callback in the loop of the handlers, and waits for its end, or for that of the loop."""
         assert self._loop is not None
         running = self._run_callback(callback)
         try:
@@ -250,7 +250,9 @@ class Workers:
             running.close()
             callback.close()
             return
-        called.result()
+        while not (called.done() or self._loop.is_closed()):
+            with contextlib.suppress(TimeoutError):  # of this wait: the callback raises nothing
+                called.result(WATCH_SECONDS)
 
     async def _run_callback(self, callback: Coroutine[Any, Any, None]) -> None:
         """Runs a callback as a task that is cancelled as those of handlers are."""

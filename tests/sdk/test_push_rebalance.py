@@ -263,6 +263,21 @@ def test_an_async_callback_that_hangs_is_cancelled_by_the_end_of_a_stop(server, 
     wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("rocketpy-push")])
 
 
+def test_an_async_callback_that_ignores_its_cancellation_keeps_no_thread(server, topic, group):
+    async def hangs(consumer, queues):
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    consumer = server.push_consumer(group, on_revoked=hangs, stop_timeout=0.1)
+    consumer.on(topic)(print)
+    with consumer:
+        wait_until(lambda: len(share(consumer, topic)) == 4)
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("rocketpy-push")])
+
+
 def test_an_async_callback_that_takes_longer_than_a_handler_may_is_cancelled(server, topic, group, caplog):
     async def hangs(consumer, queues):
         await asyncio.Event().wait()
