@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 import rocketpy
+from rocketpy.spark import archive_delta
 from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main
 from rocketpy.spark.archive_delta import DeltaArchive
 from rocketpy.spark.archive_manifest import ArchiveError
@@ -100,6 +101,19 @@ def test_the_offsets_outlive_the_log_of_the_table(spark, options, send):
     send(options.topics[0], [b"later"])
     assert ArchiveJob(spark, options, quiet).run().rows == 301
     assert bodies(options.out) == dict.fromkeys([*BODIES, b"later"], 1)
+
+
+def test_what_a_commit_wrote_is_flushed_to_disk(spark, options, monkeypatch):
+    """That the job asks for it: what a power cut leaves cannot be shown here."""
+    with options.archive().locked():
+        DeltaTable(options.out).alter.set_table_properties({"delta.checkpointInterval": "1"})
+    log, flushed = Path(options.out, "_delta_log"), set()
+    before = set(log.iterdir()) - {log / "_last_checkpoint"}
+    monkeypatch.setattr(archive_delta, "sync", flushed.add)
+    manifest = ArchiveJob(spark, options, quiet).run()
+    written = set(log.iterdir()) - before
+    assert {path.name for path in written} > {"_last_checkpoint", f"{manifest.number:020}.checkpoint.parquet"}
+    assert flushed >= written | {log, *(Path(options.out, one.name) for one in manifest.files)}
 
 
 def test_what_a_killed_job_staged_or_moved_is_not_in_the_table(spark, options):

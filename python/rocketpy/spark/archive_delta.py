@@ -138,11 +138,14 @@ class DeltaArchive(Archive):
         return AddAction(one.place, stat.st_size, values, round(stat.st_mtime * 1000), True, json.dumps(stats))
 
     def _durable(self, before: Manifest, queues: Iterable[MessageQueue]) -> Manifest:
-        """Makes the versions since `before` durable, which the library does not, and returns the newest one."""
+        """Makes the versions since `before` durable, which the library does not, and returns the newest one.
+
+        Checkpoints too: readers begin with the one that `_last_checkpoint` names, whole or not.
+        """
         fresh, log = self.manifest(queues), self.folder / "_delta_log"
         files = {self.folder / unquote(name) for name in fresh.names - before.names}
         commits = [log / f"{version:020}.json" for version in range(before.number + 1, fresh.number + 1)]
-        for path in (*files, *{file.parent for file in files}, *commits, log):
+        for path in (*files, *{file.parent for file in files}, *commits, *log.glob("*checkpoint*"), log):
             sync(path)
         return fresh
 
