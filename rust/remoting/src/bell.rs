@@ -18,7 +18,7 @@ mod system {
         }
 
         pub(super) fn ring(&self) {
-            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes()); // fails only where it rings since long
+            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes()); // fails only if it is ringing already
         }
 
         pub(super) fn silence(&self) {
@@ -43,7 +43,7 @@ mod system {
         }
 
         pub(super) fn ring(&self) {
-            let _ = (&self.1).write(&[1]); // fails only where it rings since long
+            let _ = (&self.1).write(&[1]); // fails only if it is ringing already
         }
 
         pub(super) fn silence(&self) {
@@ -52,7 +52,7 @@ mod system {
     }
 }
 
-/// Rings that nobody has heard yet count as one.
+/// A descriptor that becomes readable when somebody rings. Rings before the next [`silence`](Self::silence) count as one.
 pub struct Bell(system::Bell);
 
 impl fmt::Debug for Bell {
@@ -62,6 +62,8 @@ impl fmt::Debug for Bell {
 }
 
 impl Bell {
+    /// Makes a bell that does not ring.
+    ///
     /// # Errors
     /// The process has no file descriptor left.
     pub fn new() -> io::Result<Self> {

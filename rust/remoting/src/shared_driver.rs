@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::bell::Bell;
 use crate::driver::Driver;
@@ -130,7 +131,11 @@ impl Shared {
             Source::Task => 1,
             Source::Socket => 2,
         };
-        if poll(&mut polled[..count], Some(&left)).is_ok_and(|count| count == 0) {
+        let is_over = match poll(&mut polled[..count], Some(&left)) {
+            Ok(count) => count == 0,
+            Err(error) => error != Errno::INTR, // else the caller would call again at once, without an end
+        };
+        if is_over {
             return false;
         }
         let [has_read, has_come] = polled.map(|polled| !polled.revents().is_empty());

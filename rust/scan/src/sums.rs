@@ -161,8 +161,7 @@ fn encode_text(text: Option<&[u8]>, out: &mut Vec<u8>) {
 
 fn encode_display(value: impl std::fmt::Display, out: &mut Vec<u8>) {
     let start = out.len();
-    encode_number(0, out);
-    out.truncate(start + size_of::<u32>());
+    out.extend_from_slice(&[0; size_of::<u32>()]); // for the length
     let written = write!(out, "{value}");
     debug_assert!(written.is_ok(), "a vector takes every write");
     let length = (out.len() - start - size_of::<u32>()) as u32;
