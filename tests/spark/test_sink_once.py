@@ -170,6 +170,14 @@ def test_a_late_record_of_a_driver_taken_for_dead_hides_no_decision(sink):
     assert Counter(number for _, number in sink.seen()) == dict.fromkeys(range(200), 2)
 
 
+def test_a_task_does_not_read_where_the_half_messages_of_others_are(sink, monkeypatch):
+    written, read, record = sink.tasks(), [], Progress._record
+    sink.record_the_decision(written)
+    monkeypatch.setattr(Progress, "_record", lambda self, message: read.append(message.tag) or record(self, message))
+    assert sink.progress().earlier(Place(sink.write, 0, 1), {}).is_decided
+    assert read == ["decided", "begun", "begun"]
+
+
 def test_brokers_learn_of_a_decision_when_they_ask_and_no_query_runs(rocketpy_server_factory, tmp_path):
     server = rocketpy_server_factory(tmp_path / "asking", settings=SOON)
     sink = Sink(server)

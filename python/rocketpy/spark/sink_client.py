@@ -14,6 +14,7 @@ from rocketpy.spark.sink_progress import Answers
 from rocketpy.transaction import TransactionProducer
 
 if TYPE_CHECKING:
+    from rocketpy.config import Tags
     from rocketpy.message import MessageQueue
     from rocketpy.spark.sink_options import SinkOptions
 
@@ -55,9 +56,9 @@ class SinkClient:
         answer = Answers(self)
         return TransactionProducer(group, answer, name_servers=options.name_servers, check_threads=1, **self._arguments)
 
-    def range_reader(self, queue: MessageQueue, start: int, end: int) -> RangeReader:
+    def range_reader(self, queue: MessageQueue, start: int, end: int, tags: Tags) -> RangeReader:
         """Opens a part of a queue."""
-        return RangeReader(queue, start, end, name_servers=self.options.name_servers, **self._shared)
+        return RangeReader(queue, start, end, tags=tags, name_servers=self.options.name_servers, **self._shared)
 
     def close(self) -> None:
         """Closes all of them."""

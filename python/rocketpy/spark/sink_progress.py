@@ -26,6 +26,7 @@ from rocketpy.transaction import Decision
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from rocketpy.config import Tags
     from rocketpy.message import ReceivedMessage
     from rocketpy.spark.offsets import Offsets
     from rocketpy.spark.sink_client import SinkClient
@@ -33,12 +34,14 @@ if TYPE_CHECKING:
 
 BEGUN, DONE, HALVES, DECIDED, LOST = "begun", "done", "halves", "decided", "lost"
 """Tags of the records."""
+NOT_HALVES = [BEGUN, DONE, DECIDED, LOST]
+"""What a task reads: the half messages of all tasks are the larger part by far."""
 BLOCK = 256
 """Records that are read at once, from the newest back."""
 HALVES_IN_A_RECORD = 5000
 """Some 150 bytes each, before the client compresses them."""
 LOOK_AGAIN_SECONDS = 1.0
-"""How long it is known that a batch is not decided: brokers ask for each of its messages."""
+"""How long the answer that a batch is not decided is used again: brokers ask for each of its messages."""
 MOST_BATCHES = 8
 """Decided batches whose messages are remembered."""
 ONE_QUEUE = "exactly_once needs a topic of one queue at one broker: Admin.create_topic(topic, queues=1, broker=...)"
@@ -106,7 +109,9 @@ def settled_end(client: SinkClient, queue: MessageQueue) -> int:
     return end
 
 
-def read_between(client: SinkClient, queue: MessageQueue, start: int, end: int) -> Iterator[ReceivedMessage]:
+def read_between(
+    client: SinkClient, queue: MessageQueue, start: int, end: int, tags: Tags = "*"
+) -> Iterator[ReceivedMessage]:
     """Reads what retention left of a range.
 
     Args:
@@ -114,6 +119,7 @@ def read_between(client: SinkClient, queue: MessageQueue, start: int, end: int) 
         queue: The queue.
         start: First queue offset.
         end: Queue offset to stop before.
+        tags: Those of the messages that are wanted.
 
     Yields:
         The messages.
@@ -121,7 +127,7 @@ def read_between(client: SinkClient, queue: MessageQueue, start: int, end: int) 
     at = start
     while (at := max(at, client.admin.min_offset(queue))) < end:
         try:
-            with client.range_reader(queue, at, end) as reader:
+            with client.range_reader(queue, at, end, tags) as reader:
                 for messages in reader.messages():
                     for message in messages:
                         yield message
@@ -206,7 +212,8 @@ class Progress:
         """
         found = Earlier()
         for queue, end in self.ends().items():
-            for tag, batch, record, _ in self._of_batch(queue, since.get(queue, 0), end, place.write, place.batch):
+            records = self._of_batch(queue, since.get(queue, 0), end, place.write, place.batch, tags=NOT_HALVES)
+            for tag, batch, record, _ in records:
                 if tag == DONE:
                     found.is_done = True
                 elif batch != place.batch:
@@ -323,7 +330,7 @@ class Progress:
             raise failure
 
     def _of_batch(
-        self, queue: MessageQueue, start: int, end: int, write: str, batch: int
+        self, queue: MessageQueue, start: int, end: int, write: str, batch: int, *, tags: Tags = "*"
     ) -> Iterator[tuple[str, int, dict[str, Any], int]]:
         """Yields tag, batch, content and offset of the records of a batch and of later ones, the newest first.
 
@@ -331,7 +338,7 @@ class Progress:
         that was taken for dead may write it late.
         """
         begin = 0
-        for tag, number, record, offset in self._back(queue, start, end, write):
+        for tag, number, record, offset in self._back(queue, start, end, write, tags):
             if offset < begin:
                 return
             if number >= batch:
@@ -340,19 +347,17 @@ class Progress:
                 begin = max(begin, record.get("decided_at", offset))
 
     def _back(
-        self, queue: MessageQueue, start: int, end: int, write: str
+        self, queue: MessageQueue, start: int, end: int, write: str, tags: Tags
     ) -> Iterator[tuple[str, int, dict[str, Any], int]]:
         """Yields tag, batch, content and offset of the records of a write, the newest first."""
         size = BLOCK
+        start = max(start, self._client.admin.min_offset(queue))  # retention removed what is before
         while start < end:
             begin = max(start, end - size)
-            block = list(read_between(self._client, queue, begin, end))
-            for message in reversed(block):
+            for message in reversed(list(read_between(self._client, queue, begin, end, tags))):
                 if message.keys == (write,):
                     record = self._record(message)
                     yield message.tag or "", record["batch"], record, message.queue_offset
-            if len(block) < end - begin:
-                return  # retention removed what is before
             end, size = begin, min(size * 2, 1 << 16)
 
     def _record(self, message: ReceivedMessage) -> dict[str, Any]:
