@@ -33,7 +33,7 @@ MONTH = 12
 FOLDER = "december"
 QUEUES = 8
 QUIET_SECONDS = 300.0
-"""How long the query may do nothing of what is waited for before it counts as stuck."""
+"""How long to wait for a step of the query before it counts as stuck."""
 LOG_TAIL_BYTES = 2000
 
 
@@ -124,7 +124,7 @@ class StreamProcess:
             what: What is waited for.
 
         Raises:
-            Mismatch: The query has ended, or it does not come.
+            Mismatch: The query has ended, or it did not hold in time.
         """
         deadline = time.monotonic() + QUIET_SECONDS
         while not holds():

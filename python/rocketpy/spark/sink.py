@@ -73,7 +73,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """
     sink = _checked(options, schema, overwrite)
     if sink.exactly_once and sink.write_id is None:
-        raise InvalidArgumentError("exactly_once of a batch write needs a write_id, by which a second try goes on")
+        raise InvalidArgumentError("exactly_once of a batch write needs a write_id, by which it can be repeated")
     return RocketPyWriter(sink)
 
 

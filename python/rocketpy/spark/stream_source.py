@@ -146,7 +146,7 @@ class FolderSource:
         options = self._options
         reader = open_store(options)
         for topic in options.topics:
-            reader.ranges(topic, queues=[], fail_on_data_loss=False)  # says that it is not there
+            reader.ranges(topic, queues=[], fail_on_data_loss=False)  # raises where it is not there
         infos = self.queues()
         if not infos and options.topic_pattern is not None:
             raise OptionError(f"no topic has a name of topic_pattern: {options.topic_pattern}")
@@ -183,7 +183,7 @@ class FolderSource:
         for topic in topics:
             try:
                 queues = reader.topic(topic).queues
-                # This says that files of queues are missing: without them a queue would only be shorter.
+                # Raises where files of queues are missing: without them a queue would only look shorter.
                 reader.ranges(topic, queues=[], fail_on_data_loss=options.fail_on_data_loss)
             except TopicNotFoundError:
                 continue  # it was deleted
@@ -225,7 +225,7 @@ class FolderSource:
         except NotAStoreError:
             raise NotAStoreError(
                 f"the checkpoint is of another store than that of {self._options.path}",
-                hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false goes on with this store from the same offsets",
+                hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false reads this store from the same offsets",
             ) from None
 
     def partitions(self, batch: BatchOffsets, sizes: Mapping[MessageQueue, int]) -> Sequence[InputPartition]:

@@ -78,7 +78,7 @@ fn below(number: u32, limit: u32) -> Option<i64> {
     (number < limit).then_some(i64::from(number))
 }
 
-/// A number of so many digits.
+/// A number of exactly `count` digits.
 fn digits(text: &str, count: usize) -> Option<u32> {
     let is_number = text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
