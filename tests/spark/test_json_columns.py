@@ -194,5 +194,8 @@ def test_other_bodies_and_types_are_refused():
         json_columns(pa.array([b"{}"]), pa.struct([("m", pa.map_(pa.string(), pa.string()))]))
     with pytest.raises(rocketpy.InvalidArgumentError, match="struct or a schema"):
         json_columns(pa.array([b"{}"]), pa.int32())
-    with pytest.raises(AttributeError):
-        json_columns([b"{}"], struct)
+    for bodies in ([b"{}"], pa.chunked_array([[b"{}"]])):
+        with pytest.raises(TypeError, match=r"bodies must be a pyarrow\.Array, not"):
+            json_columns(bodies, struct)
+    with pytest.raises(TypeError, match=r"fields must be a pyarrow\.StructType or a pyarrow\.Schema, not str"):
+        json_columns(pa.array([b"{}"]), "a int")

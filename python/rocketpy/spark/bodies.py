@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from rocketpy.errors import RocketPyError
+from rocketpy.names import check_type
 from rocketpy.spark.options import OptionError
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
 
     Raises:
         InvalidArgumentError: A field has another type, or the bodies have.
+        TypeError: The bodies are no `pyarrow.Array`, or the fields no type or schema of pyarrow.
 
     Examples:
         >>> import pyarrow
@@ -201,9 +203,13 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
         >>> errors.to_pylist()
         [None, 'a: expected Int32, found a text', None]
     """
+    import pyarrow as pa
+
     from rocketpy._rocketpy import json_columns as decoded
     from rocketpy.arrow import pyarrow_batch
 
+    check_type("bodies", bodies, pa.Array, "a pyarrow.Array")
+    check_type("fields", fields, pa.DataType | pa.Schema, "a pyarrow.StructType or a pyarrow.Schema")
     batch = pyarrow_batch(decoded(bodies, fields))
     return batch.column("value"), batch.column("error")
 
