@@ -115,7 +115,7 @@ class RangeReader(Closing):
     def gaps(self) -> list[tuple[int, int]]:
         """Starts and ends of the queue offsets that the last batch passed over: their messages are gone.
 
-        Empty with tags.
+        Empty with tags. What is gone at the end of the range lies between `next_offset` and that end.
         """
         return self._gaps
 

@@ -1,7 +1,6 @@
 """Ends: `with`, `close`, garbage, and the end of Python, which closes what was forgotten and never hangs."""
 
 import gc
-import json
 import os
 import queue
 import signal
@@ -9,7 +8,7 @@ import threading
 import warnings
 
 import pytest
-from wire import ScriptedPeer
+from wire import GET_ROUTE, ScriptedPeer, route
 
 import rocketpy
 from rocketpy import Message
@@ -134,14 +133,7 @@ def test_threads_that_wait_do_not_keep_python_from_ending(child, rocketpy_server
     assert (ended.returncode, ended.stdout) == (0, "main ends\n"), ended.stderr
 
 
-def route(address):
-    """The answer for a topic of one queue."""
-    broker = {"cluster": "c", "brokerName": "b", "brokerAddrs": {"0": address}}
-    queues = {"brokerName": "b", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
-    return {}, json.dumps({"brokerDatas": [broker], "queueDatas": [queues], "filterServerTable": {}}).encode()
-
-
-GET_ROUTE, HEARTBEAT, UNREGISTER, SEND_MESSAGE_V2 = 105, 34, 35, 310
+HEARTBEAT, UNREGISTER, SEND_MESSAGE_V2 = 34, 35, 310
 FORGOTTEN = 12
 """Clients."""
 

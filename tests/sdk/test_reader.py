@@ -2,6 +2,7 @@
 
 import pyarrow
 import pytest
+from wire import peer_that_passes_over
 
 import rocketpy
 from rocketpy import Message, RangeReader
@@ -61,6 +62,15 @@ def test_the_end_and_the_gaps_of_each_batch_are_told(queue, address):
     assert ends == [(100, 110, []), (40, 150, [])]
     with RangeReader(queue, 0, 500, name_servers=address, tags="b") as reader:
         assert [(batch.num_rows, reader.next_offset, reader.gaps) for batch in reader] == [(250, 500, [])]
+
+
+def test_gaps_are_what_the_broker_passed_over(tmp_path, rocketpy_server_factory):
+    server = rocketpy_server_factory(tmp_path / "store")
+    with peer_that_passes_over(server, "gaps", {0, 3, 4, 7, 9}) as peer:
+        queue = rocketpy.MessageQueue("gaps", "b", 0)
+        with RangeReader(queue, 0, 10, name_servers=peer.address, batch_rows=3) as reader:
+            told = [(batch.num_rows, reader.next_offset, reader.gaps) for batch in reader]
+    assert told == [(3, 6, [(0, 1), (3, 5)]), (2, 9, [(7, 8)])]
 
 
 def test_messages_are_added_up_in_place_of_rows(queue, address):

@@ -6,8 +6,11 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
-SEND_MESSAGE, PULL_MESSAGE, UPDATE_OFFSET, CONSUMER_SEND_MSG_BACK = 10, 11, 15, 36
+import rocketpy
+
+SEND_MESSAGE, PULL_MESSAGE, UPDATE_OFFSET, CONSUMER_SEND_MSG_BACK, GET_ROUTE = 10, 11, 15, 36, 105
 OK, MESSAGE_ILLEGAL = 0, 13
 
 SEND = {
@@ -123,6 +126,33 @@ class ScriptedPeer:
                     answer = {"code": OK, "language": "JAVA", "version": 401, "flag": 1, "extFields": fields}
                     connection.sendall(frame(json.dumps({**answer, "opaque": opaque}).encode(), body))
         self._heard(None)
+
+
+def route(address: str) -> tuple[dict, bytes]:
+    """The answer for a topic of one queue, at broker `b`."""
+    broker = {"cluster": "c", "brokerName": "b", "brokerAddrs": {"0": address}}
+    queues = {"brokerName": "b", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
+    return {}, json.dumps({"brokerDatas": [broker], "queueDatas": [queues], "filterServerTable": {}}).encode()
+
+
+def peer_that_passes_over(server: rocketpy.Server, topic: str, missing: set[int]) -> ScriptedPeer:
+    """A broker `b` that has ten messages of a topic of one queue but some, as Apache's answers that cannot read them.
+
+    Args:
+        server: Makes the messages; its log has no others yet.
+        topic: Is created.
+        missing: Queue offsets.
+    """
+    with server.admin() as admin, server.producer("passed-over") as producer:
+        admin.create_topic(topic, queues=1)
+        producer.send_many([rocketpy.Message(topic, b"%d" % number) for number in range(10)])
+    log, records = min(Path(server.path, "commitlog").iterdir()).read_bytes(), []
+    while size := int.from_bytes(log[:4]):
+        records.append(log[:size])
+        log = log[size:]
+    body = b"".join(record for number, record in enumerate(records) if number not in missing)
+    fields = {"suggestWhichBrokerId": "0", "nextBeginOffset": "10", "minOffset": "0", "maxOffset": "10"}
+    return ScriptedPeer({GET_ROUTE: route, PULL_MESSAGE: lambda _: (fields, body)}, lambda _: None)
 
 
 def give_up(broker: str, group: str, *receipts) -> None:

@@ -7,6 +7,7 @@ import threading
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
+from wire import peer_that_passes_over
 
 import rocketpy
 from faulty_network import FaultyNetwork
@@ -371,6 +372,25 @@ def test_damage_over_the_network_is_passed_over_message_by_message_and_told_of(
         (1, name, 2000, 2001),
         (1, name, 2999, 3000),
     ]
+
+
+def test_messages_that_a_broker_passes_over_fail_or_are_told_of(tmp_path, rocketpy_server_factory, caplog):
+    server = rocketpy_server_factory(tmp_path / "store")
+    with peer_that_passes_over(server, "gaps", {3, 4, 9}) as peer:
+        queue = MessageQueue("gaps", "b", 0)
+
+        def read(**options):
+            given = parse_options({"name_server": peer.address, "topic": "gaps", **options})
+            batches = read_part(given, ["queue_offset"], QueuePart(queue, 0, 10, 1 << 20))
+            return [offset for batch in batches for offset in batch.column(0).to_pylist()]
+
+        with pytest.raises(OffsetError, match=r"2 messages of .* are not there, offsets 3 to 5"):
+            read()
+        with caplog.at_level(logging.WARNING, "rocketpy.spark"):
+            assert read(failOnDataLoss="false") == [0, 1, 2, 5, 6, 7, 8]
+    told = [record.args for record in caplog.records if "left out" in record.msg]
+    said = "the broker passed over them"
+    assert told == [(2, str(queue), 3, 5, said), (1, str(queue), 9, 10, said)]
 
 
 def test_what_lies_behind_the_end_of_a_queue_is_left_out_at_once(tmp_path, rocketpy_server_factory, caplog):
