@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from pyspark.sql.types import StructType
@@ -10,6 +11,8 @@ import rocketpy
 from rocketpy.errors import NotAStoreError
 from rocketpy.spark import OptionError
 from rocketpy.spark.columns import TYPES
+from rocketpy.spark.identity import check_store, store_marks
+from rocketpy.spark.options import parse_options
 from rocketpy.spark.source import RocketPyDataSource
 from rocketpy.testing import fresh_name
 from waiting import moment_between
@@ -114,6 +117,27 @@ def test_a_worker_without_the_folder_or_with_another_store_behind_it_says_so(tmp
     shutil.rmtree(tmp_path / "store")
     shutil.move(tmp_path / "copy", tmp_path / "store")
     assert read() == 300, "a copy is the same store"
+
+
+def test_a_file_that_retention_removes_during_the_check_is_no_other_store(tmp_path, monkeypatch):
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    for number in range(3):
+        (log / f"{number * 1000:020}").write_bytes(b"record %d" % number)
+    options = parse_options({"path": str(tmp_path), "topic": "t"})
+    marks = store_marks(options)
+    oldest, opened = min(log.iterdir()), Path.open
+
+    def open_too_late(path, *mode):
+        if path == oldest:
+            path.unlink(missing_ok=True)
+        return opened(path, *mode)
+
+    monkeypatch.setattr(Path, "open", open_too_late)
+    check_store(options, marks)
+    assert not oldest.exists()
+    with pytest.raises(NotAStoreError, match="planned with another store"):
+        check_store(options, {**marks, max(marks): b"another record"})
 
 
 def test_partitions_are_as_many_as_the_cluster_has_cores(topic, rocketpy_server):

@@ -37,13 +37,13 @@ def store_marks(options: ReadOptions) -> dict[str, bytes]:
 
 
 def check_store(options: ReadOptions, marks: Mapping[str, bytes]) -> None:
-    """Checks in a worker that the path leads to the store that the driver planned with.
+    """Checks that the path leads to the store that the driver planned with, or a checkpoint is of.
 
     Files that retention removed in the meantime do not count.
 
     Args:
         options: With a path.
-        marks: From `store_marks`, made on the driver.
+        marks: From `store_marks`, made when it was planned.
 
     Raises:
         NotAStoreError: There is no store, or another one.
@@ -52,7 +52,7 @@ def check_store(options: ReadOptions, marks: Mapping[str, bytes]) -> None:
     where = f"{options.path} on {socket.gethostname()}"
     if not folder.is_dir():
         raise NotAStoreError(f"the driver planned with a store that is not there: {where}", hint=HINT)
-    here = {name: _head(folder / name) for name in marks if (folder / name).is_file()}
+    here = {name: head for name in marks if (head := _head(folder / name))}
     oldest = min((file.name for file in _files(options)), default="")
     is_other = any(head != marks[name] for name, head in here.items())
     if is_other or (marks and not here and oldest <= max(marks)):
@@ -71,5 +71,5 @@ def _head(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
             return opened.read(HEAD_BYTES)
-    except FileNotFoundError:  # removed by retention a moment ago
+    except FileNotFoundError:  # removed by retention, perhaps a moment ago
         return b""
