@@ -83,7 +83,7 @@ def test_a_folder_with_another_store_in_it_is_refused_or_read_from_the_same_offs
         assert next_batch(lenient, at)[1] == list(range(1000, 3000))
     assert caplog.text.count("checkpoint is of another store") == 1
     shutil.rmtree(tmp_path / "two" / "commitlog")
-    with pytest.raises(NotAStoreError):
+    with pytest.raises(NotAStoreError, match="a store without its commit log"):
         next_batch(reader, at)
 
 

@@ -63,7 +63,7 @@ class StreamSource(Protocol):
 
         Raises:
             OffsetError: A stream of a folder wrote it, and this one reads a cluster, or the other way around.
-            NotAStoreError: It is of another store.
+            NotAStoreError: It is of another store, or the store is gone.
         """
         ...
 
@@ -223,6 +223,7 @@ class FolderSource:
         try:
             check_store(self._options, batch.marks)
         except NotAStoreError:
+            open_store(self._options)  # raises where there is none at all
             raise NotAStoreError(
                 f"the checkpoint is of another store than that of {self._options.path}",
                 hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false reads this store from the same offsets",
