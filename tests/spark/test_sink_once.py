@@ -158,6 +158,15 @@ def test_the_first_decision_on_a_batch_counts(sink):
     each_once_in_order(sink.seen())
 
 
+def test_a_decision_that_is_stored_after_its_driver_gave_up_still_counts(sink):
+    written = sink.tasks()
+    give_up(sink.options, written)  # the commit failed: all tasks are done, and no decision is there yet
+    sink.record_the_decision(written)
+    assert [one.sent for one in sink.tasks()] == [0, 0]
+    finish(sink.options, sink.tasks())
+    each_once_in_order(sink.seen())
+
+
 def test_a_late_record_of_a_driver_taken_for_dead_hides_no_decision(sink):
     finish(sink.options, sink.tasks())
     written = sink.tasks(batch=1)

@@ -228,11 +228,11 @@ def decide(client: SinkClient, progress: Progress, place: Place, written: Sequen
 
 
 def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Logs what a write that failed has stored, and rolls it back unless it is decided.
+    """Logs what a write that failed has stored, and rolls it back unless it is decided or may become so.
 
     Args:
         options: Of the sink.
-        messages: From the tasks that succeeded.
+        messages: From the tasks that succeeded; None for each other one.
     """
     written = [one for one in messages if isinstance(one, Written)]
     attempts = [one.attempt for one in written if one.halves]
@@ -246,6 +246,8 @@ def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
     except RocketPyError as error:
         logger.warning("a write failed; whether batch %d is decided is not known: %s", place.batch, error)
         return
+    if fate.attempts is None and None not in messages:
+        return  # the commit failed: a broker may still store its decision, which counts then
     failed = [attempt for attempt in attempts if attempt not in (fate.attempts or {})]
     roll_back_halves(client, [half for attempt in failed for half in fate.halves.get(attempt, [])])
 
