@@ -122,10 +122,12 @@ def test_a_worker_without_the_folder_or_with_another_store_behind_it_says_so(tmp
 def test_a_file_that_retention_removes_during_the_check_is_no_other_store(tmp_path, monkeypatch):
     log = tmp_path / "commitlog"
     log.mkdir()
-    for number in range(3):
-        (log / f"{number * 1000:020}").write_bytes(b"record %d" % number)
+    names = [f"{number * 1000:020}" for number in range(4)]
+    for name in names:
+        (log / name).write_bytes(b"record of " + name.encode() if name != names[3] else bytes(100))
     options = parse_options({"path": str(tmp_path), "topic": "t"})
     marks = store_marks(options)
+    assert list(marks) == names[:2], "the oldest, and the newest full one: the last record is in the third"
     oldest, opened = min(log.iterdir()), Path.open
 
     def open_too_late(path, *mode):

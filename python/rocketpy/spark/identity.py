@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import socket
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketpy.errors import NotAStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rocketpy.spark.options import ReadOptions
 
@@ -31,9 +32,10 @@ def store_marks(options: ReadOptions) -> dict[str, bytes]:
     Returns:
         Head of the record, by name of the file; empty for a store without messages.
     """
-    heads = ((file, _head(file)) for file in _files(options))
-    marks = [(file.name, head) for file, head in heads if any(head)]
-    return dict([marks[0], marks[-2:][0]]) if marks else {}
+    files = _files(options)
+    oldest = list(islice(_marks(files), 1))
+    newest = list(islice(_marks(reversed(files)), 2))
+    return dict([*oldest, *newest[-1:]])
 
 
 def check_store(options: ReadOptions, marks: Mapping[str, bytes]) -> None:
@@ -53,9 +55,10 @@ def check_store(options: ReadOptions, marks: Mapping[str, bytes]) -> None:
     if not folder.is_dir():
         raise NotAStoreError(f"the driver planned with a store that is not there: {where}", hint=HINT)
     here = {name: head for name in marks if (head := _head(folder / name))}
-    oldest = min((file.name for file in _files(options)), default="")
     is_other = any(head != marks[name] for name, head in here.items())
-    if is_other or (marks and not here and oldest <= max(marks)):
+    if marks and not here:  # retention removes the oldest files first
+        is_other = min((file.name for file in _files(options)), default="") <= max(marks)
+    if is_other:
         raise NotAStoreError(f"the driver planned with another store than that of {where}", hint=HINT)
 
 
@@ -65,6 +68,11 @@ def _log_folder(options: ReadOptions) -> Path:
 
 def _files(options: ReadOptions) -> list[Path]:
     return sorted(file for file in _log_folder(options).iterdir() if re.fullmatch(r"\d{20}", file.name))
+
+
+def _marks(files: Iterable[Path]) -> Iterator[tuple[str, bytes]]:
+    """Names and heads of the files that have a record."""
+    return ((file.name, head) for file in files if any(head := _head(file)))
 
 
 def _head(file: Path) -> bytes:
