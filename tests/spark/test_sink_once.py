@@ -61,6 +61,10 @@ class Sink:
     def fate(self):
         return self.progress().fate(self.write, 0)
 
+    def halves(self, written):
+        """The half messages of a task."""
+        return self.progress().halves(self.write, 0, self.fate(), [written.attempt])
+
     def record_the_decision(self, written):
         """As a driver that ends right behind it."""
         self.progress().decide(self.write, 0, {one.attempt: one.halves for one in written})
@@ -122,7 +126,7 @@ def test_attempts_that_no_decision_names_are_never_seen(sink):
     lost = sink.task(0, range(100))  # a task whose answer never came
     written = sink.tasks()
     give_up(sink.options, [lost, None])
-    for half in sink.fate().halves[lost.attempt]:
+    for half in sink.halves(lost):
         with pytest.raises(rocketpy.RefusedError, match="it was rolled back"):
             sink.client().transactions.resume(half).commit()
     finish(sink.options, written)
@@ -134,7 +138,7 @@ def test_attempts_that_no_decision_names_are_never_seen(sink):
 def test_a_driver_that_ends_between_decision_and_commits_leaves_them_to_the_repetition(sink, committed):
     written = sink.tasks()
     sink.record_the_decision(written)
-    for half in sink.fate().halves[written[0].attempt][:committed]:
+    for half in sink.halves(written[0])[:committed]:
         sink.client().transactions.resume(half).commit()
     sink.new_process()
     again = sink.task(0, range(200))  # on another machine a batch may have other partitions
@@ -179,12 +183,17 @@ def test_a_late_record_of_a_driver_taken_for_dead_hides_no_decision(sink):
     assert Counter(number for _, number in sink.seen()) == dict.fromkeys(range(200), 2)
 
 
-def test_a_task_does_not_read_where_the_half_messages_of_others_are(sink, monkeypatch):
+def test_where_half_messages_are_is_read_only_to_end_them(sink, monkeypatch):
     written, read, record = sink.tasks(), [], Progress._record
-    sink.record_the_decision(written)
     monkeypatch.setattr(Progress, "_record", lambda self, message: read.append(message.tag) or record(self, message))
+    assert sink.answered() == {rocketpy.Decision.UNKNOWN: 200}
+    assert set(read) == {"begun"}
+    sink.record_the_decision(written)
+    read.clear()
     assert sink.progress().earlier(Place(sink.write, 0, 1), {}).is_decided
     assert read == ["decided", "begun", "begun"]
+    assert len(sink.halves(written[1])) == 100
+    assert read[3:] == ["decided", "begun", "begun", "halves", "halves"]
 
 
 def test_brokers_learn_of_a_decision_when_they_ask_and_no_query_runs(rocketpy_server_factory, tmp_path):

@@ -216,7 +216,8 @@ def decide(client: SinkClient, progress: Progress, place: Place, written: Sequen
         raise WriteError(f"batch {place.batch} of write {place.write} lost rows meanwhile", retryable=True)
     if fate.attempts is None or fate.is_lossy:
         return fate.decided_at
-    lost = commit_halves(client, fate.counting) + sum(fate.attempts.values()) - len(fate.counting)
+    halves = again(partial(progress.halves, place.write, place.batch, fate, fate.attempts), seconds, unsure=True)
+    lost = commit_halves(client, halves) + sum(fate.attempts.values()) - len(halves)
     if lost:
         again(partial(progress.note_loss, place.write, place.batch, lost), seconds)
         raise WriteError(
@@ -241,15 +242,17 @@ def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         logger.warning("a write failed; %d rows of its finished tasks are stored, and some of the others'", sent)
         return
     client, place = sink_client(options), written[0].place
+    progress = Progress(client, options.progress_topic)
     try:
-        fate = Progress(client, options.progress_topic).fate(place.write, place.batch)
+        fate = progress.fate(place.write, place.batch)
+        if fate.attempts is None and None not in messages:
+            return  # the commit failed: a broker may still store its decision, which counts then
+        failed = [attempt for attempt in attempts if attempt not in (fate.attempts or {})]
+        halves = progress.halves(place.write, place.batch, fate, failed)
     except RocketPyError as error:
         logger.warning("a write failed; whether batch %d is decided is not known: %s", place.batch, error)
         return
-    if fate.attempts is None and None not in messages:
-        return  # the commit failed: a broker may still store its decision, which counts then
-    failed = [attempt for attempt in attempts if attempt not in (fate.attempts or {})]
-    roll_back_halves(client, [half for attempt in failed for half in fate.halves.get(attempt, [])])
+    roll_back_halves(client, halves)
 
 
 class TaskSink:

@@ -24,7 +24,7 @@ from rocketpy.spark.sink_rows import ROW_PROPERTY
 from rocketpy.transaction import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from rocketpy.config import Tags
     from rocketpy.message import ReceivedMessage
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BEGUN, DONE, HALVES, DECIDED, LOST = "begun", "done", "halves", "decided", "lost"
 """Tags of the records."""
 NOT_HALVES = [BEGUN, DONE, DECIDED, LOST]
-"""What a task reads: the half messages of all tasks are the larger part by far."""
+"""All but those that say where half messages are: these are the larger part by far."""
 BLOCK = 256
 """Records that are read at once, from the newest back."""
 HALVES_IN_A_RECORD = 5000
@@ -70,23 +70,12 @@ class Fate:
     attempts: dict[str, int] | None = None
     """Those that count, with the number of their half messages; None before the decision. None counts where a later
     batch is decided."""
-    halves: dict[str, list[Receipt]] = field(default_factory=dict)
-    """Half messages of all attempts, in the order of their rows."""
     is_lossy: bool = False
     """Whether it is recorded that some of those that count will not be delivered."""
     decided_at: int | None = None
     """Offset of the decision in its queue."""
-
-    @property
-    def counting(self) -> list[Receipt]:
-        """The half messages that count, as far as they are recorded. A record may be there twice."""
-        found = (half for attempt in self.attempts or () for half in self.halves.get(attempt, []))
-        return list({half.msg_id: half for half in found}.values())
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the batch is decided, and all half messages that count are recorded."""
-        return self.attempts is not None and len(self.counting) == sum(self.attempts.values())
+    begun_at: int = 0
+    """Offset of the first record of the batch: those with its half messages come after it."""
 
 
 def settled_end(client: SinkClient, queue: MessageQueue) -> int:
@@ -293,7 +282,7 @@ class Progress:
         self._store(LOST, write, {"v": 1, "batch": batch, "messages": messages})
 
     def fate(self, write: str, batch: int) -> Fate:
-        """Looks up what is decided on a batch.
+        """Looks up what is decided on a batch. Does not read where its half messages are.
 
         Args:
             write: Id of the write.
@@ -301,18 +290,38 @@ class Progress:
         """
         found, is_past = Fate(), False
         for queue, end in self.ends().items():
-            for tag, number, record, offset in self._of_batch(queue, 0, end, write, batch):
+            for tag, number, record, offset in self._of_batch(queue, 0, end, write, batch, tags=NOT_HALVES):
                 if number > batch:
                     is_past = is_past or tag in (DECIDED, DONE)
                 elif tag == DECIDED:
                     found.attempts, found.decided_at = record["attempts"], offset  # the oldest comes last
                 elif tag == LOST:
                     found.is_lossy = True
-                elif tag == HALVES:
-                    found.halves[record["attempt"]] = _halves(record) + found.halves.get(record["attempt"], [])
+                elif tag == BEGUN:
+                    found.begun_at = offset
         if found.attempts is None and is_past:
             found.attempts = {}
         return found
+
+    def halves(self, write: str, batch: int, fate: Fate, attempts: Collection[str]) -> list[Receipt]:
+        """Looks up half messages of a batch.
+
+        Args:
+            write: Id of the write.
+            batch: Number of the batch.
+            fate: Of the batch.
+            attempts: Those that sent them.
+
+        Returns:
+            As far as they are recorded, each once; those of an attempt in the order of their rows.
+        """
+        found: dict[str, list[list[Receipt]]] = {attempt: [] for attempt in attempts}
+        for queue, end in self.ends().items():
+            for _, number, record, _ in self._of_batch(queue, fate.begun_at, end, write, batch, tags=[HALVES]):
+                if number == batch and record["attempt"] in found:
+                    found[record["attempt"]].append(_halves(record))
+        in_order = (half for parts in found.values() for part in reversed(parts) for half in part)
+        return list({half.msg_id: half for half in in_order}.values())
 
     def _store(self, tag: str, write: str, record: Mapping[str, object]) -> None:
         """Sends a record to every broker that can be reached, so that it is found while others are down."""
@@ -330,7 +339,7 @@ class Progress:
             raise failure
 
     def _of_batch(
-        self, queue: MessageQueue, start: int, end: int, write: str, batch: int, *, tags: Tags = "*"
+        self, queue: MessageQueue, start: int, end: int, write: str, batch: int, *, tags: Tags
     ) -> Iterator[tuple[str, int, dict[str, Any], int]]:
         """Yields tag, batch, content and offset of the records of a batch and of later ones, the newest first.
 
@@ -399,10 +408,22 @@ class Answers:
         return Decision.COMMIT if message.msg_id in self._known[key] else Decision.ROLLBACK
 
     def _look_up(self, key: tuple[str, int]) -> None:
-        fate = Progress(self._client, self._client.options.progress_topic or "").fate(*key)
-        if not (fate.is_whole or fate.is_lossy):  # without all records a message that counts would be rolled back
+        delivered = self._delivered(*key)
+        if delivered is None:
             self._open_until = {key: time.monotonic() + LOOK_AGAIN_SECONDS}
             return
         while len(self._known) >= MOST_BATCHES:
             del self._known[next(iter(self._known))]
-        self._known[key] = set() if fate.is_lossy else {half.msg_id for half in fate.counting}
+        self._known[key] = delivered
+
+    def _delivered(self, write: str, batch: int) -> set[str] | None:
+        """Ids of the half messages of a batch that are to be delivered; None while that is not known."""
+        progress = Progress(self._client, self._client.options.progress_topic or "")
+        fate = progress.fate(write, batch)
+        if fate.is_lossy:
+            return set()
+        if fate.attempts is None:
+            return None
+        halves = progress.halves(write, batch, fate, fate.attempts)
+        is_whole = len(halves) == sum(fate.attempts.values())  # else a message that counts would be rolled back
+        return {half.msg_id for half in halves} if is_whole else None
