@@ -26,8 +26,9 @@ class ClockHandler(BaseHTTPRequestHandler):
         if self.path != service.path:  # a web page of this machine could post too, but does not know it
             self.send_error(404)
             return
-        text = self.rfile.read(min(int(self.headers.get("Content-Length", 0)), MAX_TEXT_BYTES))
         try:
+            length = int(self.headers.get("Content-Length", 0))
+            text = self.rfile.read(max(0, min(length, MAX_TEXT_BYTES)))  # of a negative number it would read all
             service.kit.advance(float(text))
         except ValueError as error:
             self.send_error(400, f"the body must be a number of seconds, from 0: {error}")
