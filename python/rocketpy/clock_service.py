@@ -28,7 +28,8 @@ class ClockHandler(BaseHTTPRequestHandler):
             return
         try:
             length = int(self.headers.get("Content-Length", 0))
-            service.kit.advance(float(self.rfile.read(min(length, MAX_TEXT_BYTES))))
+            text = self.rfile.read(max(0, min(length, MAX_TEXT_BYTES)))  # of a negative number it would read all
+            service.kit.advance(float(text))
         except ValueError as error:
             self.send_error(400, f"the body must be a number of seconds, from 0: {error}")
             return

@@ -175,13 +175,13 @@ def tell_of_changes(
             change = native.next_change(LOOK_SECONDS)
             if change is None:
                 continue
-            if callbacks.is_async(change):
-                run(call_async(consumer(), change, callbacks))
-            else:
-                try:
+            try:
+                if callbacks.is_async(change):
+                    run(call_async(consumer(), change, callbacks))
+                else:
                     callbacks.call_plain(consumer(), change)
-                except BaseException:  # SystemExit as well: the thread tells of the next change too
-                    callbacks.failed(change)
+            except BaseException:  # SystemExit, or a task that was cancelled: the thread tells of the next change too
+                callbacks.failed(change)
             native.told(change)
         except (ClosedError, ForkedError):
             return

@@ -291,6 +291,22 @@ def test_an_async_callback_that_takes_longer_than_a_handler_may_is_cancelled(ser
     assert "CancelledError" in caplog.text
 
 
+def test_an_async_callback_that_ends_cancelled_counts_as_failed_and_the_next_is_called(server, topic, group, caplog):
+    told = []
+
+    async def ends_cancelled(consumer, queues):
+        told.append(len(queues))
+        asyncio.current_task().cancel()
+
+    send(server, topic, 4)
+    seen, consumer = Seen(), server.push_consumer(group, on_assigned=ends_cancelled, on_revoked=ends_cancelled)
+    consumer.on(topic)(seen.note)
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+        seen.wait(4)
+    assert consumer.stats().failed_callbacks == len(told) >= 2
+    assert "CancelledError" in caplog.text
+
+
 def test_an_awaitable_that_nobody_awaits_fails_the_callback(server, topic, group, caplog):
     async def waits(consumer, queues): ...
 

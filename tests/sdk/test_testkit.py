@@ -173,6 +173,17 @@ def test_only_who_was_given_the_url_moves_a_clock_and_only_forward():
     assert "rocketpy-clock" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.parametrize("length", [-1, "many"])
+def test_a_clock_refuses_a_body_of_no_length(length, capfd):
+    with temporary_server() as server, serve_clock(server) as url:
+        asked = urllib.request.Request(url, b"1", {"Content-Length": str(length)})
+        with pytest.raises(urllib.error.HTTPError) as refused:  # while the connection is open
+            urllib.request.urlopen(asked, timeout=60)
+        assert refused.value.code == 400
+        refused.value.close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_command_of_any_language_finds_its_server_by_the_variable():
     source = """
 import json, os, rocketpy, sys

@@ -5,6 +5,7 @@ the answer to a broker's question, brings to the same end. Kills under Spark are
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -149,6 +150,30 @@ def test_a_driver_that_ends_between_decision_and_commits_leaves_them_to_the_repe
     assert [one.sent + one.skipped for one in sink.tasks()] == [100, 100]
     finish(sink.options, sink.tasks())
     each_once_in_order(sink.seen())
+
+
+def test_a_repetition_without_rows_commits_what_was_decided(sink):
+    sink.record_the_decision(sink.tasks())
+    sink.new_process()
+    finish(sink.options, [sink.task(0, [])])
+    each_once_in_order(sink.seen())
+    finish(sink.options, [sink.task(0, [], batch=1)])
+    fate = Progress(sink.client(), sink.options.progress_topic).fate(sink.write, 1)
+    assert (fate.attempts, fate.decided_at) == (None, None), "a batch that never had rows leaves no record"
+
+
+def test_a_decided_batch_is_not_taken_for_written_without_exactly_once(sink):
+    sink.record_the_decision(sink.tasks())
+    sink.new_process()
+    once, sink.options = sink.options, replace(sink.options, exactly_once=False)
+    with pytest.raises(WriteError, match="decided and not committed"):
+        sink.task(0, range(100))
+    sink.options = once
+    finish(once, sink.tasks())
+    sink.options = replace(once, exactly_once=False)
+    finish(sink.options, sink.tasks())
+    each_once_in_order(sink.seen())
+    sink.new_process()
 
 
 def test_the_first_decision_on_a_batch_counts(sink):

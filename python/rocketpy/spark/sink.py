@@ -176,15 +176,19 @@ def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
         options: Of the sink.
         messages: From all tasks.
     """
-    written = [one for one in messages if isinstance(one, Written) and one.sent + one.skipped]
+    tasks = [one for one in messages if isinstance(one, Written)]
+    written = [one for one in tasks if one.sent + one.skipped]
     skipped = sum(one.skipped for one in written)
     if skipped:
         logger.info("batch %d repeated, %d rows were stored before", written[0].place.batch, skipped)
-    if not written or options.progress_topic is None:
+    # A batch without rows may repeat one with rows that is decided.
+    if options.progress_topic is None or not (tasks if options.exactly_once else written):
         return
-    client, place = sink_client(options), written[0].place
+    client, place = sink_client(options), tasks[0].place
     progress = Progress(client, options.progress_topic)
     decided_at = decide(client, progress, place, written) if options.exactly_once else None
+    if not written and decided_at is None:
+        return
     finished = partial(progress.finish, place.write, place.batch, decided_at)
     again(finished, options.retry_seconds, unsure=True)
 
@@ -331,6 +335,11 @@ class TaskSink:
         earlier = self._progress.earlier(self._place, self._since)
         self._prepares = self._options.exactly_once and not earlier.is_decided
         self._makes_good = earlier.is_lossy
+        if earlier.is_decided and not (earlier.is_done or earlier.is_lossy or self._options.exactly_once):
+            raise WriteError(
+                f"batch {self._place.batch} of write {self._place.write} is decided and not committed",
+                hint="set exactly_once again until the batch is done: only so is it committed",
+            )
         if earlier.is_done or (self._options.exactly_once and not earlier.is_lossy):
             return earlier, set()
         return earlier, stored_rows(self._client, earlier.ends, self._place.prefix)
