@@ -97,6 +97,17 @@ async fn second(shared: &TestShared, after_ms: i64) -> i64 {
     base_ms
 }
 
+/// A store, and [`second`] in it, all of which was stored before it began: a busy machine may take longer than a second for that.
+async fn second_in_time(after_ms: i64) -> (TestShared, i64) {
+    loop {
+        let shared = open().await;
+        let base_ms = second(&shared, after_ms).await;
+        if now_ms() < base_ms {
+            return (shared, base_ms);
+        }
+    }
+}
+
 #[test]
 fn the_slot_is_the_last_whole_second_before_the_time() {
     assert_eq!([slot_of(5000), slot_of(5001), slot_of(5999), slot_of(6000)], [4000, 5000, 5000, 5000]);
@@ -105,8 +116,7 @@ fn the_slot_is_the_last_whole_second_before_the_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_come_at_their_millisecond_in_order_and_once() {
     for after_ms in [0, HOUR_MS] {
-        let shared = open().await;
-        let base_ms = second(&shared, after_ms).await;
+        let (shared, base_ms) = second_in_time(after_ms).await;
         at(&shared, base_ms).await;
         assert!(keys(&shared, "orders").is_empty(), "none is due");
         for (offset_ms, expected) in [(1, "a"), (349, "a"), (350, "ab"), (999, "abc"), (1000, "abcd")] {

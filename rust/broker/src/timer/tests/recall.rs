@@ -10,8 +10,7 @@ use crate::timer::recalled::READ_AHEAD_RECALLS;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recalled_message_does_not_come_and_others_do() {
     for (after_ms, early) in [(0, true), (HOUR_MS, true), (HOUR_MS, false)] {
-        let shared = open().await;
-        let base_ms = second(&shared, after_ms).await;
+        let (shared, base_ms) = second_in_time(after_ms).await;
         if early {
             at(&shared, base_ms - 3000).await; // else message and recall are taken together
         }
