@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import random
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +19,7 @@ import pytest
 
 import rocketpy
 from rocketpy.server_process import ServerProcess
-from rocketpy.spark.sink import TaskSink
+from rocketpy.spark.sink import SETTLE_SECONDS, TaskSink
 from rocketpy.spark.sink_client import sink_client
 from rocketpy.spark.sink_options import parse_sink_options
 from rocketpy.spark.sink_progress import Progress
@@ -233,3 +235,31 @@ def test_random_kills_of_driver_workers_and_broker_lose_no_row_and_write_none_tw
             broker.start()
     print(done)
     run.check()
+
+
+def test_a_broker_that_stands_still_while_rows_are_on_their_way_gets_none_twice(broker):
+    topic = fresh_name("still")
+    with rocketpy.Admin(broker.name_server, api_timeout=60) as admin:
+        admin.create_topic(topic, queues=2)
+    options = parse_sink_options({"name_server": broker.name_server, "topic": topic, "client.send_timeout": "1s"})
+    bodies = [b"%d " % number + bytes(10_000) for number in range(1000)]
+
+    class GoesOn(logging.Handler):
+        def emit(self, record):
+            if "looking which are stored" in record.getMessage():  # soon it asks the broker that stands still
+                threading.Timer(SETTLE_SECONDS + 0.3, os.kill, (broker.pid, signal.SIGCONT)).start()
+
+    def batches():
+        yield pa.record_batch([pa.array([b"first"])], names=["body"])
+        os.kill(broker.pid, signal.SIGSTOP)
+        yield pa.record_batch([pa.array(bodies)], names=["body"])
+
+    log, handler = logging.getLogger("rocketpy.spark"), GoesOn()
+    log.addHandler(handler)
+    try:
+        assert TaskSink(options, Place(fresh_name("query"), 0, 0), 0, {}).write(batches()).sent == 1001
+    finally:
+        log.removeHandler(handler)
+        os.kill(broker.pid, signal.SIGCONT)
+    with rocketpy.Consumer(fresh_name("readers"), topic, name_servers=broker.name_server, start="earliest") as consumer:
+        assert Counter(message.body for message in drain(consumer)) == dict.fromkeys([b"first", *bodies], 1)

@@ -376,6 +376,10 @@ class TaskSink:
             rows = [row for row, _ in failures]
             if not self._prepares and any(_is_open(error) for _, error in failures):
                 ends = {topic: self._begun[topic] for topic in {row.message.topic for row in rows}}
+                # A broker that stood still first stores what waits in its sockets: the pause counts from then.
+                for topic in ends:
+                    self._patiently(partial(ends_of, self._client, topic))
+                time.sleep(SETTLE_SECONDS)
                 stored = self._patiently(partial(stored_rows, self._client, ends, self._place.prefix))
                 rows = [row for row in rows if row.row_id not in stored]
 
