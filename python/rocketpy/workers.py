@@ -253,6 +253,8 @@ class Workers:
         while not (called.done() or self._loop.is_closed()):
             with contextlib.suppress(TimeoutError):  # of this wait: the callback raises nothing
                 called.result(WATCH_SECONDS)
+        if called.cancelled():  # maybe before it was waited for
+            called.result()
 
     async def _run_callback(self, callback: Coroutine[Any, Any, None]) -> None:
         """Runs a callback as a task that is cancelled as those of handlers are."""
