@@ -68,6 +68,11 @@ def test_a_topic_without_messages_gives_no_rows(spark, topic, door):
     assert aggregate(spark, ["tag"], topic=topic, **door).collect() == []
 
 
+def test_what_is_no_batch_is_refused():
+    with pytest.raises(TypeError, match=r"the function returns must be a pyarrow\.RecordBatch or None"):
+        list(conformed([pa.table({"a": [1]})], pa.schema([("a", pa.int64())])))
+
+
 def test_columns_that_the_schema_does_not_promise_are_named():
     batch = pa.record_batch({"a": [1], "b": [2]})
     (same,) = conformed([batch], pa.schema([("b", pa.int32()), ("a", pa.int64())]))

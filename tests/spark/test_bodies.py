@@ -44,8 +44,8 @@ def test_nothing_decodes_to_nothing():
     assert decode_json(pa.array([], pa.binary()), STRUCT).type == STRUCT
 
 
-def test_strict_names_the_bad_body():
-    with pytest.raises(DecodeError, match=r"not JSON of the given schema .*: b'oh'"):
+def test_strict_says_what_is_wrong_and_shows_no_body():
+    with pytest.raises(DecodeError, match=r"not JSON of the given schema: (?!.*oh)"):
         decode_json(pa.array([b"{}", b"oh", b"{}"], pa.binary()), STRUCT, strict=True)
     with pytest.raises(DecodeError, match="not UTF-8"):
         decode_text(pa.array([b"a", b"\xff"], pa.binary()), strict=True)

@@ -35,6 +35,7 @@ def start(frame, server, checkpoint, **options):
     return (
         frame.writeStream.format("rocketpy")
         .options(name_server=server.name_server, checkpointLocation=str(checkpoint), **options)
+        .queryName(fresh_name("query"))  # Spark hands the name over as an option
         .trigger(availableNow=True)
         .start()
     )

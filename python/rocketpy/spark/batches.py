@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rocketpy.errors import InvalidArgumentError
+from rocketpy.names import check_type
 from rocketpy.spark.columns import DEFAULT, check_columns
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.part import QueuePart
@@ -283,9 +284,13 @@ def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[
 
     Raises:
         InvalidArgumentError: A batch has other columns.
+        TypeError: What was returned is no batch.
     """
+    import pyarrow as pa
+
     names = schema.names
     for batch in batches:
+        check_type("what the function returns", batch, pa.RecordBatch, "a pyarrow.RecordBatch or None")
         if sorted(batch.schema.names) != sorted(names):
             raise InvalidArgumentError(
                 f"the function returned the columns {', '.join(batch.schema.names)}",

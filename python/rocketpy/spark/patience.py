@@ -29,14 +29,14 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, RocketPyError) and (error.retryable or error.may_have_been_applied)
 
 
-def log_retry(error: Exception, seconds: float) -> None:
+def log_retry(error: RocketPyError, seconds: float) -> None:
     """Logs that a call failed and is tried again.
 
     Args:
         error: Why it failed.
         seconds: How long it is tried again.
     """
-    logger.warning("trying again for %g s: %s", seconds, error)
+    logger.warning("trying again for %g s: %s%s", seconds, error, f" ({error.hint})" if error.hint else "")
 
 
 class Patience:

@@ -99,7 +99,7 @@ def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) ->
     if overwrite:
         raise NotSupportedError(
             "format rocketpy cannot overwrite: a topic only grows",
-            hint='.mode("append"), or in a stream .outputMode("append") or .outputMode("update")',
+            hint='.mode("append"), or in a stream .outputMode("append")',
         )
     sink = parse_sink_options(options)
     check_schema(schema, sink)

@@ -188,7 +188,7 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for key, value in options.items():
         plain = key.lower().replace("_", "")
-        if plain in SPARKS_OWN | {"checkpointlocation"} or plain.startswith(("option.", "client.")):
+        if plain in SPARKS_OWN | {"checkpointlocation", "queryname"} or plain.startswith(("option.", "client.")):
             continue
         if plain in known:
             given[known[plain]] = value
