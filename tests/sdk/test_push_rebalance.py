@@ -244,7 +244,7 @@ def test_what_an_async_callback_raises_is_logged_and_counted_and_its_loop_goes_o
     assert all(type(failure).__name__ in record.exc_text for record in traces)
 
 
-def test_an_async_callback_that_hangs_is_cancelled_by_the_end_of_a_stop(server, topic, group, caplog):
+def test_an_async_callback_that_hangs_is_cancelled_by_the_end_of_a_stop(server, topic, group):
     ends = []
 
     async def hangs(consumer, queues):
@@ -255,11 +255,9 @@ def test_an_async_callback_that_hangs_is_cancelled_by_the_end_of_a_stop(server, 
 
     consumer = server.push_consumer(group, on_revoked=hangs, stop_timeout=0.1)
     consumer.on(topic)(print)
-    with caplog.at_level(logging.WARNING, "rocketpy.client"):
-        with consumer:
-            wait_until(lambda: len(share(consumer, topic)) == 4)
-        wait_until(lambda: consumer.stats().failed_callbacks == 1)
-        wait_until(lambda: "the consumer stops while its user is told" in caplog.text)
+    with consumer:
+        wait_until(lambda: len(share(consumer, topic)) == 4)
+    wait_until(lambda: consumer.stats().failed_callbacks == 1)
     assert ends == [1]
     wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("rocketpy-push")])
 
