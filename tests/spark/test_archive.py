@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,29 @@ def test_the_flights_are_in_an_archive_as_they_were_sent(spark, rocketpy_server,
     assert found == {
         (one.queue.queue_id, one.queue_offset): (one.msg_id, carrier, body) for one, carrier, body in flights
     }
+
+
+@pytest.mark.parametrize("format", ArchiveFormat)
+def test_an_archive_that_names_its_broker_is_not_continued_without_the_name(
+    spark, topic, send, rocketpy_server, tmp_path, format
+):
+    send(topic, BODIES)
+    path, name_server = str(rocketpy_server.path), rocketpy_server.name_server
+    by_name = ArchiveOptions(str(tmp_path / "named"), (topic,), name_server=name_server, format=format)
+    unnamed = ArchiveOptions(str(tmp_path / "unnamed"), (topic,), path=path, format=format)
+    ends = ArchiveJob(spark, by_name, quiet).run().ends
+    ArchiveJob(spark, unnamed, quiet).run()
+    (broker_name,) = {queue.broker_name for queue in ends}
+    mixed = {
+        f"give --broker-name {broker_name}, or another --out": replace(by_name, name_server=None, path=path),
+        "read it by --path again, or another --out": replace(unnamed, name_server=name_server, path=None),
+        "give --broker-name broker, or another --out": replace(unnamed, broker_name=broker_name),
+    }
+    for hint, options in mixed.items():
+        for refused in (lambda: ArchiveJob(spark, options, quiet).run(), lambda: plan_rows(options)):  # noqa: B023
+            with pytest.raises(rocketpy.InvalidArgumentError, match=f"the archive has topic {topic} of bro") as error:
+                refused()
+            assert error.value.hint.startswith(hint)
+    assert plan_rows(replace(by_name, name_server=None, path=path, broker_name=broker_name)) == []
+    other = plan_rows(replace(by_name, name_server=None, path=path, broker_name="another"))
+    assert sum(row["messages"] for row in other) == 300, "the store of another broker is added"

@@ -39,6 +39,8 @@ ROUND_MESSAGES = 5_000_000
 """Messages between two commits: what a killed job does again."""
 COMPACT_FILES = 16
 FILE_BYTES = 256 << 20
+UNNAMED = "broker"
+"""Name of the broker of a store, where none is given."""
 NEEDED = ("topic", "broker_name", "queue_id", "queue_offset", "stored_at")
 """Columns without which an archive does not know what it holds."""
 
@@ -102,7 +104,7 @@ class ArchiveOptions:
     name_server: str | None = None
     path: str | None = None
     format: ArchiveFormat | str = ArchiveFormat.PARQUET
-    broker_name: str = "broker"
+    broker_name: str = UNNAMED
     columns: tuple[str, ...] = DEFAULT
     round_messages: int = ROUND_MESSAGES
     compact_files: int = COMPACT_FILES
@@ -205,6 +207,32 @@ def next_round(done: Offsets, starts: Offsets, ends: Offsets, messages: int) -> 
     return {queue: begins[queue] for queue in stops}, stops
 
 
+def manifest_of(archive: Archive, options: ArchiveOptions, queues: Iterable[MessageQueue]) -> Manifest:
+    """The newest state of an archive that is to be continued. Changes nothing.
+
+    Args:
+        archive: The archive.
+        options: Of the job.
+        queues: All queues of its topics.
+
+    Raises:
+        InvalidArgumentError: It has a topic from a store without the name of the broker, and what is to be read
+            names it, or the other way round: all messages would be archived again.
+    """
+    manifest = archive.manifest(queues)
+    for topic in options.topics:
+        held = archive.broker_names(topic)
+        named = {queue.broker_name for queue in queues if queue.topic == topic}
+        if held and not held & named and UNNAMED in held | named:
+            names = " or ".join(sorted(held))
+            where = f"give --broker-name {names}" if options.path is not None else "read it by --path again"
+            raise InvalidArgumentError(
+                f"the archive has topic {topic} of broker {names}, not of {', '.join(sorted(named))}",
+                hint=f"{where}, or another --out: else it would have every message twice",
+            )
+    return manifest
+
+
 class ArchiveJob:
     """Archives topics with a session of Spark.
 
@@ -228,12 +256,13 @@ class ArchiveJob:
 
         Raises:
             ArchiveError: Another job writes the archive, or what was read is not what was asked for. Start it again.
+            InvalidArgumentError: The archive has the topics by another name of the broker.
             OffsetError: Messages that are not archived are gone.
             RocketPyError: A broker or a store cannot be read.
         """
         with self._archive.locked():
             _, ends = self._patiently(partial(bounds, self._options))
-            manifest = self._archive.manifest(ends)
+            manifest = manifest_of(self._archive, self._options, ends)
             begun = manifest.rows
             total = sum(end - manifest.ends.get(queue, 0) for queue, end in ends.items())
             while True:
@@ -342,10 +371,12 @@ def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:
         options: Of the job.
 
     Raises:
+        InvalidArgumentError: The archive has the topics by another name of the broker.
         OffsetError: Messages that are not archived are gone.
     """
     starts, ends = bounds(options)
-    begins, stops = next_round(options.archive().manifest(ends).ends, starts, ends, sum(ends.values()) + 1)
+    done = manifest_of(options.archive(), options, ends).ends
+    begins, stops = next_round(done, starts, ends, sum(ends.values()) + 1)
     return [
         {
             "topic": queue.topic,
@@ -365,7 +396,7 @@ def archive(
     path: job.StorePath = None,
     name_server: job.NameServer = None,
     format: Format = ArchiveFormat.PARQUET,
-    broker_name: BrokerName = "broker",
+    broker_name: BrokerName = UNNAMED,
     columns: Columns = None,
     round_messages: RoundMessages = ROUND_MESSAGES,
     compact_files: CompactFiles = COMPACT_FILES,

@@ -78,6 +78,19 @@ class DeltaArchive(Archive):
         )
         return Manifest(table.version(), {queue: end for queue, end in found.items() if end is not None}, files)
 
+    def broker_names(self, topic: str) -> set[str]:
+        """The first and the last of each file: others compact the table too, and keep this much of what it holds."""
+        if not DeltaTable.is_deltatable(str(self.folder)):
+            return set()
+        with _explained("read"):
+            actions = pa.table(DeltaTable(self.folder).get_add_actions(flatten=True)).to_pylist()
+        ranges = (
+            [one.get("min.broker_name"), one.get("max.broker_name")]
+            for one in actions
+            if one["partition.topic"] == topic
+        )
+        return {name for names in ranges for name in names if name is not None}
+
     def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
         """Commits files and offsets as one version of the table."""
         self.move_to_places(files)

@@ -152,6 +152,14 @@ class Archive(ABC):
         """
 
     @abstractmethod
+    def broker_names(self, topic: str) -> set[str]:
+        """Names of the brokers whose messages of a topic it holds.
+
+        Args:
+            topic: The topic.
+        """
+
+    @abstractmethod
     def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
         """Adds files, and the offsets up to which they hold every message, in one commit. On return it is durable.
 

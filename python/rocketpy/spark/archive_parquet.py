@@ -43,6 +43,10 @@ class ParquetArchive(Archive):
         paths = self._manifests()
         return Manifest.of(paths[-1].read_text()) if paths else Manifest()
 
+    def broker_names(self, topic: str) -> set[str]:
+        """Those in the newest manifest."""
+        return {queue.broker_name for queue in self.manifest().ends if queue.topic == topic}
+
     def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
         """Commits a manifest with files and offsets added."""
         fresh = Manifest(manifest.number + 1, {**manifest.ends, **ends}, (*manifest.files, *files))
