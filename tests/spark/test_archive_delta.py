@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -10,13 +11,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.types import StructType
 
 import rocketpy
 from rocketpy.spark import archive_delta
 from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main
 from rocketpy.spark.archive_delta import DeltaArchive
 from rocketpy.spark.archive_manifest import ArchiveError
-from rocketpy.spark.columns import DEFAULT
+from rocketpy.spark.columns import DEFAULT, TYPES, ddl, struct
 
 BODIES = [b"message %d" % number for number in range(300)]
 
@@ -189,6 +191,21 @@ def test_the_command_line_has_the_format(spark, options, capsys):
     assert "error: a table of Delta Lake, not an archive of Parquet files" in capsys.readouterr().err
     with pytest.raises(rocketpy.RocketPyError, match="unknown column: boddy"):
         replace(options, columns=("boddy",)).archive()
+
+
+def test_a_dry_run_starts_no_session(topic, send, rocketpy_server, tmp_path):
+    send(topic, BODIES)
+    where = ["--path", rocketpy_server.path, "--topic", topic, "--out", tmp_path / "out", "--format", "delta"]
+    command = [sys.executable, Path(__file__).parents[2] / "spark" / "archive.py", *where, "--dry-run", "--json"]
+    environment = {"PATH": "", "PYTHONPATH": ":".join(sys.path)}  # no Java
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sum(row["messages"] for row in json.loads(done.stdout)) == 300
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_schema_without_a_session_is_that_of_the_scan(spark):
+    assert struct(list(TYPES)) == StructType.fromDDL(ddl(list(TYPES)))
 
 
 def test_without_deltalake_the_error_says_what_to_install(monkeypatch):

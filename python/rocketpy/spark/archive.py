@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +23,7 @@ from rocketpy.spark import job
 from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
 from rocketpy.spark.archive_parquet import ParquetArchive
-from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, ddl
+from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, struct
 from rocketpy.spark.offsets import Offsets, tree_of
 from rocketpy.spark.options import seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
@@ -121,10 +121,8 @@ class ArchiveOptions:
 
     def schema(self) -> "StructType":
         """Columns of the messages, as Spark has them."""
-        from pyspark.sql.types import StructType
-
         wanted = {*NEEDED, *check_columns(self.columns)}
-        return cast("StructType", StructType.fromDDL(ddl([name for name in TYPES if name in wanted])))
+        return struct([name for name in TYPES if name in wanted])
 
     def archive(self) -> Archive:
         """The archive in `out`."""

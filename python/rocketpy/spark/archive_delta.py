@@ -84,12 +84,8 @@ class DeltaArchive(Archive):
             return set()
         with _explained("read"):
             actions = pa.table(DeltaTable(self.folder).get_add_actions(flatten=True)).to_pylist()
-        ranges = (
-            [one.get("min.broker_name"), one.get("max.broker_name")]
-            for one in actions
-            if one["partition.topic"] == topic
-        )
-        return {name for names in ranges for name in names if name is not None}
+        ends = ("min.broker_name", "max.broker_name")
+        return {one[end] for one in actions if one["partition.topic"] == topic for end in ends if one.get(end)}
 
     def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
         """Commits files and offsets as one version of the table."""
