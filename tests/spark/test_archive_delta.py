@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql.types import StructType
 
 import rocketpy
+from rocketpy import InvalidArgumentError
 from rocketpy.spark import archive_delta
 from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main
 from rocketpy.spark.archive_delta import DeltaArchive
@@ -168,14 +169,15 @@ def test_a_folder_with_something_else_is_refused_and_stays_as_it_is(spark, optio
         return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*.parquet"))}
 
     parquet = replace(options, format=ArchiveFormat.PARQUET, out=str(tmp_path / "parquet"))
-    for made, asked, said in (
-        (options, replace(options, format=ArchiveFormat.PARQUET), "a table of Delta Lake, not an archive of Parquet"),
-        (parquet, replace(parquet, format=ArchiveFormat.DELTA), "an archive of Parquet files, not of Delta Lake"),
-        (options, replace(options, columns=("body",)), "has the columns topic, .*, not topic, queue_id"),
+    columns = replace(options, columns=("body",))
+    for made, asked, error, said in (
+        (options, replace(options, format=ArchiveFormat.PARQUET), InvalidArgumentError, "a table of Delta Lake, not"),
+        (parquet, replace(parquet, format=ArchiveFormat.DELTA), InvalidArgumentError, "Parquet files, not of Delta"),
+        (options, columns, ArchiveError, "has the columns topic, .*, not topic, queue_id"),
     ):
         ArchiveJob(spark, made, quiet).run()
         before = content(Path(made.out))
-        with pytest.raises(ArchiveError, match=said):
+        with pytest.raises(error, match=said):
             ArchiveJob(spark, asked, quiet).run()
         assert content(Path(made.out)) == before
 
@@ -187,8 +189,11 @@ def test_the_command_line_has_the_format(spark, options, capsys):
     assert bodies(options.out) == dict.fromkeys(BODIES, 1)
     assert main([*given, "--format", "delta", "--dry-run"]) == 0
     assert "has every message" in capsys.readouterr().out
-    assert main([*given, "--dry-run"]) == 1
-    assert "error: a table of Delta Lake, not an archive of Parquet files" in capsys.readouterr().err
+    for more in (["--dry-run"], []):
+        assert main([*given, *more]) == 2
+        error, hint = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: a table of Delta Lake, not an archive of Parquet files")
+        assert hint.startswith("hint: give --format delta ")
     with pytest.raises(rocketpy.RocketPyError, match="unknown column: boddy"):
         replace(options, columns=("boddy",)).archive()
 

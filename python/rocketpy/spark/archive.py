@@ -214,8 +214,8 @@ def manifest_of(archive: Archive, options: ArchiveOptions, queues: Iterable[Mess
         queues: All queues of its topics.
 
     Raises:
-        InvalidArgumentError: It has a topic from a store without the name of the broker, and what is to be read
-            names it, or the other way round: all messages would be archived again.
+        InvalidArgumentError: The folder holds something else. Or it has a topic from a store without the name of the
+            broker, and what is to be read names it, or the other way round: all messages would be archived again.
     """
     manifest = archive.manifest(queues)
     for topic in options.topics:
@@ -254,7 +254,7 @@ class ArchiveJob:
 
         Raises:
             ArchiveError: Another job writes the archive, or what was read is not what was asked for. Start it again.
-            InvalidArgumentError: The archive has the topics by another name of the broker.
+            InvalidArgumentError: The folder holds something else, or the topics by another name of the broker.
             OffsetError: Messages that are not archived are gone.
             RocketPyError: A broker or a store cannot be read.
         """
@@ -369,7 +369,7 @@ def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:
         options: Of the job.
 
     Raises:
-        InvalidArgumentError: The archive has the topics by another name of the broker.
+        InvalidArgumentError: The folder holds something else, or the topics by another name of the broker.
         OffsetError: Messages that are not archived are gone.
     """
     starts, ends = bounds(options)

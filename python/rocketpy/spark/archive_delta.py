@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from rocketpy.errors import RocketPyError
+from rocketpy.errors import InvalidArgumentError, RocketPyError
 from rocketpy.spark.archive_files import ROW_GROUP_ROWS
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, sync
 
@@ -57,7 +57,10 @@ class DeltaArchive(Archive):
     def manifest(self, queues: Iterable[MessageQueue]) -> Manifest:
         """The newest version of the table."""
         if any(self.own.glob("manifest-*.json")):
-            raise ArchiveError(f"an archive of Parquet files, not of Delta Lake: {self.folder}")
+            raise InvalidArgumentError(
+                f"an archive of Parquet files, not of Delta Lake: {self.folder}",
+                hint='give --format parquet (format="parquet"), or another --out',
+            )
         if not DeltaTable.is_deltatable(str(self.folder)):
             return Manifest()
         with _explained("read"):
