@@ -12,12 +12,12 @@ from deltalake import DeltaTable
 
 import rocketpy
 import spark_jobs
+from rocketpy.spark import archive as module
 from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main, next_round, plan_rows, small_files
 from rocketpy.spark.archive_manifest import ArchiveError, ArchiveFile, Covered, Manifest, gaps
 from rocketpy.spark.archive_parquet import ParquetArchive
 from rocketpy.testing import fresh_name
 
-ROOT = Path(__file__).parents[2]
 BODIES = [b"message %d" % number for number in range(300)]
 
 
@@ -153,12 +153,12 @@ def test_a_manifest_comes_back_as_it_was_written():
             Manifest.of(text)
 
 
-def test_spark_submit_runs_it(topic, send, rocketpy_server, tmp_path):
+def test_spark_submit_runs_the_installed_module(topic, send, rocketpy_server, tmp_path):
     send(topic, BODIES)
     submit = Path(sys.executable).with_name("spark-submit")
     conf = ["spark.ui.enabled=false", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     command = [submit, "--master", "local[2]", *(part for one in conf for part in ("--conf", one))]
-    command += [ROOT / "spark" / "archive.py", "--name-server", rocketpy_server.name_server, "--topic", topic]
+    command += [module.__file__, "--name-server", rocketpy_server.name_server, "--topic", topic]
     done = subprocess.run(
         [*command, "--out", tmp_path / "out", "--json"], capture_output=True, text=True, timeout=600, check=False
     )

@@ -10,7 +10,7 @@ import pytest
 
 import rocketpy
 import spark_jobs
-from rocketpy.spark import archive, audit, dlq_triage, lag_report, replay, topic_profile, trace_latency
+from rocketpy.spark import archive, audit, dlq_triage, flight_delays, lag_report, replay, topic_profile, trace_latency
 from rocketpy.testing import fresh_name
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,12 @@ def test_spark_submit_runs_a_job_and_ends_with_its_code(flights, rocketpy_server
     (row,), end = json.JSONDecoder().raw_decode(done.stdout)
     assert (row["group"], row["lag"], row["verdict"]) == (group, 200, "at risk")
     assert done.stdout[end:].lstrip().startswith("error: unread messages are lost soon")
+
+
+@pytest.mark.parametrize("job", [*JOBS, flight_delays], ids=lambda job: job.__name__.rpartition(".")[2])
+def test_each_job_runs_as_a_module(job):
+    asked = [sys.executable, "-m", job.__name__, "--help"]
+    assert "--name-server" in subprocess.run(asked, capture_output=True, text=True, timeout=600, check=True).stdout
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__.rpartition(".")[2])

@@ -446,3 +446,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("archive", archive, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -325,3 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("dlq_triage", dlq_triage, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
