@@ -35,6 +35,17 @@ def test_a_dry_run_needs_no_java(flights, rocketpy_server):
     assert all(row["about_bytes"] > 0 for row in rows)
 
 
+@pytest.mark.parametrize("job", [audit, flight_delays], ids=lambda job: job.__name__.rpartition(".")[2])
+def test_without_pyspark_a_job_says_what_to_install(job, tmp_path):
+    for name in ("pyspark", "py4j"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name}')")
+    command = [sys.executable, "-m", job.__name__, "--path", tmp_path, "--topic", "flights", "--out", tmp_path / "out"]
+    environment = {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    said = 'error: PySpark is not installed\nhint: pip install "rocketpy-mq[spark]"\n'
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_spark_submit_runs_a_job_and_ends_with_its_code(flights, rocketpy_server, tmp_path):
     group = fresh_name("unread")
     with rocketpy_server.admin() as admin:

@@ -297,9 +297,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.stream and given.path is not None:
         parser.error("--stream reads from a --name-server alone")
 
+    from rocketpy.cli.exits import reported
     from rocketpy.spark.job import session
 
-    with session("flight delays") as spark:
+    with reported(), session("flight delays") as spark:
         if given.stream:
             delays_by_stream(spark, given.name_server, given.out, given.topic).awaitTermination()
         else:
