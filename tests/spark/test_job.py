@@ -11,6 +11,7 @@ import pytest
 import rocketpy
 import spark_jobs
 from rocketpy.spark import archive, audit, dlq_triage, flight_delays, lag_report, replay, topic_profile, trace_latency
+from rocketpy.spark.archive import ArchiveOptions
 from rocketpy.testing import fresh_name
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,21 @@ def test_without_pyspark_a_job_says_what_to_install(job, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
     said = 'error: PySpark is not installed\nhint: pip install "rocketpy-mq[spark]"\n'
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/out", "hdfs://host:8020/out", "file:///out", "s3a:/bucket"])
+@pytest.mark.parametrize("job", [archive, audit, flight_delays, topic_profile], ids=lambda job: job.__name__[15:])
+def test_an_address_is_no_folder(job, address, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = job.main(["--path", "data", "--topic", "flights", "--out", address])
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr().err
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert f"out must be the path of a folder, not an address of {address.partition(':')[0]}\n" in said
+    with pytest.raises(rocketpy.InvalidArgumentError, match="out must be the path"):
+        ArchiveOptions(address, ("t",))
 
 
 def test_spark_submit_runs_a_job_and_ends_with_its_code(flights, rocketpy_server, tmp_path):

@@ -19,6 +19,7 @@ import typer
 from rocketpy.cli import output
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import MessageQueue
+from rocketpy.names import check_folder
 from rocketpy.spark import job
 from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
@@ -97,6 +98,9 @@ class ArchiveOptions:
         compact_files: Number of small files of one topic and day from which they are joined; 0 for never.
         file_bytes: Size of joined files.
         retry_seconds: How long the job tries again while brokers cannot be reached.
+
+    Raises:
+        InvalidArgumentError: The folder is an address, such as one of an object store.
     """
 
     out: str
@@ -110,6 +114,9 @@ class ArchiveOptions:
     compact_files: int = COMPACT_FILES
     file_bytes: int = FILE_BYTES
     retry_seconds: float = DEFAULT_RETRY_SECONDS
+
+    def __post_init__(self) -> None:
+        check_folder("out", self.out)
 
     def source(self) -> dict[str, str]:
         """The options of the data source that say where to read."""

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.names import check_folder
 from rocketpy.spark.batches import parts_of, place_of, reader_of
 from rocketpy.spark.session import context_of, no_pyspark, refuse_connect
 
@@ -141,7 +142,10 @@ def new_folder(out: Path | None) -> Path | None:
 
     Raises:
         CommandError: It is taken.
+        InvalidArgumentError: It is an address.
     """
+    if out is not None:
+        check_folder("--out", out)
     if out is not None and out.exists():
         raise CommandError(f"{out} exists", ExitCode.USAGE, "choose another folder: results are not mixed")
     return None if out is None else out.absolute()
