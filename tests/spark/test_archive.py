@@ -129,6 +129,13 @@ def test_messages_that_are_gone_before_they_were_archived_end_the_job(spark, opt
         next_round({queue: 3}, {queue: 10}, {queue: 20}, 100)
 
 
+def test_a_text_is_no_list_of_topics_or_columns():
+    with pytest.raises(TypeError, match="topics must be a list of names, not: 'flights'"):
+        ArchiveOptions("out", "flights", path="data")
+    with pytest.raises(TypeError, match="columns must be a list of names, not: 'body'"):
+        ArchiveOptions("out", ("flights",), path="data", columns="body")
+
+
 def test_rows_that_are_missing_or_there_twice_are_found():
     queue = rocketpy.MessageQueue("t", "b", 0)
 

@@ -19,7 +19,7 @@ import typer
 from rocketpy.cli import output
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import MessageQueue
-from rocketpy.names import check_folder
+from rocketpy.names import check_folder, column_list, text_list
 from rocketpy.spark import job
 from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
@@ -101,6 +101,7 @@ class ArchiveOptions:
 
     Raises:
         InvalidArgumentError: The folder is an address, such as one of an object store.
+        TypeError: Topics or columns are no lists of texts.
     """
 
     out: str
@@ -117,6 +118,8 @@ class ArchiveOptions:
 
     def __post_init__(self) -> None:
         check_folder("out", self.out)
+        text_list("topics", self.topics, "a list of names")
+        column_list(self.columns)
 
     def source(self) -> dict[str, str]:
         """The options of the data source that say where to read."""
