@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
+
+from rocketpy.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from types import UnionType
@@ -15,6 +18,8 @@ ADDRESSES = 'text such as "127.0.0.1:9876", or a list of such'
 """What the argument `name_servers` takes."""
 VARIABLE = "NAMESRV_ADDR"
 """Apache's tools and clients read it too."""
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""The begin of an address, also where `Path` made one slash of its two."""
 SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
 SYSTEM_TOPICS = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"}
 
@@ -90,6 +95,24 @@ def path_text(name: str, given: str | os.PathLike[str]) -> str:
         return os.fspath(given)
     except TypeError:
         raise TypeError(f"{name} must be a path, not {type(given).__name__}") from None
+
+
+def check_folder(name: str, given: str | os.PathLike[str]) -> None:
+    """Refuses the address of a remote file system, which would become a folder of such a name here.
+
+    Args:
+        name: Name of the argument.
+        given: Its value.
+
+    Raises:
+        InvalidArgumentError: It begins with a scheme.
+    """
+    address = SCHEME.match(path_text(name, given))
+    if address is not None:
+        raise InvalidArgumentError(
+            f"{name} must be the path of a folder, not an address of {address[1]}",
+            hint="give a folder of this machine, or one that is mounted on the driver and on all workers",
+        )
 
 
 def check_type(name: str, given: object, kind: type | UnionType, wanted: str) -> None:

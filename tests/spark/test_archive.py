@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ from deltalake import DeltaTable
 
 import rocketpy
 import spark_jobs
+from rocketpy.spark import archive as module
 from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main, next_round, plan_rows, small_files
 from rocketpy.spark.archive_manifest import ArchiveError, ArchiveFile, Covered, Manifest, gaps
 from rocketpy.spark.archive_parquet import ParquetArchive
 from rocketpy.testing import fresh_name
 
-ROOT = Path(__file__).parents[2]
 BODIES = [b"message %d" % number for number in range(300)]
 
 
@@ -128,6 +129,13 @@ def test_messages_that_are_gone_before_they_were_archived_end_the_job(spark, opt
         next_round({queue: 3}, {queue: 10}, {queue: 20}, 100)
 
 
+def test_a_text_is_no_list_of_topics_or_columns():
+    with pytest.raises(TypeError, match="topics must be a list of names, not: 'flights'"):
+        ArchiveOptions("out", "flights", path="data")
+    with pytest.raises(TypeError, match="columns must be a list of names, not: 'body'"):
+        ArchiveOptions("out", ("flights",), path="data", columns="body")
+
+
 def test_rows_that_are_missing_or_there_twice_are_found():
     queue = rocketpy.MessageQueue("t", "b", 0)
 
@@ -152,12 +160,12 @@ def test_a_manifest_comes_back_as_it_was_written():
             Manifest.of(text)
 
 
-def test_spark_submit_runs_it(topic, send, rocketpy_server, tmp_path):
+def test_spark_submit_runs_the_installed_module(topic, send, rocketpy_server, tmp_path):
     send(topic, BODIES)
     submit = Path(sys.executable).with_name("spark-submit")
     conf = ["spark.ui.enabled=false", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     command = [submit, "--master", "local[2]", *(part for one in conf for part in ("--conf", one))]
-    command += [ROOT / "spark" / "archive.py", "--name-server", rocketpy_server.name_server, "--topic", topic]
+    command += [module.__file__, "--name-server", rocketpy_server.name_server, "--topic", topic]
     done = subprocess.run(
         [*command, "--out", tmp_path / "out", "--json"], capture_output=True, text=True, timeout=600, check=False
     )
@@ -189,3 +197,29 @@ def test_the_flights_are_in_an_archive_as_they_were_sent(spark, rocketpy_server,
     assert found == {
         (one.queue.queue_id, one.queue_offset): (one.msg_id, carrier, body) for one, carrier, body in flights
     }
+
+
+@pytest.mark.parametrize("format", ArchiveFormat)
+def test_an_archive_that_names_its_broker_is_not_continued_without_the_name(
+    spark, topic, send, rocketpy_server, tmp_path, format
+):
+    send(topic, BODIES)
+    path, name_server = str(rocketpy_server.path), rocketpy_server.name_server
+    by_name = ArchiveOptions(str(tmp_path / "named"), (topic,), name_server=name_server, format=format)
+    unnamed = ArchiveOptions(str(tmp_path / "unnamed"), (topic,), path=path, format=format)
+    ends = ArchiveJob(spark, by_name, quiet).run().ends
+    ArchiveJob(spark, unnamed, quiet).run()
+    (broker_name,) = {queue.broker_name for queue in ends}
+    mixed = {
+        f"give --broker-name {broker_name}, or another --out": replace(by_name, name_server=None, path=path),
+        "read it by --path again, or another --out": replace(unnamed, name_server=name_server, path=None),
+        "give --broker-name broker, or another --out": replace(unnamed, broker_name=broker_name),
+    }
+    for hint, options in mixed.items():
+        for refused in (lambda: ArchiveJob(spark, options, quiet).run(), lambda: plan_rows(options)):  # noqa: B023
+            with pytest.raises(rocketpy.InvalidArgumentError, match=f"the archive has topic {topic} of bro") as error:
+                refused()
+            assert error.value.hint.startswith(hint)
+    assert plan_rows(replace(by_name, name_server=None, path=path, broker_name=broker_name)) == []
+    other = plan_rows(replace(by_name, name_server=None, path=path, broker_name="another"))
+    assert sum(row["messages"] for row in other) == 300, "the store of another broker is added"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -10,13 +11,15 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.types import StructType
 
 import rocketpy
+from rocketpy import InvalidArgumentError
 from rocketpy.spark import archive_delta
 from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main
 from rocketpy.spark.archive_delta import DeltaArchive
 from rocketpy.spark.archive_manifest import ArchiveError
-from rocketpy.spark.columns import DEFAULT
+from rocketpy.spark.columns import DEFAULT, TYPES, ddl, struct
 
 BODIES = [b"message %d" % number for number in range(300)]
 
@@ -166,14 +169,15 @@ def test_a_folder_with_something_else_is_refused_and_stays_as_it_is(spark, optio
         return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*.parquet"))}
 
     parquet = replace(options, format=ArchiveFormat.PARQUET, out=str(tmp_path / "parquet"))
-    for made, asked, said in (
-        (options, replace(options, format=ArchiveFormat.PARQUET), "a table of Delta Lake, not an archive of Parquet"),
-        (parquet, replace(parquet, format=ArchiveFormat.DELTA), "an archive of Parquet files, not of Delta Lake"),
-        (options, replace(options, columns=("body",)), "has the columns topic, .*, not topic, queue_id"),
+    columns = replace(options, columns=("body",))
+    for made, asked, error, said in (
+        (options, replace(options, format=ArchiveFormat.PARQUET), InvalidArgumentError, "a table of Delta Lake, not"),
+        (parquet, replace(parquet, format=ArchiveFormat.DELTA), InvalidArgumentError, "Parquet files, not of Delta"),
+        (options, columns, ArchiveError, "has the columns topic, .*, not topic, queue_id"),
     ):
         ArchiveJob(spark, made, quiet).run()
         before = content(Path(made.out))
-        with pytest.raises(ArchiveError, match=said):
+        with pytest.raises(error, match=said):
             ArchiveJob(spark, asked, quiet).run()
         assert content(Path(made.out)) == before
 
@@ -185,10 +189,28 @@ def test_the_command_line_has_the_format(spark, options, capsys):
     assert bodies(options.out) == dict.fromkeys(BODIES, 1)
     assert main([*given, "--format", "delta", "--dry-run"]) == 0
     assert "has every message" in capsys.readouterr().out
-    assert main([*given, "--dry-run"]) == 1
-    assert "error: a table of Delta Lake, not an archive of Parquet files" in capsys.readouterr().err
+    for more in (["--dry-run"], []):
+        assert main([*given, *more]) == 2
+        error, hint = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: a table of Delta Lake, not an archive of Parquet files")
+        assert hint.startswith("hint: give --format delta ")
     with pytest.raises(rocketpy.RocketPyError, match="unknown column: boddy"):
         replace(options, columns=("boddy",)).archive()
+
+
+def test_a_dry_run_starts_no_session(topic, send, rocketpy_server, tmp_path):
+    send(topic, BODIES)
+    where = ["--path", rocketpy_server.path, "--topic", topic, "--out", tmp_path / "out", "--format", "delta"]
+    command = [sys.executable, Path(__file__).parents[2] / "spark" / "archive.py", *where, "--dry-run", "--json"]
+    environment = {"PATH": "", "PYTHONPATH": ":".join(sys.path)}  # no Java
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sum(row["messages"] for row in json.loads(done.stdout)) == 300
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_schema_without_a_session_is_that_of_the_scan(spark):
+    assert struct(list(TYPES)) == StructType.fromDDL(ddl(list(TYPES)))
 
 
 def test_without_deltalake_the_error_says_what_to_install(monkeypatch):

@@ -94,9 +94,25 @@ def test_a_dry_run_sends_nothing_and_wrong_options_are_named(dead, rocketpy_serv
     assert len(read(rocketpy_server, topic)) == DEAD
     for wrong, code, text in [
         (("--rate", 5), 2, "--rate goes with --resend"),
-        (("--group", "nobody"), 3, "nobody has no dead letters"),
+        (("--group", "nobody"), 3, "there is no group nobody"),
         (("--resend", "--to", "nowhere"), 3, "nowhere"),
     ]:
         ended, printed = spark_jobs.run(main, capsys, *given, *wrong)
         assert ended == code
         assert text in printed
+
+
+def test_a_group_that_gave_up_nothing_has_an_empty_report(spark, dead, rocketpy_server, capsys):
+    content = fresh_name("content")
+    with rocketpy_server.admin() as admin:
+        admin.create_group(content)
+    given = ("--name-server", rocketpy_server.name_server, "--group", content)
+    none = {"kinds": [], "sample": [], "resent": None}
+    assert spark_jobs.run(main, capsys, *given) == (0, none)
+    none["resent"] = {"sent": 0, "sent_before": 0, "without_origin": 0}
+    assert spark_jobs.run(main, capsys, *given, "--resend") == (0, none)
+    assert spark_jobs.run(main, capsys, *given, "--dry-run") == (0, [])
+    assert main(list(given)) == 0
+    assert capsys.readouterr().out == f"no dead letters of {content}\n"
+    code, report = spark_jobs.run(main, capsys, *given, "--group", dead[0])
+    assert (code, {row["group"] for row in report["kinds"]}) == (0, {dead[0]})

@@ -10,7 +10,8 @@ import pytest
 
 import rocketpy
 import spark_jobs
-from rocketpy.spark import archive, audit, dlq_triage, lag_report, replay, topic_profile, trace_latency
+from rocketpy.spark import archive, audit, dlq_triage, flight_delays, lag_report, replay, topic_profile, trace_latency
+from rocketpy.spark.archive import ArchiveOptions
 from rocketpy.testing import fresh_name
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,32 @@ def test_a_dry_run_needs_no_java(flights, rocketpy_server):
     assert all(row["about_bytes"] > 0 for row in rows)
 
 
+@pytest.mark.parametrize("job", [audit, flight_delays], ids=lambda job: job.__name__.rpartition(".")[2])
+def test_without_pyspark_a_job_says_what_to_install(job, tmp_path):
+    for name in ("pyspark", "py4j"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name}')")
+    command = [sys.executable, "-m", job.__name__, "--path", tmp_path, "--topic", "flights", "--out", tmp_path / "out"]
+    environment = {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    said = 'error: PySpark is not installed\nhint: pip install "rocketpy-mq[spark]"\n'
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/out", "hdfs://host:8020/out", "file:///out", "s3a:/bucket"])
+@pytest.mark.parametrize("job", [archive, audit, flight_delays, topic_profile], ids=lambda job: job.__name__[15:])
+def test_an_address_is_no_folder(job, address, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = job.main(["--path", "data", "--topic", "flights", "--out", address])
+    except SystemExit as end:
+        code = end.code
+    said = capsys.readouterr().err
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert f"out must be the path of a folder, not an address of {address.partition(':')[0]}\n" in said
+    with pytest.raises(rocketpy.InvalidArgumentError, match="out must be the path"):
+        ArchiveOptions(address, ("t",))
+
+
 def test_spark_submit_runs_a_job_and_ends_with_its_code(flights, rocketpy_server, tmp_path):
     group = fresh_name("unread")
     with rocketpy_server.admin() as admin:
@@ -51,6 +78,12 @@ def test_spark_submit_runs_a_job_and_ends_with_its_code(flights, rocketpy_server
     (row,), end = json.JSONDecoder().raw_decode(done.stdout)
     assert (row["group"], row["lag"], row["verdict"]) == (group, 200, "at risk")
     assert done.stdout[end:].lstrip().startswith("error: unread messages are lost soon")
+
+
+@pytest.mark.parametrize("job", [*JOBS, flight_delays], ids=lambda job: job.__name__.rpartition(".")[2])
+def test_each_job_runs_as_a_module(job):
+    asked = [sys.executable, "-m", job.__name__, "--help"]
+    assert "--name-server" in subprocess.run(asked, capture_output=True, text=True, timeout=600, check=True).stdout
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__.rpartition(".")[2])

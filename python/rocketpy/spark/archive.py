@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketpy.cli import output
 from rocketpy.errors import InvalidArgumentError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import MessageQueue
+from rocketpy.names import check_folder, column_list, text_list
 from rocketpy.spark import job
 from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
 from rocketpy.spark.archive_parquet import ParquetArchive
-from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, ddl
+from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, struct
 from rocketpy.spark.offsets import Offsets, tree_of
 from rocketpy.spark.options import seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
@@ -39,6 +40,8 @@ ROUND_MESSAGES = 5_000_000
 """Messages between two commits: what a killed job does again."""
 COMPACT_FILES = 16
 FILE_BYTES = 256 << 20
+UNNAMED = "broker"
+"""Name of the broker of a store, where none is given."""
 NEEDED = ("topic", "broker_name", "queue_id", "queue_offset", "stored_at")
 """Columns without which an archive does not know what it holds."""
 
@@ -95,6 +98,10 @@ class ArchiveOptions:
         compact_files: Number of small files of one topic and day from which they are joined; 0 for never.
         file_bytes: Size of joined files.
         retry_seconds: How long the job tries again while brokers cannot be reached.
+
+    Raises:
+        InvalidArgumentError: The folder is an address, such as one of an object store.
+        TypeError: Topics or columns are no lists of texts.
     """
 
     out: str
@@ -102,12 +109,17 @@ class ArchiveOptions:
     name_server: str | None = None
     path: str | None = None
     format: ArchiveFormat | str = ArchiveFormat.PARQUET
-    broker_name: str = "broker"
+    broker_name: str = UNNAMED
     columns: tuple[str, ...] = DEFAULT
     round_messages: int = ROUND_MESSAGES
     compact_files: int = COMPACT_FILES
     file_bytes: int = FILE_BYTES
     retry_seconds: float = DEFAULT_RETRY_SECONDS
+
+    def __post_init__(self) -> None:
+        check_folder("out", self.out)
+        text_list("topics", self.topics, "a list of names")
+        column_list(self.columns)
 
     def source(self) -> dict[str, str]:
         """The options of the data source that say where to read."""
@@ -119,10 +131,8 @@ class ArchiveOptions:
 
     def schema(self) -> "StructType":
         """Columns of the messages, as Spark has them."""
-        from pyspark.sql.types import StructType
-
         wanted = {*NEEDED, *check_columns(self.columns)}
-        return cast("StructType", StructType.fromDDL(ddl([name for name in TYPES if name in wanted])))
+        return struct([name for name in TYPES if name in wanted])
 
     def archive(self) -> Archive:
         """The archive in `out`."""
@@ -205,6 +215,32 @@ def next_round(done: Offsets, starts: Offsets, ends: Offsets, messages: int) -> 
     return {queue: begins[queue] for queue in stops}, stops
 
 
+def manifest_of(archive: Archive, options: ArchiveOptions, queues: Iterable[MessageQueue]) -> Manifest:
+    """The newest state of an archive that is to be continued. Changes nothing.
+
+    Args:
+        archive: The archive.
+        options: Of the job.
+        queues: All queues of its topics.
+
+    Raises:
+        InvalidArgumentError: The folder holds something else. Or it has a topic from a store without the name of the
+            broker, and what is to be read names it, or the other way round: all messages would be archived again.
+    """
+    manifest = archive.manifest(queues)
+    for topic in options.topics:
+        held = archive.broker_names(topic)
+        named = {queue.broker_name for queue in queues if queue.topic == topic}
+        if held and not held & named and UNNAMED in held | named:
+            names = " or ".join(sorted(held))
+            where = f"give --broker-name {names}" if options.path is not None else "read it by --path again"
+            raise InvalidArgumentError(
+                f"the archive has topic {topic} of broker {names}, not of {', '.join(sorted(named))}",
+                hint=f"{where}, or another --out: else it would have every message twice",
+            )
+    return manifest
+
+
 class ArchiveJob:
     """Archives topics with a session of Spark.
 
@@ -228,12 +264,13 @@ class ArchiveJob:
 
         Raises:
             ArchiveError: Another job writes the archive, or what was read is not what was asked for. Start it again.
+            InvalidArgumentError: The folder holds something else, or the topics by another name of the broker.
             OffsetError: Messages that are not archived are gone.
             RocketPyError: A broker or a store cannot be read.
         """
         with self._archive.locked():
             _, ends = self._patiently(partial(bounds, self._options))
-            manifest = self._archive.manifest(ends)
+            manifest = manifest_of(self._archive, self._options, ends)
             begun = manifest.rows
             total = sum(end - manifest.ends.get(queue, 0) for queue, end in ends.items())
             while True:
@@ -342,10 +379,12 @@ def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:
         options: Of the job.
 
     Raises:
+        InvalidArgumentError: The folder holds something else, or the topics by another name of the broker.
         OffsetError: Messages that are not archived are gone.
     """
     starts, ends = bounds(options)
-    begins, stops = next_round(options.archive().manifest(ends).ends, starts, ends, sum(ends.values()) + 1)
+    done = manifest_of(options.archive(), options, ends).ends
+    begins, stops = next_round(done, starts, ends, sum(ends.values()) + 1)
     return [
         {
             "topic": queue.topic,
@@ -365,7 +404,7 @@ def archive(
     path: job.StorePath = None,
     name_server: job.NameServer = None,
     format: Format = ArchiveFormat.PARQUET,
-    broker_name: BrokerName = "broker",
+    broker_name: BrokerName = UNNAMED,
     columns: Columns = None,
     round_messages: RoundMessages = ROUND_MESSAGES,
     compact_files: CompactFiles = COMPACT_FILES,
@@ -417,3 +456,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("archive", archive, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

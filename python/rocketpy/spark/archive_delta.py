@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from rocketpy.errors import RocketPyError
+from rocketpy.errors import InvalidArgumentError, RocketPyError
 from rocketpy.spark.archive_files import ROW_GROUP_ROWS
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, sync
 
@@ -57,7 +57,10 @@ class DeltaArchive(Archive):
     def manifest(self, queues: Iterable[MessageQueue]) -> Manifest:
         """The newest version of the table."""
         if any(self.own.glob("manifest-*.json")):
-            raise ArchiveError(f"an archive of Parquet files, not of Delta Lake: {self.folder}")
+            raise InvalidArgumentError(
+                f"an archive of Parquet files, not of Delta Lake: {self.folder}",
+                hint='give --format parquet (format="parquet"), or another --out',
+            )
         if not DeltaTable.is_deltatable(str(self.folder)):
             return Manifest()
         with _explained("read"):
@@ -77,6 +80,15 @@ class DeltaArchive(Archive):
             for one in actions
         )
         return Manifest(table.version(), {queue: end for queue, end in found.items() if end is not None}, files)
+
+    def broker_names(self, topic: str) -> set[str]:
+        """The first and the last of each file: others compact the table too, and keep this much of what it holds."""
+        if not DeltaTable.is_deltatable(str(self.folder)):
+            return set()
+        with _explained("read"):
+            actions = pa.table(DeltaTable(self.folder).get_add_actions(flatten=True)).to_pylist()
+        ends = ("min.broker_name", "max.broker_name")
+        return {one[end] for one in actions if one["partition.topic"] == topic for end in ends if one.get(end)}
 
     def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
         """Commits files and offsets as one version of the table."""

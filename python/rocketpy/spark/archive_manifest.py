@@ -128,7 +128,8 @@ class Archive(ABC):
         """Keeps other jobs out, and puts in order what a killed one left.
 
         Raises:
-            ArchiveError: Another job runs, or the folder holds something else.
+            ArchiveError: Another job runs.
+            InvalidArgumentError: The folder holds something else.
             DamagedDataError: A committed file is gone.
         """
         self.staged.mkdir(parents=True, exist_ok=True)
@@ -148,7 +149,15 @@ class Archive(ABC):
             queues: Those whose ends are asked for; it may have more.
 
         Raises:
-            ArchiveError: The folder holds something else.
+            InvalidArgumentError: The folder holds something else.
+        """
+
+    @abstractmethod
+    def broker_names(self, topic: str) -> set[str]:
+        """Names of the brokers whose messages of a topic it holds.
+
+        Args:
+            topic: The topic.
         """
 
     @abstractmethod
@@ -191,7 +200,7 @@ class Archive(ABC):
         """Puts in order what a killed job left.
 
         Raises:
-            ArchiveError: The folder holds something else. Nothing changed.
+            InvalidArgumentError: The folder holds something else. Nothing changed.
         """
 
     def move_to_places(self, files: Iterable[ArchiveFile]) -> None:

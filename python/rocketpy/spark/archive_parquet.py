@@ -18,7 +18,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rocketpy.errors import DamagedDataError
+from rocketpy.errors import DamagedDataError, InvalidArgumentError
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, Manifest, sync
 
 if TYPE_CHECKING:
@@ -39,9 +39,16 @@ class ParquetArchive(Archive):
     def manifest(self, queues: Iterable[MessageQueue] = ()) -> Manifest:
         """The newest manifest; an empty one where there is none."""
         if (self.folder / "_delta_log").exists():
-            raise ArchiveError(f"a table of Delta Lake, not an archive of Parquet files: {self.folder}")
+            raise InvalidArgumentError(
+                f"a table of Delta Lake, not an archive of Parquet files: {self.folder}",
+                hint='give --format delta (format="delta"), or another --out',
+            )
         paths = self._manifests()
         return Manifest.of(paths[-1].read_text()) if paths else Manifest()
+
+    def broker_names(self, topic: str) -> set[str]:
+        """Those in the newest manifest."""
+        return {queue.broker_name for queue in self.manifest().ends if queue.topic == topic}
 
     def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
         """Commits a manifest with files and offsets added."""

@@ -172,3 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("audit", audit, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rocketpy.errors import RocketPyError
 from rocketpy.names import check_type
 from rocketpy.spark.options import OptionError
+from rocketpy.spark.session import no_pyspark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ def decode(
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
         from pyspark.sql.types import StringType, StructField, StructType
     except ImportError as missing:
-        raise RocketPyError("PySpark is not installed", hint='pip install "rocketpy-mq[spark]"') from missing
+        raise no_pyspark() from missing
 
     if on_error not in ("null", "fail"):
         raise OptionError(f"on_error must be null or fail, not: {on_error}")

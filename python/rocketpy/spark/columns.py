@@ -78,6 +78,28 @@ def ddl(names: Sequence[str]) -> str:
     return ", ".join(f"{name} {TYPES[name]}" for name in names)
 
 
+def struct(names: Sequence[str]) -> StructType:
+    """Makes the schema that `ddl` writes, without a session.
+
+    Args:
+        names: Checked column names.
+
+    Returns:
+        A nullable field for each.
+    """
+    from pyspark.sql import types
+
+    of_spark = {
+        "string": types.StringType(),
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "binary": types.BinaryType(),
+        "timestamp": types.TimestampType(),
+        "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+    }
+    return types.StructType([types.StructField(name, of_spark[TYPES[name]]) for name in names])
+
+
 def names_of_schema(schema: StructType) -> tuple[str, ...]:
     """Takes the choice of columns out of the schema that a user gave, or that Spark hands back.
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketpy import Admin, DeadLetter, DeadLetterFilter, RangeReader, TopicNotFoundError
+from rocketpy import Admin, DeadLetter, DeadLetterFilter, RangeReader
 from rocketpy.cli import output
-from rocketpy.cli.dlq import filter_of
+from rocketpy.cli.dlq import dead_letters, filter_of
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.config import PATIENT
 from rocketpy.dead_letters import PREFIX, topic_of
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "tag", "keys", "body", "properties", "msg_id", "stored_at", "reconsume_times")
 BODY_SHOWN = 200
 """Bytes of a body in a sample."""
+COUNTS = ("sent", "sent_before", "without_origin")
+"""What may become of a dead letter that is to be sent again."""
 RESENT = {
     "group": "string",
     "queue_offset": "bigint",
@@ -181,7 +183,7 @@ def resend(
 
     reader = reader_of(source, min_partitions=context_of(spark).defaultParallelism)
     parts = [part.value for part in reader.partitions()]
-    counts = {"sent": 0, "sent_before": 0, "without_origin": 0}
+    counts = dict.fromkeys(COUNTS, 0)
     if not parts:
         return counts
     at_once = min(len(parts), context_of(spark).defaultParallelism)
@@ -285,12 +287,15 @@ def dlq_triage(
         known = [one.group for one in admin.dead_letter_groups()]
         if to is not None:
             admin.describe_topic(to)
-    for group in groups or ():
-        if group not in known:
-            raise TopicNotFoundError(f"group {group} has no dead letters", hint=f"these have some: {', '.join(known)}")
-    chosen = list(groups or known)
+        for group in set(groups or ()).difference(known):
+            dead_letters(admin, group, which)  # refuses a group that is not there
+    chosen = [group for group in groups or known if group in known]
     if not chosen:
-        output.show([], as_json=as_json, empty="no group has dead letters")
+        empty = "no group has dead letters" if not groups else f"no dead letters of {', '.join(groups)}"
+        if dry_run:
+            output.show([], as_json=as_json, empty=empty)
+        else:
+            show_report([], [], dict.fromkeys(COUNTS, 0) if resend_them else None, as_json=as_json, empty=empty)
         return
     times = [None if time is None else str(instant_ms(time) / 1000) for time in (which.since, which.until)]
     source = job.source_of(None, name_server, [topic_of(group) for group in chosen], *times)
@@ -303,10 +308,30 @@ def dlq_triage(
     with job.session("dlq triage") as spark:
         kinds, samples = triage(spark, letters_of(spark, source, which), sample=sample, out=folder)
         counts = resend(spark, source, which, to=to, rate=rate, again=again, out=folder) if resend_them else None
+    show_report(kinds, samples, counts, as_json=as_json, empty="there are no such dead letters")
+
+
+def show_report(
+    kinds: list[dict[str, Any]],
+    samples: list[dict[str, Any]],
+    counts: dict[str, int] | None,
+    *,
+    as_json: bool,
+    empty: str,
+) -> None:
+    """Prints what was found and done.
+
+    Args:
+        kinds: From `triage`.
+        samples: From `triage`.
+        counts: From `resend`; None if nothing was to be sent.
+        as_json: JSON instead of tables.
+        empty: Text instead of a table of no kinds.
+    """
     if as_json:
         output.show_one({"kinds": kinds, "sample": samples, "resent": counts}, as_json=True)
         return
-    output.show(kinds, as_json=False, empty="there are no such dead letters")
+    output.show(kinds, as_json=False, empty=empty)
     for one in samples:
         print()
         output.show_one(one, as_json=False)
@@ -325,3 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("dlq_triage", dlq_triage, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketpy.errors import DamagedDataError
+from rocketpy.names import check_folder
 from rocketpy.spark.batches import scan
 from rocketpy.spark.bodies import decode, decode_json
 from rocketpy.spark.options import OptionError
@@ -297,14 +298,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.stream and given.path is not None:
         parser.error("--stream reads from a --name-server alone")
 
+    from rocketpy.cli.exits import reported
     from rocketpy.spark.job import session
 
-    with session("flight delays") as spark:
-        if given.stream:
-            delays_by_stream(spark, given.name_server, given.out, given.topic).awaitTermination()
-        else:
-            table = run(spark, given.out, path=given.path, name_server=given.name_server, topic=given.topic)
-            print(table.to_string(index=False, max_rows=20))
+    with reported():
+        check_folder("--out", given.out)
+        with session("flight delays") as spark:
+            if given.stream:
+                delays_by_stream(spark, given.name_server, given.out, given.topic).awaitTermination()
+            else:
+                table = run(spark, given.out, path=given.path, name_server=given.name_server, topic=given.topic)
+                print(table.to_string(index=False, max_rows=20))
 
 
 if __name__ == "__main__":

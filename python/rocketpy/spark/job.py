@@ -17,8 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.names import check_folder
 from rocketpy.spark.batches import parts_of, place_of, reader_of
-from rocketpy.spark.session import context_of, refuse_connect
+from rocketpy.spark.session import context_of, no_pyspark, refuse_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,8 +85,11 @@ def _explained(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**options: Any) -> None:
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
+        try:
+            from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+            from pyspark.errors import PySparkException
+        except ImportError as missing:
+            raise no_pyspark() from missing
 
         try:
             command(**options)
@@ -138,7 +142,10 @@ def new_folder(out: Path | None) -> Path | None:
 
     Raises:
         CommandError: It is taken.
+        InvalidArgumentError: It is an address.
     """
+    if out is not None:
+        check_folder("--out", out)
     if out is not None and out.exists():
         raise CommandError(f"{out} exists", ExitCode.USAGE, "choose another folder: results are not mixed")
     return None if out is None else out.absolute()
@@ -150,8 +157,12 @@ def session(name: str) -> "Generator[SparkSession]":
 
     Raises:
         NotSupportedError: Sessions of this process are of Spark Connect.
+        RocketPyError: PySpark is not installed.
     """
-    from pyspark.sql import SparkSession
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise no_pyspark() from missing
 
     from rocketpy.spark.session import prepare
 

@@ -296,3 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("lag_report", lag_report, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

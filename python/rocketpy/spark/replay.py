@@ -289,3 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("replay", replay, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -164,6 +164,11 @@ def refuse_connect() -> None:
         raise NotSupportedError(NO_CONTEXT, hint=NO_CONTEXT_HINT)
 
 
+def no_pyspark() -> RocketPyError:
+    """The error where PySpark cannot be imported."""
+    return RocketPyError("PySpark is not installed", hint='pip install "rocketpy-mq[spark]"')
+
+
 def end_spark() -> None:
     """Ends the Java process of this process's Spark without asking it; what waits for its answer gets an error.
 

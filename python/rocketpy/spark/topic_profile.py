@@ -197,3 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("topic_profile", topic_profile, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

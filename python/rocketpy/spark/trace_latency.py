@@ -257,3 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     return job.run_command("trace_latency", trace_latency, arguments)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
