@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "tag", "keys", "body", "properties", "msg_id", "stored_at", "reconsume_times")
 BODY_SHOWN = 200
 """Bytes of a body in a sample."""
-COUNTS = ("sent", "sent_before", "without_origin")
+COUNTS: tuple[str, ...] = ("sent", "sent_before", "without_origin")
 """What may become of a dead letter that is to be sent again."""
 RESENT = {
     "group": "string",
