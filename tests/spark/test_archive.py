@@ -90,8 +90,9 @@ def test_what_a_killed_job_left_is_put_in_order(spark, options, send):
 def test_a_second_job_and_a_second_commit_are_refused(spark, options):
     archive = ParquetArchive(options.out)
     with archive.locked():
-        with pytest.raises(ArchiveError, match="another job writes this archive"):
+        with pytest.raises(ArchiveError, match="another job writes this archive") as refused:
             ArchiveJob(spark, options, quiet).run()
+        assert refused.value.hint == "start one job at a time"
         archive.commit(Manifest(1))
         with pytest.raises(ArchiveError, match=r"another job wrote manifest-00000001\.json"):
             archive.commit(Manifest(1))

@@ -137,7 +137,9 @@ class Archive(ABC):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ArchiveError(f"another job writes this archive: {self.folder}", retryable=True) from None
+                raise ArchiveError(
+                    f"another job writes this archive: {self.folder}", retryable=True, hint="start one job at a time"
+                ) from None
             self.settle()
             yield
 
