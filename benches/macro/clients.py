@@ -50,7 +50,7 @@ from peers import (
     set_up_java,
 )
 from process import COMMAND, ROOT, free_port, server
-from turns import Rounds, figures_of, save, show, take_turns
+from turns import Rounds, figures_of, report, take_turns
 from waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -324,13 +324,8 @@ def main() -> int:
         for row, (way, body_bytes) in todo.items():
             taken[row] = turns.rounds(way, body_bytes)
     heads = {row: head(*todo[row]) for row in taken}
-    show(console, heads, taken, FIGURES)
-    if options.save:
-        save(RESULTS, heads, taken)
-        console.print(f"written to {RESULTS.relative_to(ROOT)}")
-    for failure in turns.failures:
-        console.print(failure, style="red", markup=False)
-    return 1 if turns.failures else 0
+    results = RESULTS if options.save else None
+    return report(console, heads, taken, FIGURES, results=results, failures=turns.failures)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from kafka_broker import java, kafka
 from messages import BODY_BYTES, QUEUES, TOPIC
 from native import Figures, Load, native, output_of
 from process import BINARY, Running, cpu_seconds, free_port, peak_memory_bytes, server, started
-from turns import save, show
+from turns import Rounds, report, take_turns
 
 NATS_LOAD = Path("target/nats-load")
 HERE = Path(__file__).parent
@@ -243,9 +243,8 @@ def measured(running: Running, load: Load) -> Figures:
     }
 
 
-def rounds_of(row: Row, rounds: int, console: Console) -> dict[str, list[Figures]]:
-    """One warm-up and then the rounds, the systems in turn."""
-    taken: dict[str, list[Figures]] = {}
+def rounds_of(row: Row, rounds: int, console: Console) -> tuple[Rounds, list[str]]:
+    """The figures of the systems, and what failed."""
     with ExitStack() as servers:
         running = {}
         for name, (opened, _) in row.systems.items():
@@ -254,19 +253,11 @@ def rounds_of(row: Row, rounds: int, console: Console) -> dict[str, list[Figures
                 console.print(f"{row.title}: without {name}, which needs {' and '.join(missing)}")
                 continue
             running[name] = servers.enter_context(opened())
-            taken[name] = []
-        for number in range(rounds + 1):
-            for name in running:
-                console.print(
-                    f"{row.title}, {row.acknowledged}: {name}, {f'{number} of {rounds}' if number else 'warm-up'}"
-                )
-                figures = measured(running[name], row.systems[name][1])
-                if number:
-                    taken[name].append(figures)
-    return taken
+        title = f"{row.title}, {row.acknowledged}"
+        return take_turns(console, title, running, rounds, lambda name: measured(running[name], row.systems[name][1]))
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="default: all")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count; default: 3")
@@ -275,13 +266,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which stops the servers too
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], check=True)
     console = Console(width=None if sys.stdout.isatty() else 200)
-    taken = {name: rounds_of(ROWS[name], options.rounds, console) for name in options.rows}
+    taken: dict[str, Rounds] = {}
+    failures: list[str] = []
+    for name in options.rows:
+        taken[name], failed = rounds_of(ROWS[name], options.rounds, console)
+        failures += failed
     heads = {name: {"title": ROWS[name].title, "acknowledged": ROWS[name].acknowledged} for name in taken}
-    show(console, heads, taken, FIGURES)
-    if options.save:
-        save(RESULTS, heads, taken)
-        console.print(f"written to {RESULTS}")
+    return report(console, heads, taken, FIGURES, results=RESULTS if options.save else None, failures=failures)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

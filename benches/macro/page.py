@@ -374,6 +374,12 @@ def targets() -> list[Target]:
     ]
 
 
+def rounds_text(rows: dict[str, Any]) -> str:
+    """How many rounds the rows have, after "Medians of"."""
+    rounds = sorted({len(taken) for row in rows.values() for taken in row["systems"].values()})
+    return f"{' or '.join(map(str, rounds))} round{'' if rounds == [1] else 's'}"
+
+
 def clients_section(rows: dict[str, Any]) -> Iterator[str]:
     columns = [RATE, P99, CLIENT_CPU, SERVER_CPU, CLIENT_PEAK]
     yield "\n## Python clients\n"
@@ -381,8 +387,7 @@ def clients_section(rows: dict[str, Any]) -> Iterator[str]:
     yield "Kafka 4.1, and Apache's gRPC client (`rocketmq-python-client` 5.1.2) on Apache's broker 5.5.0 through its"
     yield "proxy. Each turn is a process. A way of working that a client does not have is left out; the head of the"
     yield "program says how those that it has differ. All servers acknowledge from the page cache. Medians of"
-    rounds = sorted({len(taken) for row in rows.values() for taken in row["systems"].values()})
-    yield f"{' or '.join(map(str, rounds))} rounds, rates with the least and the most.\n"
+    yield f"{rounds_text(rows)}, rates with the least and the most.\n"
     yield "    python benches/macro/clients.py --save\n"
     yield from compared({name: row for name, row in rows.items() if name != "import"}, "body", columns, RATE)
     if "import" in rows:
@@ -397,8 +402,7 @@ def spark_section(rows: dict[str, Any]) -> Iterator[str]:
     yield "`local[2]`. Each turn is a process whose second run counts. Kafka's source runs under PySpark 4.2.0; the"
     yield "head of the program says what else differs. The age is that of the oldest message of a micro-batch when it"
     yield "is done. Medians of"
-    rounds = sorted({len(taken) for row in rows.values() for taken in row["systems"].values()})
-    yield f"{' or '.join(map(str, rounds))} rounds, rates with the least and the most.\n"
+    yield f"{rounds_text(rows)}, rates with the least and the most.\n"
     yield "    python benches/macro/spark_sources.py --save\n"
     yield from compared(rows, "messages", SPARK_COLUMNS, ROWS_RATE)
     yield "\nKafka's source is ahead here:\n"

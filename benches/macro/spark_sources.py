@@ -32,7 +32,7 @@ from kafka_broker import kafka
 from messages import QUEUES
 from peers import REQUIREMENTS, bring_jars, set_up_environment
 from process import COMMAND, Running, server
-from turns import Rounds, figures_of, save, show, take_turns
+from turns import Rounds, figures_of, report, take_turns
 
 HERE = Path(__file__).parent
 RESULTS = ROOT / "benches" / "results" / "spark.json"
@@ -126,13 +126,8 @@ def main() -> int:
             failures += failed
     counted = f"{turns.rows:,} of {BODY_BYTES:,} B"
     heads = {way: {"title": WAYS[way], "messages": STEADY_MESSAGES if way == "steady" else counted} for way in taken}
-    show(console, heads, taken, FIGURES)
-    if options.save:
-        save(RESULTS, heads, taken)
-        console.print(f"written to {RESULTS.relative_to(ROOT)}")
-    for failure in failures:
-        console.print(failure, style="red", markup=False)
-    return 1 if failures else 0
+    results = RESULTS if options.save else None
+    return report(console, heads, taken, FIGURES, results=results, failures=failures)
 
 
 if __name__ == "__main__":

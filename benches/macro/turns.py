@@ -66,6 +66,26 @@ def show(
     console.print(table)
 
 
+def report(
+    console: Console,
+    heads: dict[str, dict[str, str]],
+    taken: dict[str, Rounds],
+    figures: dict[str, tuple[str, str]],
+    *,
+    results: Path | None,
+    failures: Iterable[str],
+) -> int:
+    """Shows the figures, saves them if there is a file for them, and tells what failed. Returns the exit code."""
+    show(console, heads, taken, figures)
+    if results is not None:
+        save(results, heads, taken)
+        console.print(f"written to {results}")
+    failures = list(failures)
+    for failure in failures:
+        console.print(failure, style="red", markup=False)
+    return 1 if failures else 0
+
+
 def save(path: Path, heads: dict[str, dict[str, str]], taken: dict[str, Rounds]) -> None:
     """Writes rows to a file, where those that were not taken now stay as they are."""
     machine = {"processors": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}

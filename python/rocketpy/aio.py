@@ -132,7 +132,8 @@ class AsyncProducer(AsyncClosing):
             asyncio.CancelledError: The task was cancelled. The message may be sent all the same.
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
-        queue = await self._queue_for(message, queue)
+        if queue is None and self._select is not None:
+            queue = await self._chosen(self._select, message)
         try:
             sent: Any = self._checked().send(message, queue, timeout, msg_id)
             receipt: Receipt = await sent
@@ -164,7 +165,9 @@ class AsyncProducer(AsyncClosing):
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Sends without waiting for an answer, so it is not known whether the message was stored."""
-        await later(self._native().send_oneway, message, await self._queue_for(message, queue))
+        if queue is None and self._select is not None:
+            queue = await self._chosen(self._select, message)
+        await later(self._native().send_oneway, message, queue)
 
     async def request(
         self,
@@ -175,7 +178,8 @@ class AsyncProducer(AsyncClosing):
         msg_id: str | None = None,
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
-        queue = await self._queue_for(message, queue)
+        if queue is None and self._select is not None:
+            queue = await self._chosen(self._select, message)
         return await later(self._native().request, message, queue, timeout, msg_id)
 
     async def reply(
@@ -195,10 +199,6 @@ class AsyncProducer(AsyncClosing):
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be written, as `Producer.queues`."""
         return await later(self._native().queues, topic)
-
-    async def _queue_for(self, message: Message, given: MessageQueue | None) -> MessageQueue | None:
-        """The given queue, else the one that the function of the user chooses, if there is one."""
-        return given if given is not None or self._select is None else await self._chosen(self._select, message)
 
     async def _chosen(self, select: Select, message: Message) -> MessageQueue:
         check_type("message", message, Message, "a rocketpy.Message")

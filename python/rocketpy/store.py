@@ -181,7 +181,7 @@ class StoreReader:
         return [_topic(name, queues) for name, queues in self._native.topics()]
 
     def topic(self, name: str) -> StoredTopic:
-        """A topic, without a look at the others.
+        """One topic with its queues. Reads nothing of other topics.
 
         Args:
             name: The topic.

@@ -32,7 +32,7 @@ PATIENCE_S = 60
 
 
 def bodies(count: int, body_bytes: int) -> Iterator[bytes]:
-    """JSON of exactly so many bytes."""
+    """JSON objects of `body_bytes` bytes each."""
     for number in range(count):
         fields = {"carrier": ("UA", "AA", "DL", "B6")[number % 4], "hour": number % 24, "dep_delay": number % 3000 / 10}
         bare = len(json.dumps(fields | {"rest": ""}))

@@ -19,6 +19,8 @@ use crate::driver::Driver;
 
 /// How long a thread waits for the socket before it waits as others do, for the task.
 const WAIT: Duration = Duration::from_millis(1);
+/// How often it looks whether it has its answer: those of others may come without an end, and it notices nothing else meanwhile.
+const LOOKS: usize = 64;
 
 /// Does the work of a connection's task in the calling thread.
 pub(crate) trait Helper: Send + Sync {
@@ -164,7 +166,11 @@ impl Helper for Shared {
         fence(Ordering::SeqCst); // Before the first look: the task looks at `is_awaited` after it answers.
         let end = Instant::now() + WAIT;
         let mut source = Source::Socket;
-        while !is_answered() && self.wait(&mut source, end) {}
+        for _ in 0..LOOKS {
+            if is_answered() || !self.wait(&mut source, end) {
+                break;
+            }
+        }
         self.is_awaited.store(false, Ordering::Release);
     }
 }
