@@ -78,12 +78,19 @@ def test_members_share_by_the_rule_and_take_over_from_those_that_leave(join, bal
     wait_for_shares(members[:1], [ALL])
 
 
-def test_a_consistent_hash_moves_only_the_queues_of_the_member_that_leaves(join):
-    first, second, third = (join(name, Balance.CONSISTENT_HASH) for name in "abc")
-    wait_until(lambda: sorted(numbers(first) + numbers(second) + numbers(third)) == ALL)
+def test_a_consistent_hash_moves_only_the_queues_of_the_member_that_leaves(rocketpy_server, join):
+    topic = fresh_name("many")
+    with rocketpy_server.admin() as admin:
+        admin.create_topic(topic, queues=64)  # so many that each member has some
+
+    def share_all(*members):
+        return sorted(number for member in members for number in numbers(member)) == list(range(64))
+
+    first, second, third = (join(name, Balance.CONSISTENT_HASH, topic) for name in "abc")
+    wait_until(lambda: numbers(first) and numbers(second) and numbers(third) and share_all(first, second, third))
     before = [set(numbers(member)) for member in (first, third)]
     second.close()
-    wait_until(lambda: sorted(numbers(first) + numbers(third)) == ALL)
+    wait_until(lambda: share_all(first, third))
     assert all(old <= set(numbers(member)) for old, member in zip(before, (first, third), strict=True))
 
 

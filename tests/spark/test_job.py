@@ -1,6 +1,7 @@
 """What the jobs share: dry runs, errors, progress, and spark-submit."""
 
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -97,6 +98,11 @@ def test_each_job_has_a_script_help_and_a_section_in_the_docs(job, capsys):
     assert set(re.findall(r"(?<=`)--[a-z][a-z-]+", section)) <= options | {"--keys"}
     assert job.main(["--no-such-option"]) == 2
     assert "no such option" in capsys.readouterr().err.lower()
+
+
+def test_a_job_that_a_program_calls_leaves_its_log_levels_alone():
+    assert audit.main(["--topic", "flights", "--path", "no-such-folder"]) != 0
+    assert logging.getLogger("rocketpy.client").level == logging.NOTSET
 
 
 def test_a_query_that_fails_ends_in_one_line(spark, flights, rocketpy_server, tmp_path, capsys):

@@ -237,7 +237,7 @@ def test_random_kills_of_driver_workers_and_broker_lose_no_row_and_write_none_tw
     run.check()
 
 
-def test_a_broker_that_stands_still_while_rows_are_on_their_way_gets_none_twice(broker):
+def test_a_broker_that_stands_still_while_rows_are_on_their_way_gets_none_twice(broker, sink_log):
     topic = fresh_name("still")
     with rocketpy.Admin(broker.name_server, api_timeout=60) as admin:
         admin.create_topic(topic, queues=2)
@@ -254,12 +254,10 @@ def test_a_broker_that_stands_still_while_rows_are_on_their_way_gets_none_twice(
         os.kill(broker.pid, signal.SIGSTOP)
         yield pa.record_batch([pa.array(bodies)], names=["body"])
 
-    log, handler = logging.getLogger("rocketpy.spark"), GoesOn()
-    log.addHandler(handler)
+    sink_log.addHandler(GoesOn())
     try:
         assert TaskSink(options, Place(fresh_name("query"), 0, 0), 0, {}).write(batches()).sent == 1001
     finally:
-        log.removeHandler(handler)
         os.kill(broker.pid, signal.SIGCONT)
     with rocketpy.Consumer(fresh_name("readers"), topic, name_servers=broker.name_server, start="earliest") as consumer:
         assert Counter(message.body for message in drain(consumer)) == dict.fromkeys([b"first", *bodies], 1)

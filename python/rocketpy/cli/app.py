@@ -1,8 +1,9 @@
 """The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
+import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -165,14 +166,25 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    # Commands say themselves what goes wrong, and how they go on.
-    logging.getLogger("rocketpy.client").setLevel(logging.ERROR)
+    with client_warnings_off():
+        try:
+            return make_app()(args=list(arguments), prog_name="rocketpy", standalone_mode=False) or int(ExitCode.OK)
+        except USAGE_ERROR as error:
+            return usage_error(error) if arguments else int(ExitCode.USAGE)
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+@contextlib.contextmanager
+def client_warnings_off() -> Iterator[None]:
+    """Keeps warnings of clients out of the log meanwhile: a command says itself what goes wrong, and how it goes on."""
+    clients = logging.getLogger("rocketpy.client")
+    level = clients.level
+    clients.setLevel(logging.ERROR)
     try:
-        return make_app()(args=list(arguments), prog_name="rocketpy", standalone_mode=False) or int(ExitCode.OK)
-    except USAGE_ERROR as error:
-        return usage_error(error) if arguments else int(ExitCode.USAGE)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        yield
+    finally:
+        clients.setLevel(level)
 
 
 def usage_error(error: Any) -> int:

@@ -1,6 +1,5 @@
 """What the jobs share: options, the session, a dry run, progress, and a report."""
 
-import logging
 import os
 import re
 import threading
@@ -64,18 +63,17 @@ def run_command(name: str, command: Callable[..., None], arguments: Sequence[str
     Returns:
         The exit code, as the command `rocketpy` has them.
     """
-    from rocketpy.cli.app import USAGE_ERROR, guarded, usage_error  # all commands: workers do without them
+    from rocketpy.cli.app import USAGE_ERROR, client_warnings_off, guarded, usage_error  # all commands: workers do without them
 
-    # As for the command `rocketpy`: a job says itself what goes wrong.
-    logging.getLogger("rocketpy.client").setLevel(logging.ERROR)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(guarded(_explained(command)))
-    try:
-        app(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
-    except USAGE_ERROR as error:
-        return usage_error(error)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    with client_warnings_off():
+        try:
+            app(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
+        except USAGE_ERROR as error:
+            return usage_error(error)
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
     return int(ExitCode.OK)
 
 
