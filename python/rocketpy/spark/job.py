@@ -63,7 +63,8 @@ def run_command(name: str, command: Callable[..., None], arguments: Sequence[str
     Returns:
         The exit code, as the command `rocketpy` has them.
     """
-    from rocketpy.cli.app import USAGE_ERROR, client_warnings_off, guarded, usage_error  # all commands: workers do without them
+    # Brings all commands; workers do without them.
+    from rocketpy.cli.app import USAGE_ERROR, client_warnings_off, guarded, usage_error
 
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(guarded(_explained(command)))
