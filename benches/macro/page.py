@@ -187,6 +187,8 @@ RESTART = Column("restart_ms", "restart, ms", "ms to restart")
 SPARK_COLUMNS = [ROWS_RATE, SPARK_CPU, SERVER_CPU, AGE, AGE_P99, RESTART]
 SPARK_BATCHES = ("count", "lengths", "full", "json")
 KAFKA_SOURCE = "Kafka's source"
+BASELINES = ("asyncio alone",)
+"""What others can be compared with, and is no client."""
 
 
 def compared(rows: dict[str, Any], what: str, columns: list[Column], *ranged: Column) -> Iterator[str]:
@@ -231,6 +233,8 @@ def behind(rows: dict[str, Any], columns: list[Column], own: str = "RocketPy") -
             text for key in ("title", "body", "acknowledged") if (text := row.get(key)) not in (None, "", "-")
         )
         for system, rounds in row["systems"].items():
+            if system in BASELINES:
+                continue
             ahead = []
             for column in columns:
                 ours, theirs = median(row["systems"].get(own, []), column.key), median(rounds, column.key)
@@ -385,7 +389,8 @@ def clients_section(rows: dict[str, Any]) -> Iterator[str]:
     yield "\n## Python clients\n"
     yield "RocketPy and Apache's C++ client (PyPI `rocketmq` 0.4.4) on RocketPy's server, confluent-kafka 2.16 on"
     yield "Kafka 4.1, and Apache's gRPC client (`rocketmq-python-client` 5.1.2) on Apache's broker 5.5.0 through its"
-    yield "proxy. Each turn is a process. A way of working that a client does not have is left out; the head of the"
+    yield "proxy. `asyncio alone` sends nothing: its tasks await futures that one callback completes."
+    yield "Each turn is a process. A way of working that a client does not have is left out; the head of the"
     yield "program says how those that it has differ. All servers acknowledge from the page cache. Medians of"
     yield f"{rounds_text(rows)}, rates with the least and the most.\n"
     yield "    python benches/macro/clients.py --save\n"
