@@ -12,8 +12,8 @@ whose programs are missing is left out, and named.
 
 A turn is a process (`loads/`), which works in one way and tells its rate, its processor time, and the most memory it
 had. Warming up (a tenth of what is sent) and joining a group do not count. The clients take turns within a row, and the
-first round of each row does not count. Counts differ, so that turns last about as long. `asyncio alone` is no client: its
-tasks await futures, and nothing is sent. No client can be faster in a loop.
+first round of each row does not count. Counts differ, so that turns last about as long. `asyncio alone` is no client:
+its tasks await futures, and nothing is sent. No client can be faster in a loop.
 
 A way of working that a client does not have is left out. Those that they have differ in detail. `futures` are callbacks
 in confluent-kafka and the C++ client. `many` is `produce` without callbacks and one `flush` in confluent-kafka, and

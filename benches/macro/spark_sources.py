@@ -9,10 +9,11 @@ come from Maven, for a JDK 17. That source runs under PySpark 4.2.0 in an enviro
 (`requirements/client-kafka-spark.txt`), the newest for which its jars can be had; RocketPy runs under the PySpark of
 this program. Both servers acknowledge from the page cache, listen on loopback and run from beginning to end.
 
-`json` is `from_json` for Kafka and `rocketpy.spark.decode` for RocketPy, each with an average by carrier. `available`
-is a stream with `trigger(availableNow=True)` and at most 200,000 rows a batch. For `steady` a process sends 5,000
-messages a second for 20 s, and the age of the oldest message of each batch is taken when the batch is done; then the
-query is stopped and started again.
+Kafka's source has all of its columns always. Of RocketPy `count` and `lengths` ask for the one column that they need,
+and `full` for all. `json` is `from_json` for Kafka; RocketPy decodes in the worker that reads, by `map_batches`.
+`available` is a stream with `trigger(availableNow=True)` and at most 200,000 rows a batch. For `steady` a process
+sends 5,000 messages a second for 20 s, and the age of the oldest message of each batch is taken when the batch is
+done; then the query is stopped and started again.
 """
 
 import argparse
