@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -176,7 +176,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def client_warnings_off() -> Iterator[None]:
+def client_warnings_off() -> Generator[None]:
     """Keeps warnings of clients out of the log meanwhile: a command says itself what goes wrong, and how it goes on."""
     clients = logging.getLogger("rocketpy.client")
     level = clients.level
