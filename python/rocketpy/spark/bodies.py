@@ -180,7 +180,12 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
     integers from numbers without a fraction, floats from numbers (and `NaN`, `Infinity`, `-Infinity`, as Python writes
     them), decimals from numbers and texts of numbers that they hold exactly, dates from texts such as `2024-01-02` and
     from numbers of days since 1970, timestamps from texts such as `2024-01-02T03:04:05.123456Z` (UTC without a zone),
-    text and binary from texts, lists from lists, structs from objects.
+    both of the years 0001 to 9999, text and binary from texts, lists from lists, structs from objects, and maps with
+    texts as keys from objects too.
+
+    A short list of objects without fields makes a null for each field of each object. So the objects in the lists and
+    maps of a body have at most 1,048,576 fields together, there or not, or as many as the body has bytes if that is
+    more.
 
     Args:
         bodies: Array of binary.
@@ -191,7 +196,8 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
         body `null`, is null and no error.
 
     Raises:
-        InvalidArgumentError: A field has another type, or the bodies have.
+        InvalidArgumentError: A field has another type, or the bodies have; or the objects in the lists and maps of all
+            bodies have more than 134,217,728 fields together, and more than the bodies have bytes.
         TypeError: The bodies are no `pyarrow.Array`, or the fields no type or schema of pyarrow.
 
     Examples:
@@ -201,7 +207,7 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
         >>> objects.to_pylist()
         [{'a': 1}, None, None]
         >>> errors.to_pylist()
-        [None, 'a: expected Int32, found a text', None]
+        [None, 'a: expected int, found a text', None]
     """
     import pyarrow as pa
 
