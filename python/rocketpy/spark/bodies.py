@@ -8,6 +8,7 @@ from rocketpy.errors import RocketPyError
 from rocketpy.names import check_type
 from rocketpy.spark.options import OptionError
 from rocketpy.spark.session import no_pyspark
+from rocketpy.spark.udf import arrow_udf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,6 @@ def decode(
             messages.select("queue_offset", flight("body").alias("flight")).where("flight.wrong is not null")
     """
     try:
-        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
         from pyspark.sql.types import StringType, StructField, StructType
     except ImportError as missing:
         raise no_pyspark() from missing
@@ -73,14 +73,7 @@ def decode(
     if struct is not None and error_column is not None:
         fields = [StructField(field.name, field.dataType) for field in struct.fields]
         result = StructType([*fields, StructField(error_column, StringType())])
-    make_udf: Any = arrow_udf  # its stub wants the type of the function
-    udf: Callable[[str | Column], Column] = make_udf(
-        _to_text(strict) if struct is None else _to_struct(struct, strict, error_column), returnType=result
-    )
-    return udf
-
-
-# Spark reads the hints of a UDF, and wants none. A nested function travels to the workers by value.
+    return arrow_udf(_to_text(strict) if struct is None else _to_struct(struct, strict, error_column), result)
 
 
 def _to_text(strict: bool) -> Any:
