@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from rocketpy.errors import NotSupportedError
-from rocketpy.spark import LagListener, aggregate, commit_group_offsets, cores, decode, map_batches, scan
+from rocketpy.spark import LagListener, aggregate, commit_group_offsets, cores, decode, map_batches, scan, tag_hash
 from rocketpy.spark.flight_delays import delays_by_ranges
 from rocketpy.spark.job import session
 
@@ -50,6 +50,10 @@ def main(given: dict) -> dict:
     done["aggregate"] = {row.tag: row.messages for row in aggregate(spark, ["tag"], **source).collect()}
 
     rows = scan(spark, columns=["body", "tag"], **source)
+    spark.udf.register("tag_hash", tag_hash())
+    rows.createOrReplaceTempView("messages")
+    hashes = spark.sql("select distinct tag, tag_hash(tag) hash from messages")
+    done["tag_hashes"] = {row.tag: row.hash for row in hashes.collect()}
     rows.write.format("rocketpy").options(topic=given["batch_target"], **target).mode("append").save()
 
     lags: list[int] = []

@@ -58,7 +58,7 @@ def test_an_error_column_says_what_is_wrong_and_the_object_is_there():
     made.validate(full=True)
     assert made.to_pylist() == [
         {"a": 1, "wrong": None},
-        {"a": None, "wrong": "a: expected Int32, found a text"},
+        {"a": None, "wrong": "a: expected int, found a text"},
         None,
         None,
     ]

@@ -104,6 +104,7 @@ def test_batches_and_what_runs_inside_the_workers_give_all_messages(done):
     assert done["folder"] == MESSAGES
     assert done["map_batches"] == MESSAGES
     assert done["aggregate"] == {"t0": 100, "t1": 100, "t2": 100}
+    assert done["tag_hashes"] == {"t0": 3644, "t1": 3645, "t2": 3646}
 
 
 def test_the_sink_writes_batches_and_streams(done):

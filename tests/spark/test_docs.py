@@ -3,6 +3,7 @@
 `UPDATE_DOCS=1 pytest tests/spark/test_docs.py` writes them.
 """
 
+import ast
 import os
 import re
 import sys
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "spark.md"
 FEATURES = {
     "`spark.read`, by path and over the network": datasource.DataSourceReader,
-    "`rocketpy.spark.decode`": functions.arrow_udf,
+    "`decode`, `tag_hash`, `msg_id_parts`, `offset_msg_id_parts`": functions.arrow_udf,
     "`spark.readStream`, and limits of a batch": datasource.DataSourceStreamReader.getDefaultReadLimit,
     "`LagListener`": datasource.DataSourceStreamReader.reportLatestOffset,
 }
@@ -39,6 +40,12 @@ def check_table(mark: str, rows: list[str]) -> None:
         PAGE.write_text(text[:start] + wanted + text[end:], encoding="utf-8")
         return
     assert text[start:end] == wanted
+
+
+def programs(heading: str) -> list[str]:
+    """The Python of a section."""
+    section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -76,3 +83,17 @@ def test_the_page_lists_the_options_of_sparks_kafka_source():
     rows += [f"| `{name}` | refused: {why} |" for name, why in REFUSED.items()]
     rows.append(f"| other options `kafka.*` | refused: {OTHER_KAFKA} |")
     check_table("kafka options", rows)
+
+
+def test_the_examples_of_udfs_run(spark, topic, send, rocketpy_server):
+    send(topic, [b'{"carrier": "UA", "hour": 7, "dep_delay": 1.5}', b"no flight"])
+    columns = "body,tag,queue_id,queue_offset,msg_id,offset_msg_id,born_at"
+    options = {"path": str(rocketpy_server.path), "topic": topic, "columns": columns}
+    names = {"spark": spark, "messages": spark.read.format("rocketpy").options(**options).load()}
+    found = programs("Decoding bodies") + programs("Tags and message ids")
+    assert len(found) == 3
+    for program in found:
+        *statements, last = ast.parse(program).body  # the last is, or makes, a DataFrame
+        exec(compile(ast.Module(statements, []), str(PAGE), "exec"), names)
+        frame = eval(compile(ast.Expression(last.value), str(PAGE), "eval"), names)
+        frame.collect()

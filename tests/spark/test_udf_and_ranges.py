@@ -49,6 +49,28 @@ def test_an_error_column_says_what_is_wrong(events):
     assert all(field.nullable for field in decoded.schema["e"].dataType.fields)
 
 
+def test_objects_become_maps_and_errors_name_types_of_spark(spark):
+    decoded = decode("m map<string,struct<n:int,price:decimal(5,2)>>, day date", error_column="wrong")
+    bodies = [
+        b'{"m": {"a": {"n": 1, "price": 2.5}, "b": null}, "day": "9999-12-31"}',
+        b'{"m": {"a": {"n": 1, "price": 2.505}}}',
+        b'{"m": {"a": 1}}',
+        b'{"m": [], "day": "2024-01-02"}',
+        b'{"m": {}, "day": "0000-12-31"}',
+    ]
+    frame = spark.createDataFrame([(bytearray(body),) for body in bodies], "body binary")
+    rows = frame.select(decoded("body").alias("e")).select("e.*").collect()
+    first = rows[0]
+    assert (first.m["a"].n, str(first.m["a"].price), first.m["b"]) == (1, "2.50", None)
+    assert (str(first.day), first.wrong) == ("9999-12-31", None)
+    assert [row.wrong for row in rows[1:]] == [
+        "m.a.price: not of type decimal(5,2): 2.505",
+        "m.a: expected struct<n:int,price:decimal(5,2)>, found a number",
+        "m: expected map<string,struct<n:int,price:decimal(5,2)>>, found a list",
+        "day: not of type date: 0000-12-31",
+    ]
+
+
 def test_text_bodies_become_strings(events):
     texts = {row.text for row in events.select(decode()("body").alias("text")).collect()}
     assert "not json" in texts

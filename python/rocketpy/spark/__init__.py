@@ -1,4 +1,4 @@
-"""RocketPy in Spark: a source and a sink, an archive, ranges for `mapPartitions`, and a UDF that decodes bodies.
+"""RocketPy in Spark: source, sink, archive, ranges for `mapPartitions`, and UDFs of bodies, tags and message ids.
 
 No jar is needed.
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rocketpy.spark.batches import scan as scan
     from rocketpy.spark.bodies import DecodeError as DecodeError
     from rocketpy.spark.bodies import decode as decode
+    from rocketpy.spark.ids import msg_id_parts as msg_id_parts
+    from rocketpy.spark.ids import offset_msg_id_parts as offset_msg_id_parts
+    from rocketpy.spark.ids import tag_hash as tag_hash
     from rocketpy.spark.java import JavaNotFoundError as JavaNotFoundError
     from rocketpy.spark.java import prepare_java as prepare_java
     from rocketpy.spark.options import OptionError as OptionError
@@ -54,10 +57,13 @@ _HOMES = {
     "decode": "bodies",
     "local_session": "session",
     "map_batches": "batches",
+    "msg_id_parts": "ids",
+    "offset_msg_id_parts": "ids",
     "prepare": "session",
     "prepare_java": "java",
     "scan": "batches",
     "scan_ranges": "store",
+    "tag_hash": "ids",
 }
 """The public names, and the module that each comes from."""
 

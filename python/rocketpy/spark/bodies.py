@@ -8,6 +8,7 @@ from rocketpy.errors import RocketPyError
 from rocketpy.names import check_type
 from rocketpy.spark.options import OptionError
 from rocketpy.spark.session import no_pyspark
+from rocketpy.spark.udf import arrow_udf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +59,6 @@ def decode(
             messages.select("queue_offset", flight("body").alias("flight")).where("flight.wrong is not null")
     """
     try:
-        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # not in Spark's stubs
         from pyspark.sql.types import StringType, StructField, StructType
     except ImportError as missing:
         raise no_pyspark() from missing
@@ -73,14 +73,7 @@ def decode(
     if struct is not None and error_column is not None:
         fields = [StructField(field.name, field.dataType) for field in struct.fields]
         result = StructType([*fields, StructField(error_column, StringType())])
-    make_udf: Any = arrow_udf  # its stub wants the type of the function
-    udf: Callable[[str | Column], Column] = make_udf(
-        _to_text(strict) if struct is None else _to_struct(struct, strict, error_column), returnType=result
-    )
-    return udf
-
-
-# Spark reads the hints of a UDF, and wants none. A nested function travels to the workers by value.
+    return arrow_udf(_to_text(strict) if struct is None else _to_struct(struct, strict, error_column), result)
 
 
 def _to_text(strict: bool) -> Any:
@@ -180,7 +173,12 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
     integers from numbers without a fraction, floats from numbers (and `NaN`, `Infinity`, `-Infinity`, as Python writes
     them), decimals from numbers and texts of numbers that they hold exactly, dates from texts such as `2024-01-02` and
     from numbers of days since 1970, timestamps from texts such as `2024-01-02T03:04:05.123456Z` (UTC without a zone),
-    text and binary from texts, lists from lists, structs from objects.
+    both of the years 0001 to 9999, text and binary from texts, lists from lists, structs from objects, and maps with
+    texts as keys from objects too.
+
+    A short list of objects without fields makes a null for each field of each object. So the objects in the lists and
+    maps of a body have at most 1,048,576 fields together, there or not, or as many as the body has bytes if that is
+    more.
 
     Args:
         bodies: Array of binary.
@@ -191,7 +189,8 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
         body `null`, is null and no error.
 
     Raises:
-        InvalidArgumentError: A field has another type, or the bodies have.
+        InvalidArgumentError: A field has another type, or the bodies have; or the objects in the lists and maps of all
+            bodies have more than 134,217,728 fields together, and more than the bodies have bytes.
         TypeError: The bodies are no `pyarrow.Array`, or the fields no type or schema of pyarrow.
 
     Examples:
@@ -201,7 +200,7 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
         >>> objects.to_pylist()
         [{'a': 1}, None, None]
         >>> errors.to_pylist()
-        [None, 'a: expected Int32, found a text', None]
+        [None, 'a: expected int, found a text', None]
     """
     import pyarrow as pa
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rocketpy.spark.options import OptionError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from rocketpy.spark.options import ReadOptions
 
@@ -87,6 +87,29 @@ def struct(names: Sequence[str]) -> StructType:
     Returns:
         A nullable field for each.
     """
+    return struct_of({name: TYPES[name] for name in names})
+
+
+def struct_of(kinds: Mapping[str, str]) -> StructType:
+    """Makes a schema without a session, which Spark wants for DDL.
+
+    Args:
+        kinds: The fields' names and types, of those that columns have.
+
+    Returns:
+        A nullable field for each.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(name, spark_type(kind)) for name, kind in kinds.items()])
+
+
+def spark_type(kind: str) -> DataType:
+    """Spark's type of this name.
+
+    Args:
+        kind: A type that columns have.
+    """
     from pyspark.sql import types
 
     of_spark = {
@@ -97,7 +120,7 @@ def struct(names: Sequence[str]) -> StructType:
         "timestamp": types.TimestampType(),
         "map<string,string>": types.MapType(types.StringType(), types.StringType()),
     }
-    return types.StructType([types.StructField(name, of_spark[TYPES[name]]) for name in names])
+    return of_spark[kind]
 
 
 def names_of_schema(schema: StructType) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ mod json;
 mod load;
 mod logs;
 mod message;
+mod message_id;
 mod number;
 mod options;
 mod process;
@@ -80,6 +81,8 @@ mod extension {
     use crate::load::SendLoad;
     #[pymodule_export]
     use crate::message::{PyMessage, is_reserved_property};
+    #[pymodule_export]
+    use crate::message_id::{offset_message_id_parts, tag_hashes, unique_key_parts};
     #[pymodule_export]
     use crate::producer::PyProducer;
     #[pymodule_export]

@@ -20,6 +20,9 @@ pub enum ScanError {
     /// A field has a type that no JSON value becomes.
     #[error("no JSON value becomes a field {field} of type {data_type}")]
     JsonType { field: String, data_type: String },
+    /// Bodies whose lists and maps have too many items for the fields of each.
+    #[error("the items in the JSON bodies of this batch have more fields, there or not, than: {limit}")]
+    JsonFields { limit: usize },
     /// A record is not of the topic that its queue entry stands in, or cannot be parsed.
     #[error("record of topic {topic}, queue {queue_id}, queue offset {queue_offset} is damaged: {reason}")]
     Damaged { topic: String, queue_id: u32, queue_offset: QueueOffset, reason: String },
@@ -52,6 +55,7 @@ impl ScanError {
             Self::UnknownColumn { .. }
             | Self::UnknownGroup { .. }
             | Self::JsonType { .. }
+            | Self::JsonFields { .. }
             | Self::Damaged { .. }
             | Self::Body { .. }
             | Self::Arrow(_) => false,
@@ -86,7 +90,11 @@ impl ScanError {
                     .to_owned(),
             ),
             Self::JsonType { .. } => Some(
-                "types are boolean, integers up to 64 bits, float, double, decimal, string, binary, date, timestamp, array and struct"
+                "types are boolean, integers up to 64 bits, float, double, decimal, string, binary, date, timestamp, array, struct and map<string, ...>"
+                    .to_owned(),
+            ),
+            Self::JsonFields { .. } => Some(
+                "decode fewer bodies at once; Spark's option for it is spark.sql.execution.arrow.maxRecordsPerBatch"
                     .to_owned(),
             ),
             Self::Tool(error) => error.hint(),

@@ -3,12 +3,14 @@
 //! Two doors, one builder: [`StoreScan`] reads the queues of a store folder (no lock, beside a live server or
 //! from a snapshot), and [`RecordBatchBuilder`] takes records that a consumer pulled. The types are exactly
 //! those that Spark's Python data source accepts without a cast ([`Column::data_type`]). Where only sums are wanted,
-//! [`Sums`] takes the builder's place. [`decode_json`] makes columns of bodies.
+//! [`Sums`] takes the builder's place. [`decode_json`] makes columns of bodies, [`tag_hashes`], [`offset_message_id_parts`]
+//! and [`unique_key_parts`] those of tags and message ids.
 
 mod builder;
 mod columns;
 mod error;
 mod json;
+mod message_id;
 mod output;
 mod plan;
 mod properties;
@@ -23,6 +25,7 @@ pub use builder::{BatchLimits, RecordBatchBuilder};
 pub use columns::{Column, Columns};
 pub use error::ScanError;
 pub use json::decode_json;
+pub use message_id::{offset_message_id_parts, tag_hashes, unique_key_parts};
 pub use output::Output;
 pub use plan::{PlanOptions, Slice, plan};
 pub use selected_scan::SelectedScan;

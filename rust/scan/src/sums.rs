@@ -224,16 +224,12 @@ impl Sums {
     /// Bytes of the texts of groups after which a batch is full: a key may be as long as a message's properties.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Adds up by each of `groupings`. A batch is full after `most_messages`, [`MOST_GROUPS`](Self::MOST_GROUPS) or
+    /// Adds up by each of `groupings`; a repeated group counts once. A batch is full after `most_messages`, [`MOST_GROUPS`](Self::MOST_GROUPS) or
     /// [`MOST_BYTES`](Self::MOST_BYTES).
     #[must_use]
     pub fn new(groupings: Vec<Vec<Group>>, most_messages: usize) -> Self {
-        let mut groups = Vec::new();
-        for &group in groupings.iter().flatten() {
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
-        }
+        let groupings: Vec<_> = groupings.into_iter().map(each_once).collect();
+        let groups = each_once(groupings.iter().flatten().copied());
         let measures = ["messages", "bytes", "largest_bytes"].map(|name| (name, DataType::Int64));
         let times = ["first_stored_at", "last_stored_at"].map(|name| (name, timestamp()));
         let fields = std::iter::once(("grouping", DataType::Int32))
@@ -333,6 +329,16 @@ impl Sums {
         arrays.extend(times.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
         Ok(RecordBatch::try_new(self.schema(), arrays)?)
     }
+}
+
+fn each_once(groups: impl IntoIterator<Item = Group>) -> Vec<Group> {
+    let mut once = Vec::new();
+    for group in groups {
+        if !once.contains(&group) {
+            once.push(group);
+        }
+    }
+    once
 }
 
 fn times_builder(rows: usize) -> TimestampMicrosecondBuilder {

@@ -67,7 +67,7 @@ impl Values {
         self.ends.len() - 1
     }
 
-    fn get(&self, index: usize) -> &[u8] {
+    pub(crate) fn get(&self, index: usize) -> &[u8] {
         &self.bytes[self.ends[index] as usize..self.ends[index + 1] as usize]
     }
 

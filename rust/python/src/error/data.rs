@@ -186,9 +186,10 @@ impl Raise for ToolError {
 impl Raise for ScanError {
     fn facts(&self) -> Facts {
         let class = match self {
-            Self::UnknownColumn { .. } | Self::UnknownGroup { .. } | Self::JsonType { .. } => {
-                "InvalidArgumentError"
-            }
+            Self::UnknownColumn { .. }
+            | Self::UnknownGroup { .. }
+            | Self::JsonType { .. }
+            | Self::JsonFields { .. } => "InvalidArgumentError",
             Self::Body { limit_bytes: Some(_), .. } => "MessageTooLargeError",
             Self::Damaged { .. } | Self::Body { .. } => "DamagedDataError",
             Self::Store(error) => return Facts { hint: self.hint().or(error.facts().hint), ..error.facts() },

@@ -8,12 +8,13 @@ use arrow_array::types::{
 };
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int64Array,
-    ListArray, NullArray, PrimitiveArray, StructArray,
+    ListArray, MapArray, NullArray, PrimitiveArray, StructArray,
 };
 use arrow_buffer::{NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields, TimeUnit};
 use jiter::{Jiter, JiterError, Peek};
 
+use super::type_name::TypeName;
 use super::{number, time};
 use crate::ScanError;
 use crate::vectors::Values as Texts;
@@ -54,6 +55,8 @@ impl std::fmt::Display for Wrong {
 /// The values of one field.
 pub(super) struct Column {
     field: FieldRef,
+    /// Fields of a struct and of the structs in it: each has a value, or a null, for every value of the struct.
+    fields_below: usize,
     nulls: NullBufferBuilder,
     values: Values,
 }
@@ -72,6 +75,14 @@ enum Values {
     Text(Texts),
     List {
         ends: Vec<i32>,
+        items: Box<Column>,
+    },
+    Map {
+        entries: FieldRef,
+        /// Those of the entries.
+        fields: Fields,
+        ends: Vec<i32>,
+        keys: Texts,
         items: Box<Column>,
     },
     Struct(Vec<Column>),
@@ -97,30 +108,41 @@ impl Column {
             &DataType::Timestamp(unit, _) => Values::Timestamp(Vec::with_capacity(rows), unit),
             DataType::Utf8 | DataType::Binary => Values::Text(Texts::with_capacity(rows, rows * 8)),
             DataType::List(item) => {
-                let mut ends = Vec::with_capacity(rows + 1);
-                ends.push(0);
-                Values::List { ends, items: Box::new(Self::new(item, rows)?) }
+                Values::List { ends: no_ends(rows), items: Box::new(Self::new(item, rows)?) }
             }
             DataType::Struct(fields) => {
                 let columns: Result<Vec<_>, _> = fields.iter().map(|field| Self::new(field, rows)).collect();
                 Values::Struct(columns?)
             }
             other => {
-                return Err(ScanError::JsonType {
-                    field: field.name().clone(),
-                    data_type: other.to_string(),
-                });
+                let Some((entries, fields)) = map_of_texts(other) else {
+                    return Err(ScanError::JsonType {
+                        field: field.name().clone(),
+                        data_type: TypeName(other).to_string(),
+                    });
+                };
+                Values::Map {
+                    entries: Arc::clone(entries),
+                    fields: fields.clone(),
+                    ends: no_ends(rows),
+                    keys: Texts::with_capacity(rows, rows * 8),
+                    items: Box::new(Self::new(&fields[1], rows)?),
+                }
             }
         };
-        Ok(Self { field: Arc::clone(field), nulls: NullBufferBuilder::new(rows), values })
+        let fields_below = match &values {
+            Values::Struct(columns) => columns.iter().map(|column| 1 + column.fields_below).sum(),
+            _ => 0,
+        };
+        Ok(Self { field: Arc::clone(field), fields_below, nulls: NullBufferBuilder::new(rows), values })
     }
 
     pub(super) fn len(&self) -> usize {
         self.nulls.len()
     }
 
-    /// Appends the value that comes next.
-    pub(super) fn push(&mut self, json: &mut Jiter<'_>, peek: Peek) -> Result<(), Wrong> {
+    /// Appends the value that comes next. `room` is the number of fields that items of lists and maps may still have.
+    pub(super) fn push(&mut self, json: &mut Jiter<'_>, peek: Peek, room: &mut usize) -> Result<(), Wrong> {
         let data_type = self.field.data_type();
         match (&mut self.values, peek) {
             (_, Peek::Null) => {
@@ -143,7 +165,9 @@ impl Column {
                 values.push(parsed(data_type, text, |text| number::decimal(text, *precision, *scale))?);
             }
             (Values::Date(values), _) if peek.is_num() => {
-                values.push(parsed(data_type, json.known_number_bytes(peek)?, |text| text.parse().ok())?);
+                values.push(parsed(data_type, json.known_number_bytes(peek)?, |text| {
+                    time::in_years(text.parse().ok()?)
+                })?);
             }
             (Values::Date(values), Peek::String) => {
                 values.push(parsed(data_type, json.known_str()?.as_bytes(), time::date)?);
@@ -157,19 +181,30 @@ impl Column {
             (Values::List { ends, items }, Peek::Array) => {
                 let mut next = json.known_array()?;
                 while let Some(peek) = next {
-                    items.push(json, peek)?;
+                    items.push_item(json, peek, room)?;
                     next = json.array_step()?;
                 }
                 ends.push(items.len() as i32);
             }
-            (Values::Struct(columns), Peek::Object) => push_object(columns, self.nulls.len(), json)?,
+            (Values::Map { ends, keys, items, .. }, Peek::Object) => {
+                push_entries(keys, items, json, room)?;
+                ends.push(items.len() as i32);
+            }
+            (Values::Struct(columns), Peek::Object) => push_object(columns, self.nulls.len(), json, room)?,
             _ => {
                 json.known_skip(peek)?; // what is no JSON at all says so
-                return Err(Wrong::new(format!("expected {data_type}, found {}", kind(peek))));
+                return Err(Wrong::new(format!("expected {}, found {}", type_name(data_type), kind(peek))));
             }
         }
         self.nulls.append_non_null();
         Ok(())
+    }
+
+    /// Appends the value that comes next in a list or a map.
+    fn push_item(&mut self, json: &mut Jiter<'_>, peek: Peek, room: &mut usize) -> Result<(), Wrong> {
+        let full = || Wrong::new("the items of the body have too many fields together".to_owned());
+        *room = room.checked_sub(self.fields_below).ok_or_else(full)?;
+        self.push(json, peek, room)
     }
 
     /// Appends a null for a value that is null or not there.
@@ -191,7 +226,7 @@ impl Column {
             Values::Decimal(values, ..) => values.push(0),
             Values::Date(values) => values.push(0),
             Values::Text(values) => values.push(b""),
-            Values::List { ends, items } => ends.push(items.len() as i32),
+            Values::List { ends, items } | Values::Map { ends, items, .. } => ends.push(items.len() as i32),
             Values::Struct(columns) => columns.iter_mut().for_each(Self::push_null),
         }
         self.nulls.append_null();
@@ -209,6 +244,11 @@ impl Column {
             Values::Text(values) => values.truncate(rows),
             Values::List { ends, items } => {
                 ends.truncate(rows + 1);
+                items.truncate(ends[rows] as usize);
+            }
+            Values::Map { ends, keys, items, .. } => {
+                ends.truncate(rows + 1);
+                keys.truncate(ends[rows] as usize);
                 items.truncate(ends[rows] as usize);
             }
             Values::Struct(columns) => columns.iter_mut().for_each(|column| column.truncate(rows)),
@@ -256,6 +296,12 @@ impl Column {
                 let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
                 Arc::new(ListArray::try_new(field, ends, items.finish()?, nulls)?)
             }
+            Values::Map { entries, fields, ends, keys, items } => {
+                let columns = vec![keys.into_text(None)?, items.finish()?];
+                let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
+                let array = StructArray::try_new(fields, columns, None)?;
+                Arc::new(MapArray::try_new(entries, ends, array, nulls, false)?)
+            }
             Values::Struct(columns) => {
                 let fields: Fields = columns.iter().map(|column| Arc::clone(&column.field)).collect();
                 let arrays: Result<Vec<_>, _> = columns.into_iter().map(Self::finish).collect();
@@ -266,7 +312,12 @@ impl Column {
 }
 
 /// Appends the fields of an object, of which the columns have `row` rows before.
-fn push_object(columns: &mut [Column], row: usize, json: &mut Jiter<'_>) -> Result<(), Wrong> {
+fn push_object(
+    columns: &mut [Column],
+    row: usize,
+    json: &mut Jiter<'_>,
+    room: &mut usize,
+) -> Result<(), Wrong> {
     // Objects mostly have their fields in the same order.
     let mut expected = 0;
     let position = |columns: &[Column], expected: usize, name: &str| {
@@ -285,7 +336,7 @@ fn push_object(columns: &mut [Column], row: usize, json: &mut Jiter<'_>) -> Resu
                 if column.len() > row {
                     return Err(Wrong::new("there twice".to_owned()).inside(column.field.name()));
                 }
-                column.push(json, peek).map_err(|wrong| wrong.inside(column.field.name()))?;
+                column.push(json, peek, room).map_err(|wrong| wrong.inside(column.field.name()))?;
                 expected = place + 1;
             }
             None => json.known_skip(peek)?,
@@ -298,10 +349,51 @@ fn push_object(columns: &mut [Column], row: usize, json: &mut Jiter<'_>) -> Resu
     Ok(())
 }
 
+/// Appends the names and values of an object to those of a map.
+fn push_entries(
+    keys: &mut Texts,
+    items: &mut Column,
+    json: &mut Jiter<'_>,
+    room: &mut usize,
+) -> Result<(), Wrong> {
+    let first = keys.len();
+    let key_at = |keys: &Texts, index| start(&String::from_utf8_lossy(keys.get(index)));
+    let mut next = json.known_object()?.map(|key| keys.push(key.as_bytes()));
+    while next.is_some() {
+        let peek = json.peek()?;
+        items.push_item(json, peek, room).map_err(|wrong| wrong.inside(&key_at(keys, keys.len() - 1)))?;
+        next = json.next_key()?.map(|key| keys.push(key.as_bytes()));
+    }
+    let mut places: Vec<usize> = (first..keys.len()).collect();
+    places.sort_unstable_by_key(|&place| keys.get(place));
+    match places.windows(2).find(|pair| keys.get(pair[0]) == keys.get(pair[1])) {
+        Some(pair) => Err(Wrong::new("there twice".to_owned()).inside(&key_at(keys, pair[0]))),
+        None => Ok(()),
+    }
+}
+
+/// The field of the entries of a map and their fields, if its keys are texts.
+fn map_of_texts(data_type: &DataType) -> Option<(&FieldRef, &Fields)> {
+    let DataType::Map(entries, false) = data_type else { return None };
+    match entries.data_type() {
+        DataType::Struct(fields) if fields.len() == 2 && *fields[0].data_type() == DataType::Utf8 => {
+            Some((entries, fields))
+        }
+        _ => None,
+    }
+}
+
+/// The ends of no values, with room for those of `rows`.
+fn no_ends(rows: usize) -> Vec<i32> {
+    let mut ends = Vec::with_capacity(rows + 1);
+    ends.push(0);
+    ends
+}
+
 /// The value of a text, or what it does not fit.
 fn parsed<T>(data_type: &DataType, text: &[u8], parse: impl Fn(&str) -> Option<T>) -> Result<T, Wrong> {
     let text = std::str::from_utf8(text).unwrap_or_default(); // a number or a checked text: always UTF-8
-    parse(text).ok_or_else(|| Wrong::new(format!("not of type {data_type}: {}", start(text))))
+    parse(text).ok_or_else(|| Wrong::new(format!("not of type {}: {}", type_name(data_type), start(text))))
 }
 
 fn integer(data_type: &DataType, text: &str) -> Option<i64> {
@@ -313,6 +405,10 @@ fn integer(data_type: &DataType, text: &str) -> Option<i64> {
         _ => true,
     };
     fits.then_some(value)
+}
+
+fn type_name(data_type: &DataType) -> String {
+    start(&TypeName(data_type).to_string())
 }
 
 /// The first characters of a long text.

@@ -1,9 +1,18 @@
 //! Dates and times from texts as ISO 8601 writes them.
 
+use std::ops::RangeInclusive;
+
 use arrow_schema::TimeUnit;
 use chrono::NaiveDate;
 
 const SECONDS_OF_DAY: i64 = 86_400;
+/// The years 0001 to 9999 in days since 1970: those that Spark can write, and Python can hold.
+const DAYS: RangeInclusive<i32> = -719_162..=2_932_896;
+
+/// The same days since 1970, if they are of these years.
+pub(super) fn in_years(days: i32) -> Option<i32> {
+    DAYS.contains(&days).then_some(days)
+}
 
 /// Days since 1970 of a date such as `2024-01-02`.
 pub(super) fn date(text: &str) -> Option<i32> {
@@ -12,11 +21,12 @@ pub(super) fn date(text: &str) -> Option<i32> {
     let (month, day) = rest.split_once('-')?;
     let date =
         NaiveDate::from_ymd_opt(digits(year, 4)?.try_into().ok()?, digits(month, 2)?, digits(day, 2)?)?;
-    Some(chrono::Datelike::num_days_from_ce(&date) - EPOCH)
+    in_years(chrono::Datelike::num_days_from_ce(&date) - EPOCH)
 }
 
 /// Units since 1970 of a time such as `2024-01-02T03:04:05.123456+01:00`. A space may stand for the `T`; the time of day, its minutes,
-/// its seconds and their fraction, and the zone may be left out. Without a zone it is UTC. `None` too for a fraction that the unit cannot hold.
+/// its seconds and their fraction, and the zone may be left out. Without a zone it is UTC. `None` too for a fraction that the unit cannot hold,
+/// and outside of the years 0001 to 9999 in UTC.
 pub(super) fn timestamp(text: &str, unit: TimeUnit) -> Option<i64> {
     let (day, rest) = text.split_at_checked("2024-01-02".len())?;
     let midnight = i64::from(date(day)?) * SECONDS_OF_DAY;
@@ -36,6 +46,7 @@ pub(super) fn timestamp(text: &str, unit: TimeUnit) -> Option<i64> {
         None if rest.is_empty() => (midnight, ""),
         None => return None,
     };
+    in_years(i32::try_from(seconds.div_euclid(SECONDS_OF_DAY)).ok()?)?;
     let places = match unit {
         TimeUnit::Second => 0,
         TimeUnit::Millisecond => 3,
@@ -112,6 +123,7 @@ mod tests {
             ("1970-01-01", 0),
             ("1969-12-31T23:59:59.999999Z", -1),
             ("0001-01-01", -62_135_596_800_000_000),
+            ("0001-01-01T00:01:00+00:01", -62_135_596_800_000_000),
             ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
         ] {
             assert_eq!(micros(text), Some(expected), "{text}");
@@ -130,6 +142,9 @@ mod tests {
             "20240102",
             "10000-01-01",
             "-001-01-01",
+            "0000-12-31",
+            "0001-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
             "2024-01-02Z",
             "2024-01-02T",
             "2024-01-02T3:04:05",
@@ -157,6 +172,14 @@ mod tests {
         ] {
             assert_eq!(micros(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn days_are_of_the_years_1_to_9999() {
+        for (text, days) in [("0001-01-01", -719_162), ("9999-12-31", 2_932_896)] {
+            assert_eq!((date(text), in_years(days)), (Some(days), Some(days)));
+        }
+        assert_eq!((date("0000-12-31"), in_years(-719_163), in_years(2_932_897)), (None, None, None));
     }
 
     #[test]

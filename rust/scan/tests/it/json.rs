@@ -4,7 +4,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Date32Type, Decimal128Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, BinaryArray, StringArray, StructArray};
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
-use rocketpy_scan::{ScanError, decode_json};
+use rocketpy_scan::decode_json;
 
 fn nullable(name: &str, data_type: DataType) -> Field {
     Field::new(name, data_type, true)
@@ -13,6 +13,11 @@ fn nullable(name: &str, data_type: DataType) -> Field {
 fn of(fields: Vec<Field>, bodies: &[&str]) -> (StructArray, StringArray) {
     let bodies = BinaryArray::from_iter_values(bodies.iter().map(|body| body.as_bytes()));
     decode_json(&bodies, &Fields::from(fields)).unwrap()
+}
+
+fn map_of(value: DataType) -> DataType {
+    let entries = vec![Field::new("key", DataType::Utf8, false), nullable("value", value)];
+    DataType::Map(Arc::new(Field::new_struct("entries", entries, false)), false)
 }
 
 /// What is wrong with a value for a column `a` of the type.
@@ -79,8 +84,8 @@ fn a_body_that_fails_half_way_leaves_its_neighbours_alone() {
         assert!(objects.is_null(2 * row) && errors.is_valid(2 * row), "{}", mixed[2 * row]);
         assert_eq!(objects.slice(2 * row + 1, 1), alone.slice(row, 1));
     }
-    assert_eq!(errors.value(0), "items.t: expected Utf8, found a number");
-    assert_eq!(errors.value(2), "inner.y: expected Boolean, found a number");
+    assert_eq!(errors.value(0), "items.t: expected string, found a number");
+    assert_eq!(errors.value(2), "inner.y: expected boolean, found a number");
     assert_eq!(errors.value(4), "items: not JSON: EOF while parsing an object, at byte 33");
     assert_eq!(errors.value(6), "not JSON: trailing characters, at byte 20");
     assert_eq!(errors.value(8), "not JSON: EOF while parsing a value, at byte 0");
@@ -90,34 +95,76 @@ fn a_body_that_fails_half_way_leaves_its_neighbours_alone() {
 fn a_value_of_another_kind_or_out_of_range_is_named() {
     let decimal = DataType::Decimal128(5, 2);
     let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    let time_ntz = DataType::Timestamp(TimeUnit::Microsecond, None);
     let list = DataType::new_list(DataType::Int32, true);
+    let item =
+        DataType::Struct(vec![nullable("n", DataType::Int16), nullable("raw", DataType::Binary)].into());
     for (data_type, value, reason) in [
-        (DataType::Int8, "128", "not of type Int8: 128"),
-        (DataType::Int32, "-2147483649", "not of type Int32: -2147483649"),
-        (DataType::Int64, "9223372036854775808", "not of type Int64: 9223372036854775808"),
-        (DataType::Int32, "1.0", "not of type Int32: 1.0"),
-        (DataType::Int32, "1e2", "not of type Int32: 1e2"),
-        (DataType::Int32, r#""1""#, "expected Int32, found a text"),
-        (DataType::Int32, "true", "expected Int32, found a boolean"),
-        (DataType::Int32, "NaN", "not of type Int32: NaN"),
-        (DataType::Float64, "1e309", "not of type Float64: 1e309"),
-        (DataType::Float64, r#""1""#, "expected Float64, found a text"),
-        (DataType::Boolean, "1", "expected Boolean, found a number"),
-        (DataType::Utf8, "[]", "expected Utf8, found a list"),
-        (DataType::Utf8, r#"{"b": 1}"#, "expected Utf8, found an object"),
-        (decimal.clone(), "1.255", "not of type Decimal128(5, 2): 1.255"),
-        (decimal, r#""x""#, "not of type Decimal128(5, 2): x"),
-        (DataType::Date32, r#""2024-02-30""#, "not of type Date32: 2024-02-30"),
-        (time, "1", r#"expected Timestamp(µs, "UTC"), found a number"#),
-        (list.clone(), "{}", "expected List(Int32), found an object"),
-        (list, "[1, 2.5]", "not of type Int32: 2.5"),
-        (DataType::Null, "1", "expected Null, found a number"),
+        (DataType::Int8, "128", "not of type tinyint: 128"),
+        (DataType::Int32, "-2147483649", "not of type int: -2147483649"),
+        (DataType::Int64, "9223372036854775808", "not of type bigint: 9223372036854775808"),
+        (DataType::Int32, "1.0", "not of type int: 1.0"),
+        (DataType::Int32, "1e2", "not of type int: 1e2"),
+        (DataType::Int32, r#""1""#, "expected int, found a text"),
+        (DataType::Int32, "true", "expected int, found a boolean"),
+        (DataType::Int32, "NaN", "not of type int: NaN"),
+        (DataType::Float64, "1e309", "not of type double: 1e309"),
+        (DataType::Float64, r#""1""#, "expected double, found a text"),
+        (DataType::Boolean, "1", "expected boolean, found a number"),
+        (DataType::Utf8, "[]", "expected string, found a list"),
+        (DataType::Utf8, r#"{"b": 1}"#, "expected string, found an object"),
+        (decimal.clone(), "1.255", "not of type decimal(5,2): 1.255"),
+        (decimal, r#""x""#, "not of type decimal(5,2): x"),
+        (DataType::Date32, r#""2024-02-30""#, "not of type date: 2024-02-30"),
+        (time.clone(), "1", "expected timestamp, found a number"),
+        (list.clone(), "{}", "expected array<int>, found an object"),
+        (list, "[1, 2.5]", "not of type int: 2.5"),
+        (DataType::Null, "1", "expected void, found a number"),
+        (DataType::Date32, r#""0000-12-31""#, "not of type date: 0000-12-31"),
+        (DataType::Date32, "2932897", "not of type date: 2932897"),
+        (time, r#""10000-01-01""#, "not of type timestamp: 10000-01-01"),
+        (map_of(time_ntz), "[]", "expected map<string,timestamp_ntz>, found a list"),
+        (item, "1", "expected struct<n:smallint,raw:binary>, found a number"),
     ] {
         assert_eq!(wrong(&data_type, value), Some(format!("a: {reason}")), "{value}");
         assert_eq!(wrong(&data_type, "null"), None);
     }
     let long = wrong(&DataType::Date32, &format!(r#""{}""#, "é".repeat(500))).unwrap();
-    assert_eq!(long, format!("a: not of type Date32: {}...", "é".repeat(80)));
+    assert_eq!(long, format!("a: not of type date: {}...", "é".repeat(80)));
+}
+
+#[test]
+fn an_object_is_a_map_too() {
+    let item = DataType::Struct(vec![nullable("n", DataType::Int32)].into());
+    let fields = vec![nullable("m", map_of(item.clone())), nullable("t", DataType::Utf8)];
+    let bodies = [
+        r#"{"m": {"b": {"n": 1}, "gr\u00fcn": null, "": {}}, "t": "x"}"#,
+        r#"{"m": {"a": {"n": 1}, "b": {"n": "no"}}}"#,
+        r#"{"m": {"a": {"n": 1}, "a": {"n": 1}}}"#,
+        r#"{"m": {"a": {"n": 1}, "b"#,
+        r#"{"m": {}, "t": null}"#,
+        r#"{"m": {"z": {"n": 26}}, "t": 1}"#,
+        r#"{"m": {"c": {"n": 3}}}"#,
+        "{}",
+    ];
+    let (objects, errors) = of(fields, &bodies);
+    let reasons: Vec<_> = errors.iter().flatten().collect();
+    assert_eq!(reasons[..2], ["m.b.n: expected int, found a text", "m.a: there twice"]);
+    assert!(reasons[2].starts_with("m: not JSON: EOF"), "{reasons:?}");
+    assert_eq!(reasons[3..], ["t: expected string, found a number"]);
+    let maps = objects.column(0).as_map();
+    let sizes: Vec<_> = maps.iter().map(|map| map.map(|entries| entries.len())).collect();
+    assert_eq!(sizes, [Some(3), None, None, None, Some(0), None, Some(1), None]);
+    let keys: Vec<_> = maps.keys().as_string::<i32>().iter().flatten().collect();
+    assert_eq!(keys, ["b", "grün", "", "c"]);
+    let values = maps.values().as_struct();
+    assert_eq!((values.is_null(1), values.is_valid(2)), (true, true));
+    let numbers: Vec<_> = values.column(0).as_primitive::<Int32Type>().iter().collect();
+    assert_eq!(numbers, [Some(1), None, None, Some(3)]);
+
+    let long = format!(r#"{{"{}": 1}}"#, "k".repeat(500));
+    let reason = format!("a.{}...: expected struct<n:int>, found a number", "k".repeat(80));
+    assert_eq!(wrong(&map_of(item), &long), Some(reason));
 }
 
 #[test]
@@ -205,9 +252,14 @@ fn no_bodies_and_no_fields_are_fine() {
 
 #[test]
 fn a_type_that_no_json_becomes_is_refused_with_its_field() {
-    let inner = Field::new_struct("s", vec![nullable("d", DataType::Duration(TimeUnit::Second))], true);
-    let error =
-        decode_json(&BinaryArray::from_iter_values([b"{}"]), &vec![Arc::new(inner)].into()).unwrap_err();
-    assert!(matches!(&error, ScanError::JsonType { field, .. } if field == "d"));
-    assert!(error.hint().is_some() && !error.retryable());
+    let keys = Field::new("key", DataType::Int32, false);
+    let entries = Field::new_struct("entries", vec![keys, nullable("value", DataType::Utf8)], false);
+    let map = DataType::Map(Arc::new(entries), false);
+    for (refused, name) in [(DataType::Duration(TimeUnit::Second), "Duration(s)"), (map, "map<int,string>")] {
+        let inner = Field::new_struct("s", vec![nullable("d", refused)], true);
+        let error =
+            decode_json(&BinaryArray::from_iter_values([b"{}"]), &vec![Arc::new(inner)].into()).unwrap_err();
+        assert_eq!(error.to_string(), format!("no JSON value becomes a field d of type {name}"));
+        assert!(error.hint().is_some() && !error.retryable());
+    }
 }

@@ -68,6 +68,15 @@ fn counts(batch: &RecordBatch, name: &str) -> Vec<(Option<String>, i64)> {
 }
 
 #[test]
+fn a_group_that_is_named_twice_counts_once() {
+    let mut sums = sums(&[&["tag", "queue_id", "tag"], &["tag"]]);
+    with_properties(&mut sums, b"TAGS\x01t\x02");
+    let batch = sums.finish().unwrap();
+    assert_eq!(counts(&batch, "tag"), [(Some("t".to_owned()), 1), (Some("t".to_owned()), 1)]);
+    assert_eq!(batch.schema().fields().len(), 3 + 5, "the place of the choice, two groups, five measures");
+}
+
+#[test]
 fn every_group_comes_from_its_place_in_the_record() {
     let all: [&str; 14] = [
         "topic",
