@@ -71,11 +71,7 @@ class DeltaArchive(Archive):
             ends = {
                 queue: end for queue in queues if (end := table.transaction_version(_transaction_id(queue))) is not None
             }
-            previous = {
-                queue: Fingerprint(*times)
-                for queue in ends
-                if None not in (times := [table.transaction_version(one) for one in _previous_ids(queue)])
-            }
+            previous = {queue: last for queue in ends if (last := _last_message(table, queue)) is not None}
             actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         files = tuple(
             ArchiveFile(
@@ -191,6 +187,12 @@ _MOST = {**_LEAST, "queue_offset": "last"}
 
 def _transaction_id(queue: MessageQueue) -> str:
     return f"rocketpy-archive:{queue}"
+
+
+def _last_message(table: DeltaTable, queue: MessageQueue) -> Fingerprint | None:
+    """None in a table that only an older version wrote."""
+    stored_at, born_at = (table.transaction_version(one) for one in _previous_ids(queue))
+    return None if stored_at is None or born_at is None else Fingerprint(stored_at, born_at)
 
 
 def _previous_ids(queue: MessageQueue) -> list[str]:

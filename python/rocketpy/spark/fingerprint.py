@@ -6,12 +6,13 @@ offsets out once more. So an offset alone does not say that a queue is still the
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
 from rocketpy.spark.connection import client_options, shared_admin
 from rocketpy.spark.pull import UNREADABLE
-from rocketpy.spark.store import open_store, utc
+from rocketpy.spark.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +34,9 @@ class Fingerprint(NamedTuple):
     """By its producer's clock."""
 
     def __str__(self) -> str:
-        stored_at, born_at = (utc(at_ms).isoformat(timespec="milliseconds") for at_ms in self)
+        stored_at, born_at = (
+            datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds") for at_ms in self
+        )
         return f"stored at {stored_at}, born at {born_at}"
 
 
