@@ -6,7 +6,9 @@ offsets out once more. So an offset alone does not say that a queue is still the
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from rocketpy.spark.options import ReadOptions
 
 COLUMNS = ("topic", "queue_id", "stored_at", "born_at")
+PULLS_AT_ONCE = 8
 
 
 class Fingerprint(NamedTuple):
@@ -92,19 +95,24 @@ expected one stored at 1970-01-01T00:00:01.000+00:00, born at 1970-01-01T00:00:0
 
 
 def _of_cluster(options: ReadOptions, offsets: Offsets) -> Iterator[tuple[MessageQueue, Fingerprint]]:
+    shared_admin(options)  # keeps the connection when a reader is closed
+    with ThreadPoolExecutor(PULLS_AT_ONCE) as threads:
+        for found in threads.map(partial(_pull, options), offsets, offsets.values()):
+            yield from found
+
+
+def _pull(options: ReadOptions, queue: MessageQueue, offset: int) -> list[tuple[MessageQueue, Fingerprint]]:
     from rocketpy.reader import RangeReader
 
-    shared_admin(options)  # keeps the connection when a reader is closed
-    for queue, offset in offsets.items():
-        with RangeReader(
-            queue, offset - 1, offset, columns=COLUMNS, name_servers=options.name_servers, **client_options(options)
-        ) as reader:
-            try:
-                for batch in reader:
-                    yield from _rows(batch, {(queue.topic, queue.queue_id): queue})
-            except RocketPyError as error:
-                if not (isinstance(error, OffsetError | DamagedDataError) or UNREADABLE in str(error)):
-                    raise
+    with RangeReader(
+        queue, offset - 1, offset, columns=COLUMNS, name_servers=options.name_servers, **client_options(options)
+    ) as reader:
+        try:
+            return [row for batch in reader for row in _rows(batch, {(queue.topic, queue.queue_id): queue})]
+        except RocketPyError as error:
+            if isinstance(error, OffsetError | DamagedDataError) or UNREADABLE in str(error):
+                return []
+            raise
 
 
 def _of_folder(options: ReadOptions, offsets: Offsets) -> Iterator[tuple[MessageQueue, Fingerprint]]:
