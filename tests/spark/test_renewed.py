@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 import rocketpy
 from rocketpy.errors import OffsetError
 from rocketpy.spark import stream
-from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, plan_rows
+from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, check_queues, plan_rows
 from rocketpy.spark.archive_delta import DeltaArchive
+from rocketpy.spark.archive_manifest import ArchiveError, Manifest
 from rocketpy.spark.fingerprint import Fingerprint
 from rocketpy.spark.offsets import BatchOffsets
 from rocketpy.spark.stream import RocketPyStreamReader
@@ -290,6 +291,13 @@ def test_an_archive_notices_that_a_queue_of_a_folder_is_gone(
     for refused in (lambda: ArchiveJob(spark, options, quiet).run(), lambda: plan_rows(options)):
         with pytest.raises(OffsetError, match=r"#2 is not there any more, the archive ends at 30"):
             refused()
+
+
+def test_an_archive_waits_for_a_queue_that_is_away():
+    queue = rocketpy.MessageQueue("t", "b", 0)
+    with pytest.raises(ArchiveError, match="not there now: t@b#0") as away:
+        check_queues(ArchiveOptions("out", ("t",), name_server="127.0.0.1:1"), Manifest(), {}, {queue: 5})
+    assert away.value.retryable
 
 
 def test_a_promoted_slave_has_the_messages_that_were_read(tmp_path):

@@ -234,8 +234,11 @@ def check_queues(options: ArchiveOptions, done: Manifest, starts: Offsets, ends:
         ends: Queue offset after the newest message.
 
     Raises:
+        ArchiveError: A queue is not there now that was when the job began. A retry may find it.
         OffsetError: Another message is there, or a store has nothing of a queue any more.
     """
+    if away := sorted(ends.keys() - starts.keys()):
+        raise ArchiveError(f"not there now: {', '.join(map(str, away))}", retryable=True)
     if options.path is not None:  # of a cluster, the broker of a queue may just be away
         for queue in sorted(done.ends.keys() - ends.keys()):
             if queue.topic in options.topics and queue.broker_name == options.broker_name:
