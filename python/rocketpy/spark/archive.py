@@ -334,6 +334,7 @@ class ArchiveJob:
         begins, stops = next_round(manifest.ends, starts, ends, self._options.round_messages)
         if not stops:
             return None
+        # Before the messages are read: if a topic is made anew meanwhile, the next round notices it.
         previous = fingerprints(self._options.read_options(), stops)
         idle = {queue: start for queue, start in starts.items() if queue not in stops}
         files = self._written({**idle, **begins}, {**idle, **stops})
