@@ -16,6 +16,7 @@ from rocketpy.spark import archive as module
 from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main, next_round, plan_rows, small_files
 from rocketpy.spark.archive_manifest import ArchiveError, ArchiveFile, Covered, Manifest, gaps
 from rocketpy.spark.archive_parquet import ParquetArchive
+from rocketpy.spark.fingerprint import Fingerprint
 from rocketpy.testing import fresh_name
 
 BODIES = [b"message %d" % number for number in range(300)]
@@ -154,7 +155,7 @@ def test_rows_that_are_missing_or_there_twice_are_found():
 def test_a_manifest_comes_back_as_it_was_written():
     queue = rocketpy.MessageQueue("%RETRY%g", "b", 1)
     one = ArchiveFile("f.parquet", queue.topic, "2026-01-01", 3, 100, (Covered("b", 1, 0, 2, 3),))
-    manifest = Manifest(4, {queue: 3}, (one,))
+    manifest = Manifest(4, {queue: 3}, (one,), {queue: Fingerprint(5, 6)})
     assert Manifest.of(manifest.text()) == manifest
     for text in ("", "{}", '{"v": 2}', json.dumps({"v": 1, "number": 1, "ends": [1], "files": []})):
         with pytest.raises(rocketpy.DamagedDataError):

@@ -137,12 +137,12 @@ def test_of_two_jobs_at_the_same_time_one_is_refused_or_loses(spark, options, se
         job.run()
     append = DeltaArchive.append
 
-    def overtaken(self, manifest, files, ends):
+    def overtaken(self, manifest, files, *ends):
         same = [replace(one, name=f"rocketpy-same-{number}.parquet") for number, one in enumerate(files)]
         for one, other in zip(files, same, strict=True):
             shutil.copy(self.staged / one.name, self.staged / other.name)
-        append(self, manifest, same, ends)
-        return append(self, manifest, files, ends)
+        append(self, manifest, same, *ends)
+        return append(self, manifest, files, *ends)
 
     monkeypatch.setattr(DeltaArchive, "append", overtaken)
     with pytest.raises(ArchiveError, match=r"another job wrote this table at the same time: .*Concurrent transaction"):
@@ -155,9 +155,9 @@ def test_of_two_jobs_at_the_same_time_one_is_refused_or_loses(spark, options, se
 def test_maintenance_of_the_table_at_the_same_time_does_not_matter(spark, options, monkeypatch):
     append = DeltaArchive.append
 
-    def overtaken(self, manifest, files, ends):
+    def overtaken(self, *given):
         DeltaTable(self.folder).optimize.compact()
-        return append(self, manifest, files, ends)
+        return append(self, *given)
 
     monkeypatch.setattr(DeltaArchive, "append", overtaken)
     assert ArchiveJob(spark, options, quiet).run().rows == 300

@@ -87,6 +87,20 @@ def test_a_first_batch_that_failed_is_repeated_from_where_it_began(start, topic,
     assert bodies_of(batches) == BODIES
 
 
+def test_a_topic_made_anew_ends_a_query_or_is_read_from_its_beginning(start, topic, send, rocketpy_server):
+    send(topic, BODIES[:90])
+    batches = {}
+    assert start(topic, rocketpy_server, batches).awaitTermination(60)
+    with rocketpy_server.admin() as admin:
+        admin.delete_topic(topic)
+        admin.create_topic(topic, queues=3)
+    send(topic, BODIES[90:])
+    with pytest.raises(StreamingQueryException, match=f"{topic}@broker-a#0 has another message before offset 30"):
+        start(topic, rocketpy_server, batches).awaitTermination(60)
+    assert start(topic, rocketpy_server, batches, failOnDataLoss="false").awaitTermination(60)
+    assert bodies_of(batches) == BODIES
+
+
 def test_a_running_stream_outlasts_its_broker_and_finds_new_queues_and_tells_its_lag(
     spark, start, tmp_path, rocketpy_server_factory
 ):

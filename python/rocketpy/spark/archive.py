@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,8 +26,9 @@ from rocketpy.spark.archive_files import Failure, join_files, write_partitions
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, gaps
 from rocketpy.spark.archive_parquet import ParquetArchive
 from rocketpy.spark.columns import DEFAULT, TYPES, check_columns, struct
+from rocketpy.spark.fingerprint import differences, fingerprints
 from rocketpy.spark.offsets import Offsets, tree_of
-from rocketpy.spark.options import seconds_of
+from rocketpy.spark.options import ReadOptions, parse_options, seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
 from rocketpy.spark.picture import can_draw, draw_archive
 from rocketpy.spark.session import context_of
@@ -44,6 +46,7 @@ UNNAMED = "broker"
 """Name of the broker of a store, where none is given."""
 NEEDED = ("topic", "broker_name", "queue_id", "queue_offset", "stored_at")
 """Columns without which an archive does not know what it holds."""
+RENEWED_HINT = "the topic was deleted and created again, or lost messages: archive it to another folder"
 
 
 class ArchiveFormat(StrEnum):
@@ -129,6 +132,10 @@ class ArchiveOptions:
             return {"path": self.path, "broker_name": self.broker_name}
         return {"name_server": self.name_server or ""}
 
+    def read_options(self) -> ReadOptions:
+        """The same, checked."""
+        return parse_options({**self.source(), "topics": ",".join(self.topics)})
+
     def schema(self) -> "StructType":
         """Columns of the messages, as Spark has them."""
         wanted = {*NEEDED, *check_columns(self.columns)}
@@ -207,12 +214,44 @@ def next_round(done: Offsets, starts: Offsets, ends: Offsets, messages: int) -> 
         if at > ends[queue]:
             raise OffsetError(
                 f"{queue} ends at {ends[queue]}, the archive at {at}",
-                hint="the topic was deleted and created again, or lost messages: archive it to another folder",
+                hint=RENEWED_HINT,
             )
     waiting = {queue: ends[queue] - at for queue, at in begins.items() if at < ends[queue]}
     share = min(1.0, messages / max(1, sum(waiting.values())))
     stops = {queue: begins[queue] + max(1, int(left * share)) for queue, left in waiting.items()}
     return {queue: begins[queue] for queue in stops}, stops
+
+
+def check_queues(options: ArchiveOptions, done: Manifest, starts: Offsets, ends: Offsets) -> None:
+    """Checks that queues are those that were archived: by the last archived message of each, one pull a queue.
+
+    A queue whose last archived message was removed by retention is not checked.
+
+    Args:
+        options: Of the job.
+        done: What is archived.
+        starts: Oldest queue offset now.
+        ends: Queue offset after the newest message.
+
+    Raises:
+        ArchiveError: A queue is not there now that was when the job began. A retry may find it.
+        OffsetError: Another message is there, or a store has nothing of a queue any more.
+    """
+    if away := sorted(ends.keys() - starts.keys()):
+        raise ArchiveError(f"not there now: {', '.join(map(str, away))}", retryable=True)
+    if options.path is not None:  # of a cluster, the broker of a queue may just be away
+        for queue in sorted(done.ends.keys() - ends.keys()):
+            if queue.topic in options.topics and queue.broker_name == options.broker_name:
+                raise OffsetError(
+                    f"{queue} is not there any more, the archive ends at {done.ends[queue]}", hint=RENEWED_HINT
+                )
+    last = {
+        queue: done.ends[queue]
+        for queue in done.previous.keys() & ends.keys()
+        if starts[queue] < done.ends[queue] <= ends[queue]
+    }
+    for text in differences(done.previous, fingerprints(options.read_options(), last), last).values():
+        raise OffsetError(text, hint=RENEWED_HINT)
 
 
 def manifest_of(archive: Archive, options: ArchiveOptions, queues: Iterable[MessageQueue]) -> Manifest:
@@ -227,9 +266,10 @@ def manifest_of(archive: Archive, options: ArchiveOptions, queues: Iterable[Mess
         InvalidArgumentError: The folder holds something else. Or it has a topic from a store without the name of the
             broker, and what is to be read names it, or the other way round: all messages would be archived again.
     """
-    manifest = archive.manifest(queues)
+    archived = {topic: archive.queues(topic) for topic in options.topics}
+    manifest = archive.manifest({*queues, *chain.from_iterable(archived.values())})
     for topic in options.topics:
-        held = archive.broker_names(topic)
+        held = {queue.broker_name for queue in archived[topic]}
         named = {queue.broker_name for queue in queues if queue.topic == topic}
         if held and not held & named and UNNAMED in held | named:
             names = " or ".join(sorted(held))
@@ -290,16 +330,20 @@ class ArchiveJob:
     def _round(self, manifest: Manifest, ends: Offsets) -> Manifest | None:
         """Archives some messages and commits them. None if there are none left."""
         starts, _ = bounds(self._options)
+        check_queues(self._options, manifest, starts, ends)
         begins, stops = next_round(manifest.ends, starts, ends, self._options.round_messages)
         if not stops:
             return None
+        # Before the messages are read: if a topic is made anew meanwhile, the next round notices it.
+        previous = fingerprints(self._options.read_options(), stops)
         idle = {queue: start for queue, start in starts.items() if queue not in stops}
         files = self._written({**idle, **begins}, {**idle, **stops})
-        problems = gaps(stops, begins, files)
+        unknown = stops.keys() - previous.keys()
+        problems = gaps(stops, begins, files) + [f"{queue}: no message before {stops[queue]}" for queue in unknown]
         if problems:
             text = f"what was read is not what was asked for: {'; '.join(problems)}"
             raise ArchiveError(text, retryable=True)  # a queue may have been made meanwhile
-        return self._archive.append(manifest, files, stops)
+        return self._archive.append(manifest, files, stops, previous)
 
     def _written(self, begins: Offsets, stops: Offsets) -> list[ArchiveFile]:
         from rocketpy.spark.source import RocketPyDataSource
@@ -383,8 +427,9 @@ def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:
         OffsetError: Messages that are not archived are gone.
     """
     starts, ends = bounds(options)
-    done = manifest_of(options.archive(), options, ends).ends
-    begins, stops = next_round(done, starts, ends, sum(ends.values()) + 1)
+    manifest = manifest_of(options.archive(), options, ends)
+    check_queues(options, manifest, starts, ends)
+    begins, stops = next_round(manifest.ends, starts, ends, sum(ends.values()) + 1)
     return [
         {
             "topic": queue.topic,

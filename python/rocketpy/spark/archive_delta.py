@@ -7,8 +7,9 @@
     out/_rocketpy/staged/rocketpy-<id>.parquet                 written, not committed
     out/_rocketpy/lock                                         locked by the job that runs
 
-The end of each queue is an application transaction (`txn`) of the table. Delta keeps the newest one of each id, also
-in checkpoints. Of two commits at the same time with the same id it refuses the second.
+The end of each queue is an application transaction (`txn`) of the table, and so are both times of its last message.
+Delta keeps the newest one of each id, also in checkpoints. Of two commits at the same time with the same id it refuses
+the second.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from rocketpy.errors import InvalidArgumentError, RocketPyError
+from rocketpy.message import MessageQueue
 from rocketpy.spark.archive_files import ROW_GROUP_ROWS
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, ArchiveFile, Manifest, sync
+from rocketpy.spark.fingerprint import Fingerprint
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties
@@ -32,10 +35,9 @@ except ImportError as missing:
     raise RocketPyError("deltalake is not installed", hint='pip install "rocketpy-mq[delta]"') from missing
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from rocketpy.message import MessageQueue
     from rocketpy.spark.archive_manifest import Join
     from rocketpy.spark.offsets import Offsets
 
@@ -66,7 +68,10 @@ class DeltaArchive(Archive):
         with _explained("read"):
             table = DeltaTable(self.folder)
             self._check_columns(table)
-            found = {queue: table.transaction_version(_transaction_id(queue)) for queue in queues}
+            ends = {
+                queue: end for queue in queues if (end := table.transaction_version(_transaction_id(queue))) is not None
+            }
+            previous = {queue: last for queue in ends if (last := _last_message(table, queue)) is not None}
             actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         files = tuple(
             ArchiveFile(
@@ -79,21 +84,34 @@ class DeltaArchive(Archive):
             )
             for one in actions
         )
-        return Manifest(table.version(), {queue: end for queue, end in found.items() if end is not None}, files)
+        return Manifest(table.version(), ends, files, previous)
 
-    def broker_names(self, topic: str) -> set[str]:
-        """The first and the last of each file: others compact the table too, and keep this much of what it holds."""
+    def queues(self, topic: str) -> set[MessageQueue]:
+        """Those up to the last number, of the first and the last broker of each file.
+
+        Others compact the table too, and keep this much of what it holds.
+        """
         if not DeltaTable.is_deltatable(str(self.folder)):
             return set()
         with _explained("read"):
             actions = pa.table(DeltaTable(self.folder).get_add_actions(flatten=True)).to_pylist()
-        ends = ("min.broker_name", "max.broker_name")
-        return {one[end] for one in actions if one["partition.topic"] == topic for end in ends if one.get(end)}
+        mine = [one for one in actions if one["partition.topic"] == topic]
+        names = {one[end] for one in mine for end in ("min.broker_name", "max.broker_name") if one.get(end)}
+        last = max((one.get("max.queue_id") or 0 for one in mine), default=0)
+        return {MessageQueue(topic, name, queue_id) for name in names for queue_id in range(last + 1)}
 
-    def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
+    def append(
+        self,
+        manifest: Manifest,
+        files: Sequence[ArchiveFile],
+        ends: Offsets,
+        previous: Mapping[MessageQueue, Fingerprint],
+    ) -> Manifest:
         """Commits files and offsets as one version of the table."""
         self.move_to_places(files)
         transactions = [Transaction(_transaction_id(queue), end) for queue, end in ends.items()]
+        for queue, times in previous.items():
+            transactions += map(Transaction, _previous_ids(queue), times)
         with _explained("write"):
             # Of this version: an offset that another job committed later makes the commit fail.
             DeltaTable(self.folder, version=manifest.number).create_write_transaction(
@@ -169,6 +187,16 @@ _MOST = {**_LEAST, "queue_offset": "last"}
 
 def _transaction_id(queue: MessageQueue) -> str:
     return f"rocketpy-archive:{queue}"
+
+
+def _last_message(table: DeltaTable, queue: MessageQueue) -> Fingerprint | None:
+    """None in a table that only an older version wrote."""
+    stored_at, born_at = (table.transaction_version(one) for one in _previous_ids(queue))
+    return None if stored_at is None or born_at is None else Fingerprint(stored_at, born_at)
+
+
+def _previous_ids(queue: MessageQueue) -> list[str]:
+    return [f"rocketpy-archive-{name}:{queue}" for name in Fingerprint._fields]
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from urllib.parse import quote
 
 from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.message import MessageQueue
+from rocketpy.spark.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from rocketpy.spark.offsets import Offsets
 
@@ -74,6 +75,8 @@ class Manifest:
     ends: Offsets = field(default_factory=dict)
     """By queue, the queue offset after the last archived message."""
     files: tuple[ArchiveFile, ...] = ()
+    previous: Mapping[MessageQueue, Fingerprint] = field(default_factory=dict)
+    """By queue, the last archived message; not of queues that only an older version archived."""
 
     @property
     def names(self) -> set[str]:
@@ -88,7 +91,11 @@ class Manifest:
     def text(self) -> str:
         """The manifest as JSON."""
         ends = [(queue.topic, queue.broker_name, queue.queue_id, end) for queue, end in sorted(self.ends.items())]
-        return json.dumps({"v": 1, "number": self.number, "ends": ends, "files": [asdict(one) for one in self.files]})
+        previous = [
+            (queue.topic, queue.broker_name, queue.queue_id, *times) for queue, times in sorted(self.previous.items())
+        ]
+        files = [asdict(one) for one in self.files]
+        return json.dumps({"v": 1, "number": self.number, "ends": ends, "previous": previous, "files": files})
 
     @classmethod
     def of(cls, text: str) -> Manifest:
@@ -106,7 +113,11 @@ class Manifest:
                 replace(ArchiveFile(**one), covered=tuple(Covered(**part) for part in one["covered"]))
                 for one in tree["files"]
             )
-            return cls(tree["number"], ends, files)
+            previous = {
+                MessageQueue(topic, broker, queue): Fingerprint(*times)
+                for topic, broker, queue, *times in tree.get("previous", [])
+            }
+            return cls(tree["number"], ends, files, previous)
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedDataError(f"not a manifest: {error}") from error
 
@@ -155,21 +166,28 @@ class Archive(ABC):
         """
 
     @abstractmethod
-    def broker_names(self, topic: str) -> set[str]:
-        """Names of the brokers whose messages of a topic it holds.
+    def queues(self, topic: str) -> set[MessageQueue]:
+        """The queues of a topic whose messages it holds; it may name more of the same brokers.
 
         Args:
             topic: The topic.
         """
 
     @abstractmethod
-    def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
+    def append(
+        self,
+        manifest: Manifest,
+        files: Sequence[ArchiveFile],
+        ends: Offsets,
+        previous: Mapping[MessageQueue, Fingerprint],
+    ) -> Manifest:
         """Adds files, and the offsets up to which they hold every message, in one commit. On return it is durable.
 
         Args:
             manifest: The newest state.
             files: Staged and durable.
             ends: By queue, the queue offset after the last message.
+            previous: The last message, of the same queues.
 
         Returns:
             The new state.

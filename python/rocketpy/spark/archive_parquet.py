@@ -22,11 +22,12 @@ from rocketpy.errors import DamagedDataError, InvalidArgumentError
 from rocketpy.spark.archive_manifest import Archive, ArchiveError, Manifest, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rocketpy.message import MessageQueue
     from rocketpy.spark.archive_manifest import ArchiveFile, Join
+    from rocketpy.spark.fingerprint import Fingerprint
     from rocketpy.spark.offsets import Offsets
 
 KEPT = 2
@@ -46,13 +47,24 @@ class ParquetArchive(Archive):
         paths = self._manifests()
         return Manifest.of(paths[-1].read_text()) if paths else Manifest()
 
-    def broker_names(self, topic: str) -> set[str]:
+    def queues(self, topic: str) -> set[MessageQueue]:
         """Those in the newest manifest."""
-        return {queue.broker_name for queue in self.manifest().ends if queue.topic == topic}
+        return {queue for queue in self.manifest().ends if queue.topic == topic}
 
-    def append(self, manifest: Manifest, files: Sequence[ArchiveFile], ends: Offsets) -> Manifest:
+    def append(
+        self,
+        manifest: Manifest,
+        files: Sequence[ArchiveFile],
+        ends: Offsets,
+        previous: Mapping[MessageQueue, Fingerprint],
+    ) -> Manifest:
         """Commits a manifest with files and offsets added."""
-        fresh = Manifest(manifest.number + 1, {**manifest.ends, **ends}, (*manifest.files, *files))
+        fresh = Manifest(
+            manifest.number + 1,
+            {**manifest.ends, **ends},
+            (*manifest.files, *files),
+            {**manifest.previous, **previous},
+        )
         self.commit(fresh)
         return fresh
 

@@ -4,21 +4,26 @@ An offset of Spark is a JSON object: `{"v": 1, "offsets": {topic: {broker: {queu
 is where the batch ends, `from` where it begins. Spark keeps no start of a stream's first batch, and asks for it again
 when it repeats that batch: without `from`, messages in between would be lost. `offsets` can be used as
 `starting_offsets`. In a stream of a folder the broker is an empty text, and `store` tells that store from another.
+`previous` has the shape of `offsets` and tells the message before each of them from another: `[stored_at_ms,
+born_at_ms]`. Queues whose message before is not known are not in it, nor is any in checkpoints of older versions.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rocketpy.errors import OffsetError
 from rocketpy.message import MessageQueue
+from rocketpy.spark.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSION = 1
+
+Value = TypeVar("Value")
 
 Offsets: TypeAlias = "dict[MessageQueue, int]"
 """By queue, the next message to read."""
@@ -32,11 +37,15 @@ class BatchOffsets:
     begin: Offsets
     marks: Mapping[str, bytes] = field(default_factory=dict)
     """Of a store, as `rocketpy.spark.identity.store_marks` makes them; empty in a stream of a cluster."""
+    previous: Mapping[MessageQueue, Fingerprint] = field(default_factory=dict)
+    """The last message before `end`, by queue, where it is known."""
 
     def to_json(self) -> dict[str, Any]:
         """As Spark keeps it."""
         store = {"store": {name: mark.hex() for name, mark in self.marks.items()}} if self.marks else {}
-        return {"v": VERSION, "offsets": tree_of(self.end), "from": tree_of(self.begin), **store}
+        times = {queue: list(fingerprint) for queue, fingerprint in self.previous.items()}
+        previous = {"previous": tree_of(times)} if times else {}
+        return {"v": VERSION, "offsets": tree_of(self.end), "from": tree_of(self.begin), **store, **previous}
 
     @classmethod
     def of_json(cls, value: Any) -> BatchOffsets:
@@ -58,7 +67,8 @@ class BatchOffsets:
                 hint="start the query with the version that wrote it, or with another checkpointLocation",
             )
         marks = {name: bytes.fromhex(mark) for name, mark in value.get("store", {}).items()}
-        return cls(_flat(value["offsets"]), _flat(value["from"]), marks)
+        previous = {queue: Fingerprint(*times) for queue, times in _flat(value.get("previous", {})).items()}
+        return cls(_flat(value["offsets"]), _flat(value["from"]), marks, previous)
 
     @classmethod
     def of_text(cls, text: str | None) -> BatchOffsets | None:
@@ -73,22 +83,22 @@ class BatchOffsets:
             return None
 
 
-def tree_of(offsets: Mapping[MessageQueue, int]) -> dict[str, dict[str, dict[str, int]]]:
+def tree_of(values: Mapping[MessageQueue, Value]) -> dict[str, dict[str, dict[str, Value]]]:
     """Offsets by topic, broker and queue, as JSON has them in a checkpoint and in `starting_offsets`.
 
     Args:
-        offsets: By queue.
+        values: Offsets, or what else there is of each queue.
     """
-    tree: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(offsets):
-        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offsets[queue]
+    tree: dict[str, dict[str, dict[str, Value]]] = {}
+    for queue in sorted(values):
+        tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = values[queue]
     return tree
 
 
-def _flat(tree: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Offsets:
+def _flat(tree: Mapping[str, Mapping[str, Mapping[str, Value]]]) -> dict[MessageQueue, Value]:
     return {
-        MessageQueue(topic, broker_name, int(queue_id)): offset
+        MessageQueue(topic, broker_name, int(queue_id)): value
         for topic, brokers in tree.items()
         for broker_name, queues in brokers.items()
-        for queue_id, offset in queues.items()
+        for queue_id, value in queues.items()
     }

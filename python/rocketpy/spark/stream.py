@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,25 +20,31 @@ from pyspark_rocketpy import without_traceback
 from rocketpy.errors import NotAStoreError, OffsetError, RocketPyError
 from rocketpy.spark.budget import messages_to_take
 from rocketpy.spark.columns import chosen_columns
+from rocketpy.spark.fingerprint import differences
 from rocketpy.spark.offsets import BatchOffsets
 from rocketpy.spark.options import ReadOptions, parse_options
-from rocketpy.spark.patience import Patience, again, logger
+from rocketpy.spark.patience import Patience, T, again, logger
 from rocketpy.spark.pull import log_loss
-from rocketpy.spark.stream_source import StreamSource, source_of
+from rocketpy.spark.stream_source import StreamSource, parts_of, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from rocketpy.cluster import QueueInfo
     from rocketpy.message import MessageQueue
+    from rocketpy.spark.fingerprint import Fingerprint
     from rocketpy.spark.offsets import Offsets
 
 ENDS_KEPT_SECONDS = 0.1
 """How long the ends of the queues are used again: Spark asks an idle query every 10 ms."""
 LOSS_HINT = "fail_on_data_loss=false skips them and logs which they were"
+RENEWED_HINT = (
+    "the topic was deleted and created again, or its broker lost the end of its log: fail_on_data_loss=false goes on "
+    "with what was stored since, another checkpointLocation starts as the options say"
+)
 
 
 class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -58,6 +65,10 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[MessageQueue, QueueInfo] = {}
         self._ask_again_at = float("-inf")
         self._sizes: dict[MessageQueue, int] = {}
+        self._compared: dict[MessageQueue, tuple[int, QueueInfo]] = {}
+        """The offset whose message before was found to be the one that was read, and the queue as it was then."""
+        self._planned: BatchOffsets | None = None
+        """The last batch that `latestOffset` planned."""
         self._batches = 0
         self._last_batch_at = time.monotonic()
         self._short_since: dict[MessageQueue, float] = {}
@@ -92,8 +103,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._start is None:
             with without_traceback():
                 chosen_columns(self.read_options, self._schema)
-                start = self._find_start()
-                self._start = BatchOffsets(start, start, self._source.marks()).to_json()
+                self._start = self._find_start().to_json()
         return self._start
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -106,17 +116,14 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with without_traceback():
             here = BatchOffsets.of_json(start)
             self._check(here)
-            ends_soon = self._target is not None or isinstance(limit, ReadAllAvailable)
-            begin, ends = self._bounds(here.end, self._look() if ends_soon else self._glance())
-            backlog = {queue: end - begin[queue] for queue, end in ends.items() if end > begin[queue]}
-            has_moved = any(begin[queue] != offset for queue, offset in here.end.items())
-            if not has_moved and (not backlog or self._waits(sum(backlog.values()), limit)):
+            if self._target is not None or isinstance(limit, ReadAllAvailable):  # "nothing to read" would end the query
+                batch = self._patiently(partial(self._plan, here, limit, asks_again=True))
+            else:
+                batch = self._once(partial(self._plan, here, limit, asks_again=False))
+            if batch is None:
                 return start
-            taken = backlog if isinstance(limit, ReadAllAvailable) else self._limited(backlog, begin, ends)
-            self._last_batch_at = time.monotonic()
-            self._batches += 1
-            end = {queue: offset + taken.get(queue, 0) for queue, offset in begin.items()}
-            return BatchOffsets(end, begin, self._source.marks()).to_json()
+            self._planned = batch
+            return batch.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The ends of the queues, for the progress of the query."""
@@ -128,7 +135,8 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Fixes where the query ends: at the current ends of the queues."""
         with without_traceback():
-            self._target = {queue: info.max_offset for queue, info in self._look().items()}
+            infos = self._patiently(partial(self._look, asks_again=True))
+            self._target = {queue: info.max_offset for queue, info in infos.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Parts of queues for the workers.
@@ -140,6 +148,8 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with without_traceback():
             batch = BatchOffsets.of_json(end)
             self._check(batch)
+            if batch != self._planned:
+                batch = self._without_renewed(batch)
             return list(self._source.partitions(batch, self._sizes))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -174,64 +184,140 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self.read_options.fail_on_data_loss:
                 raise
             if self._is_news("another store"):
-                logger.warning("%s; going on from the same offsets", error)
+                logger.warning("%s; it is read all the same", error)
 
-    def _find_start(self) -> Offsets:
+    def _find_start(self) -> BatchOffsets:
         found: Offsets = {}
+        with_previous: Offsets = {}
         for info, asked in self._source.starts():
             found[info.queue] = start = min(max(asked, info.min_offset), info.max_offset)
+            if start > info.min_offset:
+                with_previous[info.queue] = start
             if start > asked:
                 self._lose(info.queue, asked, start, "removed by retention before the query started")
             elif start < asked:
                 self._lose(info.queue, start, asked, "not there yet")
-        return found
+        return BatchOffsets(found, found, self._source.marks(), self._source.fingerprints(with_previous))
 
-    def _look(self) -> dict[MessageQueue, QueueInfo]:
-        """The queues as they are now. Waits while no broker answers."""
-        return self._seen(again(self._source.queues, self.read_options.retry_timeout))
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """Waits while no broker answers."""
+        return again(call, self.read_options.retry_timeout)
 
-    def _glance(self) -> dict[MessageQueue, QueueInfo]:
-        """The queues, asked for at most every `ENDS_KEPT_SECONDS`; none while no broker answers.
-
-        It does not wait for brokers, so that the query can be stopped.
-        """
+    def _once(self, call: Callable[[], T]) -> T | None:
+        """None while no broker answers. It does not wait for brokers, so that the query can be stopped."""
         now = time.monotonic()
-        if now < self._ask_again_at:
-            return {} if self._patience.is_failing else self._ends
+        if self._patience.is_failing and now < self._ask_again_at:
+            return None
         try:
-            queues = self._source.queues()
+            answer = call()
         except RocketPyError as error:
             self._ask_again_at = now + self._patience.pause_after(error, passes=error.retryable)
-            return {}
-        return self._seen(queues)
-
-    def _seen(self, queues: list[QueueInfo]) -> dict[MessageQueue, QueueInfo]:
+            return None
         self._patience.progressed()
-        self._ends = {info.queue: info for info in queues}
-        self._ask_again_at = time.monotonic() + ENDS_KEPT_SECONDS
+        return answer
+
+    def _look(self, *, asks_again: bool) -> dict[MessageQueue, QueueInfo]:
+        """The queues; unless `asks_again`, asked for at most every `ENDS_KEPT_SECONDS`."""
+        if asks_again or time.monotonic() >= self._ask_again_at:
+            self._ends = {info.queue: info for info in self._source.queues()}
+            self._ask_again_at = time.monotonic() + ENDS_KEPT_SECONDS
         return self._ends
 
-    def _bounds(self, here: Offsets, infos: dict[MessageQueue, QueueInfo]) -> tuple[Offsets, Offsets]:
-        """Where the next batch begins, and where it can end at most. Both know every queue that was ever seen."""
-        begin, ends = dict(here), dict(here)
+    def _plan(self, here: BatchOffsets, limit: ReadLimit, *, asks_again: bool) -> BatchOffsets | None:
+        """The next batch; None when there is nothing to read yet."""
+        infos = self._look(asks_again=asks_again)
+        begin = self._begin(here, infos)
+        backlog = self._backlog(begin, infos)
+        if backlog and not _has_moved(here, begin) and self._waits(sum(backlog.values()), limit):
+            return None
+        begin |= self._renewed(here, infos)
+        backlog = self._backlog(begin, infos)
+        if not backlog and not _has_moved(here, begin):
+            return None
+        taken = backlog if isinstance(limit, ReadAllAvailable) else self._limited(backlog, begin)
+        end = {queue: offset + taken.get(queue, 0) for queue, offset in begin.items()}
+        previous = self._previous(here, begin, end, infos)
+        self._last_batch_at = time.monotonic()
+        self._batches += 1
+        return BatchOffsets(end, begin, self._source.marks(), previous)
+
+    def _begin(self, here: BatchOffsets, infos: dict[MessageQueue, QueueInfo]) -> Offsets:
+        """Where the next batch begins, as far as offsets tell. It has every queue that was ever seen."""
+        begin = dict(here.end)
         for queue, info in infos.items():
-            if queue not in here:
+            offset = here.end.get(queue)
+            if offset is None:
                 self._begin_new(queue, info)
                 begin[queue] = info.min_offset
-            elif here[queue] < info.min_offset:
-                self._lose(queue, here[queue], info.min_offset, "removed by retention")
+            elif offset < info.min_offset:
+                self._lose(queue, offset, info.min_offset, "removed by retention")
                 begin[queue] = info.min_offset
-            elif here[queue] > info.max_offset:
-                begin[queue] = self._behind_end(queue, here[queue], info.max_offset)
+            elif offset > info.max_offset:
+                begin[queue] = self._behind_end(info, offset, here.previous.get(queue))
             else:
                 self._short_since.pop(queue, None)
-            ends[queue] = max(begin[queue], info.max_offset)
-            if self._target is not None:
-                ends[queue] = max(begin[queue], min(info.max_offset, self._target.get(queue, 0)))
         self._warn_of_absent(
-            [queue for queue in here if queue not in infos and queue.topic in self.read_options.topics]
+            [queue for queue in here.end if queue not in infos and queue.topic in self.read_options.topics]
         )
-        return begin, ends
+        return begin
+
+    def _backlog(self, begin: Offsets, infos: dict[MessageQueue, QueueInfo]) -> dict[MessageQueue, int]:
+        """How much there is to read, of the queues that have something."""
+        backlog: dict[MessageQueue, int] = {}
+        for queue, info in infos.items():
+            end = info.max_offset
+            if self._target is not None:
+                end = min(end, self._target.get(queue, 0))
+            if end > begin[queue]:
+                backlog[queue] = end - begin[queue]
+        return backlog
+
+    def _renewed(self, here: BatchOffsets, infos: dict[MessageQueue, QueueInfo]) -> Offsets:
+        """Where queues are read from that are no longer those that were read: another message is before the offset."""
+        at = {
+            queue: offset
+            for queue, offset in here.end.items()
+            if queue in infos
+            and queue in here.previous
+            and infos[queue].min_offset < offset <= infos[queue].max_offset
+            and self._compared.get(queue) != (offset, infos[queue])
+        }
+        found = self._source.fingerprints(at)
+        wrong = differences(here.previous, found, at)
+        self._compared |= {queue: (offset, infos[queue]) for queue, offset in at.items() if queue not in wrong}
+        begin: Offsets = {}
+        for queue, text in wrong.items():
+            self._refuse_renewed(text)
+            begin[queue] = infos[queue].min_offset
+            if found[queue].stored_at_ms > here.previous[queue].stored_at_ms:  # or a clock was set back
+                begin[queue] = self._source.first_at(infos[queue], here.previous[queue].stored_at_ms + 1)
+            self._tell_renewed(infos[queue], begin[queue], text)
+        return begin
+
+    def _without_renewed(self, batch: BatchOffsets) -> BatchOffsets:
+        """A batch that another process planned, without queues that are no longer those of which it was planned."""
+        parts = {queue: (start, end) for queue, start, end in parts_of(batch)}
+        at = {queue: end for queue, (_, end) in parts.items() if queue in batch.previous}
+        wrong = differences(batch.previous, self._patiently(partial(self._source.fingerprints, at)), at)
+        for queue, text in wrong.items():
+            self._refuse_renewed(text)
+            log_loss(str(queue), *parts[queue], text)
+        return replace(batch, begin={queue: offset for queue, offset in batch.begin.items() if queue not in wrong})
+
+    def _previous(
+        self, here: BatchOffsets, begin: Offsets, end: Offsets, infos: dict[MessageQueue, QueueInfo]
+    ) -> dict[MessageQueue, Fingerprint]:
+        """The last message before the end of a batch, by queue: asked for where a queue moved or it was not known."""
+        stayed = {queue for queue, offset in end.items() if here.end.get(queue) == begin[queue] == offset}
+        known = {queue: here.previous[queue] for queue in stayed if queue in here.previous}
+        at = {
+            queue: offset
+            for queue, offset in end.items()
+            if queue not in known and queue in infos and infos[queue].min_offset < offset <= infos[queue].max_offset
+        }
+        found = self._source.fingerprints(at)
+        self._compared |= {queue: (end[queue], infos[queue]) for queue in found}
+        return known | found
 
     def _begin_new(self, queue: MessageQueue, info: QueueInfo) -> None:
         if self._is_news((queue, "new")):
@@ -239,14 +325,32 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if info.min_offset > 0:
                 log_loss(str(queue), 0, info.min_offset, "removed by retention before the query saw the queue")
 
-    def _behind_end(self, queue: MessageQueue, here: int, end: int) -> int:
+    def _behind_end(self, info: QueueInfo, here: int, previous: Fingerprint | None) -> int:
         """What was read is not there: the topic was made anew, the broker lost its end, or a slave is still behind."""
+        queue, end = info.queue, info.max_offset
         since = self._short_since.setdefault(queue, time.monotonic())
         if self._target is None and time.monotonic() - since < self.read_options.retry_timeout:
             return here
-        self._lose(queue, end, here, "no longer there: the topic was made anew, or its broker lost them")
+        text = "no longer there: the topic was made anew, or its broker lost them"
+        self._lose(queue, end, here, text)
+        begin = end if previous is None else self._source.first_at(info, previous.stored_at_ms + 1)
+        self._tell_renewed(info, begin, text)
         del self._short_since[queue]
-        return end
+        return begin
+
+    def _refuse_renewed(self, text: str) -> None:
+        if self.read_options.fail_on_data_loss:
+            raise OffsetError(text, hint=RENEWED_HINT)
+
+    def _tell_renewed(self, info: QueueInfo, begin: int, text: str) -> None:
+        if begin < info.max_offset and self._is_news((info.queue, "renewed", begin, text)):
+            logger.warning(
+                "messages of %s may be lost; reading offsets %d to %d, which were stored since: %s",
+                info.queue,
+                begin,
+                info.max_offset,
+                text,
+            )
 
     def _lose(self, queue: MessageQueue, start: int, end: int, reason: str) -> None:
         if self.read_options.fail_on_data_loss:
@@ -274,12 +378,13 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return messages < fewest and time.monotonic() - self._last_batch_at < options.max_trigger_delay
 
-    def _limited(self, backlog: dict[MessageQueue, int], begin: Offsets, ends: Offsets) -> dict[MessageQueue, int]:
+    def _limited(self, backlog: dict[MessageQueue, int], begin: Offsets) -> dict[MessageQueue, int]:
         """As much of the backlog as the limits allow."""
         options = self.read_options
         known = sum(count * self._sizes.get(queue, 0) for queue, count in backlog.items())
         if known > options.max_bytes_per_trigger // 2 or any(queue not in self._sizes for queue in backlog):
-            sampled = self._source.sizes([(queue, begin[queue], ends[queue]) for queue in backlog])
+            parts = [(queue, begin[queue], begin[queue] + count) for queue, count in backlog.items()]
+            sampled = self._source.sizes(parts)
             for queue, size in sampled.items():
                 self._sizes[queue] = (self._sizes.get(queue, size) + size) // 2
         return messages_to_take(
@@ -289,3 +394,8 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=options.max_bytes_per_trigger,
             turn=self._batches,
         )
+
+
+def _has_moved(here: BatchOffsets, begin: Offsets) -> bool:
+    """Whether a batch does not begin where the one before it ended."""
+    return any(begin[queue] != offset for queue, offset in here.end.items())

@@ -10,8 +10,9 @@ from pyspark.sql.datasource import InputPartition
 from rocketpy.cluster import QueueInfo
 from rocketpy.errors import NotAStoreError, OffsetError, TopicNotFoundError
 from rocketpy.message import MessageQueue
-from rocketpy.spark.cluster import queues_to_read, read_cluster, sample_sizes, share_parts, start_of
+from rocketpy.spark.cluster import at_time, queues_to_read, read_cluster, sample_sizes, share_parts, start_of
 from rocketpy.spark.connection import shared_admin
+from rocketpy.spark.fingerprint import fingerprints
 from rocketpy.spark.identity import check_store, store_marks
 from rocketpy.spark.options import EARLIEST, LATEST, OptionError
 from rocketpy.spark.part import QueuePart
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from rocketpy.spark.fingerprint import Fingerprint
     from rocketpy.spark.offsets import BatchOffsets, Offsets
     from rocketpy.spark.options import ReadOptions
-    from rocketpy.store import QueueRange, StoreRange
+    from rocketpy.store import QueueRange, StoreRange, StoreReader
 
 UNKNOWN_SIZE = 1024
 """Bytes of a message in a batch that another process planned: only the cut into partitions depends on it."""
@@ -52,6 +54,14 @@ class StreamSource(Protocol):
 
     def sizes(self, parts: Sequence[tuple[MessageQueue, int, int]]) -> dict[MessageQueue, int]:
         """Estimates the mean size of the records of parts of queues; none of them is empty."""
+        ...
+
+    def fingerprints(self, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:
+        """Of the message directly before an offset of each queue. See `rocketpy.spark.fingerprint.fingerprints`."""
+        ...
+
+    def first_at(self, info: QueueInfo, at_ms: int) -> int:
+        """The offset of a queue's first message stored at a time or later; its end where there is none."""
         ...
 
     def marks(self) -> dict[str, bytes]:
@@ -104,6 +114,14 @@ class ClusterSource:
     def sizes(self, parts: Sequence[tuple[MessageQueue, int, int]]) -> dict[MessageQueue, int]:
         """See `StreamSource`."""
         return sample_sizes(self._options, parts)
+
+    def fingerprints(self, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:
+        """See `StreamSource`."""
+        return fingerprints(self._options, offsets)
+
+    def first_at(self, info: QueueInfo, at_ms: int) -> int:
+        """See `StreamSource`."""
+        return at_time(shared_admin(self._options), info, at_ms)
 
     def marks(self) -> dict[str, bytes]:
         """A queue says which broker it is of."""
@@ -159,10 +177,8 @@ class FolderSource:
                     raise OptionError(f"topic {topic} has no queue: {queue_id}")
         first_at: dict[MessageQueue, int] = {}
         if options.starting_time_ms is not None:
-            since = utc(options.starting_time_ms)
             for topic in {info.queue.topic for info in infos}:
-                later = reader.ranges(topic, stored_from=since, part_bytes=WHOLE, fail_on_data_loss=False)
-                first_at |= {queue: part.start for queue, part in _parts(later)}
+                first_at |= _first_at(reader, topic, options.starting_time_ms)
         found: list[tuple[QueueInfo, int]] = []
         for info in infos:
             start = info.min_offset if options.default_start == EARLIEST else info.max_offset
@@ -212,6 +228,15 @@ class FolderSource:
             sizes |= {queue: max(1, part.estimated_bytes // (part.end - part.start)) for queue, part in _parts(ranges)}
         return sizes
 
+    def fingerprints(self, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:
+        """See `StreamSource`."""
+        return fingerprints(self._options, offsets)
+
+    def first_at(self, info: QueueInfo, at_ms: int) -> int:
+        """See `StreamSource`."""
+        found = _first_at(open_store(self._options), info.queue.topic, at_ms)
+        return found.get(info.queue, info.max_offset)
+
     def marks(self) -> dict[str, bytes]:
         """See `StreamSource`."""
         return store_marks(self._options)
@@ -226,7 +251,7 @@ class FolderSource:
             open_store(self._options)  # raises where there is none at all
             raise NotAStoreError(
                 f"the checkpoint is of another store than that of {self._options.path}",
-                hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false reads this store from the same offsets",
+                hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false reads from this store what was stored since",
             ) from None
 
     def partitions(self, batch: BatchOffsets, sizes: Mapping[MessageQueue, int]) -> Sequence[InputPartition]:
@@ -272,6 +297,12 @@ def parts_of(batch: BatchOffsets) -> Iterator[tuple[MessageQueue, int, int]]:
         start = batch.begin.get(queue, end)
         if start < end:
             yield queue, start, end
+
+
+def _first_at(reader: StoreReader, topic: str, at_ms: int) -> Offsets:
+    """First offset stored at or after a time, of the queues that have such a message."""
+    later = reader.ranges(topic, stored_from=utc(at_ms), part_bytes=WHOLE, fail_on_data_loss=False)
+    return {queue: part.start for queue, part in _parts(later)}
 
 
 def _parts(ranges: Iterable[StoreRange]) -> Iterator[tuple[MessageQueue, QueueRange]]:

@@ -1,0 +1,139 @@
+"""What tells the message before an offset from another one that took its place.
+
+A topic that is deleted and created again numbers its messages from 0, and a log whose end a power cut took gives
+offsets out once more. So an offset alone does not say that a queue is still the one that was read.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from rocketpy.errors import DamagedDataError, OffsetError, RocketPyError
+from rocketpy.spark.connection import client_options, shared_admin
+from rocketpy.spark.pull import UNREADABLE
+from rocketpy.spark.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rocketpy._rocketpy import ArrowBatch
+    from rocketpy.message import MessageQueue
+    from rocketpy.spark.offsets import Offsets
+    from rocketpy.spark.options import ReadOptions
+
+COLUMNS = ("topic", "queue_id", "stored_at", "born_at")
+PULLS_AT_ONCE = 8
+
+
+class Fingerprint(NamedTuple):
+    """Both times of a message, by two clocks. Every copy of it has them: a slave's, and one in tiered storage."""
+
+    stored_at_ms: int
+    """By its broker's clock, milliseconds since 1970."""
+    born_at_ms: int
+    """By its producer's clock."""
+
+    def __str__(self) -> str:
+        stored_at, born_at = (
+            datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds") for at_ms in self
+        )
+        return f"stored at {stored_at}, born at {born_at}"
+
+
+def fingerprints(options: ReadOptions, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:
+    """Asks for the message directly before an offset of each queue: by one pull of it, or by path by one read.
+
+    Args:
+        options: Say where the queues are.
+        offsets: By queue.
+
+    Returns:
+        By queue; without those of which that message is gone or damaged.
+
+    Raises:
+        RocketPyError: A broker did not answer.
+    """
+    wanted = {queue: offset for queue, offset in offsets.items() if offset > 0}
+    if not wanted:
+        return {}
+    return dict(_of_cluster(options, wanted) if options.path is None else _of_folder(options, wanted))
+
+
+def differences(
+    expected: Mapping[MessageQueue, Fingerprint], found: Mapping[MessageQueue, Fingerprint], offsets: Offsets
+) -> dict[MessageQueue, str]:
+    """Compares messages before offsets with those that were read there.
+
+    Args:
+        expected: Those that were read.
+        found: Those that are there now. A queue that is not named cannot be compared.
+        offsets: By queue.
+
+    Returns:
+        What is wrong, by queue; empty if all is well.
+
+    Examples:
+        >>> from rocketpy.message import MessageQueue
+        >>> queue = MessageQueue("flights", "broker-a", 0)
+        >>> was, now = Fingerprint(1_000, 999), Fingerprint(2_000, 1_999)
+        >>> differences({queue: was}, {queue: was}, {queue: 7})
+        {}
+        >>> print(differences({queue: was}, {queue: now}, {queue: 7})[queue])
+        flights@broker-a#0 has another message before offset 7 than the one that was read: \
+found one stored at 1970-01-01T00:00:02.000+00:00, born at 1970-01-01T00:00:01.999+00:00, \
+expected one stored at 1970-01-01T00:00:01.000+00:00, born at 1970-01-01T00:00:00.999+00:00
+    """
+    return {
+        queue: f"{queue} has another message before offset {offsets[queue]} than the one that was read: "
+        f"found one {there}, expected one {expected[queue]}"
+        for queue, there in found.items()
+        if queue in expected and there != expected[queue]
+    }
+
+
+def _of_cluster(options: ReadOptions, offsets: Offsets) -> Iterator[tuple[MessageQueue, Fingerprint]]:
+    shared_admin(options)  # keeps the connection when a reader is closed
+    with ThreadPoolExecutor(PULLS_AT_ONCE) as threads:
+        for found in threads.map(partial(_pull, options), offsets, offsets.values()):
+            yield from found
+
+
+def _pull(options: ReadOptions, queue: MessageQueue, offset: int) -> list[tuple[MessageQueue, Fingerprint]]:
+    from rocketpy.reader import RangeReader
+
+    with RangeReader(
+        queue, offset - 1, offset, columns=COLUMNS, name_servers=options.name_servers, **client_options(options)
+    ) as reader:
+        try:
+            return [row for batch in reader for row in _rows(batch, {(queue.topic, queue.queue_id): queue})]
+        except RocketPyError as error:
+            if isinstance(error, OffsetError | DamagedDataError) or UNREADABLE in str(error):
+                return []
+            raise
+
+
+def _of_folder(options: ReadOptions, offsets: Offsets) -> Iterator[tuple[MessageQueue, Fingerprint]]:
+    from rocketpy.store import QueueRange, StoreRange
+
+    queues = {(queue.topic, queue.queue_id): queue for queue in offsets}
+    ranges = [StoreRange((QueueRange(*key, offsets[queue] - 1, offsets[queue], 0),)) for key, queue in queues.items()]
+    for batch in open_store(options).scan(ranges, columns=COLUMNS, fail_on_data_loss=False):
+        yield from _rows(batch, queues)
+
+
+def _rows(
+    batch: ArrowBatch, queues: Mapping[tuple[str, int], MessageQueue]
+) -> Iterator[tuple[MessageQueue, Fingerprint]]:
+    import pyarrow as pa
+
+    from rocketpy.arrow import pyarrow_batch
+
+    topics, queue_ids, *times = pyarrow_batch(batch).columns
+    microseconds = (column.cast(pa.int64()).to_pylist() for column in times)
+    for topic, queue_id, stored_at, born_at in zip(
+        topics.to_pylist(), queue_ids.to_pylist(), *microseconds, strict=True
+    ):
+        yield queues[topic, queue_id], Fingerprint(stored_at // 1000, born_at // 1000)
