@@ -77,7 +77,7 @@ _NAMES = {
         "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError", "InProgressError",
         "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError", "OffsetError",
         "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError", "RocketPyError",
-        "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError"
+        "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producer": ("Producer",),

@@ -55,6 +55,7 @@ __all__ = [
     "StoreError",
     "StoreLockedError",
     "TopicNotFoundError",
+    "TransactionOverError",
 ]
 
 
@@ -165,6 +166,10 @@ class BrokerBusyError(RefusedError):
 
 class AccessDeniedError(RefusedError):
     """The topic or the broker does not permit the operation."""
+
+
+class TransactionOverError(RefusedError):
+    """A transaction can never end as asked: it ended otherwise, was given up, or its message is gone."""
 
 
 class PartlySentError(RocketPyError):

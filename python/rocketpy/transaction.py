@@ -71,9 +71,9 @@ class Transaction:
 
         Raises:
             ClosedError: It was rolled back before.
-            RefusedError: The transaction was rolled back or given up meanwhile, as where `check` answered
-                `Decision.ROLLBACK` while the work went on: the text says so, and the message is not delivered. Or the
-                broker takes no end now: it stays open.
+            TransactionOverError: The transaction was rolled back or given up meanwhile, as where `check` answered
+                `Decision.ROLLBACK` while the work went on. The message is never delivered.
+            RefusedError: The broker takes no end now: it stays open.
             RocketPyError: It may be committed or not: call it again, or leave it to the broker, which asks `check`.
         """
         self._say(Decision.COMMIT)
@@ -83,7 +83,7 @@ class Transaction:
 
         Raises:
             ClosedError: It was committed before.
-            RefusedError: It was committed meanwhile.
+            TransactionOverError: It was committed meanwhile.
             RocketPyError: As for `commit`.
         """
         self._say(Decision.ROLLBACK)

@@ -407,6 +407,15 @@ def test_more_queues_leave_a_topic_as_readable_and_writable_as_it_was(rocketpy, 
     assert (broker.read_queues, broker.readable, broker.writable) == (6, True, False)
 
 
+def test_a_topic_may_be_created_at_one_broker(rocketpy, server):
+    name = f"there-{uuid.uuid4().hex[:8]}"
+    rocketpy("topic", "create", name, "--broker", "broker-z", code=3)
+    assert rocketpy("topic", "describe", name, code=3)
+    rocketpy("topic", "create", name, "--queues", "1", "--broker", "broker-a")
+    (queue,) = json.loads(rocketpy("topic", "describe", name, "--json").stdout)
+    assert queue["broker_name"] == "broker-a"
+
+
 def test_a_number_of_queues_that_no_broker_takes_is_wrong_usage(rocketpy):
     assert "16384" in rocketpy("topic", "create", "far-too-wide", "--queues", "99999", code=2).stderr
 

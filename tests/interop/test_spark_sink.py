@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import rocketpy
-from rocketpy.spark.sink import TaskSink, Written, finish
+from rocketpy.spark.sink import TaskSink
+from rocketpy.spark.sink_commit import Written, finish
 from rocketpy.spark.sink_options import SinkOptions, parse_sink_options
 from rocketpy.spark.sink_rows import Place
 from rocketpy.testing import drain, fresh_name

@@ -71,7 +71,7 @@ class Run:
             self.sink |= {"exactly_once": "true", "progress_topic": (decisions := fresh_name("decisions"))}
             self._admin.create_topic(decisions, queues=1)
             self._halves = self._admin.queues("RMQ_SYS_TRANS_HALF_TOPIC")
-            self._decisions = Progress(sink_client(parse_sink_options(self.sink)), decisions)
+            self._decisions = Progress(sink_client(parse_sink_options(self.sink)))
             self._seen = dict.fromkeys(self._queues, 0)
             self._decided: set[tuple[str, int]] = set()
 
@@ -186,14 +186,20 @@ def bodies(broker: ServerProcess, topic: str) -> list[bytes]:
         return [message.body for message in drain(consumer)]
 
 
-def test_a_driver_killed_between_write_and_commit_leaves_no_row_twice(broker, tmp_path):
-    """One task of the batch is done, the other is in the middle of its rows, when the driver dies."""
-    run = Run(broker, tmp_path, 2, files_per_batch=2)
+@pytest.mark.parametrize(("first", "then"), [("false", "false"), ("false", "true"), ("true", "false")])
+def test_a_driver_killed_between_write_and_commit_leaves_no_row_twice(broker, tmp_path, first, then):
+    """One task of the batch is done, the other is in the middle of its rows, when the driver dies.
+
+    The query starts again with `exactly_once` as before, or turned on or off.
+    """
+    run = Run(broker, tmp_path, 2, files_per_batch=2, exactly_once=True)
+    run.sink["exactly_once"] = first
     driver = run.start(hang_at=350)
-    wait_until(lambda: run.stored() > PER_FILE, "rows of both tasks", process=driver.process)
+    wait_until(lambda: run.done() > PER_FILE, "rows of both tasks", process=driver.process)
     driver.kill()
-    assert PER_FILE < run.stored() < run.rows
+    assert PER_FILE < run.done() < run.rows
     assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]*")), "no batch is committed"
+    run.sink["exactly_once"], run.exactly_once = then, first == "true"
     driver = run.start()
     assert driver.process.wait(300) == 0, run.log()
     run.check()

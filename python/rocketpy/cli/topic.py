@@ -54,6 +54,7 @@ def create(
             help="Set an attribute, such as retention.hours=24; NAME= removes it. May be repeated.",
         ),
     ] = None,
+    broker: Annotated[str | None, typer.Option("--broker", metavar="NAME", help="Only at this broker.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Remove queues even if they hold messages.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
@@ -62,10 +63,10 @@ def create(
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **WAITING) as admin:
         known = None if is_system_topic(topic) else find(admin, topic)
-        if known is not None and queues is None and not attributes:
+        if known is not None and queues is None and broker is None and not attributes:
             print(f"{topic} exists already and is not changed; --queues changes its queues", file=sys.stderr)
         else:
-            admin.create_topic(topic, queues, attributes=attributes, force=force)
+            admin.create_topic(topic, queues, broker=broker, attributes=attributes, force=force)
         now = max(broker.read_queues for broker in known.brokers) if known else DEFAULT_QUEUES
     output.show_one({"topic": topic, "queues": queues or now}, as_json=as_json)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -24,9 +23,10 @@ from rocketpy.errors import (
 from rocketpy.spark.offsets import Offsets
 from rocketpy.spark.patience import Patience, T, again, logger, may_pass
 from rocketpy.spark.sink_client import SinkClient, sink_client
-from rocketpy.spark.sink_halves import HALF_MESSAGE_THREADS, commit_halves, roll_back_halves
-from rocketpy.spark.sink_options import SinkOptions, check_schema, parse_sink_options
-from rocketpy.spark.sink_progress import Earlier, Progress, ends_of, stored_rows
+from rocketpy.spark.sink_commit import Written, finish, give_up
+from rocketpy.spark.sink_halves import HALF_MESSAGE_THREADS, roll_back_halves
+from rocketpy.spark.sink_options import SinkOptions, check_schema, later_column, parse_sink_options
+from rocketpy.spark.sink_progress import Earlier, Progress, as_begun, ends_of, stored_rows
 from rocketpy.spark.sink_rows import Place, Row, RowMaker, WriteError
 
 if TYPE_CHECKING:
@@ -39,22 +39,6 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 0.5
 """Pause before the sink reads which rows are stored. By then brokers have dropped what waited to be stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
-    """What a task tells the driver: every row of its partition is acknowledged."""
-
-    place: Place
-    sent: int
-    skipped: int
-    """Rows that were there from an earlier attempt."""
-    attempt: str = ""
-    """Id of the attempt, with `exactly_once`."""
-    halves: int = 0
-    """Half messages that wait for the driver's decision. Their places are in the progress topic."""
-    made_good: bool = False
-    """Whether the rows of half messages that were lost are sent."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyWriter:
@@ -117,8 +101,10 @@ class RocketPyWriter(DataSourceArrowWriter):
         try:
             if "topic" in options.fixed:
                 client.producer.queues(options.fixed["topic"])
-            if options.progress_topic is not None and options.write_id is None:
-                self._since = Progress(client, options.progress_topic).ends()
+            if options.exactly_once:
+                Progress(client).queues()
+            elif options.progress_topic is not None and options.write_id is None:
+                self._since = Progress(client).ends()
         finally:
             client.close()
 
@@ -169,96 +155,6 @@ def _task() -> TaskContext:
     return task
 
 
-def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Records that a batch is written, unless it had no rows.
-
-    Args:
-        options: Of the sink.
-        messages: From all tasks.
-    """
-    tasks = [one for one in messages if isinstance(one, Written)]
-    written = [one for one in tasks if one.sent + one.skipped]
-    skipped = sum(one.skipped for one in written)
-    if skipped:
-        logger.info("batch %d repeated, %d rows were stored before", written[0].place.batch, skipped)
-    # A batch without rows may repeat one with rows that is decided.
-    if options.progress_topic is None or not (tasks if options.exactly_once else written):
-        return
-    client, place = sink_client(options), tasks[0].place
-    progress = Progress(client, options.progress_topic)
-    decided_at = decide(client, progress, place, written) if options.exactly_once else None
-    if not written and decided_at is None:
-        return
-    finished = partial(progress.finish, place.write, place.batch, decided_at)
-    again(finished, options.retry_seconds, unsure=True)
-
-
-def decide(client: SinkClient, progress: Progress, place: Place, written: Sequence[Written]) -> int | None:
-    """Records that a batch is to be delivered, unless an earlier run of the query did, and has it delivered.
-
-    Args:
-        client: Of this process.
-        progress: With the decisions.
-        place: Any of the batch.
-        written: From all tasks.
-
-    Returns:
-        Offset of the decision.
-
-    Raises:
-        WriteError: Another run of the query decided otherwise, or brokers gave half messages up. The query has to be
-            started again.
-    """
-    seconds = client.options.retry_seconds
-    attempts = {one.attempt: one.halves for one in written if one.halves}
-    if attempts:
-        again(partial(progress.decide, place.write, place.batch, attempts), seconds, unsure=True)
-    fate = again(partial(progress.fate, place.write, place.batch), seconds, unsure=True)
-    if attempts and fate.attempts != attempts:
-        raise WriteError(f"batch {place.batch} of write {place.write} was decided by another run of the query")
-    if fate.is_lossy and not all(one.made_good for one in written):
-        raise WriteError(f"batch {place.batch} of write {place.write} lost rows meanwhile", retryable=True)
-    if fate.attempts is None or fate.is_lossy:
-        return fate.decided_at
-    halves = again(partial(progress.halves, place.write, place.batch, fate, fate.attempts), seconds, unsure=True)
-    lost = commit_halves(client, halves) + sum(fate.attempts.values()) - len(halves)
-    if lost:
-        again(partial(progress.note_loss, place.write, place.batch, lost), seconds)
-        raise WriteError(
-            f"brokers gave {lost} rows of batch {place.batch} of write {place.write} up before it was decided",
-            hint="start the query again: it sends them anew. A broker asks transactionCheckMax times",
-            retryable=True,
-        )
-    return fate.decided_at
-
-
-def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Logs what a write that failed has stored, and rolls it back unless it is decided or may become so.
-
-    Args:
-        options: Of the sink.
-        messages: From the tasks that succeeded; None for each other one.
-    """
-    written = [one for one in messages if isinstance(one, Written)]
-    attempts = [one.attempt for one in written if one.halves]
-    if options.progress_topic is None or not attempts:
-        sent = sum(one.sent for one in written)
-        logger.warning("a write failed; %d rows of its finished tasks are stored, and some of the others'", sent)
-        return
-    client, place = sink_client(options), written[0].place
-    progress = Progress(client, options.progress_topic)
-    try:
-        fate = progress.fate(place.write, place.batch)
-        if fate.attempts is None and None not in messages:
-            return  # the commit failed: a broker may still store its decision, which counts then
-        failed = [attempt for attempt in attempts if attempt not in (fate.attempts or {})]
-        halves = progress.halves(place.write, place.batch, fate, failed)
-    except RocketPyError as error:
-        logger.warning("a write failed; whether batch %d is decided is not known: %s", place.batch, error)
-        return
-    roll_back_halves(client, halves)
-
-
 class TaskSink:
     """Sends one partition.
 
@@ -270,12 +166,11 @@ class TaskSink:
     """
 
     def __init__(self, options: SinkOptions, place: Place, attempt: int, since: Mapping[MessageQueue, int]) -> None:
-        self._options = options
+        self._given = options
         self._place = place
         self._attempt = attempt
         self._since = since
-        self._client = sink_client(options)
-        self._progress = None if options.progress_topic is None else Progress(self._client, options.progress_topic)
+        self._use(options)
         self._begun: dict[str, Offsets] = {}
         """Topics that this attempt sends to, and where they ended before."""
         self._prepares = options.exactly_once
@@ -284,6 +179,11 @@ class TaskSink:
         """Whether rows are sent whose half messages were lost."""
         self._halves: dict[int, Receipt] = {}
         """Half messages by number of the row."""
+
+    def _use(self, options: SinkOptions) -> None:
+        self._options = options
+        self._client = sink_client(options)
+        self._progress = None if options.progress_topic is None else Progress(self._client)
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Sends the rows.
@@ -313,18 +213,20 @@ class TaskSink:
                 continue
             if earlier is None:
                 earlier, stored = self._patiently(self._look_up)
+                self._check_times(batch.schema.names)
             is_settled = earlier.is_done or (earlier.is_decided and not earlier.is_lossy)
             left = [] if is_settled else [row for row in rows if row.row_id not in stored]
             skipped += len(rows) - len(left)
             self._begin({row.message.topic for row in left} - self._begun.keys())
             self._send(left)
             sent += len(left)
+        begun_with = None if self._options == self._given else self._options
         if self._progress is None or not self._halves:
-            return Written(self._place, sent, skipped, made_good=self._makes_good)
+            return Written(self._place, sent, skipped, made_good=self._makes_good, begun_with=begun_with)
         halves = [self._halves[number] for number in sorted(self._halves)]
         attempt = uuid.uuid4().hex
         self._patiently(partial(self._progress.note_halves, self._place, attempt, halves))
-        return Written(self._place, sent, skipped, attempt, len(halves))
+        return Written(self._place, sent, skipped, attempt, len(halves), begun_with=begun_with)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         return again(call, self._options.retry_seconds, unsure=True)
@@ -332,17 +234,25 @@ class TaskSink:
     def _look_up(self) -> tuple[Earlier, set[str]]:
         if self._progress is None:
             return Earlier(), set()
-        earlier = self._progress.earlier(self._place, self._since)
-        self._prepares = self._options.exactly_once and not earlier.is_decided
+        options, earlier = as_begun(self._client, self._place, self._since)
+        if options != self._options:
+            logger.info("batch %d was begun with exactly_once=%s", self._place.batch, options.exactly_once)
+            self._use(options)
+        self._prepares = options.exactly_once and not earlier.is_decided
         self._makes_good = earlier.is_lossy
-        if earlier.is_decided and not (earlier.is_done or earlier.is_lossy or self._options.exactly_once):
-            raise WriteError(
-                f"batch {self._place.batch} of write {self._place.write} is decided and not committed",
-                hint="set exactly_once again until the batch is done: only so is it committed",
-            )
         if earlier.is_done or (self._options.exactly_once and not earlier.is_lossy):
             return earlier, set()
         return earlier, stored_rows(self._client, earlier.ends, self._place.prefix)
+
+    def _check_times(self, columns: Sequence[str]) -> None:
+        """Refuses rows that wait for their time in a batch that was begun with `exactly_once`."""
+        later = later_column(columns, self._options)
+        if later is not None and self._options.exactly_once:
+            raise WriteError(
+                f"batch {self._place.batch} of write {self._place.write} was begun with exactly_once, "
+                f"which does not go with {later}",
+                hint=f"start the query without {later} until the batch is done",
+            )
 
     def _begin(self, topics: set[str]) -> None:
         """Records the ends of topics before the first row goes there."""

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from rocketpy.admin import Admin
 from rocketpy.producer import Producer
 from rocketpy.reader import RangeReader
-from rocketpy.spark.sink_progress import Answers
+from rocketpy.spark.sink_answers import Answers
 from rocketpy.transaction import TransactionProducer
 
 if TYPE_CHECKING:
     from rocketpy.config import Tags
     from rocketpy.message import MessageQueue
+    from rocketpy.spark.offsets import Offsets
     from rocketpy.spark.sink_options import SinkOptions
 
 
@@ -36,7 +37,9 @@ class SinkClient:
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
         self.known_topics: set[str] = set()
-        """Topics to which this process sent a message. If one is not found any more, its broker is away."""
+        """Topics that this process has seen. If one is not found any more, its broker is away."""
+        self.looked_to: dict[tuple[str, str], Offsets] = {}
+        """By another sink's progress topic and write: up to where nothing concerns its next batches."""
         shared: dict[str, Any] = {"instance_name": f"spark-sink-{os.getpid()}-{next(_numbers)}"} | options.any_client
         self._shared = shared
         self.admin = Admin(options.name_servers, **shared)

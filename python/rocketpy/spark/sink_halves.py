@@ -6,20 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketpy.errors import RefusedError, RocketPyError
-from rocketpy.spark.patience import again, logger
+from rocketpy.errors import RocketPyError, TransactionOverError
+from rocketpy.spark.patience import T, again, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rocketpy.message import MessageQueue, Receipt
     from rocketpy.spark.sink_client import SinkClient
 
 HALF_MESSAGE_THREADS = 8
-"""Threads that send or commit half messages: each waits for its broker."""
-LOST_TEXTS = ("is over", "is no half message", "no message starts at")
-"""What the broker's refusals of rust/broker/src/refusal.rs say of a half message that can never be committed: it was
-rolled back, given up after too many questions, or lost with the power."""
+"""Threads that send or end half messages: each waits for its broker."""
 
 
 def commit_halves(client: SinkClient, halves: Iterable[Receipt]) -> int:
@@ -35,11 +32,7 @@ def commit_halves(client: SinkClient, halves: Iterable[Receipt]) -> int:
     Raises:
         RocketPyError: A broker does not answer, or refuses for now.
     """
-    by_queue: dict[MessageQueue, list[Receipt]] = {}
-    for half in halves:
-        by_queue.setdefault(half.queue, []).append(half)
-    with ThreadPoolExecutor(HALF_MESSAGE_THREADS) as pool:
-        return sum(pool.map(partial(_commit, client), by_queue.values()))
+    return sum(_each_queue(partial(_commit, client), halves))
 
 
 def _commit(client: SinkClient, halves: Sequence[Receipt]) -> int:
@@ -47,9 +40,7 @@ def _commit(client: SinkClient, halves: Sequence[Receipt]) -> int:
     for half in halves:
         try:
             again(client.transactions.resume(half).commit, client.options.retry_seconds, unsure=True)
-        except RefusedError as error:
-            if not any(text in str(error) for text in LOST_TEXTS):
-                raise
+        except TransactionOverError:
             lost += 1
     return lost
 
@@ -61,9 +52,22 @@ def roll_back_halves(client: SinkClient, halves: Iterable[Receipt]) -> None:
         client: Of this process.
         halves: Their receipts.
     """
+    _each_queue(partial(_roll_back, client), halves)
+
+
+def _roll_back(client: SinkClient, halves: Sequence[Receipt]) -> None:
     for half in halves:
         try:
             client.transactions.resume(half).rollback()
         except RocketPyError as error:
             logger.info("half messages are left to the questions of their brokers: %s", error)
             return
+
+
+def _each_queue(end: Callable[[Sequence[Receipt]], T], halves: Iterable[Receipt]) -> list[T]:
+    """Ends the half messages of several queues at the same time."""
+    by_queue: dict[MessageQueue, list[Receipt]] = {}
+    for half in halves:
+        by_queue.setdefault(half.queue, []).append(half)
+    with ThreadPoolExecutor(HALF_MESSAGE_THREADS) as pool:
+        return list(pool.map(end, by_queue.values()))

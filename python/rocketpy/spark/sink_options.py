@@ -20,7 +20,7 @@ from rocketpy.spark.options import (
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql.types import StructType
 
@@ -172,13 +172,23 @@ def check_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
         raise OptionError("no topic: give a column or an option of that name")
     if "broker_name" in names and "queue_id" not in names:
         raise OptionError("broker_name goes with queue_id")
-    later = [name for name in _LATER if name in names or name in options.fixed]
-    if options.exactly_once and later:
+    later = later_column(names, options)
+    if options.exactly_once and later is not None:
         raise OptionError(
-            f"{later[0]} does not go with exactly_once",
-            hint="a repeated batch cannot find rows that wait for their time",
+            f"{later} does not go with exactly_once", hint="a repeated batch cannot find rows that wait for their time"
         )
     return names
+
+
+def later_column(names: Iterable[str], options: SinkOptions) -> str | None:
+    """The first column or option that has rows wait for their time.
+
+    Args:
+        names: Columns of the rows.
+        options: Of the write.
+    """
+    given = {*names, *options.fixed}
+    return next((name for name in _LATER if name in given), None)
 
 
 def _canonical(options: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """What a sink did before, as small records in a topic of its own, and the rows that are stored already.
 
 Before a task sends its first row to a topic, it sends a record `begun` with the ends of the topic's queues: all of its
-rows come after them. After a batch the driver sends a record `done`. A task that finds an earlier `begun` of its own
+rows come after them. The record also tells the setting of `exactly_once`, with which the batch is finished. After a
+batch the driver sends a record `done`. A task that finds an earlier `begun` of its own
 partition and batch is a repetition: it reads the queues from the ends in that record, and skips the rows that it finds.
 
 With `exactly_once` a task sends half messages and then records `halves` with their places. The driver's `decided` says
@@ -13,15 +14,15 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rocketpy.config import SendStatus
 from rocketpy.errors import DamagedDataError, NotSupportedError, OffsetError, RocketPyError, TopicNotFoundError
 from rocketpy.message import Message, MessageQueue, Receipt
-from rocketpy.spark.patience import Patience
+from rocketpy.spark.patience import Patience, again
+from rocketpy.spark.sink_options import DECISION_TOPIC, PROGRESS_TOPIC
 from rocketpy.spark.sink_rows import ROW_PROPERTY
-from rocketpy.transaction import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,21 +31,17 @@ if TYPE_CHECKING:
     from rocketpy.message import ReceivedMessage
     from rocketpy.spark.offsets import Offsets
     from rocketpy.spark.sink_client import SinkClient
+    from rocketpy.spark.sink_options import SinkOptions
     from rocketpy.spark.sink_rows import Place
 
 BEGUN, DONE, HALVES, DECIDED, LOST = "begun", "done", "halves", "decided", "lost"
 """Tags of the records."""
 NOT_HALVES = [BEGUN, DONE, DECIDED, LOST]
-"""All but those that say where half messages are: these are the larger part by far."""
 BLOCK = 256
 """Records that are read at once, from the newest back."""
 HALVES_IN_A_RECORD = 5000
 """Some 150 bytes each, before the client compresses them."""
-LOOK_AGAIN_SECONDS = 1.0
-"""How long the answer that a batch is not decided is used again: brokers ask for each of its messages."""
-MOST_BATCHES = 8
-"""Decided batches whose messages are remembered."""
-ONE_QUEUE = "exactly_once needs a topic of one queue at one broker: Admin.create_topic(topic, queues=1, broker=...)"
+ONE_QUEUE = "exactly_once needs a topic of one queue at one broker"
 FIRST_PAUSE = 0.01
 """Seconds between the first two questions for the end of a queue: messages are readable after a few milliseconds."""
 
@@ -55,12 +52,16 @@ class Earlier:
 
     is_done: bool = False
     """Whether the whole batch was written and committed."""
+    exactly_once: bool | None = None
+    """With which setting the batch was begun; None if it was not."""
     ends: dict[str, Offsets] = field(default_factory=dict)
     """By topic, the ends of its queues before the first attempt sent anything there. A queue not named is new."""
     is_decided: bool = False
     """Whether half messages of the batch are to be delivered, by the driver."""
     is_lossy: bool = False
     """Whether some of them will not be. All others are delivered."""
+    looked_to: Offsets = field(default_factory=dict)
+    """Up to where the records were looked through."""
 
 
 @dataclass(slots=True)
@@ -68,8 +69,8 @@ class Fate:
     """What is decided on a batch."""
 
     attempts: dict[str, int] | None = None
-    """Those that count, with the number of their half messages; None before the decision. None counts where a later
-    batch is decided."""
+    """Those that count, with the number of their half messages; None before the decision. Empty where the batch was
+    over without one."""
     is_lossy: bool = False
     """Whether it is recorded that some of those that count will not be delivered."""
     decided_at: int | None = None
@@ -168,29 +169,52 @@ def stored_rows(client: SinkClient, ends: Mapping[str, Offsets], prefix: str) ->
 
 
 class Progress:
-    """The records of sinks in their topic, which has one queue at each broker."""
+    """The records of sinks in their topic, which has one queue at each broker.
 
-    def __init__(self, client: SinkClient, topic: str) -> None:
+    Args:
+        client: Of this process.
+        topic: Of the records; default: that of the client's options.
+    """
+
+    def __init__(self, client: SinkClient, topic: str | None = None) -> None:
         self._client = client
-        self._topic = topic
+        self._topic = topic or client.options.progress_topic or ""
 
-    def ends(self) -> Offsets:
-        """Where the records end now. Creates the topic, but not one of decisions.
+    def queues(self) -> list[MessageQueue]:
+        """The queues of the topic. Creates the client's own topic, but not one of decisions.
 
         Raises:
-            NotSupportedError: The topic of decisions has several queues.
+            NotSupportedError: The client's topic of decisions has several queues.
+            TopicNotFoundError: The topic does not exist. Retryable if it did, or if no broker is registered.
         """
-        admin, is_once = self._client.admin, self._client.options.exactly_once
+        admin, options, known = self._client.admin, self._client.options, self._client.known_topics
+        is_own = self._topic == options.progress_topic
         try:
             queues = admin.queues(self._topic)
         except TopicNotFoundError as error:
-            if is_once:  # its broker may be away: at another one the decisions would be missing
-                raise TopicNotFoundError(str(error), hint=f"{ONE_QUEUE}: {self._topic}", retryable=True) from None
+            if self._topic in known or not is_own:
+                raise
+            if options.exactly_once:  # its broker may be away: at another one the decisions would be missing
+                brokers = admin.brokers()
+                if not brokers:
+                    raise
+                command = f"rocketpy topic create {self._topic} --queues 1 --broker {brokers[0].broker_name}"
+                hint = f"{ONE_QUEUE}: `{command} --name-server {','.join(options.name_servers)}`"
+                raise TopicNotFoundError(f"the topic of decisions does not exist: {self._topic}", hint=hint) from error
             admin.create_topic(self._topic, queues=1)
             queues = admin.queues(self._topic)
-        if is_once and len(queues) != 1:
+        if is_own and options.exactly_once and len(queues) != 1:
             raise NotSupportedError(f"topic {self._topic} has {len(queues)} queues", hint=ONE_QUEUE)
-        return {queue: settled_end(self._client, queue) for queue in queues}
+        known.add(self._topic)
+        return queues
+
+    def ends(self) -> Offsets:
+        """Where the records end now.
+
+        Raises:
+            RocketPyError: As for `queues`, or a broker does not answer.
+        """
+        return {queue: settled_end(self._client, queue) for queue in self.queues()}
 
     def earlier(self, place: Place, since: Mapping[MessageQueue, int]) -> Earlier:
         """Looks up what earlier attempts at a place left.
@@ -199,10 +223,9 @@ class Progress:
             place: The place.
             since: Where the records of its write begin at the earliest, if known.
         """
-        found = Earlier()
-        for queue, end in self.ends().items():
-            records = self._of_batch(queue, since.get(queue, 0), end, place.write, place.batch, tags=NOT_HALVES)
-            for tag, batch, record, _ in records:
+        found = Earlier(looked_to=self.ends())
+        for queue, end in found.looked_to.items():
+            for tag, batch, record, _ in self._of_batch(queue, since.get(queue, 0), end, place.write, place.batch):
                 if tag == DONE:
                     found.is_done = True
                 elif batch != place.batch:
@@ -211,12 +234,17 @@ class Progress:
                     found.is_decided = True
                 elif tag == LOST:
                     found.is_lossy = True
-                elif tag == BEGUN and record["partition"] == place.partition:
+                elif tag == BEGUN:
+                    found.exactly_once = record.get("exactly_once")  # the oldest comes last
+                    if record["partition"] != place.partition:
+                        continue
                     for topic, starts in record["ends"].items():
                         earliest: Offsets = found.ends.setdefault(topic, {})
                         for broker, queue_id, offset in starts:
                             one = MessageQueue(topic, broker, queue_id)
                             earliest[one] = min(offset, earliest.get(one, offset))
+        if found.is_decided:
+            found.exactly_once = True
         return found
 
     def begin(self, place: Place, attempt: int, ends: Mapping[str, Offsets]) -> None:
@@ -232,7 +260,7 @@ class Progress:
             for topic, starts in ends.items()
         }
         record = {"v": 1, "batch": place.batch, "partition": place.partition, "attempt": attempt, "ends": told}
-        self._store(BEGUN, place.write, record)
+        self._store(BEGUN, place.write, record | {"exactly_once": self._client.options.exactly_once})
 
     def finish(self, write: str, batch: int, decided_at: int | None = None) -> None:
         """Records that a batch is written. On return a record is stored at one broker at least.
@@ -288,23 +316,24 @@ class Progress:
             write: Id of the write.
             batch: Number of the batch.
         """
-        found, is_past = Fate(), False
+        found = Fate()
         for queue, end in self.ends().items():
-            for tag, number, record, offset in self._of_batch(queue, 0, end, write, batch, tags=NOT_HALVES):
-                if number > batch:
-                    is_past = is_past or tag in (DECIDED, DONE)
+            for tag, number, record, offset in self._of_batch(queue, 0, end, write, batch):
+                if tag == DONE or (tag == DECIDED and number > batch):
+                    # The batch is over here: what comes behind is from a driver that was taken for dead.
+                    found.attempts, found.decided_at, found.is_lossy = {}, None, False
+                elif number > batch:
+                    continue
                 elif tag == DECIDED:
                     found.attempts, found.decided_at = record["attempts"], offset  # the oldest comes last
                 elif tag == LOST:
                     found.is_lossy = True
                 elif tag == BEGUN:
                     found.begun_at = offset
-        if found.attempts is None and is_past:
-            found.attempts = {}
         return found
 
-    def halves(self, write: str, batch: int, fate: Fate, attempts: Collection[str]) -> list[Receipt]:
-        """Looks up half messages of a batch.
+    def halves(self, write: str, batch: int, fate: Fate, attempts: Collection[str]) -> Iterator[list[Receipt]]:
+        """Looks up half messages of a batch, a record at a time: all of them may be more than memory holds.
 
         Args:
             write: Id of the write.
@@ -312,16 +341,35 @@ class Progress:
             fate: Of the batch.
             attempts: Those that sent them.
 
-        Returns:
-            As far as they are recorded, each once; those of an attempt in the order of their rows.
+        Yields:
+            The half messages of a record, as far as they are recorded, each once; those of an attempt in the order of
+            their rows.
+
+        Raises:
+            RocketPyError: No broker answered for `retry_timeout`.
         """
-        found: dict[str, list[list[Receipt]]] = {attempt: [] for attempt in attempts}
-        for queue, end in self.ends().items():
-            for _, number, record, _ in self._of_batch(queue, fate.begun_at, end, write, batch, tags=[HALVES]):
-                if number == batch and record["attempt"] in found:
-                    found[record["attempt"]].append(_halves(record))
-        in_order = (half for parts in found.values() for part in reversed(parts) for half in part)
-        return list({half.msg_id: half for half in in_order}.values())
+        first_ids: set[str] = set()  # a record may be stored twice
+        for queue, end in again(self.ends, self._client.options.retry_seconds).items():
+            for record in self._halves_between(queue, fate.begun_at, end, write):
+                if record["batch"] == batch and record["attempt"] in attempts:
+                    halves = _halves(record)
+                    if halves[0].msg_id not in first_ids:
+                        first_ids.add(halves[0].msg_id)
+                        yield halves
+
+    def _halves_between(self, queue: MessageQueue, start: int, end: int, write: str) -> Iterator[dict[str, Any]]:
+        """Yields the records of a write that say where half messages are, the oldest first. Waits for the broker."""
+        patience = Patience(self._client.options.retry_seconds)
+        while start < end:
+            try:
+                for message in read_between(self._client, queue, start, end, [HALVES]):
+                    patience.progressed()
+                    start = message.queue_offset + 1
+                    if message.keys == (write,):
+                        yield self._record(message)
+                return
+            except RocketPyError as error:
+                time.sleep(patience.pause_after(error, passes=error.retryable))
 
     def _store(self, tag: str, write: str, record: Mapping[str, object]) -> None:
         """Sends a record to every broker that can be reached, so that it is found while others are down."""
@@ -339,31 +387,31 @@ class Progress:
             raise failure
 
     def _of_batch(
-        self, queue: MessageQueue, start: int, end: int, write: str, batch: int, *, tags: Tags
+        self, queue: MessageQueue, start: int, end: int, write: str, batch: int
     ) -> Iterator[tuple[str, int, dict[str, Any], int]]:
         """Yields tag, batch, content and offset of the records of a batch and of later ones, the newest first.
 
         They are behind the decision on every earlier batch, though not behind each record that one is done: a driver
-        that was taken for dead may write it late.
+        that was taken for dead may write it late. Records of half messages, the larger part by far, are left out.
         """
-        begin = 0
-        for tag, number, record, offset in self._back(queue, start, end, write, tags):
+        begin, is_once = 0, self._client.options.exactly_once
+        for tag, number, record, offset in self._back(queue, start, end, write):
             if offset < begin:
                 return
             if number >= batch:
                 yield tag, number, record, offset
-            elif tag == DONE:
-                begin = max(begin, record.get("decided_at", offset))
+            elif tag == DONE:  # a batch without exactly_once has no decision to go by
+                begin = max(begin, record.get("decided_at", 0 if is_once else offset))
 
     def _back(
-        self, queue: MessageQueue, start: int, end: int, write: str, tags: Tags
+        self, queue: MessageQueue, start: int, end: int, write: str
     ) -> Iterator[tuple[str, int, dict[str, Any], int]]:
         """Yields tag, batch, content and offset of the records of a write, the newest first."""
         size = BLOCK
         start = max(start, self._client.admin.min_offset(queue))  # retention removed what is before
         while start < end:
             begin = max(start, end - size)
-            for message in reversed(list(read_between(self._client, queue, begin, end, tags))):
+            for message in reversed(list(read_between(self._client, queue, begin, end, NOT_HALVES))):
                 if message.keys == (write,):
                     record = self._record(message)
                     yield message.tag or "", record["batch"], record, message.queue_offset
@@ -386,44 +434,33 @@ def _halves(record: Mapping[str, Any]) -> list[Receipt]:
     ]
 
 
-class Answers:
-    """Says what became of a half message, when a broker asks: what the decision on its batch says, if there is one.
+def as_begun(client: SinkClient, place: Place, since: Mapping[MessageQueue, int]) -> tuple[SinkOptions, Earlier]:
+    """Looks up what earlier attempts at a place left, and the options with which its batch is to be finished.
 
-    Once a loss is recorded, nothing of the batch may be committed any more: its tasks send what is missing anew.
+    A query may have been stopped within a batch, and started again with the other setting of `exactly_once`. So the
+    default progress topics of both settings are looked through as well.
+
+    Args:
+        client: Of this process.
+        place: The place.
+        since: Where the records of its write begin, if it is a new one; else empty.
+
+    Raises:
+        RocketPyError: As for `Progress.ends`.
     """
-
-    def __init__(self, client: SinkClient) -> None:
-        self._client = client
-        self._known: dict[tuple[str, int], set[str]] = {}
-        self._open_until: dict[tuple[str, int], float] = {}
-
-    def __call__(self, message: ReceivedMessage) -> Decision:
-        """Answers for a message."""
-        write, batch, _ = message.properties[ROW_PROPERTY].split("/", 2)
-        key = (write, int(batch))
-        if key not in self._known and time.monotonic() >= self._open_until.get(key, 0):
-            self._look_up(key)
-        if key not in self._known:
-            return Decision.UNKNOWN
-        return Decision.COMMIT if message.msg_id in self._known[key] else Decision.ROLLBACK
-
-    def _look_up(self, key: tuple[str, int]) -> None:
-        delivered = self._delivered(*key)
-        if delivered is None:
-            self._open_until = {key: time.monotonic() + LOOK_AGAIN_SECONDS}
-            return
-        while len(self._known) >= MOST_BATCHES:
-            del self._known[next(iter(self._known))]
-        self._known[key] = delivered
-
-    def _delivered(self, write: str, batch: int) -> set[str] | None:
-        """Ids of the half messages of a batch that are to be delivered; None while that is not known."""
-        progress = Progress(self._client, self._client.options.progress_topic or "")
-        fate = progress.fate(write, batch)
-        if fate.is_lossy:
-            return set()
-        if fate.attempts is None:
-            return None
-        halves = progress.halves(write, batch, fate, fate.attempts)
-        is_whole = len(halves) == sum(fate.attempts.values())  # else a message that counts would be rolled back
-        return {half.msg_id for half in halves} if is_whole else None
+    options = client.options
+    found = Progress(client).earlier(place, since)
+    if found.exactly_once is not None:
+        return replace(options, exactly_once=found.exactly_once), found
+    for topic in () if since else {PROGRESS_TOPIC, DECISION_TOPIC} - {options.progress_topic}:
+        key = (topic, place.write)
+        try:
+            other = Progress(client, topic).earlier(place, client.looked_to.get(key, {}))
+        except TopicNotFoundError:
+            if topic in client.known_topics:
+                raise
+            continue
+        if other.exactly_once is not None:
+            return replace(options, exactly_once=other.exactly_once, progress_topic=topic), other
+        client.looked_to[key] = other.looked_to
+    return options, found

@@ -7,7 +7,7 @@ use rocketpy_env::EnvError;
 use rocketpy_filter::SqlError;
 use rocketpy_model::NameError;
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::header::HeaderError;
+use rocketpy_protocol::header::{HeaderError, key};
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
@@ -98,6 +98,8 @@ pub(crate) enum Refusal {
     TransactionsOff { broker: String },
     #[error("the record at {offset} is no half message of producer group {group}: {reason}")]
     NoHalf { offset: i64, group: String, reason: &'static str },
+    #[error("the half message at {offset} is of another group than {group}")]
+    HalfOfOtherGroup { offset: i64, group: String },
     #[error(
         "the half message at {offset} is older than its CHECK_IMMUNITY_TIME_IN_SECONDS; the check-back decides"
     )]
@@ -313,10 +315,16 @@ impl Refusal {
             | Self::ReplyNotPushed { .. }
             | Self::NoMessageAt { .. }
             | Self::NoHalf { .. }
+            | Self::HalfOfOtherGroup { .. }
             | Self::NoCopy { .. }
             | Self::NoRoleChange { .. } => response::SYSTEM_ERROR,
             Self::EndAtWork { .. } => response::SYSTEM_BUSY,
         }
+    }
+
+    /// Whether the transaction that the request names can never end as it asks.
+    fn is_transaction_over(&self) -> bool {
+        matches!(self, Self::NoHalf { .. } | Self::EndedOtherwise { .. })
     }
 
     /// The answer: code, and a remark that names the thing and the way out.
@@ -327,10 +335,14 @@ impl Refusal {
             Self::Config(error) => error.hint().map(str::to_owned),
             _ => None,
         };
-        match hint {
+        let mut response = match hint {
             Some(hint) => Response::status(self.code(), format!("{self}; {hint}")),
             None => Response::status(self.code(), self.to_string()),
+        };
+        if self.is_transaction_over() {
+            response.command.ext.push(key::TRANSACTION_OVER, "true");
         }
+        response
     }
 }
 

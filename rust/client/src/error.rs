@@ -129,6 +129,9 @@ pub enum ClientError {
     /// The server answered with a code that is not success.
     #[error("{operation} was refused by {address}: {code} {name}: {remark}")]
     Refused { operation: &'static str, address: String, code: i32, name: &'static str, remark: String },
+    /// A transaction that can never end as asked: it ended otherwise, or its half message is gone.
+    #[error("{refused}")]
+    TransactionOver { refused: Box<Self> },
     /// No connection could be made.
     #[error("cannot connect to {address}: {reason}")]
     Connect { address: String, reason: String },
@@ -276,6 +279,7 @@ impl ClientError {
     pub fn code(&self) -> Option<i32> {
         match self {
             Self::Refused { code, .. } => Some(*code),
+            Self::TransactionOver { refused } => refused.code(),
             Self::Connect { .. } | Self::ConnectionLost { .. } | Self::Unreachable { .. } => {
                 Some(CODE_CONNECT)
             }

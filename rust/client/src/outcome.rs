@@ -2,6 +2,7 @@
 
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
+use rocketpy_protocol::header::key;
 use rocketpy_remoting::CallError;
 
 use crate::error::ClientError;
@@ -71,12 +72,16 @@ pub(crate) fn success(
 
 /// The error of an answer that is not what was asked for.
 pub(crate) fn refused(operation: &'static str, address: &str, answer: &Command) -> ClientError {
-    ClientError::Refused {
+    let refused = ClientError::Refused {
         operation,
         address: address.to_owned(),
         code: answer.code,
         name: response::name_of(answer.code).unwrap_or("UNKNOWN"),
         remark: answer.remark.clone().unwrap_or_default(),
+    };
+    match answer.ext.get(key::TRANSACTION_OVER) {
+        Some("true") => ClientError::TransactionOver { refused: Box::new(refused) },
+        _ => refused,
     }
 }
 

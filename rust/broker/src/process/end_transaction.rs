@@ -74,7 +74,8 @@ pub(crate) fn half_of(shared: &Shared<impl Disk>, request: &Command) -> Result<B
     shared.check_master(OfMaster::Transaction)?;
     let header = EndTransactionRequestHeader::read(&request.ext)?;
     let offset = header.commit_log_offset;
-    let missing = || Refusal::NoMessageAt { offset };
+    let no_half = |reason| Refusal::NoHalf { offset, group: header.producer_group.to_owned(), reason };
+    let missing = || no_half("no message starts there");
     let at = u64::try_from(offset).map_err(|_| missing())?;
     let bytes = shared.store.record_at(PhysicalOffset(at))?.ok_or_else(missing)?;
     let record = RecordView::parse(&bytes).map_err(|_| missing())?;
@@ -82,18 +83,17 @@ pub(crate) fn half_of(shared: &Shared<impl Disk>, request: &Command) -> Result<B
     let is_here = |id: OffsetMessageId| id.physical_offset == record.physical_offset;
     let is_meant = |key: &str| header.msg_id == key || header.msg_id.parse().is_ok_and(is_here);
     let is_other = !header.msg_id.is_empty() && !record.unique_key().is_none_or(is_meant);
-    let reason = if record.topic != system::HALF_TOPIC {
-        "it is in another topic"
-    } else if group != Some(header.producer_group) {
-        "it is of another group"
+    if record.topic != system::HALF_TOPIC {
+        Err(no_half("it is in another topic"))
     } else if record.queue_offset.to_wire() != header.tran_state_table_offset {
-        "its offset in the half queue is another one"
+        Err(no_half("its offset in the half queue is another one"))
     } else if is_other {
-        "it is another message: the one that is meant was lost with the power"
+        Err(no_half("it is another message: the one that is meant was lost with the power"))
+    } else if group != Some(header.producer_group) {
+        Err(Refusal::HalfOfOtherGroup { offset, group: header.producer_group.to_owned() })
     } else {
-        return Ok(bytes);
-    };
-    Err(Refusal::NoHalf { offset, group: header.producer_group.to_owned(), reason })
+        Ok(bytes)
+    }
 }
 
 pub(crate) async fn end_half(

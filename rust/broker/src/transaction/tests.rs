@@ -7,7 +7,7 @@ use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_model::{TopicConfig, sys_flag};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
-use rocketpy_protocol::header::EndTransactionRequestHeader;
+use rocketpy_protocol::header::{EndTransactionRequestHeader, key};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
@@ -152,15 +152,20 @@ async fn an_end_that_names_another_message_is_refused() {
     let plain = PhysicalOffset(shared.only_record("orders", 0).len() as u64);
     let no_half = Half { physical_offset: half.physical_offset + plain.get(), ..half };
     let other_number = Half { queue_offset: half.queue_offset + 1, ..half };
-    for (request, reason) in [
-        (end_request("other", half, COMMIT), "another group"),
-        (end_request("g", other_number, COMMIT), "offset in the half queue"),
-        (end_request("g", no_half, COMMIT), "no message"),
-        (end_request_of("0A0B0C0D0000000000000000000000FE", "g", half, COMMIT), "another message"),
-        (end_request_of("a key of its sender", "g", half, COMMIT), "another message"),
+    for (request, reason, over) in [
+        (end_request("other", half, COMMIT), "another group", None),
+        (end_request("g", other_number, COMMIT), "offset in the half queue", Some("true")),
+        (end_request("g", no_half, COMMIT), "no message", Some("true")),
+        (
+            end_request_of("0A0B0C0D0000000000000000000000FE", "g", half, COMMIT),
+            "another message",
+            Some("true"),
+        ),
+        (end_request_of("a key of its sender", "other", half, COMMIT), "another message", Some("true")),
     ] {
-        let refused = half_of(&shared, &request).unwrap_err().to_string();
-        assert!(refused.contains(reason), "{refused}");
+        let refusal = half_of(&shared, &request).unwrap_err();
+        assert!(refusal.to_string().contains(reason), "{refusal}");
+        assert_eq!(refusal.response().command.ext.get(key::TRANSACTION_OVER), over, "{refusal}");
     }
     assert_eq!(count(&shared, "orders", 1), 0);
     let place = OffsetMessageId { host: shared.store_host(), physical_offset: half.physical_offset };

@@ -155,7 +155,7 @@ impl Producer {
     /// Says what becomes of a transaction, and waits until the broker has taken it. It may be said again.
     ///
     /// # Errors
-    /// [`ClientError::Refused`]: it has ended otherwise, or stays open. Those of reaching the broker: it may be ended, or stay open. For
+    /// [`ClientError::TransactionOver`]: it ended otherwise, or is gone. [`ClientError::Refused`]: it stays open. Those of reaching the broker: it may be ended, or stay open. For
     /// what stays open the broker asks.
     ///
     /// # Durability

@@ -65,6 +65,7 @@ fn class(error: &ClientError) -> &'static str {
         ClientError::OffsetsFile { is_shared: false, .. } => "StoreError",
         ClientError::NoMembers { .. } | ClientError::NotBalanced { .. } => "RefusedError",
         ClientError::Refused { code, .. } => refused(*code),
+        ClientError::TransactionOver { .. } => "TransactionOverError",
         ClientError::Connect { .. } | ClientError::Unreachable { .. } => "ConnectionFailedError",
         ClientError::ConnectionLost { .. } | ClientError::Abandoned => "ConnectionLostError",
         ClientError::Timeout { .. }
