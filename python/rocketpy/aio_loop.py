@@ -34,8 +34,8 @@ _watches: dict[asyncio.AbstractEventLoop, Watch] = {}
 def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
     """The arrivals that a loop watches, for one client more."""
     for other in list(_watches):  # a copy: loops of other threads come and go meanwhile
-        if other.is_closed():
-            _watches.pop(other, None)
+        if other.is_closed() and (left := _watches.pop(other, None)) is not None:
+            left.arrivals.end()
     if loop not in _watches:
         _watches[loop] = Watch(loop)
     _watches[loop].clients += 1
@@ -49,8 +49,10 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
         return
     left.clients -= 1
     if not left.clients:
-        del _watches[loop]
-        if not loop.is_closed():
+        _watches.pop(loop, None)  # `watch` in another thread may have been first
+        if loop.is_closed():
+            left.arrivals.end()
+        else:
             loop.remove_reader(left.arrivals.descriptor)
 
 
@@ -101,9 +103,28 @@ class AsyncClosing(Lifetime):
         if self._closed:
             state = "was not started" if self._client is None else "is closed"
             raise ClosedError(f"{self!r} {state}", hint="use it inside `async with`, or between start() and close()")
+        self._check_loop()
+        return self._client
+
+    def _has_outlived_its_loop(self) -> bool:
+        """Whether its own loop was closed: then another may close the client.
+
+        Raises:
+            RocketPyError: Another loop runs, and its own was not closed.
+        """
+        if self._loop is not None and self._loop.is_closed():
+            return True
+        self._check_loop()
+        return False
+
+    def _check_loop(self) -> None:
+        """Refuses the calls of other loops than its own.
+
+        Raises:
+            RocketPyError: Another loop runs.
+        """
         if asyncio.get_running_loop() is not self._loop:
             raise RocketPyError(f"{self!r} belongs to another event loop", hint="make a client in each loop")
-        return self._client
 
     def _started(self) -> Any:
         """The native client, for what any thread may call at any time after the start.
@@ -120,12 +141,21 @@ class AsyncClosing(Lifetime):
         return "" if not self._closed else " (not started)" if self._client is None else " (closed)"
 
     async def close(self) -> None:
-        """Closes the client. A second call does nothing, or waits for what a cancellation interrupted."""
+        """Closes the client. A second call does nothing, or waits for what a cancellation interrupted.
+
+        Any loop may close a client whose own loop was closed.
+
+        Raises:
+            RocketPyError: Its own loop is another one, and not closed.
+        """
         if self._is_over():
             return
+        has_outlived = not self._is_elsewhere and self._has_outlived_its_loop()
         self._closed = True
         try:
-            if not self._is_elsewhere:
+            if has_outlived:
+                await asyncio.to_thread(self._client.close, True)
+            elif not self._is_elsewhere:
                 await self._client.close(False)
         except asyncio.CancelledError:
             raise  # the next call waits for the rest

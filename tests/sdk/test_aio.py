@@ -2,8 +2,10 @@
 
 import asyncio
 import contextvars
+import gc
 import random
 import threading
+import weakref
 
 import pytest
 import uvloop
@@ -331,6 +333,42 @@ def test_a_client_belongs_to_its_loop(rocketpy_server, rocketpy_topic):
     asyncio.run(main())
     thread.join()
     assert not failed
+
+
+def close_a_loop_under_way(server, has_successor: bool) -> "weakref.ref[asyncio.AbstractEventLoop]":
+    """Closes a loop, then takes the answers for its messages, then closes its client in another loop."""
+    loop = asyncio.new_event_loop()
+    sending = AsyncProducer(fresh_name(), name_servers=server.name_server, send_timeout=60, **PATIENCE)
+    loop.run_until_complete(sending.start())
+    loop.run_until_complete(sending.send(Message("left", b"first")))
+    with pytest.raises(rocketpy.RocketPyError, match="belongs to another event loop"):
+        asyncio.run(sending.close())
+    server.freeze()
+    tasks = [loop.create_task(sending.send(Message("left", b"later"))) for _ in range(10)]
+    loop.run_until_complete(asyncio.sleep(0))
+    for one in tasks:
+        one.cancel()
+    loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
+    server.thaw()
+    wait_until(lambda: sending.stats().sent.messages == 11)
+
+    async def close():
+        if has_successor:
+            async with AsyncProducer(fresh_name(), name_servers=server.name_server, **PATIENCE):
+                pass
+        await sending.close()
+
+    asyncio.run(close())
+    assert sending.closed
+    return weakref.ref(loop)
+
+
+@pytest.mark.parametrize("has_successor", [False, True])
+def test_a_loop_that_is_closed_while_messages_are_under_way_leaves_nothing_behind(stoppable, has_successor):
+    loop = close_a_loop_under_way(stoppable, has_successor)
+    gc.collect()
+    assert loop() is None
 
 
 def test_loops_of_other_threads_come_and_go_while_one_begins_to_be_watched():
