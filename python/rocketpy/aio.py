@@ -215,7 +215,8 @@ class AsyncProducer(AsyncClosing):
 class AsyncConsumer(AsyncClosing, Generic[V_co]):
     """`Consumer` for asyncio: a member of a consumer group.
 
-    A call that is cancelled gives its messages back: they are handed out again.
+    A call that is cancelled gives its messages back: they are handed out again. If other calls run beside it, what they
+    took behind these in the same queue may come again too.
 
     Args:
         group: Name of the consumer group.

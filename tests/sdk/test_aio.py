@@ -6,6 +6,7 @@ import gc
 import random
 import threading
 import weakref
+from collections import Counter
 
 import pytest
 import uvloop
@@ -108,6 +109,48 @@ def test_cancelled_calls_give_their_messages_back(rocketpy_server, rocketpy_topi
             assert await member.poll(timeout=0.05) == []
 
     asyncio.run(main())
+
+
+def test_a_storm_of_cancellations_loses_and_leaks_nothing(rocketpy_server, rocketpy_topic):
+    """Sends, polls and commits side by side, most of them cancelled at some moment."""
+    chance, acknowledged, taken = random.Random(7), set(), Counter()
+
+    async def send(sending: AsyncProducer, number: int):
+        await sending.send(Message(rocketpy_topic, b"%d" % number))
+        acknowledged.add(number)
+
+    async def poll(member: AsyncConsumer):
+        taken.update(int(message.body) for message in await member.poll(3, 60))
+
+    async def main():
+        async with (
+            producer(rocketpy_server, window_messages=16) as sending,
+            consumer(rocketpy_server, rocketpy_topic, start="earliest") as member,
+        ):
+            for number in range(0, 3000, 60):
+                calls = [send(sending, number + one) for one in range(30)]
+                calls += [poll(member) for _ in range(20)] + [member.commit(wait=False) for _ in range(10)]
+                chance.shuffle(calls)
+                tasks = [asyncio.create_task(call) for call in calls]
+                for _ in range(chance.randrange(5)):
+                    await asyncio.sleep(chance.choice([0, 0.001]))
+                for task in tasks:
+                    if chance.random() < 0.7 or task.get_coro().__name__ == "poll":  # there may be nothing to wait for
+                        task.cancel()
+                for failed in await asyncio.gather(*tasks, return_exceptions=True):
+                    assert failed is None or isinstance(failed, asyncio.CancelledError), failed
+            await sending.flush()
+            stats = sending.stats()
+            while taken.total() < stats.sent.messages:
+                await poll(member)
+            assert await member.poll(1, 0.1) == []
+            assert (stats.in_flight_messages, stats.in_flight_bytes) == (0, 0)
+            await member.commit()
+            assert set((await member.lag()).values()) == {0}
+
+    asyncio.run(main())
+    assert acknowledged <= set(taken)
+    assert set(taken.values()) == {1}
 
 
 def test_a_task_whose_messages_have_come_is_not_cancelled_before_it_has_them(rocketpy_server, rocketpy_topic):
