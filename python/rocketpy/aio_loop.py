@@ -18,42 +18,26 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Watch:
-    """What a loop watches for its clients."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.arrivals = _rocketpy.Arrivals(loop)
-        self.clients = 0
-        loop.add_reader(self.arrivals.descriptor, self.arrivals.deliver)
-
-
-_watches: dict[asyncio.AbstractEventLoop, Watch] = {}
-"""By loop, while it has open clients."""
+_watched: dict[asyncio.AbstractEventLoop, _rocketpy.Arrivals] = {}
+"""By loop, until that was closed: what was under way when its last client was closed still gets an answer."""
 
 
 def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
-    """The arrivals that a loop watches, for one client more."""
-    for other in list(_watches):  # a copy: loops of other threads come and go meanwhile
-        if other.is_closed() and (left := _watches.pop(other, None)) is not None:
-            left.arrivals.end()
-    if loop not in _watches:
-        _watches[loop] = Watch(loop)
-    _watches[loop].clients += 1
-    return _watches[loop].arrivals
+    """What arrives for the clients of a loop, which the loop watches."""
+    for other in list(_watched):  # a copy: loops of other threads come and go meanwhile
+        drop_if_closed(other)
+    if loop not in _watched:
+        arrivals = _watched[loop] = _rocketpy.Arrivals(loop)
+        loop.add_reader(arrivals.descriptor, arrivals.deliver)
+    return _watched[loop]
 
 
-def leave(loop: asyncio.AbstractEventLoop) -> None:
-    """A client of a loop is closed; without one the loop watches nothing."""
-    left = _watches.get(loop)
-    if left is None:
-        return
-    left.clients -= 1
-    if not left.clients:
-        _watches.pop(loop, None)  # `watch` in another thread may have been first
-        if loop.is_closed():
-            left.arrivals.end()
-        else:
-            loop.remove_reader(left.arrivals.descriptor)
+def drop_if_closed(loop: asyncio.AbstractEventLoop) -> bool:
+    """Drops what arrives for a loop, if that was closed. True then."""
+    is_closed = loop.is_closed()
+    if is_closed and (arrivals := _watched.pop(loop, None)) is not None:
+        arrivals.end()
+    return is_closed
 
 
 def later(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> Awaitable[T]:
@@ -87,7 +71,6 @@ class AsyncClosing(Lifetime):
         try:
             self._client = await self._open(watch(loop))
         except BaseException:
-            leave(loop)
             self._loop = None  # it may be tried again
             raise
         self._opened()
@@ -112,7 +95,7 @@ class AsyncClosing(Lifetime):
         Raises:
             RocketPyError: Another loop runs, and its own was not closed.
         """
-        if self._loop is not None and self._loop.is_closed():
+        if self._loop is not None and drop_if_closed(self._loop):
             return True
         self._check_loop()
         return False
@@ -160,17 +143,9 @@ class AsyncClosing(Lifetime):
         except asyncio.CancelledError:
             raise  # the next call waits for the rest
         except BaseException:
-            self._left()
+            self._ended()
             raise
-        self._left()
-
-    def _left(self) -> None:
-        """The loop watches for one client less, however many calls of `close` there were.
-
-        In a forked child it is still the parent's loop, which both would stop watching.
-        """
-        if self._ended() and not self._is_elsewhere:
-            leave(cast("asyncio.AbstractEventLoop", self._loop))
+        self._ended()
 
     def _begin_close(self) -> None:
         self._client.begin_close()

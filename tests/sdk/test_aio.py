@@ -7,6 +7,8 @@ import random
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 import uvloop
@@ -429,10 +431,11 @@ def test_loops_of_other_threads_come_and_go_while_one_begins_to_be_watched():
     loops = [Loop(), asyncio.SelectorEventLoop()]
     for loop in loops:
         aio_loop.watch(loop)
-    assert {*loops, *others} <= set(aio_loop._watches)
+    assert {*loops, *others} <= set(aio_loop._watched)
     for loop in (*loops, *others):
-        aio_loop.leave(loop)
         loop.close()
+        aio_loop.drop_if_closed(loop)
+    assert not {*loops, *others} & set(aio_loop._watched)
 
 
 def test_one_task_that_finds_all_it_asks_for_does_not_hold_the_loop(rocketpy_server, rocketpy_topic):
@@ -524,7 +527,33 @@ def test_a_close_that_fails_is_over_all_the_same(stoppable):
         stoppable.thaw()
 
     asyncio.run(main())
-    assert not aio_loop._watches
+
+
+def test_what_is_under_way_when_the_last_client_of_a_loop_is_closed_ends(rocketpy_server, rocketpy_topic):
+    def begin(*calls: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
+        return [asyncio.create_task(call) for call in calls]
+
+    async def main():
+        for _ in range(10):
+            sending = await producer(rocketpy_server).start()
+            under_way = begin(*(sending.send(Message(rocketpy_topic, b"text")) for _ in range(20)))
+            await asyncio.sleep(0)
+            await sending.close()
+            member = await consumer(rocketpy_server, rocketpy_topic).start()
+            under_way += begin(
+                *(call for _ in range(5) for call in (member.poll(1, 60), member.commit(), member.lag()))
+            )
+            await asyncio.sleep(0.01)
+            await member.close()
+            admin = await AsyncAdmin(name_servers=rocketpy_server.name_server).start()
+            under_way += begin(*(admin.topics() for _ in range(20)))
+            await asyncio.sleep(0)
+            await admin.close()
+            async with asyncio.timeout(60):
+                ends = await asyncio.gather(*under_way, return_exceptions=True)
+            assert all(isinstance(one, rocketpy.RocketPyError) for one in ends if isinstance(one, BaseException)), ends
+
+    asyncio.run(main())
 
 
 def test_a_child_leaves_its_parents_clients_alone(child, rocketpy_server, rocketpy_topic):
