@@ -215,7 +215,8 @@ class AsyncProducer(AsyncClosing):
 class AsyncConsumer(AsyncClosing, Generic[V_co]):
     """`Consumer` for asyncio: a member of a consumer group.
 
-    A call that is cancelled gives its messages back: they are handed out again.
+    A call that is cancelled gives its messages back: they are handed out again. If other calls run beside it, what they
+    took behind these in the same queue may come again too.
 
     Args:
         group: Name of the consumer group.
@@ -298,6 +299,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         """Closes the consumer, after `on_revoked` for all queues. A second call does nothing, or waits for the rest."""
         try:
             if self._telling is not None and not self._closed and not self._is_elsewhere:
+                self._has_outlived_its_loop()  # or refuses
                 await self._telling.leave()
         finally:  # also when it is cancelled: a member that stays keeps its queues from the others
             await super().close()

@@ -18,40 +18,26 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Watch:
-    """What a loop watches for its clients."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.arrivals = _rocketpy.Arrivals(loop)
-        self.clients = 0
-        loop.add_reader(self.arrivals.descriptor, self.arrivals.deliver)
-
-
-_watches: dict[asyncio.AbstractEventLoop, Watch] = {}
-"""By loop, while it has open clients."""
+_watched: dict[asyncio.AbstractEventLoop, _rocketpy.Arrivals] = {}
+"""By loop, until that was closed: what was under way when its last client was closed still gets an answer."""
 
 
 def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
-    """The arrivals that a loop watches, for one client more."""
-    for other in list(_watches):  # a copy: loops of other threads come and go meanwhile
-        if other.is_closed():
-            _watches.pop(other, None)
-    if loop not in _watches:
-        _watches[loop] = Watch(loop)
-    _watches[loop].clients += 1
-    return _watches[loop].arrivals
+    """What arrives for the clients of a loop, which the loop watches."""
+    for other in list(_watched):  # a copy: loops of other threads come and go meanwhile
+        drop_if_closed(other)
+    if loop not in _watched:
+        arrivals = _watched[loop] = _rocketpy.Arrivals(loop)
+        loop.add_reader(arrivals.descriptor, arrivals.deliver)
+    return _watched[loop]
 
 
-def leave(loop: asyncio.AbstractEventLoop) -> None:
-    """A client of a loop is closed; without one the loop watches nothing."""
-    left = _watches.get(loop)
-    if left is None:
-        return
-    left.clients -= 1
-    if not left.clients:
-        del _watches[loop]
-        if not loop.is_closed():
-            loop.remove_reader(left.arrivals.descriptor)
+def drop_if_closed(loop: asyncio.AbstractEventLoop) -> bool:
+    """Drops what arrives for a loop, if that was closed. True then."""
+    is_closed = loop.is_closed()
+    if is_closed and (arrivals := _watched.pop(loop, None)) is not None:
+        arrivals.end()
+    return is_closed
 
 
 def later(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> Awaitable[T]:
@@ -85,7 +71,6 @@ class AsyncClosing(Lifetime):
         try:
             self._client = await self._open(watch(loop))
         except BaseException:
-            leave(loop)
             self._loop = None  # it may be tried again
             raise
         self._opened()
@@ -101,9 +86,28 @@ class AsyncClosing(Lifetime):
         if self._closed:
             state = "was not started" if self._client is None else "is closed"
             raise ClosedError(f"{self!r} {state}", hint="use it inside `async with`, or between start() and close()")
+        self._check_loop()
+        return self._client
+
+    def _has_outlived_its_loop(self) -> bool:
+        """Whether its own loop was closed: then another may close the client.
+
+        Raises:
+            RocketPyError: Another loop runs, and its own was not closed.
+        """
+        if self._loop is not None and drop_if_closed(self._loop):
+            return True
+        self._check_loop()
+        return False
+
+    def _check_loop(self) -> None:
+        """Refuses the calls of other loops than its own.
+
+        Raises:
+            RocketPyError: Another loop runs.
+        """
         if asyncio.get_running_loop() is not self._loop:
             raise RocketPyError(f"{self!r} belongs to another event loop", hint="make a client in each loop")
-        return self._client
 
     def _started(self) -> Any:
         """The native client, for what any thread may call at any time after the start.
@@ -120,27 +124,28 @@ class AsyncClosing(Lifetime):
         return "" if not self._closed else " (not started)" if self._client is None else " (closed)"
 
     async def close(self) -> None:
-        """Closes the client. A second call does nothing, or waits for what a cancellation interrupted."""
+        """Closes the client. A second call does nothing, or waits for what a cancellation interrupted.
+
+        Any loop may close a client whose own loop was closed.
+
+        Raises:
+            RocketPyError: Its own loop is another one, and not closed.
+        """
         if self._is_over():
             return
+        has_outlived = not self._is_elsewhere and self._has_outlived_its_loop()
         self._closed = True
         try:
-            if not self._is_elsewhere:
+            if has_outlived:
+                await asyncio.to_thread(self._client.close, True)
+            elif not self._is_elsewhere:
                 await self._client.close(False)
         except asyncio.CancelledError:
             raise  # the next call waits for the rest
         except BaseException:
-            self._left()
+            self._ended()
             raise
-        self._left()
-
-    def _left(self) -> None:
-        """The loop watches for one client less, however many calls of `close` there were.
-
-        In a forked child it is still the parent's loop, which both would stop watching.
-        """
-        if self._ended() and not self._is_elsewhere:
-            leave(cast("asyncio.AbstractEventLoop", self._loop))
+        self._ended()
 
     def _begin_close(self) -> None:
         self._client.begin_close()

@@ -240,7 +240,8 @@ class ClientOptions(TypedDict, total=False):
     """Part of the client id after `@`. Default None: a unique one.
 
     Clients of one process with the same name and name servers share connections, routes and heartbeats. They must have
-    the same `connect_timeout`, and hold each group once: a second consumer of a group needs another name.
+    the same `connect_timeout`, and hold each group once: a second consumer of a group needs another name. In another
+    process nothing refuses one with the same client id: both get the same messages, and log a warning.
     """
     client_ip: str | None
     """Address shown in the client id. Default None: the local address used to reach the first name server."""

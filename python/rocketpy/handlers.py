@@ -102,10 +102,18 @@ def refuse_awaitable(result: object, name: str = "the handler") -> None:
         raise TypeError(f"{name} returned an awaitable that nobody awaits: write it as `async def`")
 
 
+def text_of(error: BaseException) -> str:
+    """What an error says, also where its own text raises."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:
     """Says what becomes of messages whose handler raised, and logs why."""
     others = f" and {len(messages) - 1} others" if len(messages) > 1 else ""
-    which, reason = (work.topic, f"{messages[0].msg_id}{others}"), f"{type(error).__name__}: {error}"
+    which, reason = (work.topic, f"{messages[0].msg_id}{others}"), text_of(error)
     if isinstance(error, Reject):
         level, did, fate = logging.WARNING, "rejected", work.fail(reject=True, reason=reason)
     elif isinstance(error, DecodeError) and [error.message] == messages:

@@ -50,6 +50,7 @@ class Workers:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_ends = False
         self._slots = threading.Semaphore(concurrency)
         self._running: dict[asyncio.Task[None], Running] = {}
 
@@ -125,9 +126,14 @@ class Workers:
             task.cancel()
         if self._running:
             ended = asyncio.ensure_future(asyncio.wait([*self._running], timeout=END_SECONDS))
-            ended.add_done_callback(lambda _: self._loop.stop() if self._loop else None)
+            ended.add_done_callback(lambda _: self._stop_loop())
         else:
-            self._loop.stop()
+            self._stop_loop()
+
+    def _stop_loop(self) -> None:
+        assert self._loop is not None
+        self._loop_ends = True
+        self._loop.stop()
 
     # Both are called with the lock, so that `end` meets no thread that is not started.
 
@@ -221,10 +227,22 @@ class Workers:
         asyncio.set_event_loop(self._loop)
         self._loop.call_later(WATCH_SECONDS, self._cancel_late)
         try:
-            self._loop.run_forever()
+            while not (self._loop_ends or self._loop.is_closed()):
+                self._run_until_stopped(self._loop)
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+
+    def _run_until_stopped(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs the loop. What a handler calls or starts may end it, which would end all handlers without a word."""
+        try:
+            loop.run_forever()
+            error = None
+        except BaseException as raised:  # SystemExit and KeyboardInterrupt of a task leave the loop
+            error = raised
+        if not self._loop_ends:
+            text = "the loop of the handlers of push consumer %s was stopped by one of them; it runs on"
+            logger.error(text, self._group, exc_info=error)
 
     def _feed_loop(self) -> None:
         """Takes messages when a task may begin."""

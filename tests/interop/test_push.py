@@ -1,5 +1,6 @@
 """RocketPy's push consumer at Apache's broker 5.5.0 as at RocketPy's, and beside a Java member in its group."""
 
+import logging
 from collections import Counter
 
 import pytest
@@ -103,6 +104,20 @@ def test_java_and_python_share_the_queues_of_a_group(java: Java, address: str, h
     assert {*calls, *theirs} == {f"one-{i}" for i in range(40)}
     assert len(calls) == len({*calls})  # what Java had may come here too: it commits now and then
     assert told == set()
+
+
+def test_another_client_with_the_same_id_is_told(address: str, caplog):
+    """Clients of one process that name their name servers differently are as those of two processes."""
+    (topic, group), (other_topic, other_group) = made(address, 2), made(address, 1)
+    same = {"instance_name": group, "client_ip": "host", "api_timeout": 60, "start": "earliest"}
+    with (
+        caplog.at_level(logging.WARNING, "rocketpy"),
+        rocketpy.Consumer(group, topic, name_servers=address, **same) as first,
+        rocketpy.Consumer(group, topic, name_servers=address.replace("127.0.0.1", "localhost"), **same) as second,
+    ):
+        wait_until(lambda: len(first.assignment()) == len(second.assignment()) == 2)
+        with rocketpy.Consumer(other_group, other_topic, name_servers=address, **same):  # has a heartbeat sent
+            wait_until(lambda: "another client of the group has the same client id" in caplog.text)
 
 
 def test_each_member_of_a_broadcast_gets_all_messages_and_goes_on_where_it_was(address: str, home):

@@ -2,8 +2,13 @@
 
 import asyncio
 import contextvars
+import gc
 import random
 import threading
+import weakref
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 import uvloop
@@ -106,6 +111,48 @@ def test_cancelled_calls_give_their_messages_back(rocketpy_server, rocketpy_topi
             assert await member.poll(timeout=0.05) == []
 
     asyncio.run(main())
+
+
+def test_a_storm_of_cancellations_loses_and_leaks_nothing(rocketpy_server, rocketpy_topic):
+    """Sends, polls and commits side by side, most of them cancelled at some moment."""
+    chance, acknowledged, taken = random.Random(7), set(), Counter()
+
+    async def send(sending: AsyncProducer, number: int):
+        await sending.send(Message(rocketpy_topic, b"%d" % number))
+        acknowledged.add(number)
+
+    async def poll(member: AsyncConsumer):
+        taken.update(int(message.body) for message in await member.poll(3, 60))
+
+    async def main():
+        async with (
+            producer(rocketpy_server, window_messages=16) as sending,
+            consumer(rocketpy_server, rocketpy_topic, start="earliest") as member,
+        ):
+            for number in range(0, 3000, 60):
+                calls = [send(sending, number + one) for one in range(30)]
+                calls += [poll(member) for _ in range(20)] + [member.commit(wait=False) for _ in range(10)]
+                chance.shuffle(calls)
+                tasks = [asyncio.create_task(call) for call in calls]
+                for _ in range(chance.randrange(5)):
+                    await asyncio.sleep(chance.choice([0, 0.001]))
+                for task in tasks:
+                    if chance.random() < 0.7 or task.get_coro().__name__ == "poll":  # there may be nothing to wait for
+                        task.cancel()
+                for failed in await asyncio.gather(*tasks, return_exceptions=True):
+                    assert failed is None or isinstance(failed, asyncio.CancelledError), failed
+            await sending.flush()
+            stats = sending.stats()
+            while taken.total() < stats.sent.messages:
+                await poll(member)
+            assert await member.poll(1, 0.1) == []
+            assert (stats.in_flight_messages, stats.in_flight_bytes) == (0, 0)
+            await member.commit()
+            assert set((await member.lag()).values()) == {0}
+
+    asyncio.run(main())
+    assert acknowledged <= set(taken)
+    assert set(taken.values()) == {1}
 
 
 def test_a_task_whose_messages_have_come_is_not_cancelled_before_it_has_them(rocketpy_server, rocketpy_topic):
@@ -333,6 +380,42 @@ def test_a_client_belongs_to_its_loop(rocketpy_server, rocketpy_topic):
     assert not failed
 
 
+def close_a_loop_under_way(server, has_successor: bool) -> "weakref.ref[asyncio.AbstractEventLoop]":
+    """Closes a loop, then takes the answers for its messages, then closes its client in another loop."""
+    loop = asyncio.new_event_loop()
+    sending = AsyncProducer(fresh_name(), name_servers=server.name_server, send_timeout=60, **PATIENCE)
+    loop.run_until_complete(sending.start())
+    loop.run_until_complete(sending.send(Message("left", b"first")))
+    with pytest.raises(rocketpy.RocketPyError, match="belongs to another event loop"):
+        asyncio.run(sending.close())
+    server.freeze()
+    tasks = [loop.create_task(sending.send(Message("left", b"later"))) for _ in range(10)]
+    loop.run_until_complete(asyncio.sleep(0))
+    for one in tasks:
+        one.cancel()
+    loop.run_until_complete(asyncio.wait(tasks))
+    loop.close()
+    server.thaw()
+    wait_until(lambda: sending.stats().sent.messages == 11)
+
+    async def close():
+        if has_successor:
+            async with AsyncProducer(fresh_name(), name_servers=server.name_server, **PATIENCE):
+                pass
+        await sending.close()
+
+    asyncio.run(close())
+    assert sending.closed
+    return weakref.ref(loop)
+
+
+@pytest.mark.parametrize("has_successor", [False, True])
+def test_a_loop_that_is_closed_while_messages_are_under_way_leaves_nothing_behind(stoppable, has_successor):
+    loop = close_a_loop_under_way(stoppable, has_successor)
+    gc.collect()
+    assert loop() is None
+
+
 def test_loops_of_other_threads_come_and_go_while_one_begins_to_be_watched():
     others = []
 
@@ -348,10 +431,11 @@ def test_loops_of_other_threads_come_and_go_while_one_begins_to_be_watched():
     loops = [Loop(), asyncio.SelectorEventLoop()]
     for loop in loops:
         aio_loop.watch(loop)
-    assert {*loops, *others} <= set(aio_loop._watches)
+    assert {*loops, *others} <= set(aio_loop._watched)
     for loop in (*loops, *others):
-        aio_loop.leave(loop)
         loop.close()
+        aio_loop.drop_if_closed(loop)
+    assert not {*loops, *others} & set(aio_loop._watched)
 
 
 def test_one_task_that_finds_all_it_asks_for_does_not_hold_the_loop(rocketpy_server, rocketpy_topic):
@@ -443,7 +527,33 @@ def test_a_close_that_fails_is_over_all_the_same(stoppable):
         stoppable.thaw()
 
     asyncio.run(main())
-    assert not aio_loop._watches
+
+
+def test_what_is_under_way_when_the_last_client_of_a_loop_is_closed_ends(rocketpy_server, rocketpy_topic):
+    def begin(*calls: Coroutine[Any, Any, Any]) -> list[asyncio.Task[Any]]:
+        return [asyncio.create_task(call) for call in calls]
+
+    async def main():
+        for _ in range(10):
+            sending = await producer(rocketpy_server).start()
+            under_way = begin(*(sending.send(Message(rocketpy_topic, b"text")) for _ in range(20)))
+            await asyncio.sleep(0)
+            await sending.close()
+            member = await consumer(rocketpy_server, rocketpy_topic).start()
+            under_way += begin(
+                *(call for _ in range(5) for call in (member.poll(1, 60), member.commit(), member.lag()))
+            )
+            await asyncio.sleep(0.01)
+            await member.close()
+            admin = await AsyncAdmin(name_servers=rocketpy_server.name_server).start()
+            under_way += begin(*(admin.topics() for _ in range(20)))
+            await asyncio.sleep(0)
+            await admin.close()
+            async with asyncio.timeout(60):
+                ends = await asyncio.gather(*under_way, return_exceptions=True)
+            assert all(isinstance(one, rocketpy.RocketPyError) for one in ends if isinstance(one, BaseException)), ends
+
+    asyncio.run(main())
 
 
 def test_a_child_leaves_its_parents_clients_alone(child, rocketpy_server, rocketpy_topic):

@@ -1,5 +1,6 @@
 """Receiving: order, tags, commits, seeks, pauses, members that come and go."""
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -471,6 +472,22 @@ def test_a_member_of_another_process_that_subscribes_to_other_tags_is_told(rocke
         assert told.returncode == 0, told.stderr
     for part in (group, wants_a.client_id, f"{filled}: a", "allow_other_subscriptions"):
         assert part in told.stdout
+
+
+def test_another_client_with_the_same_id_is_told(rocketpy_server, rocketpy_topic, caplog):
+    """Clients of one process that name their name servers differently are as those of two processes."""
+    group, same = fresh_name(), {"instance_name": fresh_name(), "client_ip": "host"}
+    other_address = rocketpy_server.name_server.replace("127.0.0.1", "localhost")
+    with (
+        caplog.at_level(logging.WARNING, "rocketpy"),
+        rocketpy_server.consumer(group, rocketpy_topic, **same) as first,
+        rocketpy.Consumer(group, rocketpy_topic, name_servers=other_address, api_timeout=60, **same) as second,
+    ):
+        assert first.client_id == second.client_id
+        wait_until(lambda: len(first.assignment()) == len(second.assignment()) > 0)
+        with rocketpy_server.consumer(fresh_name(), rocketpy_topic, **same):  # the instance says at once what it is in
+            wait_until(lambda: "another client of the group has the same client id" in caplog.text)
+        first.poll(timeout=0)
 
 
 def test_members_may_be_allowed_to_subscribe_to_different_tags(rocketpy_server, filled):

@@ -60,6 +60,31 @@ def test_a_message_whose_handler_raises_comes_again(server, topic, group, caplog
     assert all("no such order" in record.exc_text for record in errors)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_whose_own_text_raises_is_an_error_like_others(server, topic, group, caplog, is_async):
+    class WithoutText(Exception):
+        def __str__(self):
+            raise ValueError("no text")
+
+    send(server, topic, 2)
+    seen, consumer = Seen(), server.push_consumer(group, concurrency=1)
+
+    def handle(message):
+        seen.note(message)
+        if message.body == b"0" and message.reconsume_times == 0:
+            raise WithoutText
+
+    async def handle_async(message):
+        handle(message)
+
+    consumer.on(topic)(handle_async if is_async else handle)
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+        seen.wait(3)
+        wait_until(lambda: committed(server, group, topic) == 2)
+    assert sorted(seen.calls) == [(0, 0), (0, 1), (1, 0)]
+    assert "WithoutText" in caplog.text
+
+
 def test_what_is_rejected_and_what_failed_too_often_is_a_dead_letter(server, topic, group):
     send(server, topic, 4)
     seen, consumer = Seen(), server.push_consumer(group, max_retries=1)

@@ -135,6 +135,35 @@ def test_a_stop_waits_for_coroutines_and_cancels_what_runs_longer(server, topic,
     assert not [thread for thread in threading.enumerate() if thread.name == "rocketpy-push-loop"]
 
 
+@pytest.mark.parametrize("end", ["stop", "exit"])
+def test_a_handler_that_ends_the_loop_ends_no_other_handler(server, topic, group, caplog, end):
+    send(server, topic, 4)
+    seen, consumer = Seen(), server.push_consumer(group, concurrency=2)
+
+    async def leave():
+        raise SystemExit(3)
+
+    @consumer.on(topic)
+    async def handle(message):
+        if message.body == b"0":
+            loop = asyncio.get_running_loop()
+            if end == "stop":
+                loop.stop()
+            else:
+                left = loop.create_task(leave())  # of a task it leaves the loop
+                await asyncio.wait([left])
+                left.exception()
+        await asyncio.sleep(0.01)
+        seen.note(message)
+
+    with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
+        seen.wait(4)
+        wait_until(lambda: committed(server, group, topic) == 4)
+    assert seen.counts() == Counter(range(4))
+    assert "was stopped by one of them" in caplog.text
+    assert not [thread for thread in threading.enumerate() if thread.name == "rocketpy-push-loop"]
+
+
 @pytest.mark.parametrize("kind", ["partial", "object"])
 def test_what_is_called_may_be_a_coroutine_function_in_disguise(server, topic, group, kind):
     send(server, topic, 3)

@@ -76,38 +76,51 @@ fn source_towards(address: SocketAddr) -> std::io::Result<IpAddr> {
 #[derive(Debug)]
 pub(crate) struct UniqueIds {
     keys: UniqueKeys,
-    /// The month of the last key: keys count milliseconds from its start.
-    month: Mutex<Range<i64>>,
+    clock: Mutex<Clock>,
 }
 
-/// A reading of the clock, and the start of its month.
+/// The last reading of the clock.
+#[derive(Debug)]
+struct Clock {
+    now_ms: i64,
+    /// Its month: keys count milliseconds from the start.
+    month: Range<i64>,
+    /// The hash of the keys. It changes where their milliseconds begin again, so that no key is made twice: with a month, and when the
+    /// clock was set back.
+    hash: u32,
+}
+
+/// A reading of the clock, and what else keys of that time have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moment {
     pub(crate) now_ms: i64,
     month_start_ms: i64,
+    hash: u32,
 }
 
 impl UniqueIds {
     pub(crate) fn new(address: IpAddr) -> Self {
-        // The random number keeps the keys of two instances of one process apart.
         Self {
-            keys: UniqueKeys::new(address, std::process::id(), random_u64() as u32),
-            month: Mutex::new(0..0),
+            keys: UniqueKeys::new(address, std::process::id(), 0),
+            clock: Mutex::new(Clock { now_ms: 0, month: 0..0, hash: 0 }),
         }
     }
 
     /// Reads the clock, once for many keys.
     pub(crate) fn moment(&self) -> Moment {
-        let now_ms = now_ms();
-        let mut month = self.month.lock();
-        if !month.contains(&now_ms) {
-            *month = local_month_ms(now_ms);
+        let mut clock = self.clock.lock();
+        let now_ms = now_ms(); // with the lock: an earlier time than the last one is a clock that was set back
+        if !clock.month.contains(&now_ms) || now_ms < clock.now_ms {
+            clock.month = local_month_ms(now_ms);
+            // The random number also keeps the keys of two instances of one process apart.
+            clock.hash = random_u64() as u32;
         }
-        Moment { now_ms, month_start_ms: month.start }
+        clock.now_ms = now_ms;
+        Moment { now_ms, month_start_ms: clock.month.start, hash: clock.hash }
     }
 
     pub(crate) fn next(&self, moment: Moment) -> UniqueKey {
-        self.keys.next(moment.now_ms, moment.month_start_ms)
+        UniqueKey { hash: moment.hash, ..self.keys.next(moment.now_ms, moment.month_start_ms) }
     }
 }
 
@@ -146,11 +159,26 @@ mod tests {
     #[test]
     fn keys_of_one_instance_and_of_two_differ() {
         let [first, second] = [(); 2].map(|()| UniqueIds::new(Ipv4Addr::LOCALHOST.into()));
-        let moment = first.moment();
+        let moments = [first.moment(), second.moment()];
         let keys: std::collections::HashSet<String> = (0..1000)
-            .flat_map(|_| [first.next(moment), second.next(moment)])
+            .flat_map(|_| [first.next(moments[0]), second.next(moments[1])])
             .map(|key| key.to_string())
             .collect();
         assert_eq!(keys.len(), 2000);
+    }
+
+    #[test]
+    fn keys_of_a_clock_that_was_set_back_differ_from_all_before() {
+        let ids = UniqueIds::new(Ipv4Addr::LOCALHOST.into());
+        let hashes: Vec<u32> = [0, 0, 3_600_000, 0]
+            .into_iter()
+            .map(|ahead_ms| {
+                ids.clock.lock().now_ms += ahead_ms;
+                ids.next(ids.moment()).hash
+            })
+            .collect();
+        assert_eq!(hashes[0], hashes[1]);
+        assert_ne!(hashes[1], hashes[2], "the clock was an hour ahead");
+        assert_eq!(hashes[2], hashes[3]);
     }
 }

@@ -212,12 +212,12 @@ fn enter_consumer(
     Ok(())
 }
 
-/// The live member that subscribes to something else, if there is one. Each gets only a part of its messages, as with Apache's
-/// broker; the log says it once.
+/// The live member that subscribes to something else, or has the same client id, if there is one. The former gets only a part of its
+/// messages, as with Apache's broker; the log says it once. The latter gets the same messages.
 fn other_subscription(group: &str, client_id: &str, entered: Entered) -> Option<OtherSubscription> {
     let Consumer { member: other, wants } = entered.other?;
     let subscriptions = shortened(&wants.to_string());
-    if entered.is_news {
+    if entered.is_news && *other.client_id != *client_id {
         warn!(
             group,
             client_id = shortened(client_id),

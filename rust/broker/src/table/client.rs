@@ -90,6 +90,8 @@ pub(crate) struct Member {
     pub(crate) client_id: Arc<str>,
     pub(crate) language: Language,
     pub(crate) version: i32,
+    /// Its first heartbeat on this connection.
+    entered_at: Instant,
     heard_at: Instant,
 }
 
@@ -120,7 +122,7 @@ pub(crate) struct Entered {
     pub(crate) is_news: bool,
     /// What it wants.
     pub(crate) wants: Wants,
-    /// A live member of another client that wants something else.
+    /// A live member that wants something else, or has the same client id.
     pub(crate) other: Option<Consumer>,
 }
 
@@ -172,7 +174,8 @@ impl Member {
         language: Language,
         version: i32,
     ) -> Self {
-        Self { connection: connection.clone(), client_id, language, version, heard_at: Instant::now() }
+        let now = Instant::now();
+        Self { connection: connection.clone(), client_id, language, version, entered_at: now, heard_at: now }
     }
 
     /// When its last heartbeat came, in Unix milliseconds.
@@ -220,7 +223,10 @@ impl ClientTable {
         group.message_model = data.message_model;
         group.consume_from_where = data.consume_from_where;
         let wants = group.known(wants);
-        let entered = Consumer { member, wants: wants.clone() };
+        let mut entered = Consumer { member, wants: wants.clone() };
+        if let Some(known) = group.members.get(&id) {
+            entered.member.entered_at = known.member.entered_at;
+        }
         let other = group.other_than(&entered).cloned();
         let before = group.members.insert(id, entered);
         let is_changed = group.take_subscriptions(&data.subscription_data_set, &mut parsed);
@@ -423,16 +429,23 @@ impl ConsumerGroup {
         self.members.values().find(|known| known.wants == wants).map_or(wants, |known| known.wants.clone())
     }
 
-    /// A member that wants something else; always the same one of several. Members with one client id are one client, which
-    /// connected again. Each member of a broadcasting group gets everything that it wants.
+    /// A member that wants something else, or another client with the same id; always the same one of several. Each member of a
+    /// broadcasting group gets everything that it wants.
     fn other_than(&self, consumer: &Consumer) -> Option<&Consumer> {
         if self.message_model == MessageModel::Broadcasting {
             return None;
         }
-        let others = self.members.values().filter(|other| other.wants.differs(&consumer.wants));
-        others
-            .filter(|other| other.member.client_id != consumer.member.client_id)
-            .min_by(|a, b| a.member.client_id.cmp(&b.member.client_id))
+        let member = &consumer.member;
+        let is_other = |other: &&Consumer| {
+            if other.member.client_id != member.client_id {
+                return other.wants.differs(&consumer.wants);
+            }
+            // A client that has connected again is not heard any more on its earlier connection.
+            other.member.connection.id() != member.connection.id()
+                && other.member.heard_at > member.entered_at
+        };
+        let others = self.members.values().filter(is_other);
+        others.min_by(|a, b| a.member.client_id.cmp(&b.member.client_id))
     }
 
     fn is_newer(&self, data: &SubscriptionData) -> bool {

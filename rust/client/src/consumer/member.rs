@@ -33,6 +33,10 @@ use crate::lasting::Lasting;
 use crate::members::{Consumer, Role};
 use crate::trace::{Tracer, Uncommitted};
 
+/// What the log says of another client with the id of this one.
+pub(super) const SAME_CLIENT_ID: &str = "another client of the group has the same client id: both get the same messages; give each \
+     an instance_name of its own, or none";
+
 /// What the handle and the tasks of a member share.
 pub(crate) struct Member {
     pub(super) client: Client,
@@ -45,8 +49,10 @@ pub(crate) struct Member {
     /// The group's retry topic had no route in the last round of rebalancing.
     pub(super) misses_retry_topic: AtomicBool,
     pub(super) state: Mutex<State>,
-    /// What brokers say of members with other subscriptions.
+    /// What brokers say of members with other subscriptions, or the same client id.
     pub(super) others: Mutex<Others>,
+    /// What was reported of a list of members that has this one twice.
+    pub(super) listed_twice: Mutex<Lasting>,
     /// Notified when messages can be handed out or an error can be returned.
     pub(super) arrived: Notify,
     /// Whoever waits takes any message, and tells the next one of more: one is woken at an arrival, not all.
@@ -116,6 +122,7 @@ impl Member {
             misses_retry_topic: AtomicBool::new(false),
             state: Mutex::new(state),
             others: Mutex::default(),
+            listed_twice: Mutex::default(),
             arrived: Notify::new(),
             wakes_one: AtomicBool::new(false),
             progress: Notify::new(),
@@ -182,6 +189,9 @@ impl Member {
             return None;
         }
         let OtherSubscription { group, client_id, subscriptions } = self.others.lock().take_due()?;
+        if client_id == self.client.client_id() {
+            return None; // the log has told it: each of them gets messages
+        }
         Some(ClientError::OtherSubscriptions { group, client_id, subscriptions })
     }
 
@@ -335,12 +345,17 @@ impl Consumer for Member {
         let change = self.others.lock().heard(other.clone(), all_answered);
         let group = &self.group;
         match (change, other) {
+            (Change::Differs, Some(other)) if other.client_id == self.client.client_id() => {
+                warn!(%group, client_id = other.client_id, "{SAME_CLIENT_ID}");
+            }
             (Change::Differs, Some(OtherSubscription { client_id, subscriptions, .. })) => {
                 let problem =
                     "another member of the group subscribes to other topics or tags, each misses messages";
                 warn!(%group, other_client_id = client_id, other_subscriptions = subscriptions, "{problem}");
             }
-            (Change::Agrees, _) => warn!(%group, "the members of the group subscribe to the same again"),
+            (Change::Agrees, _) => {
+                warn!(%group, "no other member of the group is in conflict with this one any more")
+            }
             _ => {}
         }
         self.arrived.notify_waiters();

@@ -11,7 +11,7 @@ use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
 use super::assigned::Assignment;
-use super::member::Member;
+use super::member::{Member, SAME_CLIENT_ID};
 use super::push::orderly;
 use super::{allocate, commit, handover, pull};
 use crate::error::ClientError;
@@ -143,6 +143,7 @@ async fn sorted_members(member: &Member, route: &TopicRoute) -> Result<Vec<Strin
         member.client.heartbeat().await;
         members = self::members(member, route).await?;
     }
+    note_own_id_twice(member, &members);
     allocate::sort_members(&mut members);
     if members.is_empty() {
         // The broker has not seen the heartbeats yet.
@@ -153,6 +154,18 @@ async fn sorted_members(member: &Member, route: &TopicRoute) -> Result<Vec<Strin
         warn!(%group, %topic, "this member is not in its group's list, it reads nothing");
     }
     Ok(members)
+}
+
+/// Tells the log of another client with this one's id. Apache's broker lists a member for each connection, and so also a client that has
+/// just connected again, until it notices the end of the earlier connection; RocketPy's lists each once, and tells by the heartbeat.
+fn note_own_id_twice(member: &Member, members: &[String]) {
+    let client_id = member.client.client_id();
+    let mut listed_twice = member.listed_twice.lock();
+    if members.iter().filter(|id| *id == client_id).count() < 2 {
+        listed_twice.worked();
+    } else if listed_twice.failed(Instant::now()) {
+        warn!(group = %member.group, client_id, "{SAME_CLIENT_ID}; or this one has just connected again");
+    }
 }
 
 /// Returns an error with the next poll when the broker neither has the group nor creates it.

@@ -139,8 +139,8 @@ pub struct HeartbeatData {
     pub without_sub: bool,
 }
 
-/// A live member of a group that subscribes to other topics or tags than the client whose heartbeat is answered. RocketPy's own: a
-/// list of them is the field [`OTHER_SUBSCRIPTIONS`](crate::header::key::OTHER_SUBSCRIPTIONS) of the answer.
+/// A live member of a group that subscribes to other topics or tags than the client whose heartbeat is answered, or has the same
+/// client id. RocketPy's own: a list of them is the field [`OTHER_SUBSCRIPTIONS`](crate::header::key::OTHER_SUBSCRIPTIONS) of the answer.
 ///
 /// # Source
 /// docs/reference/protocol.md 2.3.10.

@@ -38,6 +38,8 @@ struct State {
     arrived: VecDeque<Arrival>,
     /// The loop takes what arrives: nobody need ring.
     is_delivering: bool,
+    /// The loop was closed: nobody takes what arrives.
+    is_over: bool,
     /// The answers for messages that are under way.
     open: Slab<Py<Answer>>,
 }
@@ -89,6 +91,16 @@ impl Arrivals {
                 return Ok(());
             }
         }
+    }
+
+    /// Drops what has arrived, and what still will, for a loop that was closed. Each answer refers to what holds it here: both would
+    /// stay, with the descriptor and the loop.
+    fn end(&self) {
+        let mut state = self.shared.state();
+        state.is_over = true;
+        let arrived = std::mem::take(&mut state.arrived);
+        drop(state);
+        drop(arrived);
     }
 }
 
@@ -158,6 +170,10 @@ impl Shared {
     }
 
     fn push(&self, mut state: MutexGuard<'_, State>, arrival: Arrival) {
+        if state.is_over {
+            drop(state); // before what may run Python code
+            return;
+        }
         let rings = state.arrived.is_empty() && !state.is_delivering;
         state.arrived.push_back(arrival);
         drop(state);
