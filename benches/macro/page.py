@@ -406,8 +406,8 @@ def spark_section(rows: dict[str, Any]) -> Iterator[str]:
     yield "RocketPy's source by the name server and by the folder of the store, and Spark's own for Kafka 4.1, on"
     yield "`local[2]`. Each turn is a process whose second run counts. Kafka's source runs under PySpark 4.2.0 and has"
     yield "all of its columns always. Of RocketPy the count and the lengths ask for the one column that they need, and"
-    yield "JSON is decoded in the worker that reads; full rows cross from Python to Spark as a whole. The age is that of"
-    yield "the oldest message of a micro-batch when it is done."
+    yield "JSON is decoded in the worker that reads; full rows cross from Python to Spark as a whole. The age is that"
+    yield "of the oldest message of a micro-batch when it is done."
     yield f"Medians of {rounds_text(rows)}, rates with the least and the most.\n"
     yield "    python benches/macro/spark_sources.py --save\n"
     yield from compared(rows, "messages", SPARK_COLUMNS, ROWS_RATE)
