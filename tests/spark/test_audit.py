@@ -68,6 +68,7 @@ def test_a_journal_finds_what_was_lost_moved_or_never_acknowledged(spark, flight
     assert found["acknowledged and not there"] == ("fault", len(wrong), 1)
     assert found["acknowledged and elsewhere"] == ("fault", len(wrong), 1)
     assert found["there and not in the journal"] == ("noted", spark_jobs.FLIGHTS, 4)
+    assert (out / "audit.png").read_bytes().startswith(b"\x89PNG")
     (lost,) = spark.read.parquet(str(out / "acknowledged_and_not_there.parquet")).collect()
     assert lost.msg_id == "F" * 32
     (moved,) = spark.read.parquet(str(out / "acknowledged_and_elsewhere.parquet")).collect()

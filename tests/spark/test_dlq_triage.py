@@ -58,6 +58,7 @@ def test_dead_letters_are_counted_by_kind_and_age_and_some_are_shown(spark, dead
     assert report["resent"] is None
     stored = spark.read.parquet(str(tmp_path / "letters" / "dead_letters.parquet")).collect()
     assert sorted(bytes(row.body) for row in stored) == sorted(sent.bodies)
+    assert (tmp_path / "letters" / "dead_letters.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_those_that_are_chosen_are_sent_again_once(spark, dead, rocketpy_server, tmp_path, capsys):

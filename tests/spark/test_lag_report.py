@@ -35,6 +35,7 @@ def test_a_group_that_is_behind_has_hours_left(spark, behind, rocketpy_server, t
     assert row["needed_per_hour"] == pytest.approx(1500 / 72, rel=0.02)
     queues = spark.read.parquet(str(tmp_path / "report" / "queues.parquet")).collect()
     assert sum(queue.lag for queue in queues) == 1500
+    assert (tmp_path / "report" / "lag.png").read_bytes().startswith(b"\x89PNG")
     places = {(one.queue.queue_id, one.queue_offset) for one in receipts}
     messages = {
         (one.queue_id, one.queue_offset): one.stored_at
@@ -43,7 +44,7 @@ def test_a_group_that_is_behind_has_hours_left(spark, behind, rocketpy_server, t
     assert messages.keys() == places
     with rocketpy_server.admin() as admin:
         unread = [
-            messages[one.queue.queue_id, one.committed_offset] for one in admin.group_lag(group, topic) if one.lag
+            messages[one.queue.queue_id, one.committed_offset or 0] for one in admin.group_lag(group, topic) if one.lag
         ]
     assert sorted(queue.oldest_unread_at for queue in queues) == sorted(unread)
 

@@ -54,6 +54,7 @@ def test_flights_are_sent_again_in_order_and_the_audit_agrees(
     code, facts = spark_jobs.run(main, capsys, "--topic", topic, *source, *to, "--out", out)
     assert (code, facts["messages"]) == (0, len(receipts))
     assert facts["bytes"] == sum(map(len, sent.bodies))
+    assert (out / "replay.png").read_bytes().startswith(b"\x89PNG")
     messages = received(rocketpy_server, target)
     assert sorted(message.body for message in messages) == sorted(sent.bodies)
     by_id = {one.msg_id: row for one, row in zip(receipts, range(len(receipts)), strict=True)}

@@ -15,6 +15,7 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.spark import audit_checks as checks
 from rocketpy.spark import job
+from rocketpy.spark.picture import GREEN, GREY, ORANGE, RED, Bar, can_draw, draw_bars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,11 +145,28 @@ def audit(
         done = run(
             spark, source, questions=questions or tuple(Question), by=by, against=against, journal=journal, out=folder
         )
+    if folder is not None and can_draw():
+        draw_checks(done, folder / "audit.png")
     output.show([row_of(one) for one in done], as_json=as_json)
     faults = [one.name for one in done if one.verdict == "fault"]
     if faults:
         hint = "--out FOLDER writes all of them" if folder is None else f"all of them are in {folder}"
         raise CommandError(f"not as it should be: {', '.join(faults)}", ExitCode.MISMATCH, hint)
+
+
+VERDICT_COLORS = {"ok": GREEN, "noted": ORANGE, "fault": RED}
+
+
+def draw_checks(done: "Sequence[Check]", path: Path) -> None:
+    """Draws what was found, as PNG.
+
+    Args:
+        done: The answers.
+        path: Where to write.
+    """
+    found = [Bar(one.name, one.found, VERDICT_COLORS[one.verdict]) for one in done]
+    panels = {"looked at": [Bar(one.name, one.looked_at, GREY) for one in done], "found": found}
+    draw_bars("orange: noted, red: fault", panels, path, scale="symlog")  # one fault of millions is seen
 
 
 def row_of(check: "Check") -> dict[str, Any]:

@@ -4,6 +4,8 @@
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +19,7 @@ from rocketpy.dead_letters import PREFIX, topic_of
 from rocketpy.instant import instant_ms
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
+from rocketpy.spark.picture import Bar, can_draw, draw_bars
 from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
@@ -150,6 +153,23 @@ def triage(
     for row in samples:
         row["body"] = bytes(row["body"])[:BODY_SHOWN]
     return rows, samples
+
+
+def draw_kinds(kinds: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws dead letters by kind and by age, as PNG.
+
+    Args:
+        kinds: From `triage`.
+        path: Where to write.
+    """
+    by_kind = [
+        Bar(", ".join(str(row[part]) for part in KIND if row[part] is not None), row["messages"]) for row in kinds
+    ]
+    younger = [0, *(sum(row[name] for row in kinds) for name in AGES), sum(row["messages"] for row in kinds)]
+    names = [*(f"up to {hours} h" for hours in AGES.values()), "older"]
+    by_age = [Bar(name, end - start) for name, (start, end) in zip(names, pairwise(younger), strict=True)]
+    kind = ", ".join(KIND).replace("_", " ")
+    draw_bars(f"{younger[-1]:,} dead letters", {f"by {kind}": by_kind, "by age": by_age}, path)
 
 
 def resend(
@@ -307,6 +327,8 @@ def dlq_triage(
         return
     with job.session("dlq triage") as spark:
         kinds, samples = triage(spark, letters_of(spark, source, which), sample=sample, out=folder)
+        if folder is not None and kinds and can_draw():
+            draw_kinds(kinds, folder / "dead_letters.png")
         counts = resend(spark, source, which, to=to, rate=rate, again=again, out=folder) if resend_them else None
     show_report(kinds, samples, counts, as_json=as_json, empty="there are no such dead letters")
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.config import PATIENT
 from rocketpy.spark import job
+from rocketpy.spark.picture import GREEN, ORANGE, RED, Bar, can_draw, draw_bars
 from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
@@ -218,6 +220,32 @@ def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(total.values())
 
 
+VERDICT_COLORS = {"ok": GREEN, "at risk": ORANGE, "gone": RED}
+
+
+def draw_lags(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draws how far groups are behind, as PNG.
+
+    Args:
+        rows: From `summed`.
+        path: Where to write.
+    """
+
+    def bars(name: str) -> list[Bar]:
+        return [
+            Bar(f"{row['group']}, {row['topic']}", row[name], VERDICT_COLORS[row["verdict"]])
+            for row in rows
+            if row[name]
+        ]
+
+    panels = {
+        "messages behind": bars("lag"),
+        "messages gone unread": bars("gone"),
+        "hours left for the oldest unread": bars("hours_left"),
+    }
+    draw_bars("green: ok, orange: at risk, red: gone", panels, path)
+
+
 def lag_report(
     name_server: NameServer,
     groups: Groups = None,
@@ -250,6 +278,8 @@ def lag_report(
             rows = [one.row(now, alarm_hours) for one in behind]
             if folder is not None:
                 save_rows(spark, behind, rows, folder)
+                if can_draw():
+                    draw_lags(summed(rows), folder / "lag.png")
     if queues:
         shown = [{"group": one.group, "queue": str(one.queue), **row} for one, row in zip(behind, rows, strict=True)]
         for row in shown:

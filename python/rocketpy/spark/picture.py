@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,16 @@ BLUE, GREY = "#4338ca", "#94a3b8"
 COLORS = (BLUE, "#0891b2", "#16a34a", "#d97706", "#dc2626", GREY)
 """Of topics, the largest first; the last one is that of all others where there are more."""
 MOST_BARS = 12
+GREEN, ORANGE, RED = COLORS[2:5]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One number of several beside each other."""
+
+    name: str
+    value: float
+    color: str = BLUE
 
 
 def can_draw() -> bool:
@@ -101,6 +112,30 @@ def draw_latencies(rows: Sequence[Mapping[str, Any]], quantiles: Sequence[float]
         axis.set_ylabel("%")
         axis.set_title(MEASURES[measure])
         axis.legend(fontsize=8, loc="lower right")
+    _write(figure, path)
+
+
+def draw_bars(title: str, panels: Mapping[str, Sequence[Bar]], path: Path, *, scale: str = "linear") -> None:
+    """Draws numbers as PNG, a panel for each kind. Of many bars the longest are drawn.
+
+    Args:
+        title: Of the picture.
+        panels: The bars of each, from top to bottom, by its title. One without bars is left out.
+        path: Where to write.
+        scale: Of the numbers, by the names of matplotlib.
+    """
+    drawn = {name: bars for name, bars in panels.items() if bars}
+    figure, axes = _figure(1, len(drawn), title)
+    for axis, (name, bars) in zip(axes[0], drawn.items(), strict=True):
+        longest = sorted(bars, key=lambda bar: -bar.value)[: 2 * MOST_BARS]
+        shown = [bar for bar in bars if bar in longest]
+        places = range(len(shown))
+        axis.barh(places, [bar.value for bar in shown], color=[bar.color for bar in shown])
+        axis.set_yticks(places, [bar.name for bar in shown])
+        axis.invert_yaxis()
+        axis.set_xscale(scale)
+        left_out = f"; the {len(shown)} longest of {len(bars)}" if len(shown) < len(bars) else ""
+        axis.set_title(f"{name}{left_out}")
     _write(figure, path)
 
 

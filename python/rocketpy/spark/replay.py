@@ -20,6 +20,7 @@ from rocketpy.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, scan
+from rocketpy.spark.picture import Bar, can_draw, draw_bars
 from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ AnyOrder = Annotated[
     typer.Option("--any-order", help="Do not keep the order of each queue: more tasks, and no shuffle of the bodies."),
 ]
 OutFolder = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Where receipts go as Parquet; must not exist.")
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Where receipts (Parquet) and a picture go; must not exist."),
 ]
 
 
@@ -132,7 +134,26 @@ def run(
         if out is not None:
             job.save(receipts, out, "receipts")
             receipts = spark.read.parquet(str(out / "receipts.parquet"))
+            if can_draw():
+                draw_receipts(receipts, out / "replay.png")
         return _sums(receipts)
+
+
+def draw_receipts(receipts: "DataFrame", path: Path) -> None:
+    """Draws from which queues messages came, and to which they went, as PNG.
+
+    Args:
+        receipts: Of the messages.
+        path: Where to write.
+    """
+
+    def bars(*queue: str) -> list[Bar]:
+        rows = receipts.groupBy(*queue).count().orderBy(*queue).collect()
+        return [Bar("#".join(str(part) for part in row[:-1] if part is not None), row["count"]) for row in rows]
+
+    came, went = bars(*(f"origin_{name}" for name in QUEUE)), bars(*QUEUE)
+    if went:
+        draw_bars(f"{sum(bar.value for bar in went):,} messages", {"came from": came, "went to": went}, path)
 
 
 def _sums(receipts: "DataFrame") -> dict[str, int]:
