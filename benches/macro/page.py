@@ -369,6 +369,13 @@ def targets() -> list[Target]:
         Target("", "catch-up of a slave, of a bare copy", of_rounds("catch_up", "of_bare"), 0.7, True),
         Target("", "lag of a slave at half load, p99, ms", of_rounds("lag", "p99_ms"), 5),
         Target("", "1,000 busy connections: rate of 64", many("busy", "of_64"), 0.8, True),
+        Target(
+            "",
+            "Spark by path, full rows of 1 KiB, of the same batches from memory",
+            kernel("Spark scan by path, 1 KiB bodies, against the ceiling"),
+            0.85,
+            True,
+        ),
         Target("", "Spark live, batch: rows of Kafka's source", of_source(live, ROWS_RATE, *SPARK_BATCHES), 4, True),
         Target("", "CPU of Kafka's source", of_source(live, SPARK_CPU, *SPARK_BATCHES), 0.6),
         Target("", "Spark by path, batch: rows of it", of_source(path, ROWS_RATE, *SPARK_BATCHES), 6, True),
