@@ -49,11 +49,9 @@ class Lifetime(ABC):
         """Whether `close` has nothing to do: never opened, or closed, and no call of `close` was cut short."""
         return self._closed and self not in _open
 
-    def _ended(self) -> bool:
-        """Marks the object as closed for good. False if it was that already."""
-        is_first = self in _open
+    def _ended(self) -> None:
+        """Marks the object as closed for good."""
         _open.discard(self)
-        return is_first
 
     @property
     def _is_elsewhere(self) -> bool:

@@ -72,7 +72,8 @@ class Transaction:
         Raises:
             ClosedError: It was rolled back before.
             TransactionOverError: The transaction was rolled back or given up meanwhile, as where `check` answered
-                `Decision.ROLLBACK` while the work went on. The message is never delivered.
+                `Decision.ROLLBACK` while the work went on. This call delivers nothing. If the message is gone, an
+                earlier commit may have delivered it.
             RefusedError: The broker takes no end now: it stays open.
             RocketPyError: It may be committed or not: call it again, or leave it to the broker, which asks `check`.
         """

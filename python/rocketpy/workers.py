@@ -230,8 +230,9 @@ class Workers:
             while not (self._loop_ends or self._loop.is_closed()):
                 self._run_until_stopped(self._loop)
         finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
+            if not self._loop.is_closed():
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+                self._loop.close()
 
     def _run_until_stopped(self, loop: asyncio.AbstractEventLoop) -> None:
         """Runs the loop. What a handler calls or starts may end it, which would end all handlers without a word."""

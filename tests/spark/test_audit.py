@@ -34,10 +34,11 @@ def imported(path, rows):
 
 def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, tmp_path, capsys):
     topic, receipts = flights
-    noted = spark_jobs.journal(receipts, tmp_path / "journal.jsonl")
+    noted, out = spark_jobs.journal(receipts, tmp_path / "journal.jsonl"), tmp_path / "report"
     code, report = spark_jobs.run(
-        main, capsys, "--topic", topic, "--name-server", rocketpy_server.name_server, "--journal", noted
+        main, capsys, "--topic", topic, "--name-server", rocketpy_server.name_server, "--journal", noted, "--out", out
     )
+    assert [one.name for one in out.iterdir()] == ["audit.png"], "there is nothing to note in tables"
     count = spark_jobs.FLIGHTS
     assert verdicts(report) == {
         "gaps": ("ok", count, 0),

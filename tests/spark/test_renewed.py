@@ -158,6 +158,20 @@ def test_a_batch_that_is_repeated_leaves_out_queues_of_a_new_topic(topic, send, 
     assert read_all(lenient, as_kept(end))[0] == sorted(NEW)
 
 
+def test_a_batch_that_is_repeated_reads_nothing_of_a_new_topic_that_is_shorter(topic, send, reader_by, make_anew):
+    send(topic, OLD)
+    end = next_end(first := reader_by(), first.initialOffset())
+    make_anew()
+    send(topic, NEW[:30])
+    lenient = reader_by(failOnDataLoss="false")
+    assert rows_of(lenient, as_kept(end)) == []
+    assert read_all(lenient, as_kept(end))[0] == sorted(NEW[:30])
+
+
+def test_a_time_that_no_clock_shows_is_told_as_a_number():
+    assert str(Fingerprint(0, 1 << 55)) == "stored at 1970-01-01T00:00:00.000+00:00, born at 36028797018963968 ms"
+
+
 def test_a_checkpoint_of_an_older_version_goes_on_as_before_and_is_complete_from_then_on(
     topic, send, reader_by, make_anew
 ):
@@ -218,6 +232,8 @@ def test_a_log_that_lost_its_end_and_has_grown_again(rocketpy_server_factory, tm
     with pytest.raises(OffsetError, match="has another message before offset 90"):
         next_end(reader(), as_kept(end))
     assert read_all(reader(failOnDataLoss="false"), as_kept(end))[0] == sorted(LATER + NEW)
+    repeated = rows_of(reader(failOnDataLoss="false"), as_kept(end))
+    assert repeated == sorted(OLD[:60]), "what is left of the batch"
 
 
 def rows(batch):
@@ -303,7 +319,7 @@ def test_an_archive_waits_for_a_queue_that_is_away():
 def test_a_promoted_slave_has_the_messages_that_were_read(tmp_path):
     """What a stream read of a master is the same in its slave: the stream goes on there, and repeats nothing."""
     topic = fresh_name("pair")
-    settings = {**SMALL_FILES, "brokerName": "pair", "haListenPort": 0}
+    settings = {**SMALL_FILES, "brokerName": "pair", "haListenPort": 0, "slaveTimeout": 60_000}
     with rocketpy.NameServer() as names, ExitStack() as running:
 
         def broker(folder, **more):
@@ -313,7 +329,8 @@ def test_a_promoted_slave_has_the_messages_that_were_read(tmp_path):
             return RocketPyStreamReader({"name_server": names.name_server, "topic": topic}, SCHEMA)
 
         def send(bodies):
-            with rocketpy.Producer(fresh_name(), name_servers=names.name_server, retries=50) as producer:
+            waits = {"retries": 50, "send_timeout": 60, "api_timeout": 60}
+            with rocketpy.Producer(fresh_name(), name_servers=names.name_server, **waits) as producer:
                 return {one.status for one in producer.send_many([rocketpy.Message(topic, body) for body in bodies])}
 
         admin = running.enter_context(names.admin())

@@ -67,7 +67,8 @@ def create(
             print(f"{topic} exists already and is not changed; --queues changes its queues", file=sys.stderr)
         else:
             admin.create_topic(topic, queues, broker=broker, attributes=attributes, force=force)
-        now = max(broker.read_queues for broker in known.brokers) if known else DEFAULT_QUEUES
+        there = [one.read_queues for one in known.brokers if broker in (None, one.broker_name)] if known else []
+        now = max(there, default=DEFAULT_QUEUES)
     output.show_one({"topic": topic, "queues": queues or now}, as_json=as_json)
 
 

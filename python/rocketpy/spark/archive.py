@@ -30,7 +30,7 @@ from rocketpy.spark.fingerprint import differences, fingerprints
 from rocketpy.spark.offsets import Offsets, tree_of
 from rocketpy.spark.options import ReadOptions, parse_options, seconds_of
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS, T, again
-from rocketpy.spark.picture import can_draw, draw_archive
+from rocketpy.spark.picture import draw_archive, drawn
 from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
@@ -337,9 +337,9 @@ class ArchiveJob:
         # Before the messages are read: if a topic is made anew meanwhile, the next round notices it.
         previous = fingerprints(self._options.read_options(), stops)
         idle = {queue: start for queue, start in starts.items() if queue not in stops}
-        files = self._written({**idle, **begins}, {**idle, **stops})
-        unknown = stops.keys() - previous.keys()
-        problems = gaps(stops, begins, files) + [f"{queue}: no message before {stops[queue]}" for queue in unknown]
+        problems = [f"{queue}: no message before {stops[queue]}" for queue in stops.keys() - previous.keys()]
+        files = [] if problems else self._written({**idle, **begins}, {**idle, **stops})
+        problems = problems or gaps(stops, begins, files)
         if problems:
             text = f"what was read is not what was asked for: {'; '.join(problems)}"
             raise ArchiveError(text, retryable=True)  # a queue may have been made meanwhile
@@ -485,8 +485,8 @@ def archive(
         return
     with job.session("archive") as spark:
         manifest = ArchiveJob(spark, options, job.say).run()
-    if picture is not None and can_draw():
-        draw_archive(manifest.files, picture)
+    if picture is not None:
+        drawn(lambda: draw_archive(manifest.files, picture))
     facts = {"messages": manifest.rows, "files": len(manifest.files), "version": manifest.number, "out": str(out)}
     output.show_one(facts, as_json=as_json)
 

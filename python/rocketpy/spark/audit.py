@@ -15,12 +15,14 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.spark import audit_checks as checks
 from rocketpy.spark import job
-from rocketpy.spark.picture import GREEN, GREY, ORANGE, RED, Bar, can_draw, draw_bars
+from rocketpy.spark.picture import GREEN, GREY, ORANGE, RED, Bar, draw_bars, drawn
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rocketpy.spark.audit_checks import Check
+
+VERDICT_COLORS = {"ok": GREEN, "noted": ORANGE, "fault": RED}
 
 
 class Question(StrEnum):
@@ -145,16 +147,13 @@ def audit(
         done = run(
             spark, source, questions=questions or tuple(Question), by=by, against=against, journal=journal, out=folder
         )
-    if folder is not None and can_draw():
-        draw_checks(done, folder / "audit.png")
     output.show([row_of(one) for one in done], as_json=as_json)
+    if folder is not None:
+        drawn(lambda: draw_checks(done, folder / "audit.png"))
     faults = [one.name for one in done if one.verdict == "fault"]
     if faults:
         hint = "--out FOLDER writes all of them" if folder is None else f"all of them are in {folder}"
         raise CommandError(f"not as it should be: {', '.join(faults)}", ExitCode.MISMATCH, hint)
-
-
-VERDICT_COLORS = {"ok": GREEN, "noted": ORANGE, "fault": RED}
 
 
 def draw_checks(done: "Sequence[Check]", path: Path) -> None:

@@ -19,7 +19,7 @@ from rocketpy.dead_letters import PREFIX, topic_of
 from rocketpy.instant import instant_ms
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
-from rocketpy.spark.picture import Bar, can_draw, draw_bars
+from rocketpy.spark.picture import Bar, draw_bars, drawn
 from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
@@ -327,8 +327,8 @@ def dlq_triage(
         return
     with job.session("dlq triage") as spark:
         kinds, samples = triage(spark, letters_of(spark, source, which), sample=sample, out=folder)
-        if folder is not None and kinds and can_draw():
-            draw_kinds(kinds, folder / "dead_letters.png")
+        if folder is not None and kinds:
+            drawn(lambda: draw_kinds(kinds, folder / "dead_letters.png"))
         counts = resend(spark, source, which, to=to, rate=rate, again=again, out=folder) if resend_them else None
     show_report(kinds, samples, counts, as_json=as_json, empty="there are no such dead letters")
 

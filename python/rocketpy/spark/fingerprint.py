@@ -37,10 +37,15 @@ class Fingerprint(NamedTuple):
     """By its producer's clock."""
 
     def __str__(self) -> str:
-        stored_at, born_at = (
-            datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds") for at_ms in self
-        )
-        return f"stored at {stored_at}, born at {born_at}"
+        return f"stored at {_text(self.stored_at_ms)}, born at {_text(self.born_at_ms)}"
+
+
+def _text(at_ms: int) -> str:
+    """A time; a producer may have sent any number as one."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
 
 
 def fingerprints(options: ReadOptions, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:

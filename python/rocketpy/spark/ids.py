@@ -85,7 +85,7 @@ def msg_id_parts(time_zone: str = "UTC") -> Callable[..., Column]:
 
     Returns:
         The UDF, from string and timestamp to a struct of `host` (address of the client, string), `process_id` (its low
-        16 bits, int), `process_hash` (a number that differs between processes, bigint), `made_at` (timestamp) and
+        16 bits, int), `process_hash` (a random number of the client, bigint), `made_at` (timestamp) and
         `counter` (number of the id in its process, modulo 65,536, int). A null, and what is not such an id, is null.
         `made_at` is null if the time is null or outside the years 1970 to 2100, or if no month is that long.
 

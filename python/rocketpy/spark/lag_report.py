@@ -17,7 +17,7 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.config import PATIENT
 from rocketpy.spark import job
-from rocketpy.spark.picture import GREEN, ORANGE, RED, Bar, can_draw, draw_bars
+from rocketpy.spark.picture import GREEN, MOST_BARS, ORANGE, RED, Bar, draw_bars, drawn
 from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ Retention = Annotated[
 ]
 Alarm = Annotated[float, typer.Option("--alarm-hours", min=0, help="Less than this left is a risk.")]
 Queues = Annotated[bool, typer.Option("--queues", help="A row for each queue.")]
+
+VERDICT_COLORS = {"ok": GREEN, "at risk": ORANGE, "gone": RED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +222,6 @@ def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(total.values())
 
 
-VERDICT_COLORS = {"ok": GREEN, "at risk": ORANGE, "gone": RED}
-
-
 def draw_lags(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws how far groups are behind, as PNG.
 
@@ -231,17 +230,14 @@ def draw_lags(rows: Sequence[dict[str, Any]], path: Path) -> None:
         path: Where to write.
     """
 
-    def bars(name: str) -> list[Bar]:
-        return [
-            Bar(f"{row['group']}, {row['topic']}", row[name], VERDICT_COLORS[row["verdict"]])
-            for row in rows
-            if row[name]
-        ]
+    def bars(name: str, of: Sequence[dict[str, Any]]) -> list[Bar]:
+        return [Bar(f"{row['group']}, {row['topic']}", row[name], VERDICT_COLORS[row["verdict"]]) for row in of]
 
+    timed = sorted((row for row in rows if row["hours_left"] is not None), key=lambda row: row["hours_left"])
     panels = {
-        "messages behind": bars("lag"),
-        "messages gone unread": bars("gone"),
-        "hours left for the oldest unread": bars("hours_left"),
+        "messages behind": bars("lag", rows),
+        "messages gone unread": bars("gone", [row for row in rows if row["gone"]]),
+        "hours left for the oldest unread": bars("hours_left", timed[:MOST_BARS]),
     }
     draw_bars("green: ok, orange: at risk, red: gone", panels, path)
 
@@ -278,8 +274,7 @@ def lag_report(
             rows = [one.row(now, alarm_hours) for one in behind]
             if folder is not None:
                 save_rows(spark, behind, rows, folder)
-                if can_draw():
-                    draw_lags(summed(rows), folder / "lag.png")
+                drawn(lambda: draw_lags(summed(rows), folder / "lag.png"))
     if queues:
         shown = [{"group": one.group, "queue": str(one.queue), **row} for one, row in zip(behind, rows, strict=True)]
         for row in shown:

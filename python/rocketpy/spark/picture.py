@@ -8,10 +8,12 @@ from datetime import date
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from rocketpy.cli import output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from rocketpy.spark.archive_manifest import ArchiveFile
@@ -33,12 +35,19 @@ class Bar:
     color: str = BLUE
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is installed; says so on standard error if not."""
-    if find_spec("matplotlib") is not None:
-        return True
-    output.STDERR.print('no picture: pip install "rocketpy-mq\\[demo]" brings matplotlib')
-    return False
+def drawn(draw: Callable[[], object]) -> None:
+    """Draws where matplotlib is installed. What goes wrong is told on standard error, and ends no job.
+
+    Args:
+        draw: Draws one picture, or several.
+    """
+    if find_spec("matplotlib") is None:
+        output.STDERR.print('no picture: pip install "rocketpy-mq\\[demo]" brings matplotlib')
+        return
+    try:
+        draw()
+    except Exception as error:  # the work is done, and may have been to send messages
+        output.STDERR.print(f"no picture: {escape(str(error))}")
 
 
 def draw_profile(profile: Profile, path: Path) -> None:
@@ -127,8 +136,8 @@ def draw_bars(title: str, panels: Mapping[str, Sequence[Bar]], path: Path, *, sc
     drawn = {name: bars for name, bars in panels.items() if bars}
     figure, axes = _figure(1, len(drawn), title)
     for axis, (name, bars) in zip(axes[0], drawn.items(), strict=True):
-        longest = sorted(bars, key=lambda bar: -bar.value)[: 2 * MOST_BARS]
-        shown = [bar for bar in bars if bar in longest]
+        longest = sorted(range(len(bars)), key=lambda place: -bars[place].value)[: 2 * MOST_BARS]
+        shown = [bars[place] for place in sorted(longest)]
         places = range(len(shown))
         axis.barh(places, [bar.value for bar in shown], color=[bar.color for bar in shown])
         axis.set_yticks(places, [bar.name for bar in shown])
@@ -209,5 +218,6 @@ def _bytes(size: int) -> str:
 def _write(figure: Any, path: Path) -> None:
     from matplotlib import pyplot
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

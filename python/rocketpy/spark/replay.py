@@ -20,7 +20,7 @@ from rocketpy.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, scan
-from rocketpy.spark.picture import Bar, can_draw, draw_bars
+from rocketpy.spark.picture import Bar, draw_bars, drawn
 from rocketpy.spark.session import context_of
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def run(
         if out is not None:
             job.save(receipts, out, "receipts")
             receipts = spark.read.parquet(str(out / "receipts.parquet"))
-            if can_draw():
-                draw_receipts(receipts, out / "replay.png")
+            drawn(lambda: draw_receipts(receipts, out / "replay.png"))
         return _sums(receipts)
 
 

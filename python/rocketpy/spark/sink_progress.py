@@ -199,7 +199,10 @@ class Progress:
                 if not brokers:
                     raise
                 command = f"rocketpy topic create {self._topic} --queues 1 --broker {brokers[0].broker_name}"
-                hint = f"{ONE_QUEUE}: `{command} --name-server {','.join(options.name_servers)}`"
+                hint = (
+                    f"{ONE_QUEUE}. If it was made before, start its broker again and make nothing. Else: "
+                    f"`{command} --name-server {','.join(options.name_servers)}`"
+                )
                 raise TopicNotFoundError(f"the topic of decisions does not exist: {self._topic}", hint=hint) from error
             admin.create_topic(self._topic, queues=1)
             queues = admin.queues(self._topic)

@@ -295,14 +295,30 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin
 
     def _without_renewed(self, batch: BatchOffsets) -> BatchOffsets:
-        """A batch that another process planned, without queues that are no longer those of which it was planned."""
-        parts = {queue: (start, end) for queue, start, end in parts_of(batch)}
-        at = {queue: end for queue, (_, end) in parts.items() if queue in batch.previous}
-        wrong = differences(batch.previous, self._patiently(partial(self._source.fingerprints, at)), at)
-        for queue, text in wrong.items():
+        """A batch that another process planned, without what is there in place of its messages."""
+        return replace(batch, end={**batch.end, **self._patiently(partial(self._ends_of_same, batch))})
+
+    def _ends_of_same(self, batch: BatchOffsets) -> Offsets:
+        """Where the messages end of which a batch was planned, of the queues that have others behind them."""
+        infos = self._look(asks_again=True)
+        parts = {
+            queue: (start, end) for queue, start, end in parts_of(batch) if queue in infos and queue in batch.previous
+        }
+        at = {queue: end for queue, (_, end) in parts.items() if end <= infos[queue].max_offset}
+        found = self._source.fingerprints(at)
+        wrong = differences(batch.previous, found, at)
+        for text in wrong.values():
             self._refuse_renewed(text)
-            log_loss(str(queue), *parts[queue], text)
-        return replace(batch, begin={queue: offset for queue, offset in batch.begin.items() if queue not in wrong})
+        if not self.read_options.fail_on_data_loss:  # else it waits for the rest, and fails
+            wrong |= {queue: "no longer there" for queue, (_, end) in parts.items() if end > infos[queue].max_offset}
+        ends: Offsets = {}
+        for queue, text in wrong.items():
+            (start, end), last_ms = parts[queue], batch.previous[queue].stored_at_ms
+            ends[queue] = start
+            if queue not in found or found[queue].stored_at_ms > last_ms:  # or a clock was set back
+                ends[queue] = max(start, min(end, self._source.first_at(infos[queue], last_ms + 1)))
+            log_loss(str(queue), ends[queue], end, text)
+        return ends
 
     def _previous(
         self, here: BatchOffsets, begin: Offsets, end: Offsets, infos: dict[MessageQueue, QueueInfo]
@@ -335,7 +351,6 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lose(queue, end, here, text)
         begin = end if previous is None else self._source.first_at(info, previous.stored_at_ms + 1)
         self._tell_renewed(info, begin, text)
-        del self._short_since[queue]
         return begin
 
     def _refuse_renewed(self, text: str) -> None:

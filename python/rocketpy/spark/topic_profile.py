@@ -12,7 +12,7 @@ import typer
 from rocketpy.cli import output
 from rocketpy.spark import job
 from rocketpy.spark.aggregation import MEASURES, aggregate_all
-from rocketpy.spark.picture import can_draw, draw_profile
+from rocketpy.spark.picture import draw_profile, drawn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,9 +129,7 @@ def run(
     if out is not None:
         for name, table in narrow.items():
             job.save(table.orderBy(*GROUPINGS[name]).coalesce(1), out, name)
-        if can_draw():
-            for profile in profiles:
-                draw_profile(profile, out / f"{profile.topic.replace('%', '_')}.png")
+        drawn(lambda: [draw_profile(one, out / f"{one.topic.replace('%', '_')}.png") for one in profiles])
     sums.unpersist()
     return profiles
 

@@ -13,7 +13,7 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, map_batches
-from rocketpy.spark.picture import can_draw, draw_latencies
+from rocketpy.spark.picture import draw_latencies, drawn
 from rocketpy.trace import TRACE_TOPIC, explained
 
 if TYPE_CHECKING:
@@ -207,8 +207,8 @@ def run(
         rows = job.rows_of(found)
         job.save(found.coalesce(1), out, "latencies")
     found.unpersist()
-    if out is not None and rows and can_draw():
-        draw_latencies(rows, QUANTILES, out / "latencies.png")
+    if out is not None and rows:
+        drawn(lambda: draw_latencies(rows, QUANTILES, out / "latencies.png"))
     return rows
 
 

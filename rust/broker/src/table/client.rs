@@ -445,7 +445,9 @@ impl ConsumerGroup {
                 && other.member.heard_at > member.entered_at
         };
         let others = self.members.values().filter(is_other);
-        others.min_by(|a, b| a.member.client_id.cmp(&b.member.client_id))
+        // One who misses messages comes before one who gets them twice.
+        let is_same = |other: &Consumer| other.member.client_id == member.client_id;
+        others.min_by(|a, b| (is_same(a), &a.member.client_id).cmp(&(is_same(b), &b.member.client_id)))
     }
 
     fn is_newer(&self, data: &SubscriptionData) -> bool {

@@ -155,8 +155,8 @@ impl Producer {
     /// Says what becomes of a transaction, and waits until the broker has taken it. It may be said again.
     ///
     /// # Errors
-    /// [`ClientError::TransactionOver`]: it ended otherwise, or is gone. [`ClientError::Refused`]: it stays open. Those of reaching the broker: it may be ended, or stay open. For
-    /// what stays open the broker asks.
+    /// [`ClientError::TransactionOver`]: it ended otherwise, or is gone. [`ClientError::Refused`]: it stays open. Those of reaching the
+    /// broker: it may be ended, or stay open. For what stays open the broker asks.
     ///
     /// # Durability
     /// As that of a send: on return a committed message is stored as the broker's flush policy asks.
