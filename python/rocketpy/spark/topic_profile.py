@@ -129,7 +129,12 @@ def run(
     if out is not None:
         for name, table in narrow.items():
             job.save(table.orderBy(*GROUPINGS[name]).coalesce(1), out, name)
-        drawn(lambda: [draw_profile(one, out / f"{one.topic.replace('%', '_')}.png") for one in profiles])
+
+        def draw() -> None:
+            for profile in profiles:
+                draw_profile(profile, out / f"{profile.topic.replace('%', '_')}.png")
+
+        drawn(draw)
     sums.unpersist()
     return profiles
 
