@@ -21,7 +21,9 @@ pub enum ScanError {
     #[error("no JSON value becomes a field {field} of type {data_type}")]
     JsonType { field: String, data_type: String },
     /// Bodies whose lists and maps have too many items for the fields of each.
-    #[error("too many fields in the items of the JSON bodies of this batch, those not there included; the limit is: {limit}")]
+    #[error(
+        "too many fields in the items of the JSON bodies of this batch, those not there included; the limit is: {limit}"
+    )]
     JsonFields { limit: usize },
     /// A record is not of the topic that its queue entry stands in, or cannot be parsed.
     #[error("record of topic {topic}, queue {queue_id}, queue offset {queue_offset} is damaged: {reason}")]
