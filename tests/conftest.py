@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 pytest_plugins = ["rocketpy.testing", "no_skip"]
 
 
@@ -16,3 +18,15 @@ def pytest_configure() -> None:
     os.environ |= {"ROCKETPY_OS_PAGE_CACHE_BUSY_TIME_OUT_MILLS": "60000", "ROCKETPY_SYNC_FLUSH_TIMEOUT": "60000"}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Has logs written as pytest writes them.
+
+    After an error of a query PySpark has loggers that do not propagate. pytest gives them its handlers, and they make
+    each handler write JSON, for all loggers and all tests to come.
+    """
+    logs = item.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (logs.caplog_handler, logs.report_handler):
+        handler.setFormatter(logs.formatter)
