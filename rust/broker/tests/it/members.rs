@@ -191,6 +191,11 @@ async fn a_member_hears_of_another_one_with_other_subscriptions_while_that_one_l
     // It still speaks: it is another client with the same id.
     assert_eq!(others(&fixture.heartbeat(&first, &one).await), [of("one", "orders: C")]);
     assert_eq!(others(&fixture.heartbeat(&again, &changed).await), [of("one", "orders: A || B")]);
+
+    // One who misses messages is told of first.
+    let third = fixture.other_client();
+    fixture.heartbeat(&third, &heartbeat("two", "group", &[("orders", "D", 4)])).await;
+    assert_eq!(others(&fixture.heartbeat(&first, &one).await), [of("two", "orders: D")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
