@@ -81,7 +81,7 @@ def test_members_share_by_the_rule_and_take_over_from_those_that_leave(join, bal
 def test_a_consistent_hash_moves_only_the_queues_of_the_member_that_leaves(rocketpy_server, join):
     topic = fresh_name("many")
     with rocketpy_server.admin() as admin:
-        admin.create_topic(topic, queues=64)  # so many that each member has some
+        admin.create_topic(topic, queues=64)  # enough for each member to get some
 
     def share_all(*members):
         return sorted(number for member in members for number in numbers(member)) == list(range(64))
