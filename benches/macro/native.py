@@ -13,13 +13,14 @@ Figures = dict[str, float]
 Load = Callable[[Running], Figures]
 
 
-def native(connections: int, window: int, count: int, rate: float | None = None) -> Load:
+def native(connections: int, window: int, count: int, rate: float | None = None, batch: int = 1) -> Load:
     """`rocketpy bench send`, at a rate of messages a second or as fast as it goes."""
 
     def run(running: Running) -> Figures:
         sizes: dict[str, float] = {
             "connections": connections,
             "window": window,
+            "batch": batch,
             "messages": count,
             "size": BODY_BYTES,
             "queues": QUEUES,

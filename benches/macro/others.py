@@ -1,6 +1,6 @@
 """RocketPy beside Kafka 4.1, Redis streams and NATS JetStream, in turns: rate, latency, processor time of both ends.
 
-    python benches/macro/others.py --rows single pipelined --rounds 3
+    python benches/macro/others.py --rows single batches --rounds 3
     python benches/macro/others.py --save    # all rows, to benches/results/others.json
 
 Kafka needs Maven, which brings its jars, and a JDK 17; Redis `redis-server` and `redis-benchmark`; NATS `nats-server`
@@ -9,7 +9,8 @@ and Go, which builds its load program. A system whose programs are missing is le
 after. The first round of a row warms up and does not count.
 
 Each system gets the load program that its users would measure with: Kafka's `ProducerPerformance` and
-`ConsumerPerformance`, `redis-benchmark`, a Go program with NATS's own client, and `rocketpy bench send`. So the
+`ConsumerPerformance`, `redis-benchmark`, a Go program with NATS's own client, and `rocketpy bench send`, which makes
+batches of 100: about as many as fit into one of Kafka's 16 KiB. So the
 client's figures compare clients; the server's are the processor time of the server alone. Python clients are compared
 by `clients.py`.
 """
@@ -188,12 +189,19 @@ ROWS = {
             "Redis": (lambda: redis("always"), redis_load(64, 1, 300_000)),
         },
     ),
+    "batches": Row(
+        "many in flight, in batches of the client's making",
+        MEMORY,
+        {
+            "RocketPy": (rocketpy_server, native(16, 4, 6_000_000, batch=100)),
+            "Kafka": (kafka, producer_performance),
+        },
+    ),
     "pipelined": Row(
-        "pipelined or in batches of the client's making",
+        "many in flight, each message a request",
         MEMORY,
         {
             "RocketPy": (rocketpy_server, native(16, 256, 4_000_000)),
-            "Kafka": (kafka, producer_performance),
             "Redis": (lambda: redis("everysec"), redis_load(8, 100, 2_000_000)),
             "NATS": (nats, nats_load(4, 4096, 500_000)),
         },

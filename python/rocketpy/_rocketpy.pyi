@@ -326,6 +326,7 @@ class SendLoad:
         *,
         group: str,
         size: int,
+        batch: int,
         messages: int,
         connections: int,
         threads: int,

@@ -113,6 +113,14 @@ def test_bench_sends_over_many_connections_and_tells_latencies(command, rocketpy
     assert len({one["msg_id"] for one in came}) == 5000, "each has a unique key of its own"
 
 
+def test_bench_sends_in_batches_and_what_is_left_over_alone(rocketpy, topic: str):
+    options = ("--messages", "5000", "--connections", "8", "--window", "2", "--batch", "64", "--topic", topic)
+    figures = json.loads(rocketpy("bench", "send", *options, "--json").stdout)
+    assert (figures["messages"], figures["batch"]) == (5000, 64)
+    came = [json.loads(line) for line in rocketpy("consume", topic, "--format", "json").stdout.splitlines()]
+    assert len({one["msg_id"] for one in came}) == len(came) == 5000
+
+
 def test_bench_sends_at_a_rate_and_names_what_is_refused(rocketpy, server, topic: str):
     paced = json.loads(
         rocketpy("bench", "send", "--messages", "60", "--rate", "100", "--topic", topic, "--json").stdout

@@ -32,6 +32,15 @@ Size = Annotated[int, typer.Option("--size", min=1, max=16 << 20, help="Size of 
 Batch = Annotated[int, typer.Option("--batch", min=1, help="Messages per call.")]
 Queues = Annotated[int, typer.Option("--queues", min=1, help="Queues of the topic, if it is created.")]
 Topic = Annotated[str, typer.Option("--topic", help="Topic to use.")]
+SendBatch = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        min=1,
+        max=1024,
+        help="Messages per request, as a producer batches what waits. What is left over goes message by message.",
+    ),
+]
 Connections = Annotated[int, typer.Option("--connections", min=1, max=100_000, help="Connections that send.")]
 Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads that serve them.")]
 Window = Annotated[
@@ -40,7 +49,7 @@ Window = Annotated[
         "--window",
         min=1,
         max=1_000_000,
-        help="Sends of a connection that may wait for their answers. 1: each waits for the one before.",
+        help="Requests of a connection that may wait for their answers. 1: each waits for the one before.",
     ),
 ]
 Rate = Annotated[
@@ -106,6 +115,7 @@ def bench_consume(
 def bench_send(
     messages: Messages = 1_000_000,
     size: Size = 128,
+    batch: SendBatch = 1,
     connections: Connections = 64,
     threads: Threads = 1,
     window: Window = 1,
@@ -116,7 +126,7 @@ def bench_send(
     name_server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Send messages one by one over many connections, without Python in the load, and tell latencies."""
+    """Send messages over many connections, one by one or in batches, without Python in the load, and tell latencies."""
     if settings and name_server is not None:
         hint = "leave out --name-server to measure a new server, or configure that cluster's broker itself"
         raise CommandError("--set configures a new server, not the cluster of --name-server", ExitCode.USAGE, hint)
@@ -128,6 +138,7 @@ def bench_send(
             targets_of(address, topic),
             group=GROUP,
             size=size,
+            batch=batch,
             messages=messages,
             connections=connections,
             threads=threads,
@@ -142,7 +153,8 @@ def bench_send(
         sent, refused, took, latencies = report
         if sent:
             meter.stop(sent, seconds=took)
-    options = {"topic": topic, "size_bytes": size, "connections": connections, "threads": threads, "window": window}
+    options = {"topic": topic, "size_bytes": size, "batch": batch, "connections": connections, "threads": threads}
+    options["window"] = window
     figures = {f"latency_{name}_us": latency for name, latency in zip(PERCENTILES, latencies, strict=True)}
     output.show_one({**options, **meter.figures, **figures}, as_json=as_json)
     if refused:

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rocketpy_env::give_way;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 use crate::refusal::Refusal;
 
@@ -13,6 +14,33 @@ pub(crate) const MAX_RUNNING: usize = 16;
 /// Most reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
 const MAX_WAITING: usize = 4096;
 
+/// Threads that read. They give way to those that serve connections: a reader of old messages has more to do for each of them than
+/// anybody else, and would hold up senders where processors are scarce.
+#[derive(Debug)]
+struct Threads(Option<Runtime>);
+
+impl Threads {
+    fn new() -> Self {
+        let runtime = Builder::new_current_thread()
+            .thread_name("rocketpy-disk")
+            .on_thread_start(give_way)
+            .max_blocking_threads(MAX_RUNNING)
+            .build();
+        Self(Some(runtime.expect("a runtime without drivers asks the system for nothing")))
+    }
+
+    fn handle(&self) -> Handle {
+        self.0.as_ref().expect("it is there until the drop").handle().clone()
+    }
+}
+
+/// Waits for no read: this may be dropped by a thread that reads, or that serves connections.
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.0.take().expect("it is dropped once").shutdown_background();
+    }
+}
+
 /// The reads of one broker that wait for the disk, or for their turn to use it.
 #[derive(Debug)]
 pub(crate) struct DiskReads {
@@ -20,6 +48,7 @@ pub(crate) struct DiskReads {
     /// How many were let in and are not done.
     waiting: Arc<AtomicUsize>,
     limit: usize,
+    threads: Threads,
     #[cfg(test)]
     pub(crate) gate: Arc<crate::testing::Gate>,
 }
@@ -29,6 +58,7 @@ pub(crate) struct DiskReads {
 pub(crate) struct Place {
     turns: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
+    threads: Handle,
     #[cfg(test)]
     gate: Arc<crate::testing::Gate>,
 }
@@ -50,6 +80,7 @@ impl DiskReads {
             turns: Arc::new(Semaphore::new(MAX_RUNNING)),
             waiting: Arc::default(),
             limit,
+            threads: Threads::new(),
             #[cfg(test)]
             gate: Arc::default(),
         }
@@ -72,6 +103,7 @@ impl DiskReads {
         Ok(Place {
             turns: self.turns.clone(),
             waiting: self.waiting.clone(),
+            threads: self.threads.handle(),
             #[cfg(test)]
             gate: self.gate.clone(),
         })
@@ -79,7 +111,7 @@ impl DiskReads {
 }
 
 impl Place {
-    /// Waits for a turn and reads, on a thread of its own. `None` when the read panicked or the runtime ends.
+    /// Waits for a turn and reads, on a thread that gives way. `None` when the read panicked or the runtime ends.
     ///
     /// # Cancel safety
     /// A read that has begun runs to its end, and its result is lost.
@@ -87,7 +119,8 @@ impl Place {
         self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        spawn_blocking(self.in_turn(read).await).await.ok()
+        let threads = self.threads.clone();
+        threads.spawn_blocking(self.in_turn(read).await).await.ok()
     }
 
     /// Waits for a turn. What is returned reads, and gives the turn back.
@@ -105,6 +138,8 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_env::{Disk, RealDisk};
+
     use super::*;
     use crate::testing::until;
 
@@ -133,6 +168,20 @@ mod tests {
             assert!(at_once <= MAX_RUNNING);
         }
         assert_eq!((reads.waiting(), reads.turns.available_permits()), (0, MAX_RUNNING));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_read_has_a_lower_priority_than_the_thread_that_asked_for_it() {
+        fn nice() -> i32 {
+            let stat = RealDisk.read("/proc/thread-self/stat".as_ref(), 4096).unwrap();
+            let fields = String::from_utf8(stat).unwrap();
+            let after_name = fields.rsplit_once(')').unwrap().1;
+            after_name.split_ascii_whitespace().nth(16).unwrap().parse().unwrap()
+        }
+        let reads = DiskReads::new();
+        let reading = reads.enter().unwrap().read(nice).await.unwrap();
+        assert!(reading > nice() || reading == 19, "{reading} beside {}", nice());
     }
 
     #[tokio::test]

@@ -125,7 +125,7 @@ impl TestShared {
             assert!(started.elapsed() < PATIENCE, "dispatch does not reach {end:?}");
             std::thread::yield_now();
         }
-        let limits = ReadLimits { max_messages: 2, max_bytes: 1 << 20 };
+        let limits = ReadLimits { max_messages: 2, max_bytes: 1 << 20, copies: true };
         let fetch = self.store.get(topic, queue_id, 0, &limits, &MessageFilter::All).unwrap();
         assert_eq!(fetch.count, 1, "records in {topic} {queue_id}");
         fetch.records.concat()

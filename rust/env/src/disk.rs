@@ -160,6 +160,9 @@ pub trait Region: Send + Sync + 'static {
     /// for memory. Changes nothing.
     fn expect(&self, _bytes: u64) {}
 
+    /// Prefetches published bytes into the processor's cache: they are about to be read. Changes nothing, and waits for nothing.
+    fn expect_read(&self, _range: Range<u64>) {}
+
     /// [`Region::append_parts`] of one part.
     fn append(&self, bytes: &[u8], advance: u64) {
         self.append_parts(&[bytes], advance);

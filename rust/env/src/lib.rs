@@ -34,6 +34,6 @@ pub use lock::RealLock;
 pub use mapped::{MappedRegion, RegionSlice};
 #[cfg(feature = "power-cut")]
 pub use power_cut::{cut_power, freeze_process};
-pub use process::{is_process_alive, process_id};
+pub use process::{give_way, is_process_alive, process_id};
 pub use real::{RealDisk, RealFileSystem};
 pub use sys::open_file_limit;

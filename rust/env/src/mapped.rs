@@ -136,6 +136,20 @@ impl Map {
         );
     }
 
+    /// Asks for the first lines of a range, as far as it lies inside the map.
+    #[cfg(target_arch = "x86_64")]
+    fn prefetch<const HINT: i32>(&self, range: Range<u64>) {
+        const LINE: usize = 64;
+        /// A processor does not ask for more than this at a time.
+        const MOST: usize = 2048;
+        let start = range.start as usize / LINE * LINE;
+        let end = (range.end as usize).min(start + MOST).min(self.raw.len());
+        for at in (start..end).step_by(LINE) {
+            // SAFETY: the address lies inside the map; a prefetch is a hint that reads and writes nothing.
+            unsafe { std::arch::x86_64::_mm_prefetch::<HINT>(self.raw.as_ptr().add(at).cast()) };
+        }
+    }
+
     /// Reads one byte of each page of a range that lies inside the map.
     fn touch(&self, range: &Range<u64>) {
         let mut at = range.start;
@@ -192,16 +206,13 @@ impl Region for MappedRegion {
 
     #[cfg(target_arch = "x86_64")]
     fn expect(&self, bytes: u64) {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        const LINE: usize = 64;
-        /// A processor does not ask for more than this at a time.
-        const MOST: u64 = 2048;
-        let at = self.map.end.written.load(Ordering::Relaxed) as usize;
-        let end = (at + bytes.min(MOST) as usize).min(self.map.raw.len());
-        for at in (at..end).step_by(LINE) {
-            // SAFETY: the address lies inside the map; a prefetch is a hint that reads and writes nothing.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.map.raw.as_ptr().add(at).cast()) };
-        }
+        let at = self.map.end.written.load(Ordering::Relaxed);
+        self.map.prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at..at.saturating_add(bytes));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn expect_read(&self, range: Range<u64>) {
+        self.map.prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(range);
     }
 
     fn view(&self, range: Range<u64>) -> &[u8] {

@@ -25,13 +25,14 @@ pub(crate) struct SendLoad {
 #[pymethods]
 impl SendLoad {
     #[new]
-    #[pyo3(signature = (targets, *, group, size, messages, connections, threads, window, rate))]
+    #[pyo3(signature = (targets, *, group, size, batch, messages, connections, threads, window, rate))]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
         py: Python<'_>,
         targets: Vec<Target>,
         group: String,
         size: usize,
+        batch: usize,
         messages: u64,
         connections: usize,
         threads: usize,
@@ -43,7 +44,8 @@ impl SendLoad {
             LoadTarget { address, queue: MessageQueue { topic, broker_name, queue_id } }
         };
         let targets: Vec<_> = targets.into_iter().map(of).collect();
-        let options = LoadOptions { group, body_bytes: size, messages, connections, threads, window, rate };
+        let options =
+            LoadOptions { group, body_bytes: size, batch, messages, connections, threads, window, rate };
         let connect = move || rocketpy_client::SendLoad::start(&targets, &options);
         let load = run(py, "rocketpy-load-connect", connect, drop)?.map_err(raise)?;
         Ok(Self { load: Mutex::new(load) })

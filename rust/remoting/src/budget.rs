@@ -55,6 +55,9 @@ const SWEEP_SHARE: usize = 8;
 /// Part of the kept pool for entries that no connection answers for (1/2): routes, key-value configuration.
 const OWNERLESS_SHARE: usize = 2;
 
+/// Part of the moving pool (1/4) up to which answers are copied where slices of mapped files would do.
+const COPIES_SHARE: usize = 4;
+
 /// Bounds the memory that the peers of a process make it hold; its name server and its broker share one.
 ///
 /// Half of it is for what is on its way (partial frames, answers that were not taken), half for what stays (unanswered requests,
@@ -304,6 +307,12 @@ impl Account {
             held * (u128::from(age_ms) + 1)
         });
         weights.iter().sum()
+    }
+
+    /// Whether little is on its way to and from all peers.
+    pub(crate) fn has_room_for_copies(&self) -> bool {
+        let budget = self.budget.as_deref();
+        budget.is_none_or(|budget| budget.used[MOVING].get() < budget.pool_limit() / COPIES_SHARE)
     }
 
     /// Notes that a frame was completed, or that the peer took answers.

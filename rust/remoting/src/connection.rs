@@ -164,6 +164,12 @@ impl Connection {
         self.account.reserve(kind, bytes)
     }
 
+    /// Whether an answer may have copies of what it could have as slices of mapped files. Not while peers leave many answers: slices cost
+    /// no memory, however long they wait.
+    pub fn has_room_for_copies(&self) -> bool {
+        self.account.has_room_for_copies()
+    }
+
     /// Attaches a value of the layer above; false when there is one already.
     pub fn attach(&self, value: Arc<dyn Any + Send + Sync>) -> bool {
         self.attachment.set(value).is_ok()
@@ -314,7 +320,7 @@ impl Connection {
 
     fn push(&self, request: &Command) -> Result<(), CallError> {
         let code = request.code;
-        self.outbox.push(request, Vec::new(), false).map_err(|error| match error {
+        self.outbox.push(request, Vec::new(), 0).map_err(|error| match error {
             PushError::Closed => self.closed(code),
             PushError::TooLarge { size_bytes } => {
                 CallError::FrameTooLarge { code, size_bytes, max_bytes: self.limits.max_frame_bytes }
@@ -325,8 +331,8 @@ impl Connection {
 
     /// Queues an answer. One that cannot be framed is replaced by SYSTEM_ERROR, so that the peer does not wait for it.
     pub(crate) fn push_response(&self, request_code: i32, response: Response) {
-        let Response { command, body, is_mapped } = response;
-        let reason = match self.outbox.push(&command, body, is_mapped) {
+        let Response { command, body, mapped_bytes } = response;
+        let reason = match self.outbox.push(&command, body, mapped_bytes) {
             Ok(()) | Err(PushError::Closed) => return,
             Err(PushError::TooLarge { size_bytes }) => {
                 format!(
@@ -341,7 +347,7 @@ impl Connection {
         replacement.opaque = command.opaque;
         replacement.serialize = command.serialize;
         // The replacement is small and plain; only a closed connection refuses it.
-        drop(self.outbox.push(&replacement, Vec::<Bytes>::new(), false));
+        drop(self.outbox.push(&replacement, Vec::<Bytes>::new(), 0));
     }
 
     pub(crate) fn request_begun(&self) {

@@ -123,9 +123,9 @@ impl Outbox {
         &self,
         command: &Command,
         slices: Vec<Bytes>,
-        are_mapped: bool,
+        mapped_bytes: usize,
     ) -> Result<(), PushError> {
-        let mapped = if are_mapped { (slices.len(), slices.iter().map(Bytes::len).sum()) } else { (0, 0) };
+        let mapped = (if mapped_bytes > 0 { slices.len() } else { 0 }, mapped_bytes);
         let mut state = self.state.lock();
         if state.closed {
             return Err(PushError::Closed);

@@ -10,8 +10,8 @@ pub struct Response {
     pub command: Command,
     /// Body slices, written as they are, without a copy.
     pub body: Vec<Bytes>,
-    /// Whether the slices are parts of mapped files: they cost no memory of their own while they wait to be written. Default no.
-    pub is_mapped: bool,
+    /// Bytes of the slices that are parts of mapped files: they cost no memory of their own while they wait to be written. Default 0.
+    pub mapped_bytes: usize,
 }
 
 impl Response {
@@ -49,6 +49,6 @@ impl Response {
 
 impl From<Command> for Response {
     fn from(command: Command) -> Self {
-        Self { command, body: Vec::new(), is_mapped: false }
+        Self { command, body: Vec::new(), mapped_bytes: 0 }
     }
 }

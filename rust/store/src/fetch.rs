@@ -10,6 +10,8 @@ pub struct ReadLimits {
     pub max_messages: u32,
     /// Most bytes of all records together.
     pub max_bytes: u64,
+    /// Whether a read of a queue may copy short records. That is faster than slices of the mapped log, and takes memory.
+    pub copies: bool,
 }
 
 /// How a read of a queue ended.
@@ -50,8 +52,10 @@ pub struct Fetch {
     pub count: u32,
     /// Length of all records.
     pub size_bytes: u64,
-    /// The records as slices of the mapped log, in queue order. Records that follow each other in the log share one.
+    /// The records in queue order. Those that follow each other in the log are a slice of its map; shorter runs are copied together.
     pub records: Vec<Bytes>,
+    /// Bytes of `records` that are slices of the mapped log. The others take memory.
+    pub mapped_bytes: usize,
 }
 
 /// First and next queue offset of a queue.

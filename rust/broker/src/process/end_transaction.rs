@@ -216,7 +216,7 @@ fn as_stored(shared: &Shared<impl Disk>) -> AckCondition {
 fn is_committed(shared: &Shared<impl Disk>, bytes: &Bytes) -> Result<Option<bool>, Refusal> {
     let Ok(record) = RecordView::parse(bytes) else { return Ok(None) };
     let (Some((topic, _)), Some(key)) = (real(&record), record.unique_key()) else { return Ok(None) };
-    let limits = ReadLimits { max_messages: MAX_OF_A_KEY, max_bytes: MAX_BYTES };
+    let limits = ReadLimits { max_messages: MAX_OF_A_KEY, max_bytes: MAX_BYTES, copies: false };
     let from_ms = record.born_at_ms.min(record.stored_at_ms).saturating_sub(CLOCKS_DIFFER_MS).max(0);
     let mut is_whole = true;
     for topic in [topic, system::SCHEDULE_TOPIC, system::TIMER_TOPIC] {

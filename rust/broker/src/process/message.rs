@@ -49,7 +49,8 @@ pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
     let config = &shared.config();
     let wanted =
         if is_unique { config.default_query_max } else { u32::try_from(header.max_num).unwrap_or(0) };
-    let limits = ReadLimits { max_messages: wanted.min(config.query_max), max_bytes: QUERY_BYTES };
+    let limits =
+        ReadLimits { max_messages: wanted.min(config.query_max), max_bytes: QUERY_BYTES, copies: false };
     let (begin, end) = (header.begin_timestamp, header.end_timestamp);
     let found = shared.store.query_by_key(header.topic, header.key, kind, &limits, begin, end)?;
     let is_empty = found.records.is_empty();

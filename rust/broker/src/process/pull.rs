@@ -292,6 +292,7 @@ fn limits(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> ReadLimits 
     ReadLimits {
         max_messages: u32::try_from(messages).unwrap_or(u32::MAX),
         max_bytes: asked.min(config.max_transfer_bytes) as u64,
+        copies: true,
     }
 }
 
@@ -325,7 +326,8 @@ fn filter_of(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Result<A
 
 /// Reads the queue and answers: at once from memory, else when the disk has given what is there. With nothing to give and time
 /// to wait it gives the pull back, to be held.
-fn read(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
+fn read(shared: &Arc<Shared>, mut pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
+    pull.limits.copies = reply.connection().has_room_for_copies();
     let QueueKey { topic, queue_id } = &pull.queue;
     let read = shared.store.get_in_memory(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
     match read.transpose() {
@@ -408,7 +410,7 @@ fn answer(pull: &Pull, fetch: Fetch, next: Next) -> Response {
     if next.code != response::SUCCESS {
         command.remark = Some(remark(fetch.status).to_owned());
     }
-    Response { command, body: fetch.records, is_mapped: true }
+    Response { command, body: fetch.records, mapped_bytes: fetch.mapped_bytes }
 }
 
 /// What the queue holds.

@@ -13,7 +13,7 @@ use rocketpy_protocol::frame::decode_frame;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::request::SendRequest;
+use super::request::QueueRequests;
 use super::{LoadReport, MAX_LATENCY};
 use crate::error::ClientError;
 
@@ -43,10 +43,10 @@ impl Pace {
         Self { next: began + between.mul_f64(number as f64), period: between.mul_f64(count as f64) }
     }
 
-    /// When the next message is to be sent; then the one behind it is the next.
-    fn step(&mut self) -> Instant {
+    /// When the next message is to be sent; then the one `count` behind it is the next.
+    fn step(&mut self, count: u64) -> Instant {
         let now = self.next;
-        self.next += self.period;
+        self.next += self.period.mul_f64(count as f64);
         now
     }
 }
@@ -68,12 +68,12 @@ impl Measured {
         report.latency_us.add(&self.latency_us).expect("both have the same bounds");
     }
 
-    fn refused(&mut self, code: i32, remark: Option<String>) {
+    fn refused(&mut self, code: i32, remark: Option<String>, count: u64) {
         let mut refusal = (code, remark.unwrap_or_default());
         if self.refused.len() >= MAX_REFUSALS && !self.refused.contains_key(&refusal) {
             refusal = (0, "others".to_owned());
         }
-        *self.refused.entry(refusal).or_default() += 1;
+        *self.refused.entry(refusal).or_default() += count;
     }
 }
 
@@ -81,7 +81,7 @@ impl Measured {
 pub(super) struct LoadConnection {
     address: String,
     number: usize,
-    requests: Arc<[SendRequest]>,
+    requests: Arc<[QueueRequests]>,
     stream: TcpStream,
 }
 
@@ -89,7 +89,7 @@ impl LoadConnection {
     pub(super) async fn open(
         address: &str,
         number: usize,
-        requests: &Arc<[SendRequest]>,
+        requests: &Arc<[QueueRequests]>,
     ) -> Result<Self, ClientError> {
         let connect = |reason: String| ClientError::Connect { address: address.to_owned(), reason };
         let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await;
@@ -110,17 +110,20 @@ impl LoadConnection {
         let (mut reader, mut writer) = stream.split();
         let mut flight = Flight::new(window);
         let (mut out, mut buffer) = (BytesMut::new(), BytesMut::with_capacity(READ_BYTES));
-        let mut begun = 0;
+        let (mut begun, mut sends) = (0, 0);
         while begun < messages || flight.is_under_way() {
             let now = Instant::now();
             while begun < messages
                 && pace.as_ref().is_none_or(|pace| pace.next <= now)
                 && let Some(slot) = flight.free.pop()
             {
-                flight.begun_at[slot as usize] = pace.as_mut().map_or(now, Pace::step);
-                let request = &requests[(begun as usize + *number) % requests.len()];
+                let request = requests[(sends + *number) % requests.len()].next(messages - begun);
+                let count = request.messages() as u64;
+                let begun_at = pace.as_mut().map_or(now, |pace| pace.step(count));
+                flight.under_way[slot as usize] = UnderWay { begun_at, count };
                 request.write(slot, (*number as u64) << 48 | begun, &mut out);
-                begun += 1;
+                sends += 1;
+                begun += count;
             }
             let next = pace.as_ref().filter(|_| begun < messages && !flight.free.is_empty());
             let until = next.map_or(now + PATIENCE, |pace| pace.next);
@@ -150,10 +153,18 @@ impl LoadConnection {
     }
 }
 
-/// The sends that are not answered yet: their opaques are slots of the window.
+/// A request.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    begun_at: Instant,
+    /// Its messages.
+    count: u64,
+}
+
+/// The requests that are not answered yet: their opaques are slots of the window.
 #[derive(Debug)]
 struct Flight {
-    begun_at: Vec<Instant>,
+    under_way: Vec<UnderWay>,
     free: Vec<u32>,
     measured: Measured,
 }
@@ -161,17 +172,17 @@ struct Flight {
 impl Flight {
     fn new(window: usize) -> Self {
         Self {
-            begun_at: vec![Instant::now(); window],
+            under_way: vec![UnderWay { begun_at: Instant::now(), count: 0 }; window],
             free: (0..window as u32).rev().collect(),
             measured: Measured { sent: 0, refused: BTreeMap::new(), latency_us: histogram() },
         }
     }
 
     fn is_under_way(&self) -> bool {
-        self.free.len() < self.begun_at.len()
+        self.free.len() < self.under_way.len()
     }
 
-    /// Takes the answers that are whole; how many.
+    /// Takes the answers that are whole; how many messages they answer.
     ///
     /// # Errors
     /// What is wrong with one.
@@ -180,16 +191,16 @@ impl Flight {
         while let Some(frame) = decode_frame(buffer, READ_BYTES).map_err(|error| error.to_string())? {
             let answer = Command::decode(frame).map_err(|error| error.to_string())?;
             let slot = answer.opaque as u32;
-            let begun_at = self.begun_at.get(slot as usize).ok_or("an answer to no request")?;
+            let sent = self.under_way.get(slot as usize).ok_or("an answer to no request")?;
             if answer.code == response::SUCCESS {
-                let latency = came_at.saturating_duration_since(*begun_at).min(MAX_LATENCY);
-                self.measured.sent += 1;
+                let latency = came_at.saturating_duration_since(sent.begun_at).min(MAX_LATENCY);
+                self.measured.sent += sent.count;
                 self.measured.latency_us.saturating_record((latency.as_micros() as u64).max(1));
             } else {
-                self.measured.refused(answer.code, answer.remark);
+                self.measured.refused(answer.code, answer.remark, sent.count);
             }
             self.free.push(slot);
-            count += 1;
+            count += sent.count;
         }
         Ok(count)
     }

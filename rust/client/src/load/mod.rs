@@ -1,7 +1,7 @@
-//! A load of sends, each a request of its own, for measurements and for operators.
+//! A load of sends, single or in batches, for measurements and for operators.
 //!
 //! It speaks to brokers over connections of its own, with a request that is made once and then only gets its number and its unique
-//! key: what it takes of the processor is small beside a broker's. Nothing is sent again.
+//! keys: what it takes of the processor is small beside a broker's. Nothing is sent again.
 
 mod connection;
 mod request;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use connection::{LoadConnection, Measured, Pace};
 use hdrhistogram::Histogram;
-use request::SendRequest;
+use request::QueueRequests;
 use rocketpy_model::MessageQueue;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -30,13 +30,15 @@ pub struct LoadOptions {
     pub group: String,
     /// Bytes of a body.
     pub body_bytes: usize,
+    /// Messages of one request, as a producer makes batches of what waits. What is left over is sent message by message.
+    pub batch: usize,
     /// Messages to send, over all connections.
     pub messages: u64,
     /// Connections; they go over the brokers in turn.
     pub connections: usize,
     /// Threads that serve them.
     pub threads: usize,
-    /// Sends of a connection that are not answered yet. With 1 each waits for the answer to the one before.
+    /// Requests of a connection that are not answered yet. With 1 each waits for the answer to the one before.
     pub window: usize,
     /// Messages a second over all connections. A latency then counts from the moment at which the message was to be sent.
     pub rate: Option<f64>,
@@ -60,7 +62,7 @@ pub struct LoadReport {
     pub refused: BTreeMap<(i32, String), u64>,
     /// From the first send to the last answer.
     pub took: Duration,
-    /// From a send to its acknowledgement, in microseconds.
+    /// From a request to its answer, in microseconds.
     pub latency_us: Histogram<u64>,
 }
 
@@ -83,12 +85,12 @@ impl SendLoad {
     /// # Panics
     /// When the system gives no threads.
     pub fn start(targets: &[LoadTarget], options: &LoadOptions) -> Result<Self, ClientError> {
-        let mut requests: BTreeMap<&str, Vec<SendRequest>> = BTreeMap::new();
+        let mut requests: BTreeMap<&str, Vec<QueueRequests>> = BTreeMap::new();
         for target in targets {
-            let request = SendRequest::new(&target.queue, &options.group, options.body_bytes);
+            let request = QueueRequests::new(&target.queue, options);
             requests.entry(&target.address).or_default().push(request);
         }
-        let brokers: Vec<(&str, Arc<[SendRequest]>)> =
+        let brokers: Vec<(&str, Arc<[QueueRequests]>)> =
             requests.into_iter().map(|(address, requests)| (address, requests.into())).collect();
         if brokers.is_empty() {
             return Err(ClientError::NoQueue { topic: String::new(), wanted: "writable" });

@@ -58,7 +58,7 @@ fn live(disk: &SimDisk, config: &StoreConfig) -> Result<(), StoreError> {
 }
 
 fn read(store: &Store<SimDisk>) {
-    let limits = ReadLimits { max_messages: 32, max_bytes: 1 << 20 };
+    let limits = ReadLimits { max_messages: 32, max_bytes: 1 << 20, copies: true };
     for queue in store.queues() {
         let mut next = queue.bounds.min;
         for _ in 0..READS {

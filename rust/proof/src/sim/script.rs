@@ -15,7 +15,7 @@ use crate::checker::Rule;
 use crate::history::{Call, Delivery, Event, LogRange, Look, QueueName, Reply};
 
 /// Most messages of one read.
-const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
+const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20, copies: true };
 
 pub(super) fn born_host() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 50_000))
@@ -167,7 +167,11 @@ impl Run {
     fn read(&mut self, store: &Store<SimDisk>, reader: usize, queue: &QueueName) {
         let (name, tag) = (self.readers[reader].name, self.readers[reader].tag);
         let position = self.pulls_at(store, reader, queue);
-        let limits = ReadLimits { max_messages: self.rng.u32(1..20), max_bytes: 1 << self.rng.u32(8..20) };
+        let limits = ReadLimits {
+            max_messages: self.rng.u32(1..20),
+            max_bytes: 1 << self.rng.u32(8..20),
+            copies: true,
+        };
         let filter = tag.map_or(MessageFilter::All, MessageFilter::tag_codes);
         let call = Call::Receive { group: name.to_owned(), member: 0 };
         let op = self.journal.lock().invoke(call);

@@ -35,7 +35,7 @@ const ROUNDS: i64 = 400;
 const ROUND_MS: i64 = 1000;
 /// Turns of the timers in one step.
 const TURNS: u32 = 20;
-const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
+const MOST: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20, copies: true };
 
 type Broker = SteppedBroker<SimDisk>;
 

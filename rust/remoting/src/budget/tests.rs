@@ -51,6 +51,17 @@ fn the_connection_that_holds_most_gets_no_more_and_nobody_is_closed_for_it() {
 }
 
 #[test]
+fn nothing_is_copied_while_peers_leave_a_quarter_of_what_may_be_on_its_way() {
+    let budget = MemoryBudget::new(LIMIT_BYTES);
+    let [slow, other] = [(); 2].map(|()| connection(&budget));
+    let mut waiting = Gauge::new(slow.account(), MemoryKind::Answers);
+    assert!(waiting.set(99) && other.has_room_for_copies());
+    assert!(waiting.set(100) && !other.has_room_for_copies());
+    let _kept = slow.reserve(MemoryKind::Tables, 300).expect("there is room");
+    assert!(waiting.set(0) && other.has_room_for_copies(), "what stays is another pool");
+}
+
+#[test]
 fn answers_that_are_not_taken_close_the_worst_whoever_adds_to_them() {
     let budget = MemoryBudget::new(LIMIT_BYTES);
     let [worst, other] = [(); 2].map(|()| connection(&budget));
@@ -165,7 +176,8 @@ fn what_waits_in_a_closed_connection_is_freed_outside_of_the_lock() {
     let connection = connection(&budget);
     let was_free = Arc::new(OnceLock::new());
     let slice = Bytes::from_owner(Slice(Arc::clone(&budget), Arc::clone(&was_free)));
-    connection.outbox().push(&Command::bare_request(1), vec![slice], true).expect("queued");
+    let mapped_bytes = slice.len();
+    connection.outbox().push(&Command::bare_request(1), vec![slice], mapped_bytes).expect("queued");
     let mut held = Gauge::new(connection.account(), MemoryKind::Tables);
     assert!(!held.set(500), "the pool is exceeded");
     connection.account().settle(MemoryKind::Tables);

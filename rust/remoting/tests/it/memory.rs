@@ -119,7 +119,7 @@ async fn slices_of_mapped_files_cost_no_memory_while_they_wait() {
     let budget = MemoryBudget::new(BUDGET_BYTES);
     let slice = Bytes::from(vec![7; MIB]);
     let answering = handler(move |_, _, reply| {
-        let response = Response { is_mapped: true, ..Response::success() };
+        let response = Response { mapped_bytes: 14 * MIB, ..Response::success() };
         reply.send((0..14).fold(response, |response, _| response.with_body(slice.clone())));
     });
     let server = serve_within(&budget, answering);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rocketpy_env::{Disk, Region};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
@@ -24,7 +24,13 @@ const LOOK_AHEAD: u64 = 64 << 10;
 /// milliseconds; somebody else waits for the thread.
 const MOST_WORK: usize = 2 << 20;
 
-/// The records of one read. Neighbours in the log share one slice.
+/// Neighbours in the log that have fewer bytes than this together are copied: that costs less than keeping the map for them, and
+/// than giving the system one more slice to write.
+const COPY_BELOW: u64 = 2048;
+/// They are copied into chunks that grow up to this size.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// The records of one read.
 pub(super) struct Gathering<'a, D: Disk> {
     log: &'a Log<D>,
     first_reads: &'a FirstReads,
@@ -34,6 +40,10 @@ pub(super) struct Gathering<'a, D: Disk> {
     /// A part of the log that is in memory.
     in_memory: Range<PhysicalOffset>,
     records: Vec<Bytes>,
+    /// Bytes of `records` that are slices of the map.
+    mapped_bytes: usize,
+    /// Copied records behind those in `records`.
+    copied: BytesMut,
     count: u32,
     size_bytes: u64,
     /// Bytes that were looked at for the filter.
@@ -82,6 +92,8 @@ impl<'a, D: Disk> Gathering<'a, D> {
             reach,
             in_memory,
             records: Vec::new(),
+            mapped_bytes: 0,
+            copied: BytesMut::new(),
             count: 0,
             size_bytes: 0,
             worked_bytes: 0,
@@ -111,51 +123,64 @@ impl<'a, D: Disk> Gathering<'a, D> {
                 || self.size_bytes + u64::from(size_bytes) > self.limits.max_bytes)
     }
 
+    /// Prefetches the record of an entry that is soon to be added.
+    pub(super) fn expect(&self, entry: &Entry) {
+        if let Some(LogRun { file, .. }) = &self.run
+            && file.holds(entry.physical_offset)
+        {
+            let at = entry.physical_offset - file.start;
+            file.region.expect_read(at..at + u64::from(entry.size_bytes));
+        }
+    }
+
     /// Adds the record of an entry whose tags code matches.
-    pub(super) fn add(&mut self, entry: &Entry, queue_offset: QueueOffset) -> Lead {
+    ///
+    /// # Errors
+    /// A record that was added before can no longer be read: the read has failed.
+    pub(super) fn add(&mut self, entry: &Entry, queue_offset: QueueOffset) -> Result<Lead, DispatchError> {
         let start = entry.physical_offset;
         let file = match self.run.as_ref().filter(|run| run.file.holds(start)) {
             Some(run) => Arc::clone(&run.file),
             None => match self.log.find(start) {
                 Some(file) => file,
-                None if start < self.log.start() => return Lead::Gone,
-                None => return Lead::Broken,
+                None if start < self.log.start() => return Ok(Lead::Gone),
+                None => return Ok(Lead::Broken),
             },
         };
         let end = start + u64::from(entry.size_bytes);
         if self.reach == Reach::Memory && !self.is_in_memory(&file, start, end) {
-            return Lead::Cold;
+            return Ok(Lead::Cold);
         }
         match record_head(&file, entry, queue_offset) {
             Ok(Some(_)) => {}
-            Ok(None) => return Lead::Broken,
-            Err(error) => return Lead::Damaged(error),
+            Ok(None) => return Ok(Lead::Broken),
+            Err(error) => return Ok(Lead::Damaged(error)),
         }
         let is_checked = self.first_reads.is_checked(start);
         if let Err(error) = check(&file, start, end, self.first_reads) {
-            return Lead::Damaged(error);
+            return Ok(Lead::Damaged(error));
         }
         if self.filter.needs_record() {
             self.worked_bytes += if is_checked { 0 } else { entry.size_bytes as usize };
             let Ok(record) = RecordView::parse(file.region.view(start - file.start..end - file.start)) else {
-                return Lead::Broken;
+                return Ok(Lead::Broken);
             };
             self.worked_bytes += self.filter.work(record.properties.len());
             if !self.filter.matches_record(|name| record.property(name)) {
-                return Lead::Unwanted;
+                return Ok(Lead::Unwanted);
             }
         }
         match &mut self.run {
             // The first record of a file follows the last one of another, so it never joins.
             Some(run) if run.end == start && run.file.start == file.start => run.end = end,
             _ => {
-                self.end_run();
+                self.end_run()?;
                 self.run = Some(LogRun { file, start, end });
             }
         }
         self.count += 1;
         self.size_bytes += u64::from(entry.size_bytes);
-        Lead::Added
+        Ok(Lead::Added)
     }
 
     /// Whether a record is in memory, or no record can be there.
@@ -175,16 +200,40 @@ impl<'a, D: Disk> Gathering<'a, D> {
         end <= self.in_memory.end
     }
 
-    fn end_run(&mut self) {
-        if let Some(LogRun { file, start, end }) = self.run.take() {
-            self.records.push(file.region.slice(start - file.start..end - file.start));
+    /// # Errors
+    /// A page of the run can no longer be read.
+    fn end_run(&mut self) -> Result<(), DispatchError> {
+        let Some(LogRun { file, start, end }) = self.run.take() else { return Ok(()) };
+        let range = start - file.start..end - file.start;
+        if end - start >= COPY_BELOW || !self.limits.copies {
+            self.end_copied();
+            self.mapped_bytes += (end - start) as usize;
+            self.records.push(file.region.slice(range));
+            return Ok(());
+        }
+        let bytes = file.region.view(range);
+        if self.copied.capacity() - self.copied.len() < bytes.len() {
+            self.end_copied();
+            self.copied.reserve(CHUNK_BYTES.min(self.size_bytes as usize));
+        }
+        self.copied.extend_from_slice(bytes);
+        file.check(start, end)
+    }
+
+    fn end_copied(&mut self) {
+        if !self.copied.is_empty() {
+            self.records.push(self.copied.split().freeze());
         }
     }
 
-    /// The records, in queue order.
-    pub(super) fn into_records(mut self) -> Vec<Bytes> {
-        self.end_run();
-        self.records
+    /// The records, in queue order, and how many bytes of them are slices of the map.
+    ///
+    /// # Errors
+    /// One of them can no longer be read.
+    pub(super) fn into_records(mut self) -> Result<(Vec<Bytes>, usize), DispatchError> {
+        self.end_run()?;
+        self.end_copied();
+        Ok((self.records, self.mapped_bytes))
     }
 }
 

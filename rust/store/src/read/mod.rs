@@ -31,6 +31,9 @@ const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
 /// No read examines more entries than this, even if a client asks for them or all are fillers.
 const MOST_ENTRIES: u64 = 65_536;
 
+/// A record is prefetched so many entries before it is read.
+const RECORDS_AHEAD: usize = 8;
+
 /// A read of entries alone takes at least this many at once. Otherwise it would take fillers one by one.
 const ENTRIES_WINDOW: u64 = 512;
 
@@ -125,7 +128,9 @@ impl<D: Disk> Reads<D> {
         }
         let mut status = FetchStatus::NoMatchedMessage;
         let mut next = offset;
-        for bytes in buffer.chunks_exact(ENTRY_BYTES as usize) {
+        let entries = buffer.chunks_exact(ENTRY_BYTES as usize);
+        let mut ahead = entries.clone().skip(RECORDS_AHEAD);
+        for bytes in entries {
             let Some(entry) = entry::decode(bytes) else {
                 if gathering.count() > 0 {
                     break; // what was found before is given first
@@ -135,8 +140,12 @@ impl<D: Disk> Reads<D> {
             if gathering.is_full(entry.size_bytes) || gathering.is_tired() {
                 break;
             }
+            if let Some(ahead) = ahead.next().and_then(entry::decode) {
+                gathering.expect(&ahead);
+            }
             let may_match = !entry::is_preblank(&entry) && filter.matches_code(entry.tags_code);
-            match may_match.then(|| gathering.add(&entry, next)) {
+            let lead = may_match.then(|| gathering.add(&entry, next)).transpose();
+            match lead.map_err(|error| told(error.into(), queue, offset))? {
                 Some(Lead::Added) => status = FetchStatus::Found,
                 Some(Lead::Gone) if gathering.count() == 0 => status = FetchStatus::MessageWasRemoving,
                 Some(Lead::Broken | Lead::Damaged(_) | Lead::Cold) if gathering.count() > 0 => break,
@@ -150,9 +159,10 @@ impl<D: Disk> Reads<D> {
             next += 1;
         }
         assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
-        let (count, size_bytes, records) =
-            (gathering.count(), gathering.size_bytes(), gathering.into_records());
-        Ok(Some(Fetch { count, size_bytes, records, ..nothing(status, next, bounds) }))
+        let (count, size_bytes) = (gathering.count(), gathering.size_bytes());
+        let records = gathering.into_records();
+        let (records, mapped_bytes) = records.map_err(|error| told(error.into(), queue, offset))?;
+        Ok(Some(Fetch { count, size_bytes, records, mapped_bytes, ..nothing(status, next, bounds) }))
     }
 
     /// Reads entries of one file of a queue; `false` when they are out of reach.
@@ -428,6 +438,7 @@ fn nothing(status: FetchStatus, next_offset: QueueOffset, bounds: QueueBounds) -
         count: 0,
         size_bytes: 0,
         records: Vec::new(),
+        mapped_bytes: 0,
     }
 }
 

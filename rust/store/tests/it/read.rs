@@ -46,7 +46,7 @@ fn a_read_stops_at_its_limits_but_gives_at_least_one() {
     }
     settle(&store);
     let count = |max_messages, max_bytes| {
-        let limits = ReadLimits { max_messages, max_bytes };
+        let limits = ReadLimits { max_messages, max_bytes, copies: true };
         let fetch = store.get("t", 0, 0, &limits, &MessageFilter::All).unwrap();
         assert_eq!(fetch.next_offset.get(), u64::from(fetch.count));
         assert_eq!(fetch.size_bytes, fetch.records.iter().map(|bytes| bytes.len() as u64).sum::<u64>());
@@ -57,6 +57,29 @@ fn a_read_stops_at_its_limits_but_gives_at_least_one() {
     assert_eq!(count(100, u64::from(size) * 3 - 1), 2);
     assert_eq!(count(100, 1), 1, "one message, whatever its size");
     assert_eq!(count(0, 0), 1);
+}
+
+#[test]
+fn short_records_that_lie_apart_are_copied_together_where_that_is_allowed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(small(dir.path())).unwrap();
+    let long = vec![9; 3000];
+    for number in 0..60u8 {
+        for queue_id in 0..2 {
+            let body = if number == 30 { long.as_slice() } else { &[number] };
+            store.append(&record("t", queue_id, body)).unwrap();
+        }
+    }
+    settle(&store);
+    let read = |copies| {
+        let limits = ReadLimits { copies, ..ALL };
+        store.get("t", 1, 0, &limits, &MessageFilter::All).unwrap()
+    };
+    let (copied, mapped) = (read(true), read(false));
+    assert_eq!(copied.records.concat(), mapped.records.concat());
+    assert_eq!((mapped.records.len(), mapped.mapped_bytes as u64), (60, mapped.size_bytes));
+    assert!((3000..3400).contains(&copied.mapped_bytes), "{} bytes are mapped", copied.mapped_bytes);
+    assert!(copied.records.len() < 20, "{} parts", copied.records.len());
 }
 
 #[test]

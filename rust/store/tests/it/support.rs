@@ -114,7 +114,7 @@ pub(crate) fn while_repeated<R>(call: impl Fn() + Sync, work: impl FnOnce() -> R
     })
 }
 
-pub(crate) const ALL: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20 };
+pub(crate) const ALL: ReadLimits = ReadLimits { max_messages: 1000, max_bytes: 1 << 20, copies: true };
 
 /// Reads a whole queue, message by message in queue order.
 pub(crate) fn read_all<D: Disk>(store: &Store<D>, topic: &str, queue_id: u32) -> Vec<Vec<u8>> {

@@ -180,7 +180,7 @@ fn a_changed_byte_of_what_a_former_life_wrote_is_found_by_the_first_read() {
     overwrite(&log_file(dir.path(), 0), tag, b"B");
     let store = Store::open(large(dir.path())).unwrap();
     assert!(store.recovery().verified_from > second.end, "the start did not look there");
-    let one = ReadLimits { max_messages: 1, max_bytes: 1 };
+    let one = ReadLimits { max_messages: 1, max_bytes: 1, copies: true };
     let get = |offset| store.get("t", 0, offset, &one, &MessageFilter::All);
     for _ in 0..2 {
         let named = |place: PhysicalOffset| (log_file(dir.path(), 0), place.get());

@@ -59,7 +59,7 @@ impl Fixture {
     }
 
     fn is_in_memory(&self, topic: &str) -> bool {
-        let limits = ReadLimits { max_messages: 1, max_bytes: 1 };
+        let limits = ReadLimits { max_messages: 1, max_bytes: 1, copies: true };
         self.shared.store.get_in_memory(topic, 0, 0, &limits, &MessageFilter::All).unwrap().is_some()
     }
 
