@@ -37,7 +37,7 @@ SendBatch = Annotated[
     typer.Option(
         "--batch",
         min=1,
-        max=1024,
+        max=1024,  # as a producer makes them
         help="Messages per request, as a producer batches what waits. What is left over goes message by message.",
     ),
 ]
@@ -65,6 +65,8 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Configuration of the new server, may be repeated."),
 ]
 IDLE_SECONDS = 10.0
+MAX_BATCH_BYTES = 12 << 20
+"""A frame has at most 16 MiB. The rest is for keys and properties."""
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 PROGRESS_SECONDS = 0.1
 GROUP = f"rocketpy-bench-{os.getpid()}"
@@ -130,6 +132,9 @@ def bench_send(
     if settings and name_server is not None:
         hint = "leave out --name-server to measure a new server, or configure that cluster's broker itself"
         raise CommandError("--set configures a new server, not the cluster of --name-server", ExitCode.USAGE, hint)
+    if batch > 1 and batch * size > MAX_BATCH_BYTES:
+        hint = f"at most {MAX_BATCH_BYTES:,}: lower --batch or --size"
+        raise CommandError(f"a batch of {batch:,} times {size:,} bytes is longer than a request", ExitCode.USAGE, hint)
     pairs = [f"{key}={value}" for key, value in settings_of(settings).items()]
     with cluster(name_server, *pairs) as (address, pid):
         make_topic(address, topic, queues)
@@ -150,11 +155,11 @@ def bench_send(
             while (report := load.wait(PROGRESS_SECONDS, list(PERCENTILES.values()))) is None:
                 bar.update(task, completed=load.answered)
             bar.update(task, completed=messages)
-        sent, refused, took, latencies = report
+        sent, requests, refused, took, latencies = report
         if sent:
             meter.stop(sent, seconds=took)
     options = {"topic": topic, "size_bytes": size, "batch": batch, "connections": connections, "threads": threads}
-    options["window"] = window
+    options |= {"window": window, "requests": requests}
     figures = {f"latency_{name}_us": latency for name, latency in zip(PERCENTILES, latencies, strict=True)}
     output.show_one({**options, **meter.figures, **figures}, as_json=as_json)
     if refused:

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rocketpy_env::give_way;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 
 use crate::refusal::Refusal;
 
@@ -14,12 +15,11 @@ pub(crate) const MAX_RUNNING: usize = 16;
 /// Most reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
 const MAX_WAITING: usize = 4096;
 
-/// Threads that read. They give way to those that serve connections: a reader of old messages has more to do for each of them than
-/// anybody else, and would hold up senders where processors are scarce.
+/// Threads that give way to those that serve connections.
 #[derive(Debug)]
-struct Threads(Option<Runtime>);
+struct LowThreads(Option<Runtime>);
 
-impl Threads {
+impl LowThreads {
     fn new() -> Self {
         let runtime = Builder::new_current_thread()
             .thread_name("rocketpy-disk")
@@ -35,7 +35,7 @@ impl Threads {
 }
 
 /// Waits for no read: this may be dropped by a thread that reads, or that serves connections.
-impl Drop for Threads {
+impl Drop for LowThreads {
     fn drop(&mut self) {
         self.0.take().expect("it is dropped once").shutdown_background();
     }
@@ -48,7 +48,8 @@ pub(crate) struct DiskReads {
     /// How many were let in and are not done.
     waiting: Arc<AtomicUsize>,
     limit: usize,
-    threads: Threads,
+    /// `None`: threads of the runtime that asks.
+    low: Option<LowThreads>,
     #[cfg(test)]
     pub(crate) gate: Arc<crate::testing::Gate>,
 }
@@ -58,7 +59,7 @@ pub(crate) struct DiskReads {
 pub(crate) struct Place {
     turns: Arc<Semaphore>,
     waiting: Arc<AtomicUsize>,
-    threads: Handle,
+    low: Option<Handle>,
     #[cfg(test)]
     gate: Arc<crate::testing::Gate>,
 }
@@ -74,13 +75,18 @@ impl DiskReads {
         Self::with_limit(MAX_WAITING)
     }
 
+    /// Reads with more to do than any other request, which hold up senders where processors are scarce: pulls of old messages.
+    pub(crate) fn giving_way() -> Self {
+        Self { low: Some(LowThreads::new()), ..Self::new() }
+    }
+
     /// Lets in no more than `limit` at a time.
     fn with_limit(limit: usize) -> Self {
         Self {
             turns: Arc::new(Semaphore::new(MAX_RUNNING)),
             waiting: Arc::default(),
             limit,
-            threads: Threads::new(),
+            low: None,
             #[cfg(test)]
             gate: Arc::default(),
         }
@@ -103,7 +109,7 @@ impl DiskReads {
         Ok(Place {
             turns: self.turns.clone(),
             waiting: self.waiting.clone(),
-            threads: self.threads.handle(),
+            low: self.low.as_ref().map(LowThreads::handle),
             #[cfg(test)]
             gate: self.gate.clone(),
         })
@@ -111,7 +117,7 @@ impl DiskReads {
 }
 
 impl Place {
-    /// Waits for a turn and reads, on a thread that gives way. `None` when the read panicked or the runtime ends.
+    /// Waits for a turn and reads, on a thread of its own. `None` when the read panicked or the runtime ends.
     ///
     /// # Cancel safety
     /// A read that has begun runs to its end, and its result is lost.
@@ -119,8 +125,12 @@ impl Place {
         self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let threads = self.threads.clone();
-        threads.spawn_blocking(self.in_turn(read).await).await.ok()
+        let low = self.low.clone();
+        let read = self.in_turn(read).await;
+        match low {
+            Some(threads) => threads.spawn_blocking(read).await.ok(),
+            None => spawn_blocking(read).await.ok(),
+        }
     }
 
     /// Waits for a turn. What is returned reads, and gives the turn back.
@@ -179,7 +189,7 @@ mod tests {
             let after_name = fields.rsplit_once(')').unwrap().1;
             after_name.split_ascii_whitespace().nth(16).unwrap().parse().unwrap()
         }
-        let reads = DiskReads::new();
+        let reads = DiskReads::giving_way();
         let reading = reads.enter().unwrap().read(nice).await.unwrap();
         assert!(reading > nice() || reading == 19, "{reading} beside {}", nice());
     }

@@ -192,7 +192,7 @@ impl<D: Disk> Shared<D> {
             timers,
             transactions,
             unreadable: UnreadablePages::default(),
-            cold_pulls: DiskReads::new(),
+            cold_pulls: DiskReads::giving_way(),
             look_ups: DiskReads::new(),
             surveys: DiskReads::new(),
             sends_to_new_topics: SendsToNewTopics::default(),

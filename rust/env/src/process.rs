@@ -35,18 +35,18 @@ extern "C" fn forget() {
     PROCESS_ID.store(0, Ordering::Relaxed);
 }
 
-/// Steps by which [`give_way`] lowers the priority: a thread that has it gets about a tenth of a processor that another wants too.
+/// Steps by which [`give_way`] lowers the priority: such a thread gets about a tenth of a processor that another one wants too.
 #[cfg(target_os = "linux")]
-const WAY_STEPS: libc::c_int = 10;
+const NICE_STEPS: libc::c_int = 10;
 
-/// Lowers the priority of the calling thread for good: others run first when there are more than processors. Where the system has
-/// priorities of processes alone, this does nothing.
+/// Lowers the priority of the calling thread for good: it gets a smaller share where threads want more than there are processors.
+/// Where the system has priorities of processes alone, this does nothing.
 pub fn give_way() {
     // SAFETY: plain system calls; 0 is the calling thread.
     #[cfg(target_os = "linux")]
     unsafe {
         let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
-        libc::setpriority(libc::PRIO_PROCESS, 0, nice.saturating_add(WAY_STEPS));
+        libc::setpriority(libc::PRIO_PROCESS, 0, nice.saturating_add(NICE_STEPS));
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
             give_way();
             nice()
         });
-        assert_eq!(lowered.join().unwrap(), (before + WAY_STEPS).min(19));
+        assert_eq!(lowered.join().unwrap(), (before + NICE_STEPS).min(19));
         assert_eq!(nice(), before);
     }
 

@@ -13,8 +13,8 @@ use crate::wait::run;
 
 /// Address of a broker, its name, topic, and queue id.
 type Target = (String, String, String, u32);
-/// Acknowledged messages; code, remark and number of the others; seconds; latencies in microseconds at the percentiles asked for.
-type Report = (u64, Vec<(i32, String, u64)>, f64, Vec<u64>);
+/// Acknowledged messages; answered requests; code, remark and number of the other messages; seconds; latencies in microseconds at the percentiles asked for.
+type Report = (u64, u64, Vec<(i32, String, u64)>, f64, Vec<u64>);
 
 /// A load that runs.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
@@ -65,8 +65,8 @@ impl SendLoad {
 }
 
 fn report_of(report: LoadReport, percentiles: &[f64]) -> Report {
-    let LoadReport { sent, refused, took, latency_us } = report;
+    let LoadReport { sent, requests, refused, took, latency_us } = report;
     let refused = refused.into_iter().map(|((code, remark), count)| (code, remark, count)).collect();
     let latencies = percentiles.iter().map(|percentile| latency_us.value_at_percentile(*percentile));
-    (sent, refused, Duration::as_secs_f64(&took), latencies.collect())
+    (sent, requests, refused, Duration::as_secs_f64(&took), latencies.collect())
 }

@@ -309,7 +309,7 @@ impl Account {
         weights.iter().sum()
     }
 
-    /// Whether little is on its way to and from all peers.
+    /// Whether answers may be copied: frames and answers of all peers take little of what they may.
     pub(crate) fn has_room_for_copies(&self) -> bool {
         let budget = self.budget.as_deref();
         budget.is_none_or(|budget| budget.used[MOVING].get() < budget.pool_limit() / COPIES_SHARE)

@@ -125,6 +125,10 @@ impl Outbox {
         slices: Vec<Bytes>,
         mapped_bytes: usize,
     ) -> Result<(), PushError> {
+        assert!(
+            mapped_bytes <= slices.iter().map(Bytes::len).sum(),
+            "{mapped_bytes} bytes of an answer are mapped"
+        );
         let mapped = (if mapped_bytes > 0 { slices.len() } else { 0 }, mapped_bytes);
         let mut state = self.state.lock();
         if state.closed {

@@ -292,7 +292,7 @@ fn limits(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> ReadLimits 
     ReadLimits {
         max_messages: u32::try_from(messages).unwrap_or(u32::MAX),
         max_bytes: asked.min(config.max_transfer_bytes) as u64,
-        copies: true,
+        copies: false,
     }
 }
 
@@ -327,7 +327,7 @@ fn filter_of(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Result<A
 /// Reads the queue and answers: at once from memory, else when the disk has given what is there. With nothing to give and time
 /// to wait it gives the pull back, to be held.
 fn read(shared: &Arc<Shared>, mut pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
-    pull.limits.copies = reply.connection().has_room_for_copies();
+    pull.limits.copies = reply.connection().has_room_for_copies(); // asked at each read
     let QueueKey { topic, queue_id } = &pull.queue;
     let read = shared.store.get_in_memory(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
     match read.transpose() {
@@ -340,9 +340,11 @@ fn read(shared: &Arc<Shared>, mut pull: Pull, reply: Reply, hold: Option<Duratio
 }
 
 /// Reads from the disk, while the thread that serves the connection goes on, and answers then.
-fn read_aside(shared: &Arc<Shared>, pull: Pull, reply: Reply, hold: Option<Duration>) {
+fn read_aside(shared: &Arc<Shared>, mut pull: Pull, reply: Reply, hold: Option<Duration>) {
     let (owner, store, bytes) = (shared.clone(), shared.store.clone(), pull.held_bytes());
+    let connection = reply.connection().clone();
     let read = move || {
+        pull.limits.copies = connection.has_room_for_copies();
         let QueueKey { topic, queue_id } = &pull.queue;
         let read = store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
         (pull, read)

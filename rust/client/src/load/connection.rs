@@ -29,7 +29,7 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_LATENCY.as_micros() as u64, 3).expect("the bounds are sound")
 }
 
-/// When the messages of a connection are to be sent.
+/// When the requests of a connection are to be sent.
 #[derive(Debug)]
 pub(super) struct Pace {
     next: Instant,
@@ -37,16 +37,16 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Connection `number` of `count`, that send `rate` messages a second together.
+    /// Connection `number` of `count`, that send `rate` requests a second together.
     pub(super) fn new(began: Instant, rate: f64, number: u64, count: u64) -> Self {
         let between = Duration::from_secs_f64(1.0 / rate.max(1e-3));
         Self { next: began + between.mul_f64(number as f64), period: between.mul_f64(count as f64) }
     }
 
-    /// When the next message is to be sent; then the one `count` behind it is the next.
-    fn step(&mut self, count: u64) -> Instant {
+    /// When the next request is to be sent; then the one behind it is the next.
+    fn step(&mut self) -> Instant {
         let now = self.next;
-        self.next += self.period.mul_f64(count as f64);
+        self.next += self.period;
         now
     }
 }
@@ -55,6 +55,7 @@ impl Pace {
 #[derive(Debug)]
 pub(super) struct Measured {
     sent: u64,
+    requests: u64,
     refused: BTreeMap<(i32, String), u64>,
     latency_us: Histogram<u64>,
 }
@@ -62,6 +63,7 @@ pub(super) struct Measured {
 impl Measured {
     pub(super) fn add_to(self, report: &mut LoadReport) {
         report.sent += self.sent;
+        report.requests += self.requests;
         for (refusal, count) in self.refused {
             *report.refused.entry(refusal).or_default() += count;
         }
@@ -119,7 +121,7 @@ impl LoadConnection {
             {
                 let request = requests[(sends + *number) % requests.len()].next(messages - begun);
                 let count = request.messages() as u64;
-                let begun_at = pace.as_mut().map_or(now, |pace| pace.step(count));
+                let begun_at = pace.as_mut().map_or(now, Pace::step);
                 flight.under_way[slot as usize] = UnderWay { begun_at, count };
                 request.write(slot, (*number as u64) << 48 | begun, &mut out);
                 sends += 1;
@@ -174,7 +176,7 @@ impl Flight {
         Self {
             under_way: vec![UnderWay { begun_at: Instant::now(), count: 0 }; window],
             free: (0..window as u32).rev().collect(),
-            measured: Measured { sent: 0, refused: BTreeMap::new(), latency_us: histogram() },
+            measured: Measured { sent: 0, requests: 0, refused: BTreeMap::new(), latency_us: histogram() },
         }
     }
 
@@ -199,6 +201,7 @@ impl Flight {
             } else {
                 self.measured.refused(answer.code, answer.remark, sent.count);
             }
+            self.measured.requests += 1;
             self.free.push(slot);
             count += sent.count;
         }

@@ -40,7 +40,7 @@ pub struct LoadOptions {
     pub threads: usize,
     /// Requests of a connection that are not answered yet. With 1 each waits for the answer to the one before.
     pub window: usize,
-    /// Messages a second over all connections. A latency then counts from the moment at which the message was to be sent.
+    /// Messages a second over all connections. A latency then counts from the moment at which the request was to be sent.
     pub rate: Option<f64>,
 }
 
@@ -58,12 +58,22 @@ pub struct LoadTarget {
 pub struct LoadReport {
     /// Messages that were acknowledged.
     pub sent: u64,
+    /// Requests that were answered.
+    pub requests: u64,
     /// Messages that were not, by the code and the remark of the answer.
     pub refused: BTreeMap<(i32, String), u64>,
     /// From the first send to the last answer.
     pub took: Duration,
     /// From a request to its answer, in microseconds.
     pub latency_us: Histogram<u64>,
+}
+
+/// The messages of connection `number` of `count`: whole batches, and what is left over at the first one.
+fn share_of(options: &LoadOptions, number: u64, count: u64) -> u64 {
+    let batch = options.batch.max(1) as u64;
+    let (batches, rest) = (options.messages / batch, options.messages % batch);
+    let share = (batches / count + u64::from(number < batches % count)) * batch;
+    share + if number == 0 { rest } else { 0 }
 }
 
 /// A load that runs.
@@ -111,13 +121,15 @@ impl SendLoad {
         let mut connections = JoinSet::new();
         for (number, connection) in opened.into_iter().enumerate() {
             let (number, count) = (number as u64, count as u64);
-            let messages = options.messages / count + u64::from(number < options.messages % count);
-            let pace = options.rate.map(|rate| Pace::new(began, rate, number, count));
+            let messages = share_of(options, number, count);
+            let pace =
+                options.rate.map(|rate| Pace::new(began, rate / options.batch.max(1) as f64, number, count));
             let run = connection.run(messages, options.window.max(1), pace, Arc::clone(&answered));
             connections.spawn_on(run, runtime.handle());
         }
         let report = LoadReport {
             sent: 0,
+            requests: 0,
             refused: BTreeMap::new(),
             took: Duration::ZERO,
             latency_us: connection::histogram(),
@@ -156,5 +168,29 @@ impl SendLoad {
                 Ok(Some(self.report.clone()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_share_whole_batches_and_the_first_sends_what_is_left_over() {
+        let options = LoadOptions {
+            group: "g".to_owned(),
+            body_bytes: 1,
+            batch: 100,
+            messages: 5050,
+            connections: 64,
+            threads: 1,
+            window: 1,
+            rate: None,
+        };
+        let shares: Vec<_> = (0..64).map(|number| share_of(&options, number, 64)).collect();
+        assert_eq!((shares[0], shares[1], shares[49], shares[50]), (150, 100, 100, 0));
+        assert_eq!(shares.iter().sum::<u64>(), 5050);
+        let single = LoadOptions { batch: 1, ..options };
+        assert_eq!((0..64).map(|number| share_of(&single, number, 64)).sum::<u64>(), 5050);
     }
 }

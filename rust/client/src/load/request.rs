@@ -20,18 +20,18 @@ const NUMBER_BYTES: usize = 16;
 #[derive(Debug, Clone)]
 pub(super) struct QueueRequests {
     single: SendRequest,
-    batch: SendRequest,
+    batch: Option<SendRequest>,
 }
 
 impl QueueRequests {
     pub(super) fn new(queue: &MessageQueue, options: &LoadOptions) -> Self {
         let of = |messages| SendRequest::new(queue, &options.group, options.body_bytes, messages);
-        Self { single: of(1), batch: of(options.batch.max(1)) }
+        Self { single: of(1), batch: (options.batch > 1).then(|| of(options.batch)) }
     }
 
-    /// What is sent next when so many messages are left.
+    /// What is sent next of `left` messages.
     pub(super) fn next(&self, left: u64) -> &SendRequest {
-        if self.batch.messages() as u64 <= left { &self.batch } else { &self.single }
+        self.batch.as_ref().filter(|batch| batch.messages() as u64 <= left).unwrap_or(&self.single)
     }
 }
 
@@ -61,7 +61,7 @@ impl SendRequest {
                 item.encode(&mut items).expect("bodies are bounded");
             }
             body = items;
-            properties = properties_with(&format!("{:032X}", random_u64())); // the request's own
+            properties = properties_with(&format!("{:032X}", random_u64()));
         }
         let body = Bytes::from(body);
         let mut command = wire::send(&wire::Send {
@@ -82,7 +82,8 @@ impl SendRequest {
         let mut frame = BytesMut::new();
         command.encode(&mut frame).expect("names and body are bounded");
         let parts = frame.windows(KEY_BYTES).enumerate();
-        let keys_at = parts.filter(|(_, part)| *part == key.as_bytes()).map(|(at, _)| at).collect();
+        let keys_at: Vec<_> = parts.filter(|(_, part)| *part == key.as_bytes()).map(|(at, _)| at).collect();
+        assert_eq!(keys_at.len(), messages, "each message has its key");
         Self { frame: frame.to_vec(), keys_at }
     }
 

@@ -58,8 +58,9 @@ fn live(disk: &SimDisk, config: &StoreConfig) -> Result<(), StoreError> {
 }
 
 fn read(store: &Store<SimDisk>) {
-    let limits = ReadLimits { max_messages: 32, max_bytes: 1 << 20, copies: true };
+    let mut limits = ReadLimits { max_messages: 32, max_bytes: 1 << 20, copies: false };
     for queue in store.queues() {
+        limits.copies = queue.queue_id.is_multiple_of(2);
         let mut next = queue.bounds.min;
         for _ in 0..READS {
             let offset = next.get() as i64;

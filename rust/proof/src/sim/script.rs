@@ -167,11 +167,9 @@ impl Run {
     fn read(&mut self, store: &Store<SimDisk>, reader: usize, queue: &QueueName) {
         let (name, tag) = (self.readers[reader].name, self.readers[reader].tag);
         let position = self.pulls_at(store, reader, queue);
-        let limits = ReadLimits {
-            max_messages: self.rng.u32(1..20),
-            max_bytes: 1 << self.rng.u32(8..20),
-            copies: true,
-        };
+        let max_messages = self.rng.u32(1..20);
+        let max_bytes = 1 << self.rng.u32(8..20);
+        let limits = ReadLimits { max_messages, max_bytes, copies: max_messages.is_multiple_of(2) };
         let filter = tag.map_or(MessageFilter::All, MessageFilter::tag_codes);
         let call = Call::Receive { group: name.to_owned(), member: 0 };
         let op = self.journal.lock().invoke(call);

@@ -44,6 +44,8 @@ pub(super) struct Gathering<'a, D: Disk> {
     mapped_bytes: usize,
     /// Copied records behind those in `records`.
     copied: BytesMut,
+    /// Bytes that were copied in all.
+    copied_bytes: usize,
     count: u32,
     size_bytes: u64,
     /// Bytes that were looked at for the filter.
@@ -57,6 +59,17 @@ struct LogRun<R> {
     file: Arc<MappedFile<R>>,
     start: PhysicalOffset,
     end: PhysicalOffset,
+    /// Queue offset of the first one.
+    first: QueueOffset,
+    count: u32,
+}
+
+/// A run could not be copied: it was added before, and is no part of the read any more.
+#[derive(Debug)]
+pub(super) struct Lost {
+    /// Where the read ends.
+    pub(super) at: QueueOffset,
+    pub(super) error: DispatchError,
 }
 
 /// What an entry leads to.
@@ -94,6 +107,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
             records: Vec::new(),
             mapped_bytes: 0,
             copied: BytesMut::new(),
+            copied_bytes: 0,
             count: 0,
             size_bytes: 0,
             worked_bytes: 0,
@@ -123,7 +137,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
                 || self.size_bytes + u64::from(size_bytes) > self.limits.max_bytes)
     }
 
-    /// Prefetches the record of an entry that is soon to be added.
+    /// Prefetches the record of an entry that is soon to be added, if it lies in the file of the one that was added last.
     pub(super) fn expect(&self, entry: &Entry) {
         if let Some(LogRun { file, .. }) = &self.run
             && file.holds(entry.physical_offset)
@@ -136,8 +150,8 @@ impl<'a, D: Disk> Gathering<'a, D> {
     /// Adds the record of an entry whose tags code matches.
     ///
     /// # Errors
-    /// A record that was added before can no longer be read: the read has failed.
-    pub(super) fn add(&mut self, entry: &Entry, queue_offset: QueueOffset) -> Result<Lead, DispatchError> {
+    /// Records that were added before can no longer be read: the read ends before them.
+    pub(super) fn add(&mut self, entry: &Entry, queue_offset: QueueOffset) -> Result<Lead, Lost> {
         let start = entry.physical_offset;
         let file = match self.run.as_ref().filter(|run| run.file.holds(start)) {
             Some(run) => Arc::clone(&run.file),
@@ -154,11 +168,11 @@ impl<'a, D: Disk> Gathering<'a, D> {
         match record_head(&file, entry, queue_offset) {
             Ok(Some(_)) => {}
             Ok(None) => return Ok(Lead::Broken),
-            Err(error) => return Ok(Lead::Damaged(error)),
+            Err(error) => return Ok(self.unreadable(start, error)),
         }
         let is_checked = self.first_reads.is_checked(start);
         if let Err(error) = check(&file, start, end, self.first_reads) {
-            return Ok(Lead::Damaged(error));
+            return Ok(self.unreadable(start, error));
         }
         if self.filter.needs_record() {
             self.worked_bytes += if is_checked { 0 } else { entry.size_bytes as usize };
@@ -172,10 +186,13 @@ impl<'a, D: Disk> Gathering<'a, D> {
         }
         match &mut self.run {
             // The first record of a file follows the last one of another, so it never joins.
-            Some(run) if run.end == start && run.file.start == file.start => run.end = end,
+            Some(run) if run.end == start && run.file.start == file.start => {
+                run.end = end;
+                run.count += 1;
+            }
             _ => {
                 self.end_run()?;
-                self.run = Some(LogRun { file, start, end });
+                self.run = Some(LogRun { file, start, end, first: queue_offset, count: 1 });
             }
         }
         self.count += 1;
@@ -200,10 +217,28 @@ impl<'a, D: Disk> Gathering<'a, D> {
         end <= self.in_memory.end
     }
 
+    /// What an error of a record says of it. Its file may have been removed meanwhile.
+    fn unreadable(&self, start: PhysicalOffset, error: DispatchError) -> Lead {
+        match error {
+            DispatchError::Env(error) if error.is_not_found() && start < self.log.start() => Lead::Gone,
+            error => Lead::Damaged(self.named(start, error)),
+        }
+    }
+
+    /// The error, and damage for a file of the log that is gone: the missing files of queues are no errors of a read.
+    fn named(&self, start: PhysicalOffset, error: DispatchError) -> DispatchError {
+        match error {
+            DispatchError::Env(error) if error.is_not_found() => self.log.damage(start, &error.to_string()),
+            error => error,
+        }
+    }
+
+    /// Ends the last run. To be called before [`Gathering::into_records`].
+    ///
     /// # Errors
-    /// A page of the run can no longer be read.
-    fn end_run(&mut self) -> Result<(), DispatchError> {
-        let Some(LogRun { file, start, end }) = self.run.take() else { return Ok(()) };
+    /// As [`Gathering::add`].
+    pub(super) fn end_run(&mut self) -> Result<(), Lost> {
+        let Some(LogRun { file, start, end, first, count }) = self.run.take() else { return Ok(()) };
         let range = start - file.start..end - file.start;
         if end - start >= COPY_BELOW || !self.limits.copies {
             self.end_copied();
@@ -214,26 +249,33 @@ impl<'a, D: Disk> Gathering<'a, D> {
         let bytes = file.region.view(range);
         if self.copied.capacity() - self.copied.len() < bytes.len() {
             self.end_copied();
-            self.copied.reserve(CHUNK_BYTES.min(self.size_bytes as usize));
+            self.copied.reserve(CHUNK_BYTES.min(self.copied_bytes).max(bytes.len()));
         }
+        self.copied_bytes += bytes.len();
+        let before = self.copied.len();
         self.copied.extend_from_slice(bytes);
-        file.check(start, end)
+        file.check(start, end).map_err(|error| {
+            self.copied.truncate(before);
+            self.count -= count;
+            self.size_bytes -= end - start;
+            Lost { at: first, error: self.named(start, error) }
+        })
     }
 
+    /// A chunk that is mostly empty is given up: its memory would wait with the answer, and nobody counts it.
     fn end_copied(&mut self) {
+        if self.copied.capacity() > 2 * self.copied.len() {
+            self.copied = BytesMut::from(&self.copied[..]);
+        }
         if !self.copied.is_empty() {
             self.records.push(self.copied.split().freeze());
         }
     }
 
     /// The records, in queue order, and how many bytes of them are slices of the map.
-    ///
-    /// # Errors
-    /// One of them can no longer be read.
-    pub(super) fn into_records(mut self) -> Result<(Vec<Bytes>, usize), DispatchError> {
-        self.end_run()?;
+    pub(super) fn into_records(mut self) -> (Vec<Bytes>, usize) {
         self.end_copied();
-        Ok((self.records, self.mapped_bytes))
+        (self.records, self.mapped_bytes)
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use first::FirstReads;
-use gather::{Gathering, Lead, check, record_head};
+use gather::{Gathering, Lead, Lost, check, record_head};
 use rocketpy_env::{Disk, DiskFile, OpenMode, Region};
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
@@ -31,7 +31,7 @@ const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
 /// No read examines more entries than this, even if a client asks for them or all are fillers.
 const MOST_ENTRIES: u64 = 65_536;
 
-/// A record is prefetched so many entries before it is read.
+/// How many entries ahead of the one that is read a record is prefetched.
 const RECORDS_AHEAD: usize = 8;
 
 /// A read of entries alone takes at least this many at once. Otherwise it would take fillers one by one.
@@ -130,6 +130,8 @@ impl<D: Disk> Reads<D> {
         let mut next = offset;
         let entries = buffer.chunks_exact(ENTRY_BYTES as usize);
         let mut ahead = entries.clone().skip(RECORDS_AHEAD);
+        let may_match = |entry: &Entry| !entry::is_preblank(entry) && filter.matches_code(entry.tags_code);
+        let mut lost = None;
         for bytes in entries {
             let Some(entry) = entry::decode(bytes) else {
                 if gathering.count() > 0 {
@@ -140,12 +142,17 @@ impl<D: Disk> Reads<D> {
             if gathering.is_full(entry.size_bytes) || gathering.is_tired() {
                 break;
             }
-            if let Some(ahead) = ahead.next().and_then(entry::decode) {
+            if let Some(ahead) = ahead.next().and_then(entry::decode).filter(may_match) {
                 gathering.expect(&ahead);
             }
-            let may_match = !entry::is_preblank(&entry) && filter.matches_code(entry.tags_code);
-            let lead = may_match.then(|| gathering.add(&entry, next)).transpose();
-            match lead.map_err(|error| told(error.into(), queue, offset))? {
+            let lead = match may_match(&entry).then(|| gathering.add(&entry, next)).transpose() {
+                Ok(lead) => lead,
+                Err(it) => {
+                    lost = Some(it);
+                    break;
+                }
+            };
+            match lead {
                 Some(Lead::Added) => status = FetchStatus::Found,
                 Some(Lead::Gone) if gathering.count() == 0 => status = FetchStatus::MessageWasRemoving,
                 Some(Lead::Broken | Lead::Damaged(_) | Lead::Cold) if gathering.count() > 0 => break,
@@ -159,9 +166,14 @@ impl<D: Disk> Reads<D> {
             next += 1;
         }
         assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
+        if let Some(Lost { at, error }) = lost.or_else(|| gathering.end_run().err()) {
+            if gathering.count() == 0 {
+                return Err(told(error.into(), queue, at));
+            }
+            next = at;
+        }
         let (count, size_bytes) = (gathering.count(), gathering.size_bytes());
-        let records = gathering.into_records();
-        let (records, mapped_bytes) = records.map_err(|error| told(error.into(), queue, offset))?;
+        let (records, mapped_bytes) = gathering.into_records();
         Ok(Some(Fetch { count, size_bytes, records, mapped_bytes, ..nothing(status, next, bounds) }))
     }
 

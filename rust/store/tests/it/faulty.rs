@@ -50,6 +50,8 @@ pub(crate) struct Faults {
     pub removals_left: Left,
     /// Writes into consume queues that still succeed; every further one finds the disk full.
     pub queue_writes_left: Left,
+    /// Checks of what was seen of the log that still find it readable; every further one finds a bad page.
+    pub log_checks_left: Left,
     /// How full the file systems of folders are, in percent; [`NOT_FULL`] otherwise, whatever the machine's disk is.
     used_percent: Mutex<BTreeMap<PathBuf, u64>>,
     /// A file that the next listing of its folder leaves out, as one may while files are made.
@@ -217,6 +219,10 @@ impl Region for FaultyRegion {
     }
 
     fn check(&self, range: std::ops::Range<u64>) -> Result<(), EnvError> {
+        if !self.faults.log_checks_left.take() {
+            let source = Arc::new(std::io::Error::other("on purpose"));
+            return Err(EnvError::Unreadable { path: "log".into(), offset: range.start, source });
+        }
         self.region.check(range)
     }
 

@@ -1,5 +1,6 @@
 //! Reads: bounds, limits, filters, times.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_filter::MessageFilter;
@@ -7,12 +8,17 @@ use rocketpy_model::QueueOffset;
 use rocketpy_store::reader::{
     Missing, QueueRange, RangeOptions, ReadError, ScanOptions, SliceOptions, StoreReader,
 };
-use rocketpy_store::{Boundary, FetchStatus, FlushMode, NewRecord, ReadLimits, Store, StoreConfig};
+use rocketpy_store::{
+    Boundary, FetchStatus, FlushMode, NewRecord, ReadLimits, Store, StoreConfig, StoreError,
+};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{
     ALL, eventually, overwrite, quiet, record, settle, settle_in_files, small, views, while_repeated,
 };
+
+/// As [`ALL`], without copies.
+const MAPPED: ReadLimits = ReadLimits { copies: false, ..ALL };
 
 #[test]
 fn offsets_outside_a_queue_get_the_status_of_the_table() {
@@ -80,6 +86,33 @@ fn short_records_that_lie_apart_are_copied_together_where_that_is_allowed() {
     assert_eq!((mapped.records.len(), mapped.mapped_bytes as u64), (60, mapped.size_bytes));
     assert!((3000..3400).contains(&copied.mapped_bytes), "{} bytes are mapped", copied.mapped_bytes);
     assert!(copied.records.len() < 20, "{} parts", copied.records.len());
+}
+
+#[test]
+fn a_read_ends_before_records_that_become_unreadable_while_they_are_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let store = Store::open_on(disk.clone(), quiet(dir.path(), FlushMode::Async)).unwrap();
+    for number in 0..3u8 {
+        store.append(&record("t", 0, &[number])).unwrap();
+        store.append(&record("t", 1, b"between")).unwrap();
+    }
+    settle(&store);
+    let get_after = |checks| {
+        disk.faults.log_checks_left.store(checks, Ordering::SeqCst);
+        store.get("t", 0, 0, &ALL, &MessageFilter::All)
+    };
+    // Two checks when a record is added, one more when it was copied, before the next one is added.
+    for checks in 0..5 {
+        assert!(matches!(get_after(checks), Err(StoreError::DamagedLog { .. })), "{checks} checks");
+    }
+    for (checks, count) in [(5, 1), (6, 1), (7, 1), (8, 2), (9, 3)] {
+        let fetch = get_after(checks).unwrap();
+        assert_eq!((fetch.count, fetch.next_offset.get()), (count, u64::from(count)), "{checks} checks");
+        assert_eq!(fetch.size_bytes as usize, fetch.records.concat().len());
+        let bodies: Vec<_> = views(&fetch).iter().map(|view| view.body[0]).collect();
+        assert_eq!(bodies, (0..count as u8).collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -168,7 +201,7 @@ fn neighbours_in_the_log_come_as_one_slice_and_others_apart() {
         store.append(&record("t", queue_id, b"x")).unwrap();
     }
     settle(&store);
-    let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
+    let fetch = store.get("t", 0, 0, &MAPPED, &MessageFilter::All).unwrap();
     let lengths: Vec<_> =
         fetch.records.iter().map(|bytes| rocketpy_protocol::record::records(bytes).count()).collect();
     assert_eq!(lengths, [3, 2]);
@@ -180,7 +213,7 @@ fn slices_outlive_the_store() {
     let store = Store::open(small(dir.path())).unwrap();
     store.append(&record("t", 0, b"kept")).unwrap();
     settle(&store);
-    let fetch = store.get("t", 0, 0, &ALL, &MessageFilter::All).unwrap();
+    let fetch = store.get("t", 0, 0, &MAPPED, &MessageFilter::All).unwrap();
     drop(store);
     drop(dir);
     assert_eq!(views(&fetch)[0].body, b"kept");
