@@ -468,9 +468,10 @@ def shortfalls(others: dict[str, Any]) -> Iterator[str]:
     rate, cpu = (number(median(single, key)) for key in ("messages_per_s", "server_cpu_s_per_million"))
     yield "\n## What explains the shortfalls\n"
     yield f"""\
-P3 asks for the producer that users have. With many messages in flight it makes batches of them, as Kafka's does. A client that
-makes a request of each, as Apache's does, gets {rate} messages/s at {cpu} CPU-s/M, far from P3: the header of a request, and that of
-its answer, take more than a message of 128 B. The profiles are by `perf record` of the server, in percent of its processor time:
+P3 asks for the producer that users have. With many messages in flight it makes batches of them, as Kafka's does. A
+client that makes a request of each, as Apache's does, gets {rate} messages/s at {cpu} CPU-s/M, far from P3: reading a
+request and writing its answer take more than storing 128 B. The profiles are by `perf record` of the server, in percent
+of its processor time:
 
 | | each message a request | batches |
 |---|---|---|
@@ -483,9 +484,9 @@ its answer, take more than a message of 128 B. The profiles are by `perf record`
 | new pages of the log: zeroed by the kernel, and mapped | 11 | 14 |
 | flush and checkpoint | 2 | 5 |
 
-Beside a reader of cold pages half of the server's time is that reader's: each record is checked when it is first read (32), and its pages are
-mapped (11). Its threads give way to senders; what is left of the difference is its answers, of up to 256 KiB, which the network threads
-write between the answers to senders (18)."""
+Beside a reader of cold pages half of the server's time is that reader's: each record is checked when it is first read
+(32), and its pages are mapped (11). Its threads give way to senders. What is left of the difference is its answers of
+up to 256 KiB, which the network threads write between those to senders (18)."""
 
 
 def text_of_page() -> str:
