@@ -1,12 +1,14 @@
 """`rocketpy bench`: messages per second, and the processor time of client and broker."""
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -70,6 +72,7 @@ MAX_BATCH_BYTES = 12 << 20
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 PROGRESS_SECONDS = 0.1
 GROUP = f"rocketpy-bench-{os.getpid()}"
+SIGNALS = {signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 
 
 def bench_produce(
@@ -188,9 +191,27 @@ def cluster(name_server: str | None, *settings: str) -> Generator[tuple[str, int
     if name_server is not None:
         yield name_server, None
         return
-    with tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder:
+    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder:
         with ServerProcess(Path(folder, "store"), *settings) as server:
             yield server.name_server, server.pid
+
+
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """Turns signals that would end this process at once into an exception, so that its server ends too."""
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(int(SIGNALS[signal.Signals(number)]))
+
+    # An ignored signal, such as SIGHUP under nohup, stays ignored.
+    before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
+    try:
+        for each in before:
+            signal.signal(each, leave)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def make_topic(name_server: str, topic: str, queues: int) -> None:

@@ -33,20 +33,22 @@ pub(super) fn histogram() -> Histogram<u64> {
 #[derive(Debug)]
 pub(super) struct Pace {
     next: Instant,
+    /// From one message to the next.
     period: Duration,
 }
 
 impl Pace {
-    /// Connection `number` of `count`, that send `rate` requests a second together.
-    pub(super) fn new(began: Instant, rate: f64, number: u64, count: u64) -> Self {
+    /// Connection `number` of `count`, that send `rate` messages a second together, in turn a batch each.
+    pub(super) fn new(began: Instant, rate: f64, number: u64, count: u64, batch: usize) -> Self {
         let between = Duration::from_secs_f64(1.0 / rate.max(1e-3));
-        Self { next: began + between.mul_f64(number as f64), period: between.mul_f64(count as f64) }
+        let turn = number as f64 * batch.max(1) as f64;
+        Self { next: began + between.mul_f64(turn), period: between.mul_f64(count as f64) }
     }
 
-    /// When the next request is to be sent; then the one behind it is the next.
-    fn step(&mut self) -> Instant {
+    /// When the next request, of `count` messages, is to be sent; then the one behind it is the next.
+    fn step(&mut self, count: u64) -> Instant {
         let now = self.next;
-        self.next += self.period;
+        self.next += self.period.mul_f64(count as f64);
         now
     }
 }
@@ -121,7 +123,7 @@ impl LoadConnection {
             {
                 let request = requests[(sends + *number) % requests.len()].next(messages - begun);
                 let count = request.messages() as u64;
-                let begun_at = pace.as_mut().map_or(now, Pace::step);
+                let begun_at = pace.as_mut().map_or(now, |pace| pace.step(count));
                 flight.under_way[slot as usize] = UnderWay { begun_at, count };
                 request.write(slot, (*number as u64) << 48 | begun, &mut out);
                 sends += 1;
@@ -222,4 +224,23 @@ fn silent(address: &str) -> ClientError {
 fn bad_answer(address: &str, reason: String) -> ClientError {
     let address = address.to_owned();
     ClientError::BadAnswer { operation: OPERATION, address, reason, may_have_been_applied: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_go_in_turn_and_what_is_left_over_takes_no_more_time_than_it_is() {
+        let began = Instant::now();
+        let due = |pace: &Pace| (pace.next - began).as_millis();
+        let mut paces = [0, 1].map(|number| Pace::new(began, 1000.0, number, 2, 100));
+        assert_eq!(paces.each_ref().map(due), [0, 100]);
+        for pace in &mut paces {
+            pace.step(100);
+        }
+        assert_eq!(paces.each_ref().map(due), [200, 300]);
+        paces[0].step(1);
+        assert_eq!(due(&paces[0]), 202);
+    }
 }

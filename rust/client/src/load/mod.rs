@@ -122,8 +122,7 @@ impl SendLoad {
         for (number, connection) in opened.into_iter().enumerate() {
             let (number, count) = (number as u64, count as u64);
             let messages = share_of(options, number, count);
-            let pace =
-                options.rate.map(|rate| Pace::new(began, rate / options.batch.max(1) as f64, number, count));
+            let pace = options.rate.map(|rate| Pace::new(began, rate, number, count, options.batch));
             let run = connection.run(messages, options.window.max(1), pace, Arc::clone(&answered));
             connections.spawn_on(run, runtime.handle());
         }
