@@ -1,9 +1,12 @@
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from rocketpy import Admin
+from waiting import wait_until
 
 
 def test_stat_counts_what_a_live_store_holds(rocketpy, command, server, topic: str):
@@ -99,6 +102,22 @@ def test_bench_measures_client_and_broker_apart(command, monkeypatch: pytest.Mon
         assert figures["broker_cpu_seconds_per_million"] is not None
     arrow = json.loads(command("bench", "consume", "--messages", "20000", "--arrow", "--json").stdout)
     assert arrow["how"] == "Arrow"
+
+
+def test_a_signal_ends_bench_and_its_server(executable: list[str], tmp_path: Path):
+    bench = [*executable, "bench", "produce", "--messages", "1000000000", "--json"]
+    with subprocess.Popen(bench, env=os.environ | {"TMPDIR": str(tmp_path)}) as process:
+        try:
+            wait_until(lambda: [*tmp_path.glob("*/store.ready.json")], "the server accepts", process=process)
+            (ready,) = tmp_path.glob("*/store.ready.json")
+            server = json.loads(ready.read_text())["pid"]
+            process.terminate()
+            assert process.wait(60) == 143
+            with pytest.raises(ProcessLookupError):
+                os.kill(server, 0)
+            assert not [*tmp_path.iterdir()]
+        finally:
+            process.kill()
 
 
 def test_bench_sends_over_many_connections_and_tells_latencies(command, rocketpy, topic: str):
