@@ -9,10 +9,9 @@ and Go, which builds its load program. A system whose programs are missing is le
 after. The first round of a row warms up and does not count.
 
 Each system gets the load program that its users would measure with: Kafka's `ProducerPerformance` and
-`ConsumerPerformance`, `redis-benchmark`, a Go program with NATS's own client, and `rocketpy bench send`, which makes
-batches of 100: about as many as fit into one of Kafka's 16 KiB. So the
-client's figures compare clients; the server's are the processor time of the server alone. Python clients are compared
-by `clients.py`.
+`ConsumerPerformance`, `redis-benchmark`, a Go program with NATS's own client, and `rocketpy bench send`. Its batches
+are of 100 messages, about as many as fit into one of Kafka's 16 KiB. So the client's figures compare clients; the
+server's are the processor time of the server alone. Python clients are compared by `clients.py`.
 """
 
 import argparse

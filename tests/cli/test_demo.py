@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from rocketpy.cli import demo as command_module
+from rocketpy.cli.exits import SIGNALS
 from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.journal import Journal
 from rocketpy.demo.run import MARK, is_locked, program
@@ -133,7 +134,7 @@ def test_the_closing_table_is_there_as_json(monkeypatch: pytest.MonkeyPatch, tmp
 
     monkeypatch.setattr(run, "run", short)
     monkeypatch.setattr("rocketpy.spark.java.prepare_java", lambda: "java")
-    handlers = [signal.getsignal(number) for number in command_module.SIGNALS]
+    handlers = [signal.getsignal(number) for number in SIGNALS]
     command_module.demo(tmp_path, as_json=True)
     said = capsys.readouterr()
     facts = json.loads(said.out)
@@ -144,7 +145,7 @@ def test_the_closing_table_is_there_as_json(monkeypatch: pytest.MonkeyPatch, tmp
     said = capsys.readouterr()
     assert "What was done" in said.out
     assert not said.err
-    assert [signal.getsignal(number) for number in command_module.SIGNALS] == handlers
+    assert [signal.getsignal(number) for number in SIGNALS] == handlers
 
 
 @pytest.mark.parametrize(

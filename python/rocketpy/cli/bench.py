@@ -1,20 +1,18 @@
 """`rocketpy bench`: messages per second, and the processor time of client and broker."""
 
 import os
-import signal
 import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from rocketpy import Admin, Consumer, Message, Producer, Start, _rocketpy
 from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.exits import CommandError, ExitCode, ended_by_signals
 from rocketpy.cli.options import WAITING, WAITING_SENDS, Json
 from rocketpy.cli.serve import settings_of
 from rocketpy.server_process import ServerProcess
@@ -72,7 +70,6 @@ MAX_BATCH_BYTES = 12 << 20
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 PROGRESS_SECONDS = 0.1
 GROUP = f"rocketpy-bench-{os.getpid()}"
-SIGNALS = {signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 
 
 def bench_produce(
@@ -194,24 +191,6 @@ def cluster(name_server: str | None, *settings: str) -> Generator[tuple[str, int
     with ended_by_signals(), tempfile.TemporaryDirectory(prefix="rocketpy-bench-") as folder:
         with ServerProcess(Path(folder, "store"), *settings) as server:
             yield server.name_server, server.pid
-
-
-@contextmanager
-def ended_by_signals() -> Generator[None]:
-    """Turns signals that would end this process at once into an exception, so that its server ends too."""
-
-    def leave(number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(int(SIGNALS[signal.Signals(number)]))
-
-    # An ignored signal, such as SIGHUP under nohup, stays ignored.
-    before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
-    try:
-        for each in before:
-            signal.signal(each, leave)
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def make_topic(name_server: str, topic: str, queues: int) -> None:

