@@ -1,11 +1,11 @@
-"""What all tests share: a real embedded server, and the rule that nothing is skipped in CI (`no_skip`)."""
+"""Fixtures of all tests: an embedded server, the seed of random choices (`seeds`), no skipped test in CI (`no_skip`)."""
 
 import os
 import signal
 
 import pytest
 
-pytest_plugins = ["rocketpy.testing", "no_skip"]
+pytest_plugins = ["rocketpy.testing", "no_skip", "seeds", "longest_first"]
 
 
 def pytest_configure() -> None:

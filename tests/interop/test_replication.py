@@ -294,38 +294,38 @@ def test_a_former_master_with_messages_of_its_own_is_a_slave_of_the_new_one_once
             wait_until(master.has_slave_at_its_end, "an empty slave is fed")
 
 
-def test_what_a_sync_master_acknowledged_is_at_its_slave_whichever_of_them_is_killed(name_server: str, tmp_path: Path):
-    """`KILLS=200 KILL_SEED=7 pytest -k whichever_of_them` goes on for longer."""
-    seed = int(os.environ.get("KILL_SEED", "1"))
-    random, topic, acknowledged = Random(seed), fresh("kills"), set()
-    flush = {"flushDiskType": random.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
+def test_what_a_sync_master_acknowledged_is_at_its_slave_whichever_of_them_is_killed(
+    name_server: str, tmp_path: Path, chance: Random
+):
+    """`KILLS=200 ROCKETPY_TEST_SEED=7 pytest -k whichever_of_them` goes on for longer."""
+    topic, acknowledged = fresh("kills"), set()
+    flush = {"flushDiskType": chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
     for life in range(int(os.environ.get("KILLS", "3"))):
         with broker(tmp_path / "master", name_server, brokerRole="SYNC_MASTER", haListenPort=0, **flush) as master:
             if life == 0:
                 with rocketpy.Admin(name_server) as admin:
                     admin.create_topic(topic, queues=2)
             with broker(tmp_path / "slave", name_server, **OURS, **flush) as slave:
-                wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave has caught up")
+                wait_until(master.has_slave_at_its_end, "the slave has caught up")
                 sending = Sending(name_server, topic, life)
-                sending.wait_for(random.randrange(200))
-                for victim in random.choice([[master], [slave], [slave, master]]):
+                sending.wait_for(chance.randrange(200))
+                for victim in chance.choice([[master], [slave], [slave, master]]):
                     victim.kill()
                 acknowledged |= sending.stop()
         with broker(tmp_path / "slave", name_server, **OURS, **flush):
             left = acknowledged - came_at_slave(name_server, topic, acknowledged)
-            assert not left, f"seed {seed}, life {life}: {len(left)} of {len(acknowledged)} are not at the slave"
+            assert not left, f"life {life}: {len(left)} of {len(acknowledged)} are not at the slave"
 
 
 def test_nothing_is_lost_or_skipped_while_masters_are_killed_and_slaves_promoted_in_turns(
-    name_server: str, tmp_path: Path
+    name_server: str, tmp_path: Path, chance: Random
 ):
-    """`PROMOTIONS=200 PROMOTION_SEED=7 pytest -k promoted_in_turns` goes on for longer.
+    """`PROMOTIONS=200 ROCKETPY_TEST_SEED=7 pytest -k promoted_in_turns` goes on for longer.
 
     Both keep the configuration that they began with: the former master finds out by itself that it is a slave now.
     """
-    seed = int(os.environ.get("PROMOTION_SEED", "1"))
-    random, topic, group = Random(seed), fresh("turns"), fresh("turns")
-    flush = {"flushDiskType": random.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
+    topic, group = fresh("turns"), fresh("turns")
+    flush = {"flushDiskType": chance.choice(["ASYNC_FLUSH", "SYNC_FLUSH"])}
     settings = [{"brokerRole": "SYNC_MASTER", "haListenPort": 0, **flush}, {**OURS, **flush}]
     with contextlib.ExitStack() as left:
 
@@ -336,35 +336,36 @@ def test_nothing_is_lost_or_skipped_while_masters_are_killed_and_slaves_promoted
         nodes = [start(0), start(1)]
         with rocketpy.Admin(name_server) as admin:
             admin.create_topic(topic, queues=2)
-            wait_until(nodes[0][1].has_slave_at_its_end, f"seed {seed}: the slave follows")
+            wait_until(nodes[0][1].has_slave_at_its_end, "the slave follows")
             wait_until(has_in(nodes[1][1].store, "topics.json", topic), "the slave has the topic")
             sending, reading = Sending(name_server, topic, 0), Reading(name_server, topic, group)
             left.callback(sending.stop)
             left.callback(reading.stop)
             for turn in range(int(os.environ.get("PROMOTIONS", "5"))):
-                sending.wait_for(len(sending.acknowledged) + random.randrange(300))
+                sending.wait_for(len(sending.acknowledged) + chance.randrange(300))
                 former, (_, master) = turn % 2, nodes[(turn + 1) % 2]
                 nodes[former][1].kill()
                 nodes[former][0].close()
                 admin.promote(f"127.0.0.1:{master.port}", sync=True)
-                wait_until(master.is_master, f"seed {seed}, {turn}: the slave is promoted")
+                wait_until(master.is_master, f"turn {turn}: the slave is promoted")
                 nodes[former] = start(former)
-                wait_until(master.has_slave_at_its_end, f"seed {seed}, {turn}: the former master follows")
+                wait_until(master.has_slave_at_its_end, f"turn {turn}: the former master follows")
             sending.wait_for(len(sending.acknowledged) + 100)
             acknowledged = sending.stop()
-            wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave has caught up")
-            wait_until(lambda: acknowledged <= reading.came, f"seed {seed}: the group has read all")
+            wait_until(master.has_slave_at_its_end, "the slave has caught up")
+            wait_until(lambda: acknowledged <= reading.came, "the group has read all")
             reading.stop()
         assert same_bytes(nodes[0][1].store, nodes[1][1].store) == same_bytes(nodes[1][1].store, nodes[0][1].store) > 0
 
 
-def test_what_a_sync_master_acknowledged_is_at_its_slave_however_the_network_breaks(name_server: str, tmp_path: Path):
-    """`FAULTS=500 FAULT_SEED=7 pytest -k however_the_network` goes on for longer."""
-    seed = int(os.environ.get("FAULT_SEED", "1"))
-    random, topic, port = Random(seed), fresh("faults"), free_port()
+def test_what_a_sync_master_acknowledged_is_at_its_slave_however_the_network_breaks(
+    name_server: str, tmp_path: Path, chance: Random
+):
+    """`FAULTS=500 ROCKETPY_TEST_SEED=7 pytest -k however_the_network` goes on for longer."""
+    topic, port = fresh("faults"), free_port()
     quick = {"haSendHeartbeatInterval": 100, "haHousekeepingInterval": 1000, "slaveTimeout": 500}
     faults = [fault for fault in Fault if fault is not Fault.NONE]
-    random.shuffle(faults)
+    chance.shuffle(faults)
     with (
         FaultyNetwork(port) as network,
         broker(tmp_path / "master", name_server, brokerRole="SYNC_MASTER", haListenPort=port, **quick) as master,
@@ -373,23 +374,23 @@ def test_what_a_sync_master_acknowledged_is_at_its_slave_however_the_network_bre
         with rocketpy.Admin(name_server) as admin:
             admin.create_topic(topic, queues=2)
         with broker(tmp_path / "slave", name_server, **OURS, **quick, **through):
-            wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave follows")
+            wait_until(master.has_slave_at_its_end, "the slave follows")
             sending = Sending(name_server, topic, 0)
             for turn in range(int(os.environ.get("FAULTS", len(faults)))):
                 before = len(sending.acknowledged)
-                sending.wait_for(before + random.randrange(200))
+                sending.wait_for(before + chance.randrange(200))
                 network.break_by(faults[turn % len(faults)])
-                Event().wait(random.uniform(0.1, 2.5))  # how long the network is broken
+                Event().wait(chance.uniform(0.1, 2.5))  # how long the network is broken
                 network.break_by(Fault.NONE)
             sending.wait_for(len(sending.acknowledged) + 100)
-            wait_until(master.has_slave_at_its_end, f"seed {seed}: the slave has caught up")
+            wait_until(master.has_slave_at_its_end, "the slave has caught up")
             network.break_by(Fault.PARTITION)
             Event().wait(0.5)  # what is sent now comes to no slave
             master.kill()
             acknowledged = sending.stop()
             assert same_bytes(tmp_path / "master" / "store", tmp_path / "slave" / "store") > 0
             left = acknowledged - came_at_slave(name_server, topic, acknowledged)
-            assert not left, f"seed {seed}: {len(left)} of {len(acknowledged)} are not at the slave"
+            assert not left, f"{len(left)} of {len(acknowledged)} are not at the slave"
 
 
 class Sending:

@@ -1,48 +1,23 @@
-"""The programs of the guides run as they stand, each in a process of its own and with warnings as errors."""
+"""docs/python.md: its programs run as they stand, and its tables name all errors and fixtures."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import rocketpy
+from guides import DOCS, blocks, check_program, programs, run
 from rocketpy import errors
 
-DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "python.md"
-BLOCK = re.compile(r"^(<!-- p2 -->\n)?```python ?(\S*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-RUN_SECONDS = 240
-
-
-def blocks(page: Path) -> list[tuple[str, str]]:
-    """File name, if any, and text of each block. Marked ones are left out: what they show is not merged yet."""
-    return [(name, text) for mark, name, text in BLOCK.findall(page.read_text()) if not mark]
-
-
-PROGRAMS = {
-    f"{page.stem}-{number}": text
-    for page in (PAGE, DOCS / "first-hour.md", *sorted(DOCS.glob("migration/*.md")))
-    for number, (name, text) in enumerate(blocks(page))
-    if not name
-}
+PROGRAMS = programs(PAGE)
 FILES = {name: text for name, text in blocks(PAGE) if name}
 
 
-def run(command: list[str], folder: Path, server: rocketpy.Server) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NAMESRV_ADDR": server.name_server}
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=RUN_SECONDS, check=False
-    )
-
-
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_a_program_of_the_guides_runs(tmp_path: Path, rocketpy_server: rocketpy.Server, program: str):
-    (tmp_path / "program.py").write_text(program)
-    ended = run([sys.executable, "-W", "error", "program.py"], tmp_path, rocketpy_server)
-    assert ended.returncode == 0, f"{program}\n{ended.stdout}\n{ended.stderr}"
+def test_a_program_of_the_guide_runs(tmp_path: Path, rocketpy_server: rocketpy.Server, program: str):
+    check_program(program, tmp_path, rocketpy_server)
 
 
 def test_the_reference_has_every_module_with_public_names():

@@ -6,7 +6,6 @@ What it cannot show: a worker that is cut off from its driver and goes on sendin
 import json
 import logging
 import os
-import random
 import signal
 import threading
 import time
@@ -186,7 +185,14 @@ def bodies(broker: ServerProcess, topic: str) -> list[bytes]:
         return [message.body for message in drain(consumer)]
 
 
-@pytest.mark.parametrize(("first", "then"), [("false", "false"), ("false", "true"), ("true", "false")])
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        pytest.param("false", "false", marks=pytest.mark.soak),
+        ("false", "true"),
+        pytest.param("true", "false", marks=pytest.mark.soak),
+    ],
+)
 def test_a_driver_killed_between_write_and_commit_leaves_no_row_twice(broker, tmp_path, first, then):
     """One task of the batch is done, the other is in the middle of its rows, when the driver dies.
 
@@ -206,12 +212,13 @@ def test_a_driver_killed_between_write_and_commit_leaves_no_row_twice(broker, tm
 
 
 @pytest.mark.timeout(900 + 60 * KILLS)
-@pytest.mark.parametrize("exactly_once", [False, True], ids=["reads back", "exactly once"])
-def test_random_kills_of_driver_workers_and_broker_lose_no_row_and_write_none_twice(broker, tmp_path, exactly_once):
+@pytest.mark.parametrize(
+    "exactly_once", [pytest.param(False, id="reads back", marks=pytest.mark.soak), pytest.param(True, id="exactly once")]
+)
+def test_random_kills_of_driver_workers_and_broker_lose_no_row_and_write_none_twice(
+    broker, tmp_path, chance, exactly_once
+):
     """With `exactly_once` no row of a batch is seen before its decision either; the broker asks all the time."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)
-    chance = random.Random(seed)
     kills = max(3, KILLS // 2) if exactly_once else KILLS
     run = Run(broker, tmp_path, 4 * (kills // 2), files_per_batch=2, exactly_once=exactly_once)
     kinds = [("driver", "worker", "broker", "broker")[number % 4] for number in range(kills)]

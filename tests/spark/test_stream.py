@@ -1,7 +1,6 @@
 """`readStream.format("rocketpy")` on a real session and broker, with kills and restarts: no row lost, none twice."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -213,10 +212,9 @@ class Queries:
 
 
 @pytest.mark.timeout(900 + 60 * KILLS)
-@pytest.mark.parametrize("door", ["name_server", "path"])
-def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_path, door):
-    print("seed", seed := random.SystemRandom().randrange(1 << 32))
-    chance, topic = random.Random(seed), fresh_name("killed")
+@pytest.mark.parametrize("door", ["name_server", pytest.param("path", marks=pytest.mark.soak)])
+def test_no_row_is_lost_or_comes_twice_when_driver_and_broker_are_killed(tmp_path, chance, door):
+    topic = fresh_name("killed")
     server = KillableServer(tmp_path / "store")
     address = server.name_server if door == "name_server" else tmp_path / "store"
     queries = Queries(door, address, topic, tmp_path / "query")
