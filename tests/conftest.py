@@ -1,4 +1,4 @@
-"""Fixtures of all tests: an embedded server, the seed of random choices (`seeds`), no skipped test in CI (`no_skip`)."""
+"""What all tests share: an embedded server, the seed of random choices (`seeds`), no skips in CI (`no_skip`)."""
 
 import os
 import signal

@@ -104,7 +104,9 @@ class LongestFirst(LoadScopeScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         left = sum(map(self._seconds, self.assigned_work.get(node, {}).values()))
         choose = min if left > AHEAD_SECONDS else max
-        self.workqueue.move_to_end(choose(self.workqueue, key=lambda key: self._seconds(self.workqueue[key])), last=False)
+        self.workqueue.move_to_end(
+            choose(self.workqueue, key=lambda key: self._seconds(self.workqueue[key])), last=False
+        )
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:

@@ -1,20 +1,28 @@
 """Waiting for what another process or thread brings about."""
 
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import rocketpy
 
 PACE_SECONDS = 0.01
 
 
+class Runs(Protocol):
+    """A process, or what looks like one."""
+
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+
+
 def wait_until(
     holds: Callable[[], object],
     what: str = "what the test waits for",
     *,
-    process: subprocess.Popen | None = None,
+    process: Runs | None = None,
     seconds: float = 300,
 ) -> None:
     """Asks until something holds; fails when `process` ends before, or after `seconds`."""

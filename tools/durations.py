@@ -60,7 +60,9 @@ def names(suite: str, case: ET.Element) -> tuple[str, str]:
 
 def merged(known: Durations, runs: list[Durations]) -> Durations:
     """Replaces the files that were measured, and drops files that no longer exist."""
-    files = {file: seconds for file, seconds in known.files.items() if not file.endswith(".py") or (ROOT / file).is_file()}
+    files = {
+        file: seconds for file, seconds in known.files.items() if not file.endswith(".py") or (ROOT / file).is_file()
+    }
     tests = known.tests
     for run in runs:
         tests = {test: seconds for test, seconds in tests.items() if not of_files(test, run.files)}

@@ -1,5 +1,6 @@
 """RocketPy as a server of its own, and the Apache peers, for the interoperability tests."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,17 +9,18 @@ import pytest
 from peers import (
     LEVEL_TABLE,
     Cpp,
+    Drivers,
     Go,
     Java,
-    apache_cluster,
     rocketpy_server,
     set_up_client_4_9,
     set_up_cpp,
     set_up_go,
     set_up_java,
+    shared_apache,
 )
 
-collect_ignore = ["cpp_driver.py", "cpp-env"]  # they belong to another environment
+collect_ignore = ["cpp_driver.py", "cpp-env", "shared_apache.py"]  # the first two belong to another environment
 
 
 @pytest.fixture(scope="session")
@@ -52,10 +54,19 @@ def rocketpy_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def apache_address(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    settings = {"messageDelayLevel": LEVEL_TABLE, "recallMessageEnable": "true", "enablePropertyFilter": "true"}
-    with apache_cluster(java, tmp_path_factory.mktemp("apache"), settings) as address:
-        yield address
+def apache_address(java: Java, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Of Apache's name server and broker 5.5.0, which all workers of a run share."""
+    is_worker = hasattr(request.config, "workerinput")
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if is_worker else base
+    return shared_apache(folder / "apache", os.getppid() if is_worker else os.getpid())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def java_ends() -> Iterator[None]:
+    """Ends the JVMs of the scenarios."""
+    yield
+    Drivers.close_all()
 
 
 @pytest.fixture

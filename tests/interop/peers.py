@@ -2,18 +2,23 @@
 
 import fcntl
 import functools
+import itertools
 import json
 import os
+import queue
 import shutil
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -74,12 +79,119 @@ class Java:
             *args,
         ]
 
-    def drive(self, home: Path, *args: str) -> list[dict]:
+    def drive(self, _home: Path, *args: str) -> list[dict]:
         """Runs the driver to its end; returns the JSON objects that it printed."""
-        return json_lines(self.command("Driver", home, *args))
+        return finish(self.begin("Driver", *args))
 
-    def start_driver(self, home: Path, *args: str) -> subprocess.Popen:
-        return start(self.command("Driver", home, *args))
+    def start_driver(self, _home: Path, *args: str) -> "Scenario":
+        return self.begin("Driver", *args)
+
+    def begin(self, main: str, *args: str) -> "Scenario":
+        """Starts a scenario in the JVM that all scenarios of this version share."""
+        return Drivers.of(self).begin(main, *args)
+
+
+class Scenario:
+    """A scenario in the shared JVM; looks like a process to those that wait for it."""
+
+    def __init__(self, drivers: "Drivers") -> None:
+        self.returncode: int | None = None
+        self.failure = ""
+        self._drivers = drivers
+        self._lines: queue.SimpleQueue[dict | None] = queue.SimpleQueue()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def take(self, answer: dict) -> None:
+        """Takes an answer of the JVM."""
+        if "line" in answer:
+            self._lines.put(answer["line"])
+        else:
+            self.end(answer.get("failed"))
+
+    def end(self, failure: str | None) -> None:
+        self.failure = failure or ""
+        self.returncode = 1 if failure else 0
+        self._lines.put(None)
+
+    def lines(self, seconds: float = 600) -> Iterator[dict]:
+        """The JSON objects that it prints, until its end."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"the scenario did not end within {seconds} s: {self._drivers.log}") from None
+            if line is None:
+                return
+            yield line
+
+
+class Drivers:
+    """One JVM that runs the scenarios of this test process, started by the first one. See java/Drivers.java."""
+
+    running: ClassVar[dict[Java, "Drivers"]] = {}
+    starting: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, java: Java) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="rocketpy-java-"))
+        self.log = self.home / "drivers.log"
+        options = (f"-Drocketmq.home.dir={self.home}",)
+        with self.log.open("w") as log:
+            self._process = subprocess.Popen(
+                java.command("Drivers", self.home, options=options),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+            )
+        self._lock = threading.Lock()
+        self._scenarios: dict[int, Scenario] = {}
+        self._ids = itertools.count()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def of(cls, java: Java) -> "Drivers":
+        """The JVM of a version."""
+        with cls.starting:
+            if java not in cls.running:
+                cls.running[java] = cls(java)
+            return cls.running[java]
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Ends the JVMs."""
+        while cls.running:
+            _, drivers = cls.running.popitem()
+            drivers._process.kill()
+            drivers._thread.join()
+            drivers._process.communicate()
+            shutil.rmtree(drivers.home, ignore_errors=True)
+
+    def begin(self, main: str, *args: str) -> Scenario:
+        scenario = Scenario(self)
+        assert self._process.stdin is not None
+        with self._lock:
+            number = next(self._ids)
+            self._scenarios[number] = scenario
+            self._process.stdin.write(json.dumps({"id": number, "main": main, "arguments": args}) + "\n")
+            self._process.stdin.flush()
+        return scenario
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for text in self._process.stdout:
+            if text.startswith('{"'):
+                answer = json.loads(text)
+                scenario = self._scenarios[answer["id"]]
+                scenario.take(answer)
+                if "line" not in answer:
+                    del self._scenarios[answer["id"]]
+        for scenario in list(self._scenarios.values()):
+            scenario.end(f"the JVM ended with {self._process.wait()}: {self.log.read_text()[-4000:]}")
 
 
 @dataclass(frozen=True)
@@ -174,7 +286,12 @@ def running(command: list[str]) -> Iterator[subprocess.Popen]:
             process.kill()
 
 
-def finish(process: subprocess.Popen) -> list[dict]:
+def finish(process: subprocess.Popen | Scenario) -> list[dict]:
+    """Waits for the end of a driver; returns the JSON objects that it printed."""
+    if isinstance(process, Scenario):
+        found = list(process.lines())
+        assert process.returncode == 0, f"{process.failure}\n{len(found)} lines: {found[-3:]}"
+        return found
     try:
         out, err = process.communicate(timeout=600)
     except subprocess.TimeoutExpired:
@@ -185,8 +302,10 @@ def finish(process: subprocess.Popen) -> list[dict]:
     return found
 
 
-def lines(process: subprocess.Popen) -> Iterator[dict]:
+def lines(process: subprocess.Popen | Scenario) -> Iterator[dict]:
     """The JSON objects of a driver, as it prints them."""
+    if isinstance(process, Scenario):
+        return process.lines()
     assert process.stdout is not None
     return (json.loads(line) for line in process.stdout if line.startswith("{"))
 
@@ -197,16 +316,10 @@ def stop(process: subprocess.Popen) -> list[dict]:
     return finish(process)
 
 
-def json_lines(command: list[str], home: Path | None = None) -> list[dict]:
-    return finish(start(command, home))
-
-
-def mqadmin(java: Java, home: Path, address: str, *command: str) -> str:
+def mqadmin(java: Java, _home: Path, address: str, *command: str) -> str:
     """Runs Apache's tools with a name server; returns what they print."""
-    options = (f"-Drocketmq.home.dir={home}", f"-Drocketmq.namesrv.addr={address}")
-    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    full = java.command(main, home, *command, options=options)
-    return subprocess.run(full, check=True, stdout=subprocess.PIPE, text=True).stdout
+    [line] = finish(java.begin("mqadmin", address, *command))
+    return line["printed"]
 
 
 def set_up_java() -> Java:
@@ -467,6 +580,31 @@ def apache_cluster(
     """`apache_servers` that yield the name server's address only."""
     with apache_servers(java, home, settings, topics, clean) as (address, _broker):
         yield address
+
+
+SHARED_SETTINGS = {"messageDelayLevel": LEVEL_TABLE, "recallMessageEnable": "true", "enablePropertyFilter": "true"}
+"""Of the broker of Apache that all tests share."""
+
+
+def shared_apache(folder: Path, run: int) -> str:
+    """Address of a cluster of Apache that all test processes of a run share; the first one starts it.
+
+    It ends with the process `run`, the one that distributes the tests. tests/interop/shared_apache.py keeps it.
+    """
+    ready = folder / "address"
+    with only_one(folder / "lock"):
+        if not ready.exists():
+            with (folder / "log").open("w") as log:
+                keeper = subprocess.Popen(
+                    [sys.executable, str(HERE / "shared_apache.py"), str(folder), str(run)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parent)))},
+                )
+            wait_until(ready.exists, f"Apache's cluster: {folder / 'log'}", process=keeper)
+    return ready.read_text()
 
 
 @contextmanager

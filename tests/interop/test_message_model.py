@@ -40,7 +40,6 @@ from peers import (
     rocketpy_server,
     running,
     set_up_client_4_9,
-    start,
     stop,
 )
 from sdk import came, fresh, messages
@@ -104,7 +103,7 @@ def run(address: str, home: Path, javas: dict[str, Java], go: Go, cpp: Cpp) -> R
             admin.create_topic(f"%RETRY%{group}", queues=1)
         send_by_python(address, topic_of_levels, f"{prefixes['5.5.0']}-timers")
         scenarios = {
-            version: start(java.command("Scenarios", home / version, address, prefixes[version], *SCENARIOS[version]))
+            version: java.begin("Scenarios", address, prefixes[version], *SCENARIOS[version])
             for version, java in javas.items()
         }
         failing = go.start_driver(home / "go", "retry", address, f"{prefix}-go", str(GO_RETRIES), groups["go"])

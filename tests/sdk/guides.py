@@ -21,10 +21,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 def programs(*pages: Path) -> dict[str, str]:
     """Blocks without a file name, by page and number."""
     return {
-        f"{page.stem}-{number}": text
-        for page in pages
-        for number, (name, text) in enumerate(blocks(page))
-        if not name
+        f"{page.stem}-{number}": text for page in pages for number, (name, text) in enumerate(blocks(page)) if not name
     }
 
 

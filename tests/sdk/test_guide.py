@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from guides import DOCS, blocks, check_program, programs, run
 
 import rocketpy
-from guides import DOCS, blocks, check_program, programs, run
 from rocketpy import errors
 
 PAGE = DOCS / "python.md"

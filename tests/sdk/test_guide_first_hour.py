@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from guides import DOCS, check_program, programs
 
 import rocketpy
-from guides import DOCS, check_program, programs
 
 PROGRAMS = programs(DOCS / "first-hour.md")
 

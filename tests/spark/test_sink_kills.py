@@ -213,7 +213,8 @@ def test_a_driver_killed_between_write_and_commit_leaves_no_row_twice(broker, tm
 
 @pytest.mark.timeout(900 + 60 * KILLS)
 @pytest.mark.parametrize(
-    "exactly_once", [pytest.param(False, id="reads back", marks=pytest.mark.soak), pytest.param(True, id="exactly once")]
+    "exactly_once",
+    [pytest.param(False, id="reads back", marks=pytest.mark.soak), pytest.param(True, id="exactly once")],
 )
 def test_random_kills_of_driver_workers_and_broker_lose_no_row_and_write_none_twice(
     broker, tmp_path, chance, exactly_once

@@ -11,6 +11,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
@@ -34,7 +35,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * Drives Apache's Java client from the interoperability tests: one command a run, one JSON object a line on
- * standard output, exit code 0 only when all that was asked for happened.
+ * standard output, exit code 0 only when all that was asked for happened. {@link Drivers} runs the commands too, in one JVM.
  *
  * <pre>
  *   Driver send|async|oneway|batch NAMESRV TOPIC COUNT PREFIX [TAG] [BODY_BYTES]
@@ -58,6 +59,12 @@ public final class Driver {
     static final int HEARTBEAT_MS = 1000;
     private static final int TIMEOUT_SECONDS = 120;
 
+    private final Consumer<Map<String, Object>> out;
+
+    Driver(Consumer<Map<String, Object>> out) {
+        this.out = out;
+    }
+
     /** Names the name server, and has patience: a client that is just started on a busy machine may need more than 3 s for its first call. */
     static void reach(ClientConfig client, String nameServer) {
         client.setNamesrvAddr(nameServer);
@@ -67,18 +74,7 @@ public final class Driver {
     public static void main(String[] args) {
         int exitCode = 0;
         try {
-            switch (args[0]) {
-                case "send", "async", "oneway", "batch" -> produce(args);
-                case "transaction" -> transactions(args);
-                case "push", "broadcast" -> push(args);
-                case "fail" -> fail(args);
-                case "ask" -> ask(args);
-                case "answer" -> answer(args);
-                case "lite" -> lite(args);
-                case "trace" -> trace(args);
-                case "key", "unique", "view" -> query(args);
-                default -> throw new IllegalArgumentException("unknown command: " + args[0]);
-            }
+            new Driver(Driver::print).run(args);
         } catch (Throwable error) { // also what the client of another version has not
             error.printStackTrace();
             exitCode = 1;
@@ -86,7 +82,22 @@ public final class Driver {
         System.exit(exitCode); // some client threads are not daemons
     }
 
-    private static void produce(String[] args) throws Exception {
+    void run(String[] args) throws Exception {
+        switch (args[0]) {
+            case "send", "async", "oneway", "batch" -> produce(args);
+            case "transaction" -> transactions(args);
+            case "push", "broadcast" -> push(args);
+            case "fail" -> fail(args);
+            case "ask" -> ask(args);
+            case "answer" -> answer(args);
+            case "lite" -> lite(args);
+            case "trace" -> trace(args);
+            case "key", "unique", "view" -> query(args);
+            default -> throw new IllegalArgumentException("unknown command: " + args[0]);
+        }
+    }
+
+    private void produce(String[] args) throws Exception {
         String topic = args[2];
         int count = Integer.parseInt(args[3]);
         String prefix = args[4];
@@ -129,7 +140,7 @@ public final class Driver {
         return message;
     }
 
-    private static void sendAsync(DefaultMQProducer producer, List<Message> messages) throws Exception {
+    private void sendAsync(DefaultMQProducer producer, List<Message> messages) throws Exception {
         CountDownLatch done = new CountDownLatch(messages.size());
         AtomicInteger failed = new AtomicInteger();
         for (Message message : messages) {
@@ -154,7 +165,7 @@ public final class Driver {
     }
 
     /** Message i is committed (i % 4 = 0), rolled back (1), or left open and then committed (2) or rolled back (3) when the broker asks. */
-    private static void transactions(String[] args) throws Exception {
+    private void transactions(String[] args) throws Exception {
         int count = Integer.parseInt(args[3]);
         CountDownLatch open = new CountDownLatch(count / 4 * 2);
         Set<String> asked = ConcurrentHashMap.newKeySet();
@@ -194,7 +205,7 @@ public final class Driver {
      * With message trace: sends, commits one more in a transaction and recalls a delayed one; then a group of the same name consumes.
      * It is killed at the end: its shutdown does not wait for the answers to the last traces, which it sends within 5 s.
      */
-    private static void trace(String[] args) throws Exception {
+    private void trace(String[] args) throws Exception {
         String topic = args[2];
         int count = Integer.parseInt(args[3]);
         TransactionMQProducer producer = new TransactionMQProducer(args[4]);
@@ -242,7 +253,7 @@ public final class Driver {
     }
 
     /** Handles no message, and prints each that comes; after its one retry it is dead. */
-    private static void fail(String[] args) throws Exception {
+    private void fail(String[] args) throws Exception {
         CountDownLatch left = new CountDownLatch(2 * Integer.parseInt(args[3]));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
         reach(consumer, args[1]);
@@ -267,7 +278,7 @@ public final class Driver {
     }
 
     /** Sends requests one after the other, the odd ones with a callback, and prints each reply. */
-    private static void ask(String[] args) throws Exception {
+    private void ask(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("interop-java-asker");
         reach(producer, args[1]);
         producer.setSendMsgTimeout(10_000);
@@ -298,7 +309,7 @@ public final class Driver {
     }
 
     /** Replies to requests with their text after "re:", and prints what became of each reply. */
-    private static void answer(String[] args) throws Exception {
+    private void answer(String[] args) throws Exception {
         CountDownLatch left = new CountDownLatch(Integer.parseInt(args[3]));
         DefaultMQProducer replies = new DefaultMQProducer("interop-java-replies");
         reach(replies, args[1]);
@@ -337,7 +348,7 @@ public final class Driver {
             : MessageSelector.byTag(expression);
     }
 
-    private static void push(String[] args) throws Exception {
+    private void push(String[] args) throws Exception {
         int count = Integer.parseInt(args[3]);
         CountDownLatch left = new CountDownLatch(count);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[4]);
@@ -367,7 +378,7 @@ public final class Driver {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
-    private static void lite(String[] args) throws Exception {
+    private void lite(String[] args) throws Exception {
         int left = Integer.parseInt(args[3]);
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args[4]);
         reach(consumer, args[1]);
@@ -391,7 +402,7 @@ public final class Driver {
     }
 
     /** Looks messages up as Apache's command line tools do. */
-    private static void query(String[] args) throws Exception {
+    private void query(String[] args) throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt();
         admin.setInstanceName("interop-" + args[0]);
         admin.setNamesrvAddr(args[1]); // not by reach: 4.9 has no such class, and would look for it
@@ -405,13 +416,13 @@ public final class Driver {
             QueryResult result = args[0].equals("key")
                 ? admin.queryMessage(args[2], args[3], 64, 0, Long.MAX_VALUE)
                 : admin.queryMessageByUniqKey(null, args[2], args[3], 32, 0, Long.MAX_VALUE);
-            result.getMessageList().forEach(Driver::print);
+            result.getMessageList().forEach(this::print);
         } finally {
             admin.shutdown();
         }
     }
 
-    private static void print(SendResult result) {
+    private void print(SendResult result) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("status", result.getSendStatus().name());
         line.put("msg_id", result.getMsgId());
@@ -422,11 +433,11 @@ public final class Driver {
         line.put("trace_on", result.isTraceOn());
         line.put("transaction_id", result.getTransactionId());
         line.put("recall_handle", JSONObject.from(result).getString("recallHandle")); // 4.9 has none
-        print(line);
+        out.accept(line);
     }
 
-    private static void print(MessageExt message) {
-        print(line(message));
+    private void print(MessageExt message) {
+        out.accept(line(message));
     }
 
     static Map<String, Object> line(MessageExt message) {

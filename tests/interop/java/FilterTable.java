@@ -1,7 +1,7 @@
-import com.alibaba.fastjson2.JSON;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
+import java.util.function.Consumer;
 import org.apache.rocketmq.filter.expression.EvaluationContext;
 import org.apache.rocketmq.filter.expression.Expression;
 import org.apache.rocketmq.filter.parser.SelectorParser;
@@ -13,12 +13,12 @@ public final class FilterTable implements EvaluationContext {
         "a", "3", "d", "3.5", "n", "-2", "s", "abc", "t", "true", "f", "no", "e", "", "q", "it's",
         "big", "9223372036854775807");
 
-    public static void main(String[] args) throws Exception {
-        for (String line : Files.readAllLines(Path.of(args[0]))) {
+    static void run(Path table, Consumer<Map<String, Object>> out) throws Exception {
+        for (String line : Files.readAllLines(table)) {
             int end = line.lastIndexOf("=>");
             if (!line.startsWith("#") && end >= 0) {
                 String expression = line.substring(0, end);
-                System.out.println(JSON.toJSONString(Map.of("expression", expression, "result", result(expression))));
+                out.accept(Map.of("expression", expression, "result", result(expression)));
             }
         }
     }

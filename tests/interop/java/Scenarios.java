@@ -23,8 +23,8 @@ import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * Scenarios of the message model by Apache's Java client, side by side in one process: one JSON object a line on standard
- * output, each with the name of its "scenario", exit code 0 only when all came to their end.
+ * Scenarios of the message model by Apache's Java client, side by side in one process, run by {@link Drivers}: one JSON object
+ * a line, each with the name of its "scenario".
  *
  * <pre>
  *   Scenarios NAMESRV PREFIX levels|timers|retries|reset...
@@ -42,20 +42,23 @@ public final class Scenarios {
     private final String topic;
     private final String group;
 
-    private Scenarios(String nameServer, String prefix, String name) {
+    private final Consumer<Map<String, Object>> out;
+
+    private Scenarios(String nameServer, String prefix, String name, Consumer<Map<String, Object>> out) {
+        this.out = out;
         this.nameServer = nameServer;
         this.name = name;
         topic = prefix + "-" + name;
         group = topic + "-group";
     }
 
-    public static void main(String[] args) {
-        int exitCode = 0;
+    /** Runs scenarios to their end; the arguments are NAMESRV PREFIX SCENARIO... */
+    static void run(List<String> args, Consumer<Map<String, Object>> out) throws Exception {
+        ExecutorService threads = Executors.newCachedThreadPool();
         try {
-            ExecutorService threads = Executors.newCachedThreadPool();
             List<Future<?>> running = new ArrayList<>();
-            for (String name : List.of(args).subList(2, args.length)) {
-                Scenarios scenario = new Scenarios(args[0], args[1], name);
+            for (String name : args.subList(2, args.size())) {
+                Scenarios scenario = new Scenarios(args.get(0), args.get(1), name, out);
                 running.add(threads.submit(() -> {
                     scenario.run();
                     return null;
@@ -64,11 +67,9 @@ public final class Scenarios {
             for (Future<?> one : running) {
                 one.get(TIMEOUT_SECONDS, TimeUnit.SECONDS);
             }
-        } catch (Throwable error) { // also what the client of another version has not
-            error.printStackTrace();
-            exitCode = 1;
+        } finally {
+            threads.shutdown();
         }
-        System.exit(exitCode); // some client threads are not daemons
     }
 
     private void run() throws Exception {
@@ -281,6 +282,6 @@ public final class Scenarios {
     private void print(Map<String, Object> facts) {
         Map<String, Object> line = new TreeMap<>(facts);
         line.put("scenario", name);
-        Driver.print(line);
+        out.accept(line);
     }
 }
