@@ -1,8 +1,8 @@
 """Order of work for parallel runs: `--dist loadfile` starts the longest files first.
 
-xdist itself sorts files by their number of tests, so a file of two tests that take minutes would start last. The durations
-are those of `tests/durations.json`, which `tools/durations.py` writes. A file longer than `UNIT_SECONDS` is divided
-between workers, unless its tests share a fixture of module or class scope.
+xdist itself sorts files by their number of tests, so a file of two tests that take minutes would start last. The
+durations are those of `tests/durations.json`, which `tools/durations.py` writes. A file longer than `UNIT_SECONDS` is
+divided between workers, unless its tests share a fixture of module or class scope.
 """
 
 from __future__ import annotations
@@ -104,9 +104,8 @@ class LongestFirst(LoadScopeScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         left = sum(map(self._seconds, self.assigned_work.get(node, {}).values()))
         choose = min if left > AHEAD_SECONDS else max
-        self.workqueue.move_to_end(
-            choose(self.workqueue, key=lambda key: self._seconds(self.workqueue[key])), last=False
-        )
+        chosen = choose(self.workqueue, key=lambda name: self._seconds(self.workqueue[name]))
+        self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:

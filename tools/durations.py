@@ -5,8 +5,8 @@
     python tools/durations.py --update XML...   print them, and write what the run measured to tests/durations.json
     python tools/durations.py --check           fail when a test outside soak takes over 60 s, by tests/durations.json
 
-pytest writes its file with `--junitxml`, nextest with `[profile.NAME.junit]` of its configuration. Parallel runs of pytest
-start the longest files first by these durations (tests/longest_first.py).
+pytest writes its file with `--junitxml`, nextest with `[profile.NAME.junit]` of its configuration. Parallel runs of
+pytest start the longest files first by these durations (tests/longest_first.py).
 """
 
 from __future__ import annotations
@@ -78,10 +78,12 @@ def of_files(test: str, files: dict[str, float]) -> bool:
 
 
 def read() -> Durations:
+    """Reads the committed file."""
     return Durations(**json.loads(FILE.read_text())) if FILE.exists() else Durations()
 
 
 def write(durations: Durations) -> None:
+    """Writes the committed file."""
     rounded = {
         kind: {name: round(seconds, 1) for name, seconds in sorted(of.items())}
         for kind, of in (("files", durations.files), ("tests", durations.tests))
@@ -90,6 +92,7 @@ def write(durations: Durations) -> None:
 
 
 def report(runs: list[Durations]) -> None:
+    """Prints the slowest tests of all runs."""
     tests = sorted(((seconds, test) for run in runs for test, seconds in run.tests.items()), reverse=True)
     total = sum(seconds for seconds, _ in tests)
     print(f"{len(tests)} tests took {total / 60:.1f} minutes in all; the {SLOWEST} slowest:")
@@ -98,6 +101,7 @@ def report(runs: list[Durations]) -> None:
 
 
 def check() -> int:
+    """Names the tests over the limit; returns the exit code."""
     too_long = {test: seconds for test, seconds in read().tests.items() if seconds > LIMIT_SECONDS}
     for test, seconds in sorted(too_long.items()):
         print(f"{test} takes {seconds:.0f} s; the limit outside soak is {LIMIT_SECONDS:.0f} s", file=sys.stderr)
@@ -107,6 +111,7 @@ def check() -> int:
 
 
 def main() -> int:
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--report", nargs="+", type=Path, metavar="XML")

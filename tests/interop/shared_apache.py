@@ -1,4 +1,4 @@
-"""Keeps a cluster of Apache for all test processes of a run, until the process PID ends: `shared_apache.py FOLDER PID`."""
+"""Keeps a cluster of Apache for all processes of a run, until process PID ends: `shared_apache.py FOLDER PID`."""
 
 import os
 import sys
