@@ -549,6 +549,13 @@ def launch_apache_broker(
 
     The store is `home/store` and the configuration `home/broker.conf`.
     """
+    port = write_broker_conf(home, settings)
+    arguments = ("-n", name_server, "-c", str(home / "broker.conf"))
+    return launch_apache(java, home, "org.apache.rocketmq.broker.BrokerStartup", arguments, memory), port
+
+
+def write_broker_conf(home: Path, settings: Mapping[str, object]) -> int:
+    """Writes `home/broker.conf` of a broker of Apache on loopback with its store in `home/store`; returns its port."""
     home.mkdir(parents=True, exist_ok=True)
     port = free_port(1, 3) + 2  # it listens on port - 2 too, 4.9 also on port + 1
     defaults = {
@@ -565,8 +572,7 @@ def launch_apache_broker(
         "waitTimeMillsInSendQueue": 60_000,
     }
     write_properties(home / "broker.conf", defaults | dict(settings))
-    arguments = ("-n", name_server, "-c", str(home / "broker.conf"))
-    return launch_apache(java, home, "org.apache.rocketmq.broker.BrokerStartup", arguments, memory), port
+    return port
 
 
 @contextmanager

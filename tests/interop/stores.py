@@ -45,8 +45,13 @@ class Case:
 
     @property
     def kinds(self) -> list[str]:
-        """What Apache's broker can do beyond plain messages."""
-        return ["delay", "transaction", "timer", "long"] if self.is_5 else ["delay", "transaction"]
+        """What Apache's broker can do beyond plain messages, and what depends on no clock."""
+        return ["delay", "transaction", "long"] if self.is_5 else ["delay", "transaction"]
+
+    @property
+    def kinds_for_later(self) -> list[str]:
+        """What waits in the store for hours."""
+        return ["far-delay", "timer"] if self.is_5 else ["far-delay"]
 
     @property
     def settings(self) -> dict[str, object]:

@@ -150,7 +150,27 @@ def has_in(store: Path, table: str, name: str) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
-def test_a_slave_of_apache_has_what_a_sync_master_acknowledged(
+def test_a_slave_of_apache_has_what_a_sync_master_acknowledged(version: str, master: Broker, tmp_path: Path):
+    """One life of the slave; the soak run has two, and reads from the second."""
+    apache = set_up_java() if version == "5.5.0" else set_up_apache_4_9()
+    topic, home = fresh("replicated"), tmp_path / "slave"
+    with rocketpy.Admin(master.name_server) as admin:
+        admin.create_topic(topic, queues=2)
+    alone = send(master.name_server, messages(topic, 3, "alone", body_bytes=2000))
+    assert [one.status for one in alone] == [rocketpy.SendStatus.SLAVE_NOT_AVAILABLE] * 3
+    with slave(apache, home, master.name_server):
+        wait_until(master.has_slave_at_its_end, "the slave has the log")
+        both = send(master.name_server, messages(topic, 1500, "both", body_bytes=2000))
+        assert {one.status for one in both} == {rocketpy.SendStatus.SEND_OK}, "over three files"
+        assert same_bytes(master.store, home / "store") > 3_000_000
+    wait_until(lambda: not master.slaves(), "the master lets the slave go")
+    away = send(master.name_server, messages(topic, 3, "away", body_bytes=2000))
+    assert [one.status for one in away] == [rocketpy.SendStatus.SLAVE_NOT_AVAILABLE] * 3
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_a_slave_of_apache_catches_up_and_serves_when_its_sync_master_is_gone(
     version: str, master: Broker, java: Java, tmp_path: Path
 ):
     apache = set_up_java() if version == "5.5.0" else set_up_apache_4_9()

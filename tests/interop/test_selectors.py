@@ -6,6 +6,8 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+import pytest
+
 import rocketpy
 from peers import accepts, apache_servers, launch_apache_broker, make_topic
 from rocketpy.testing import fresh_name
@@ -29,6 +31,7 @@ def brokers_of(producer: rocketpy.Producer) -> list[str]:
     return [receipt.queue.broker_name for receipt in (*alone, *(future.result(60) for future in futures))]
 
 
+@pytest.mark.soak
 def test_what_is_sent_to_two_brokers_of_apache_goes_to_the_one_that_is_left(java: Java, tmp_path: Path):
     with apache_servers(java, tmp_path / "left", {"brokerName": "left"}, [TOPIC]) as (address, left):
         right, port = launch_apache_broker(java, tmp_path / "right", address, {"brokerName": "right"})

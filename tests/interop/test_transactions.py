@@ -19,6 +19,7 @@ import pytest
 
 import rocketpy
 import sdk
+import stored_answers
 from peers import Go, Java, apache_cluster, lines, rocketpy_server, running, set_up_apache_4_9, stop
 from ports import free_port
 from rocketpy import Decision, Message
@@ -55,6 +56,25 @@ def came(address: str, group: str, wanted: set[str]) -> Counter[str]:
     return Counter(message.body.decode() for message in sdk.came(address, TOPIC, group, wanted))
 
 
+def rocketpy_ends(store: Path, home: Path, apaches: set[str], ours: set[str], *flags: str) -> None:
+    """RocketPy asks for what is open in a store, and ends it with that; kills it."""
+    with rocketpy_server(home, *FLAGS, *flags, store=store, clean=False) as address:
+        with payer(address, {"a-open", "r-asked"}) as producer:
+            work(producer, "r")
+            # Apache stored the open one again before each question, and may have marked none of its copies.
+            assert came(address, "two", apaches | ours) == Counter(apaches | ours)
+
+
+def test_what_was_open_at_apache_when_it_was_recorded_is_ended_at_rocketpy(tmp_path: Path):
+    """As the test of the soak run below, with the store that Apache left."""
+    apaches, ours = ({f"{prefix}-{end}" for end in ("asked", "committed")} for prefix in "ar")
+    answers = stored_answers.unpack("transactions", tmp_path)
+    assert answers == {"version": "5.5.0", "came": sorted(apaches)}
+    flags = stored_answers.OLD_STORE
+    rocketpy_ends(tmp_path / "store", tmp_path / "rocketpy", apaches | {"a-open"}, ours, *flags)
+
+
+@pytest.mark.soak
 def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: Path):
     apaches, ours = ({f"{prefix}-{end}" for end in ("asked", "committed")} for prefix in "ar")
     with apache_cluster(java, tmp_path, SOON, [TOPIC, "plain"]) as address:
@@ -64,14 +84,13 @@ def test_what_is_open_at_one_broker_is_ended_at_the_other(java: Java, tmp_path: 
                 with pytest.raises(rocketpy.NotSupportedError, match="Apache's lose the message"):
                     producer.transaction(Message(TOPIC, b"a-later", **later))
             assert came(address, "one", apaches).keys() == apaches
+    answers = {"version": "5.5.0", "came": sorted(apaches)}
+    if stored_answers.RECORDS:
+        stored_answers.record("transactions", tmp_path / "store", answers)
+    assert stored_answers.unpack("transactions", tmp_path / "recorded") == answers
 
     apaches.add("a-open")
-    with rocketpy_server(tmp_path / "rocketpy", *FLAGS, store=tmp_path / "store", clean=False) as address:
-        with payer(address, {"a-open", "r-asked"}) as producer:
-            work(producer, "r")
-            # Apache stored the open one again before each question, and may have marked none of its copies.
-            assert came(address, "two", apaches | ours) == Counter(apaches | ours)
-
+    rocketpy_ends(tmp_path / "store", tmp_path / "rocketpy", apaches, ours)
     ours.add("r-open")
     with apache_cluster(java, tmp_path, SOON, [TOPIC, "plain"]) as address:
         with payer(address, {"r-open"}):

@@ -39,7 +39,7 @@ import org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeader;
  * answered by JSON objects, one a line, of which the last is {"done": true} or {"failed": "why"}.
  *
  * <pre>
- *   fill    TOPIC PREFIX [delay] [timer] [transaction] [long]
+ *   fill    TOPIC PREFIX [delay] [far-delay] [timer] [transaction] [long]
  *   flood   TOPIC PREFIX        one message after the other until one fails; each that was acknowledged, at once
  *   read    TOPIC...            every message of every queue, from minimum to maximum offset
  *   consume TOPIC COUNT GROUP   as a member of the group, until that many came
@@ -113,7 +113,10 @@ public final class StoreDriver {
             print(sentLine("batch", one, result));
         }
         if (more.contains("delay")) {
-            delayed(producer, topic, prefix);
+            delayed(producer, topic, prefix, 1); // delivered soon
+        }
+        if (more.contains("far-delay")) {
+            delayed(producer, topic, prefix, 18); // delivered when the store is opened with a shorter level
         }
         if (more.contains("timer")) {
             Message timed = message(topic, prefix + "-timer", text(10));
@@ -149,13 +152,10 @@ public final class StoreDriver {
         producer.shutdown();
     }
 
-    /** The first is delivered soon; the second one's time comes only when the store is opened with a shorter level. */
-    private void delayed(DefaultMQProducer producer, String topic, String prefix) throws Exception {
-        for (int level : new int[] {1, 18}) {
-            Message message = message(topic, prefix + "-delay-" + level, text(10));
-            message.setDelayTimeLevel(level);
-            sent("delay", producer, message);
-        }
+    private void delayed(DefaultMQProducer producer, String topic, String prefix, int level) throws Exception {
+        Message message = message(topic, prefix + "-delay-" + level, text(10));
+        message.setDelayTimeLevel(level);
+        sent("delay", producer, message);
     }
 
     private void transactions(String topic, String prefix) throws Exception {
@@ -216,9 +216,14 @@ public final class StoreDriver {
         return "text ".repeat(bytes / 5).getBytes(StandardCharsets.UTF_8);
     }
 
+    /** Noise that repeats, so that a store takes little space in the stored answers. */
     private static byte[] noise(int bytes, int seed) {
+        byte[] part = new byte[20_000];
+        new Random(seed).nextBytes(part);
         byte[] body = new byte[bytes];
-        new Random(seed).nextBytes(body);
+        for (int at = 0; at < bytes; at += part.length) {
+            System.arraycopy(part, 0, body, at, Math.min(part.length, bytes - at));
+        }
         return body;
     }
 
