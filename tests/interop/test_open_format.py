@@ -320,7 +320,6 @@ WRITTEN_BY_ALL = {
     "consumequeue/RMQ_SYS_TRANS_HALF_TOPIC/0/00000000000000000000",
 }
 WRITTEN_SINCE_5 = {
-    "timerlog/00000000000000000000",
     "config/timermetrics",
     "config/transactionMetrics",
     "config/consumerOrderInfo.json",
@@ -330,7 +329,7 @@ NOT_YET = ("timer", "ROLLBACK_MESSAGE", "UNKNOW")
 
 
 WRITTEN_FOR_LATER = {"consumequeue/SCHEDULE_TOPIC_XXXX/17/00000000000000000000"}
-TIMERS = {"consumequeue/rmq_sys_wheel_timer/0/00000000000000000000"}
+TIMERS = {"consumequeue/rmq_sys_wheel_timer/0/00000000000000000000", "timerlog/00000000000000000000"}
 OWN_OF_A_RUN = {"UNIQ_KEY", "REAL_QID"}
 """Properties whose values differ from run to run."""
 
