@@ -7,6 +7,9 @@ import pytest
 
 pytest_plugins = ["rocketpy.testing", "no_skip", "seeds", "longest_first"]
 
+SPARK_MEMORY = "1g"
+"""Heap of each Spark session, in this process and in those that tests start: several run at once on one machine."""
+
 
 def pytest_configure() -> None:
     """Lets tests interrupt what they start: a shell's background job ignores Ctrl-C, and so would its children.
@@ -15,6 +18,7 @@ def pytest_configure() -> None:
     """
     for name in {"FORCE_COLOR", "COLUMNS", "NAMESRV_ADDR"} & os.environ.keys():
         del os.environ[name]  # what commands print and whom they ask is up to the tests
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {SPARK_MEMORY} pyspark-shell"
     os.environ |= {"ROCKETPY_OS_PAGE_CACHE_BUSY_TIME_OUT_MILLS": "60000", "ROCKETPY_SYNC_FLUSH_TIMEOUT": "60000"}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

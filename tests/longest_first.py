@@ -2,7 +2,8 @@
 
 xdist itself sorts files by their number of tests, so a file of two tests that take minutes would start last. The
 durations are those of `tests/durations.json`, which `tools/durations.py` writes. A file longer than `UNIT_SECONDS` is
-divided between workers, unless its tests share a fixture of module or class scope.
+divided between workers, unless its tests share a fixture of module or class scope. Folders whose tests share something
+that each worker has to start, such as a Spark session, stay with few workers.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ UNIT_SECONDS = 40.0
 AHEAD_SECONDS = 5.0
 """A worker knows its next unit before its last test begins. While that test takes longer than this, the next unit is a
 short one, because it has to wait for the test."""
+FEW_WORKERS = {"tests/spark/": 2, "tests/interop/": 2}
+"""Folders, and how many workers take their files: each one starts a Spark session, or JVMs with Apache's clients."""
 UNKNOWN_SECONDS = 0.3
 """Duration of a test that was never measured."""
 
@@ -86,6 +89,7 @@ class LongestFirst(LoadScopeScheduling):
         super().__init__(config, log)
         self._units: dict[str, str] = {}
         self._durations = Durations({"files": {}, "tests": {}}, [])
+        self._holders: dict[str, set[WorkerController]] = {folder: set() for folder in FEW_WORKERS}
 
     def schedule(self) -> None:
         if self.collection is None:
@@ -104,9 +108,24 @@ class LongestFirst(LoadScopeScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         left = sum(map(self._seconds, self.assigned_work.get(node, {}).values()))
         choose = min if left > AHEAD_SECONDS else max
-        chosen = choose(self.workqueue, key=lambda name: self._seconds(self.workqueue[name]))
+        chosen = choose(self._suitable(node), key=lambda name: self._seconds(self.workqueue[name]))
         self.workqueue.move_to_end(chosen, last=False)
+        for folder, holders in self._holders.items():
+            if chosen.startswith(folder):
+                holders.add(node)
         super()._assign_work_unit(node)
+
+    def _suitable(self, node: WorkerController) -> list[str]:
+        """Units for which a worker has started what they need; else those that need nothing; else all."""
+        units: dict[bool, list[str]] = {True: [], False: []}
+        for unit in self.workqueue:
+            folder = next((folder for folder in FEW_WORKERS if unit.startswith(folder)), None)
+            holders = self._holders.get(folder or "", set())
+            if node in holders:
+                units[True].append(unit)
+            elif folder is None or len(holders) < FEW_WORKERS[folder]:
+                units[False].append(unit)
+        return units[True] or units[False] or list(self.workqueue)
 
     def _reschedule(self, node: WorkerController) -> None:
         """Assigns a unit when one test is left, which a worker starts only when it knows the next one."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketpy import Admin
 from waiting import wait_until
 
 COMMAND = [sys.executable, "-P", "-m", "rocketpy"]
@@ -119,8 +120,9 @@ def rocketpy(server: Server) -> Run:
 
 
 @pytest.fixture
-def topic(rocketpy: Run) -> str:
+def topic(server: Server) -> str:
     """A topic of four queues that no other test uses."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
-    rocketpy("topic", "create", name, "--queues", "4")
+    with Admin(server.name_server, api_timeout=60) as admin:
+        admin.create_topic(name, queues=4)
     return name
