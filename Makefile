@@ -36,14 +36,13 @@ soak: $(INSTALLED)
 	cargo build --release --locked -p rocketpy-proof
 	cargo test --locked -p rocketpy-server --test it -- --ignored hostile --nocapture
 	python benches/macro/memory.py
-	pytest -m soak -n 2 --dist loadfile tests/interop
 	turn=0; while [ -z "$(N)" ] || [ $$turn -lt "$(N)" ]; do \
 	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
 	done
 
 # N kills of drivers, workers and brokers, under each format of the archive, the sink and streams.
 soak-spark: $(INSTALLED)
-	SPARK_KILLS=$(or $(N),1000) pytest -m '' -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
+	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
 
 lint: $(INSTALLED)
 	tools/lint
