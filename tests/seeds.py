@@ -13,7 +13,7 @@ VARIABLE = "ROCKETPY_TEST_SEED"
 
 def pytest_configure() -> None:
     """Draws the seed in the first process; workers inherit its environment."""
-    os.environ.setdefault(VARIABLE, str(random.SystemRandom().randrange(1 << 32)))
+    os.environ[VARIABLE] = os.environ.get(VARIABLE) or str(random.SystemRandom().randrange(1 << 32))
 
 
 def pytest_report_header() -> str:
