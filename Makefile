@@ -4,7 +4,7 @@
 VENV := $(CURDIR)/.venv
 PACKAGES := $(VENV)/.packages
 INSTALLED := $(VENV)/.wheel
-SOURCES := $(shell find rust/*/src rust/*/Cargo.toml python Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
+SOURCES := $(shell find rust/*/src rust/*/Cargo.toml python Cargo.toml Cargo.lock pyproject.toml README.md LICENSE NOTICE THIRD-PARTY-LICENSES.txt \
                    -type f ! -name '*.pyc' ! -name '*.so')
 
 PATH_OF_THE_SHELL := $(PATH)
