@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypedDict
 
-from rocketpy.balance import Balance
+from rocketpy.base.instant import Instant, instant_ms
+from rocketpy.consuming.balance import Balance
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.instant import Instant, instant_ms
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from rocketpy.balance import Allocate
-    from rocketpy.rebalance import QueuesCallback
-    from rocketpy.selector import Selector
+    from rocketpy.consuming.balance import Allocate
+    from rocketpy.consuming.rebalance import QueuesCallback
+    from rocketpy.producing.selector import Selector
 
 __all__ = [
     "Backoff",

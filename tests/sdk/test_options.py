@@ -81,7 +81,7 @@ def test_the_signature_shows_every_option_with_its_default(client: type):
 @pytest.mark.parametrize("client", CLASSES, ids=lambda client: client.__name__)
 def test_help_explains_every_option(client: type):
     options, defaults = CLASSES[client]
-    path = ROOT / "python/rocketpy" / Path(inspect.getfile(client)).name
+    path = ROOT / "python" / f"{client.__module__.replace('.', '/')}.py"
     source = path.read_text()
     block = re.search(rf"^class {client.__name__}\(.*?^    Options:\n(.*?)\n\n", source, re.MULTILINE | re.DOTALL)
     if "UPDATE_DOCS" in os.environ:

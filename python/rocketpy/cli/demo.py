@@ -41,8 +41,8 @@ def demo(
     from rocketpy.demo.failover import run as run_cluster
     from rocketpy.demo.flights import DataError
     from rocketpy.demo.run import FolderInUseError, run
-    from rocketpy.deployment import DeploymentError
-    from rocketpy.server_process import ServerProcessError
+    from rocketpy.servers.deployment import DeploymentError
+    from rocketpy.servers.process import ServerProcessError
     from rocketpy.spark.java import JavaNotFoundError, prepare_java
 
     try:

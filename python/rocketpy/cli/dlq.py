@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, GroupNotFoundError
+from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter
 from rocketpy.cli import output
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.message import BODY_SHOWN
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
-from rocketpy.dead_letters import PREFIX, DeadLetter, DeadLetterFilter
 
 
 def group_of(given: str) -> str:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from rocketpy.base.instant import LEAST_SECONDS, instant_ms
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.flags import NAME_SERVER_PORT
 from rocketpy.config import ClientOptions, ProducerOptions, Start
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.instant import LEAST_SECONDS, instant_ms
 
 NameServer = Annotated[
     str,

@@ -14,7 +14,7 @@ from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json, moment
 from rocketpy.cli.store import Folder, From, Log, To
-from rocketpy.store_tools import OnProgress
+from rocketpy.store.tools import OnProgress
 
 SHOWN = 20
 """Maximum number of problems on a terminal. JSON has all that the report lists."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from rocketpy.base.names import check_folder
 from rocketpy.cli import output
 from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.names import check_folder
 from rocketpy.spark.batches import parts_of, place_of, reader_of
 from rocketpy.spark.session import context_of, no_pyspark, refuse_connect
 

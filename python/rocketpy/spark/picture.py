@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from rocketpy.spark.archive_manifest import ArchiveFile
+    from rocketpy.spark.archive.manifest import ArchiveFile
     from rocketpy.spark.topic_profile import Profile
 
 BLUE, GREY = "#4338ca", "#94a3b8"
