@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, RocketPyError
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.config import ClientOptions
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 
 FIGURES: ClientOptions = {"api_timeout": 3.0, "connect_timeout": 3.0}
 """A broker that does not answer is shown as such."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rocketpy.cli.exits import CommandError, ExitCode, Reported, fail, reported
 from rocketpy.cli.flags import COMMANDS
+from rocketpy.console.exits import CommandError, ExitCode, Reported, fail, reported
 
 if TYPE_CHECKING:
     from rocketpy.servers.server import Broker, NameServer, Server

@@ -14,9 +14,9 @@ import typer
 
 from rocketpy import Message, Producer, _rocketpy
 from rocketpy.admin.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.config import PATIENT_SENDS
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, scan

@@ -11,7 +11,7 @@ from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from rocketpy.cli.terminal import printable
+from rocketpy.console.terminal import printable
 
 if TYPE_CHECKING:
     from rocketpy.errors import RocketPyError

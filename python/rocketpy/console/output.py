@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from rocketpy.cli.terminal import printable
+from rocketpy.console.terminal import printable
 
 STDERR = Console(stderr=True)
 PIPE_WIDTH = 10_000
