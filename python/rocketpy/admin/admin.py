@@ -15,7 +15,7 @@ from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.names import check_type, name_server_list
-from rocketpy.base.signature import lists_options
+from rocketpy.base.options import takes_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 from rocketpy.errors import TopicNotFoundError
 
@@ -70,6 +70,7 @@ def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
 
 
+@takes_options(ClientOptions, CLIENT_DEFAULTS)
 class Admin(DeadLetterCalls):
     """Administration of a cluster.
 
@@ -78,16 +79,7 @@ class Admin(DeadLetterCalls):
 
     Args:
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: All below, by keyword.
-
-    Options:
-        instance_name: Part of the client id after `@`. Default None: a unique one.
-        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
-        unit_name: Unit appended to the client id. Default None.
-        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
-        connect_timeout: Time for one TCP connect. Default 3 s.
-        tls: Not supported yet: anything but None and False is refused. Default None.
-        credentials: Not supported yet: anything but None is refused. Default None.
+        options: Those of `rocketpy.config.ClientOptions`, by keyword.
 
     Examples:
         >>> server = getfixture("rocketpy_server")
@@ -100,7 +92,6 @@ class Admin(DeadLetterCalls):
     __slots__ = ()
     _warns = False
 
-    @lists_options(ClientOptions, CLIENT_DEFAULTS)
     def __init__(self, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
         self._name_servers, self._options = name_server_list(name_servers), options

@@ -14,7 +14,7 @@ from rocketpy.aio.dead_letters import AsyncDeadLetterCalls
 from rocketpy.aio.loop import later
 from rocketpy.base.instant import instant_ms
 from rocketpy.base.names import name_server_list
-from rocketpy.base.signature import lists_options
+from rocketpy.base.options import lists_options
 from rocketpy.config import (
     CLIENT_DEFAULTS,
     ClientOptions,

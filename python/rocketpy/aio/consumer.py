@@ -9,7 +9,7 @@ from rocketpy.aio.loop import AsyncClosing, T, later
 from rocketpy.aio.rebalance import AsyncTelling
 from rocketpy.base.arrow import import_pyarrow
 from rocketpy.base.names import check_type, column_list, name_server_list
-from rocketpy.base.signature import lists_options
+from rocketpy.base.options import lists_options
 from rocketpy.config import (
     CONSUMER_DEFAULTS,
     ConsumerOptions,

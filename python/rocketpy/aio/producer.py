@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rocketpy import _rocketpy
 from rocketpy.aio.loop import AsyncClosing, later
 from rocketpy.base.names import check_type, name_server_list
-from rocketpy.base.signature import lists_options
+from rocketpy.base.options import lists_options
 from rocketpy.config import (
     PRODUCER_DEFAULTS,
     ProducerOptions,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from rocketpy import _rocketpy
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import check_type, name_server_list, path_text
-from rocketpy.base.signature import check_function, lists_options
+from rocketpy.base.options import takes_options
+from rocketpy.base.signature import check_function
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
 from rocketpy.consuming.balance import Allocating, allocating
 from rocketpy.consuming.consumer import BrokerContact, ConsumerState, decode_by
@@ -43,6 +44,7 @@ OPTIONS_OF_HANDLERS = ("topic", "tags", "sql", "batch", "codec")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+@takes_options(PushOptions, PUSH_DEFAULTS)
 class PushConsumer(Closing):
     """A member of a consumer group whose messages go to handlers, `concurrency` of them side by side.
 
@@ -64,73 +66,7 @@ class PushConsumer(Closing):
     Args:
         group: Name of the consumer group.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: All below, by keyword.
-
-    Options:
-        concurrency: Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is
-            `async def`. Default 16.
-        max_retries: How many times a message comes again before it goes to the dead letters. Default 16.
-        handler_timeout: Time after which a message whose handler has not returned is sent back, and the handler no
-            longer waited for. A task is then cancelled; a thread cannot be, and another is started beside it. Not with
-            `ordered`. Default 900 s.
-        stop_timeout: How long a stop waits for handlers that run, and then for `on_revoked`. Messages of handlers that
-            run longer come again. Default 30 s.
-        ordered: Gives the messages of each queue to their handler one after the other, and one that failed again in its
-            place, before those behind it. Default False: side by side.
-        retry_pause: Pause before that. Default 1 s.
-        broadcast: Each member gets all messages, and keeps its offsets in a file. What fails does not come again. Give
-            each member on a machine an `instance_name` of its own; it finds its file by that. Default False: the
-            members share the messages.
-        offsets_folder: Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home
-            folder, as Apache's clients.
-        start: Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is
-            skipped), `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then
-            stored.
-        balance: How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default),
-            `CIRCLE`, `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or
-            `"consistent_hash"`; or a function `(group, client_id, queues, members)` that returns the queues of this
-            member, called for each topic at every change and every 20 s, in a thread of its own. What it raises is
-            logged and the queues stay as they are, also when it takes longer than 10 s.
-        on_assigned: Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of
-            them is handed out. `poll` calls it, or for handlers a thread of its own. For an `AsyncConsumer`, and for
-            handlers, it may be an `async def`: that runs in their event loop. What it raises is logged, and counted by
-            `stats()`. Default None.
-        on_revoked: Called in the same way with queues that this member loses, and at the close with all. Until it
-            returns they are kept and can be committed, but at most for `handover_timeout`. Default None.
-        handover_timeout: How long a queue that goes to another member is kept while its messages are worked on: until
-            all of them are committed, or with `auto_commit` until the next poll, or until the handlers that have them
-            are done; and at most this long. The other member begins after that. Default 5 s, at most 1 h; 0 gives
-            queues up at once and waits for nobody.
-        unreachable_timeout: Time without an answer of any broker after which `poll` and iteration raise
-            `ConnectionFailedError`, or a consumer with handlers logs an error; and again after each such time. Default
-            60 s; None for never.
-        prefetch_messages: Maximum number of messages of a queue that are prefetched. With handlers, from the first on
-            that is not finished. Default 16384.
-        prefetch_bytes: Maximum bytes of messages of a queue that are prefetched, or that handlers work on. Default 16
-            MiB.
-        prefetch_total_bytes: Maximum bytes prefetched, for all queues together. Default 128 MiB.
-        pull_messages: Maximum number of messages requested by one pull. Default 4096.
-        pull_bytes: Maximum bytes requested by one pull. Default 1 MiB.
-        suspend: Time for which the broker may hold a pull that finds nothing. Default 15 s.
-        pull_timeout: Time for one pull, longer than `suspend`. Default 30 s.
-        allow_missing_topic: Starts even if a topic does not exist yet, and waits for it. Default False: an error.
-        allow_other_subscriptions: Joins and goes on while another live member of the group subscribes to other topics
-            or tags, as during a change of all members' tags. Default False: the start raises `GroupConflictError` if
-            that member is in this process; otherwise `poll` does, or a consumer with handlers logs an error.
-        max_body_bytes: Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what
-            is stored.
-        trace: Whether a trace of each message is written to the trace topic when it is handed out, and when it is
-            committed or its handler ends, for `Admin.trace`. Default False.
-        trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
-        namespace: Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and
-            queues have them without it. `Admin` takes names as they are at the brokers. Default None.
-        instance_name: Part of the client id after `@`. Default None: a unique one.
-        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
-        unit_name: Unit appended to the client id. Default None.
-        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
-        connect_timeout: Time for one TCP connect. Default 3 s.
-        tls: Not supported yet: anything but None and False is refused. Default None.
-        credentials: Not supported yet: anything but None is refused. Default None.
+        options: Those of `rocketpy.config.PushOptions`, by keyword.
 
     Examples:
         >>> import rocketpy, threading
@@ -162,7 +98,6 @@ class PushConsumer(Closing):
         "_workers",
     )
 
-    @lists_options(PushOptions, PUSH_DEFAULTS)
     def __init__(
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[PushOptions]
     ) -> None:

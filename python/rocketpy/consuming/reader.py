@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rocketpy import _rocketpy
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import column_list, grouping_lists, name_server_list
-from rocketpy.base.signature import lists_options
+from rocketpy.base.options import takes_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["RangeReader"]
 
 
+@takes_options(ClientOptions, CLIENT_DEFAULTS)
 class RangeReader(Closing):
     """Reads queue offsets from `start` up to, not including, `end` of one queue into Arrow record batches.
 
@@ -39,16 +40,7 @@ class RangeReader(Closing):
         max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
             was stored.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: All below, by keyword.
-
-    Options:
-        instance_name: Part of the client id after `@`. Default None: a unique one.
-        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
-        unit_name: Unit appended to the client id. Default None.
-        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
-        connect_timeout: Time for one TCP connect. Default 3 s.
-        tls: Not supported yet: anything but None and False is refused. Default None.
-        credentials: Not supported yet: anything but None is refused. Default None.
+        options: Those of `rocketpy.config.ClientOptions`, by keyword.
 
     Raises:
         InvalidArgumentError: The range ends before it starts.
@@ -66,7 +58,6 @@ class RangeReader(Closing):
 
     __slots__ = ("_gaps", "_native", "_next_offset", "_queue")
 
-    @lists_options(ClientOptions, CLIENT_DEFAULTS)
     def __init__(
         self,
         queue: MessageQueue,

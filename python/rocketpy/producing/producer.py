@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from rocketpy import _rocketpy
 from rocketpy.base.lifetime import Closing
 from rocketpy.base.names import check_type, name_server_list
-from rocketpy.base.signature import lists_options
+from rocketpy.base.options import takes_options
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
 from rocketpy.errors import InvalidArgumentError, PartlySentError
 from rocketpy.message import Message, Receipt
@@ -44,50 +44,14 @@ def recall_handle(receipt: Receipt | str) -> str:
     return handle
 
 
+@takes_options(ProducerOptions, PRODUCER_DEFAULTS)
 class Producer(Closing):
     """Sends messages for one producer group. Threads may share it.
 
     Args:
         group: Name of the producer group.
         name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: All below, by keyword.
-
-    Options:
-        send_timeout: Budget of one send, all attempts together. Default 3 s.
-        retries: Attempts after the first, at other brokers where there are some, all with one `msg_id`. A message with
-            an order key or a queue is not tried again once it may be stored. Default 2.
-        backoff: The pause before another attempt at the broker that failed; another broker is tried at once. Default
-            `Backoff()`: 50 ms, then twice as long each time up to 1 s, a fifth more or less at random.
-        selector: How the queue of a message is chosen that has neither a queue nor an order key: `"round_robin"` (the
-            default), `"random"`, or `"least_latency"`: in turn, without brokers that failed, for 10 s and until they
-            answer again, or that took 0.55 s or longer, for 2 s to 30 s. Or a function `(queues, message)` that returns
-            one of the queues; it is also asked for messages with an order key, and its queue counts like one that is
-            given to the call.
-        max_message_size: Largest body in bytes, before compression. Default 4 MiB.
-        compression: How large bodies of single sends are compressed; None never does. Default `"zlib"`.
-        compress_over: Bodies of this many bytes or more are compressed. Default 4096.
-        compression_level: Level of the compression. Default 5.
-        window_messages: Maximum number of unacknowledged messages of `submit`. Default 16384.
-        window_bytes: Maximum unacknowledged body bytes of `submit`; each body counts as 1 KiB at least. Default 64 MiB.
-        batch_messages: Maximum number of messages in one wire batch of `send_many`. Default 1024.
-        batch_bytes: Maximum bytes of one wire batch. Default 512 KiB.
-        requests_in_flight: Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic.
-            Default 8.
-        linger: How long a submitted message may wait for others to share its request. Default 0 s: while one is under
-            way.
-        default_topic_queues: Queues asked for when the broker creates a topic by itself. Default 4.
-        trace: Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default
-            False.
-        trace_topic: Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`.
-        namespace: Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and
-            queues have them without it. `Admin` takes names as they are at the brokers. Default None.
-        instance_name: Part of the client id after `@`. Default None: a unique one.
-        client_ip: Address shown in the client id. Default None: the local address used to reach the first name server.
-        unit_name: Unit appended to the client id. Default None.
-        api_timeout: Time for a route, heartbeat, membership or administration call. Default 3 s.
-        connect_timeout: Time for one TCP connect. Default 3 s.
-        tls: Not supported yet: anything but None and False is refused. Default None.
-        credentials: Not supported yet: anything but None is refused. Default None.
+        options: Those of `rocketpy.config.ProducerOptions`, by keyword.
 
     No connection is made before the first call that needs one; that call raises if no name server can be reached.
 
@@ -105,7 +69,6 @@ class Producer(Closing):
 
     __slots__ = ("_group", "_native", "_select")
 
-    @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
     def __init__(
         self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
     ) -> None:

@@ -8,7 +8,8 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from rocketpy.base.signature import check_function, lists_options
+from rocketpy.base.options import lists_options
+from rocketpy.base.signature import check_function
 from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
 from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError, RocketPyError
 from rocketpy.producing.producer import Producer
