@@ -44,6 +44,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+import results
 import rocketpy
 from process import (
     anonymous_memory_bytes,
@@ -377,7 +378,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--baseline", type=Path, help="a `rocketpy-server` in the place of Apache's broker")
     parser.add_argument(
-        "--save", action="store_true", help="writes the rows to benches/results/apache.json, where others stay"
+        "--save", action="store_true", help="writes the rows to the file of this release, where others stay"
     )
     options = parser.parse_args()
     if options.save and options.baseline:
@@ -455,13 +456,10 @@ class Turns:
 
 
 def save(options: argparse.Namespace, taken: dict[str, dict[str, list[Figures]]]) -> Path:
-    path = ROOT / "benches" / "results" / "apache.json"
     machine = {"processors": os.cpu_count(), "machine": platform.machine()}
     settings = {name: value for name, value in vars(options).items() if name not in ("server", "baseline", "save")}
     rows = {row: {"options": settings, "ratio": ratios(rounds), **rounds} for row, rounds in taken.items()}
-    former = json.loads(path.read_text())["rows"] if path.exists() else {}
-    path.write_text(json.dumps({"machine": machine, "rows": former | rows}, indent=1) + "\n")
-    return path
+    return results.save_rows("apache", machine, rows)
 
 
 def main() -> int:

@@ -9,7 +9,6 @@ everything.
 """
 
 import argparse
-import json
 import os
 import shutil
 import socket
@@ -22,6 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+import results
 import rocketpy
 from process import ROOT, Running, built_server, cpu_seconds, launched
 
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=10, help="length of the log; default: 10")
     parser.add_argument("--body", type=int, default=4096, help="bytes of a body; default: 4096")
     parser.add_argument("--rounds", type=int, default=3, help="turns of both; default: 3")
-    parser.add_argument("--save", action="store_true", help="writes benches/results/catch_up.json")
+    parser.add_argument("--save", action="store_true", help="writes the rounds to the file of this release")
     parser.add_argument("--server", type=Path, help="`rocketpy-server`; default: builds the release")
     options = parser.parse_args()
     program = built_server(options.server)
@@ -138,8 +138,7 @@ def main() -> None:
         of_bare = statistics.median(taken["of_bare"] for taken in rounds)
         console.print(f"a slave takes {of_bare:.2f} of the bare copy's bytes a second (median)")
     if options.save:
-        path = ROOT / "benches" / "results" / "catch_up.json"
-        path.write_text(json.dumps({"gib": options.gib, "body_bytes": options.body, "rounds": rounds}, indent=1) + "\n")
+        results.save("catch_up", {"gib": options.gib, "body_bytes": options.body, "rounds": rounds})
 
 
 if __name__ == "__main__":

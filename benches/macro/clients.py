@@ -1,6 +1,6 @@
 """Python clients in turns: RocketPy, confluent-kafka on Kafka 4.1, Apache's C++ client, Apache's gRPC client.
 
-    python benches/macro/clients.py --save    # all rows, three rounds, to benches/results/clients.json
+    python benches/macro/clients.py --save    # all rows, three rounds, saved for this release
     python benches/macro/clients.py --rows one futures --bodies 128 --rounds 1 --scale 0.1    # does it run?
 
 RocketPy and the C++ client (PyPI `rocketmq`) use RocketPy's server, confluent-kafka a Kafka broker, and the gRPC client
@@ -55,7 +55,6 @@ from turns import Rounds, figures_of, report, take_turns
 from waiting import wait_until
 
 HERE = Path(__file__).parent
-RESULTS = ROOT / "benches" / "results" / "clients.json"
 PROXY_JARS = ROOT / "target" / "proxy"
 BODIES = (128, 1024)
 TURN_TIMEOUT_S = 180
@@ -309,7 +308,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--server", type=Path, default=COMMAND, help="`rocketpy`, or `rocketpy-server`; default: of this environment"
     )
-    parser.add_argument("--save", action="store_true", help=f"writes the rows to {RESULTS.name}, where others stay")
+    parser.add_argument("--save", action="store_true", help="saves the rows for this release, where others stay")
     return parser.parse_args()
 
 
@@ -329,8 +328,8 @@ def main() -> int:
         for row, (way, body_bytes) in todo.items():
             taken[row] = turns.rounds(way, body_bytes)
     heads = {row: head(*todo[row]) for row in taken}
-    results = RESULTS if options.save else None
-    return report(console, heads, taken, FIGURES, results=results, failures=turns.failures)
+    program = "clients" if options.save else None
+    return report(console, heads, taken, FIGURES, program=program, failures=turns.failures)
 
 
 if __name__ == "__main__":

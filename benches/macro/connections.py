@@ -1,7 +1,7 @@
 """Many connections, and a reader of cold pages beside senders: memory, rate and latency, in turns.
 
     python benches/macro/connections.py --rounds 3
-    python benches/macro/connections.py --save    # to benches/results/connections.json
+    python benches/macro/connections.py --save    # saved for this release
 
 `idle`: 10,000 connections that have asked once and ask no more; the anonymous memory of the server beside that without
 them. `busy`: `rocketpy bench send`, one send at a time over each of 1,000 connections, beside 64. `cold`: 5,000 sends
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+import results
 import rocketpy
 from messages import QUEUES, TOPIC
 from native import Figures, native, output_of
@@ -44,7 +45,6 @@ IDLE = 10_000
 COLD_MESSAGES, COLD_BODY_BYTES, COLD_READERS = 2_000_000, 1024, 1
 RATE, SECONDS = 5_000, 5
 SPAWN = multiprocessing.get_context("spawn")
-RESULTS = Path("benches/results/connections.json")
 
 
 def broker_address(running: Running) -> tuple[str, int]:
@@ -168,7 +168,7 @@ def colds(rounds: int) -> Iterator[Figures]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--save", action="store_true", help=f"writes {RESULTS}")
+    parser.add_argument("--save", action="store_true", help="writes the rows to the file of this release")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which stops the servers too
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], check=True)
@@ -184,7 +184,7 @@ def main() -> None:
             table.add_row(row, name, f"{statistics.median(values):,.2f} ({min(values):,.2f} to {max(values):,.2f})")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     if options.save:
-        RESULTS.write_text(json.dumps(taken, indent=1) + "\n")
+        results.save("connections", taken)
 
 
 if __name__ == "__main__":

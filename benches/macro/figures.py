@@ -1,14 +1,12 @@
-"""Prints every figure with its target, writes them to ``benches/results/figures.json`` and draws one chart a page.
+"""Prints every figure with its target, saves them for this release and draws one chart a page.
 
 Run by ``make bench`` after the criterion kernels. Each figure is taken on this machine now; ratios are interleaved.
 """
 
-import json
 import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import matplotlib
 
@@ -19,10 +17,9 @@ from rich.table import Table
 
 import kernels
 import messages
+import results
 import spark_scan
 import start
-
-RESULTS = Path("benches/results")
 
 
 def holds(figure: dict[str, float | str]) -> bool | None:
@@ -50,21 +47,21 @@ def draw(name: str, figures: dict[str, dict[str, float | str]]) -> None:
     )
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xlabel("part of the target reached (cut at 3)")
-    chart.savefig(RESULTS / f"{name}.png", dpi=100)
+    chart.savefig(results.CHARTS / f"{name}.png", dpi=100)
     pyplot.close(chart)
 
 
 def main() -> None:
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], check=True)
-    console, results = Console(width=None if sys.stdout.isatty() else 160), {}
-    RESULTS.mkdir(exist_ok=True)
+    console, taken = Console(width=None if sys.stdout.isatty() else 160), {}
+    results.CHARTS.mkdir(parents=True, exist_ok=True)
     for page in (kernels, start, messages, spark_scan):
         with console.status(f"measuring {page.__name__}"):
             figures = page.figures()
         draw(page.__name__, figures)
-        results |= figures
+        taken |= figures
     table = Table("figure", "value", "unit", "target", "holds", "more")
-    for name, figure in results.items():
+    for name, figure in taken.items():
         more = ", ".join(
             f"{key} {value:.3g}" for key, value in figure.items() if key not in ("value", "unit", "target")
         )
@@ -77,10 +74,9 @@ def main() -> None:
             more,
         )
     console.print(table)
-    path = RESULTS / "figures.json"
     machine = {"processors": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    path.write_text(json.dumps({"machine": machine, "figures": results}, indent=1) + "\n")
-    console.print(f"written to {path}, charts beside it")
+    path = results.save("figures", {"machine": machine, "figures": taken})
+    console.print(f"written to {path}, charts to {results.CHARTS}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ answer, is therefore more than the lag of the slave: it has the way of the clien
 """
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+import results
 import rocketpy
 from catch_up import PAIR, SLAVE, end_of_log
 from messages import QUEUES, TOPIC
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=400_000, help="sends of a turn at the full rate")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--save", action="store_true", help="writes benches/results/lag.json")
+    parser.add_argument("--save", action="store_true", help="writes the rounds to the file of this release")
     parser.add_argument("--server", type=Path, help="`rocketpy-server`; default: builds the release")
     options = parser.parse_args()
     program = built_server(options.server)
@@ -57,7 +57,7 @@ def main() -> None:
             console.print(f"round {number + 1}: " + ", ".join(f"{k} {v:,.3g}" for k, v in rounds[-1].items()))
     console.print(f"p99 {statistics.median(taken['p99_ms'] for taken in rounds):.3g} ms (median of the rounds)")
     if options.save:
-        (ROOT / "benches" / "results" / "lag.json").write_text(json.dumps({"rounds": rounds}, indent=1) + "\n")
+        results.save("lag", {"rounds": rounds})
 
 
 if __name__ == "__main__":

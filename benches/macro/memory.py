@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 import rocketpy
-from rocketpy.server_process import ServerProcess
+from rocketpy.servers.process import ServerProcess
 
 ROUND = 50_000
 """Messages of a round: half of them are sent in one way, half in another. Memory is read after each."""

@@ -1,7 +1,7 @@
 """RocketPy beside Kafka 4.1, Redis streams and NATS JetStream, in turns: rate, latency, processor time of both ends.
 
     python benches/macro/others.py --rows single batches --rounds 3
-    python benches/macro/others.py --save    # all rows, to benches/results/others.json
+    python benches/macro/others.py --save    # all rows, saved for this release
 
 Kafka needs Maven, which brings its jars, and a JDK 17; Redis `redis-server` and `redis-benchmark`; NATS `nats-server`
 and Go, which builds its load program. A system whose programs are missing is left out, and named. All messages have
@@ -40,7 +40,6 @@ from turns import Rounds, report, take_turns
 
 NATS_LOAD = Path("target/nats-load")
 HERE = Path(__file__).parent
-RESULTS = Path("benches/results/others.json")
 BODY = b"x" * BODY_BYTES
 
 Server = Callable[[], AbstractContextManager[Running]]
@@ -268,7 +267,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="default: all")
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count; default: 3")
-    parser.add_argument("--save", action="store_true", help=f"writes the rows to {RESULTS}, where others stay")
+    parser.add_argument("--save", action="store_true", help="saves the rows for this release, where others stay")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # which stops the servers too
     subprocess.run(["cargo", "build", "--release", "--locked", "-p", "rocketpy-server"], check=True)
@@ -279,7 +278,7 @@ def main() -> int:
         taken[name], failed = rounds_of(ROWS[name], options.rounds, console)
         failures += failed
     heads = {name: {"title": ROWS[name].title, "acknowledged": ROWS[name].acknowledged} for name in taken}
-    return report(console, heads, taken, FIGURES, results=RESULTS if options.save else None, failures=failures)
+    return report(console, heads, taken, FIGURES, program="others" if options.save else None, failures=failures)
 
 
 if __name__ == "__main__":

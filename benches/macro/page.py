@@ -3,11 +3,9 @@
 python benches/macro/page.py
 """
 
-import json
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -15,8 +13,10 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-RESULTS = Path("benches/results")
-PAGE = Path("docs/performance.md")
+from results import ROOT, load
+
+DOCS = ROOT / "docs"
+PAGE = DOCS / "performance.md"
 
 Rounds = list[dict[str, Any]]
 
@@ -66,11 +66,6 @@ per million messages) is the steadiest figure. No test passes or fails by any of
 A turn writes new log files. On a virtual machine that gets its memory from the host page by page, their first touch
 takes the kernel up to 0.8 s per million messages of 128 B, in either system.
 """
-
-
-def load(name: str) -> dict[str, Any]:
-    path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def median(rounds: Rounds, figure: str) -> float | None:
@@ -138,7 +133,7 @@ def apache_chart(rows: dict[str, Any]) -> None:
         axes.barh(list(shown), [ratio.get(figure, 0) for ratio in shown.values()], color="tab:blue")
         axes.axvline(1, color="black", linewidth=1)
         axes.set_xlabel(label)
-    chart.savefig(RESULTS / "apache.png", dpi=100)
+    chart.savefig(DOCS / "performance-apache.png", dpi=100)
     pyplot.close(chart)
 
 
@@ -222,7 +217,7 @@ def others_chart(rows: dict[str, Any]) -> None:
             axes.set_xlim(left=0)
         rate.set_title(f"{row['title']} ({row['acknowledged']}): messages/s", fontsize=9)
         cpu.set_title("server CPU-s/M", fontsize=9)
-    chart.savefig(RESULTS / "others.png", dpi=100)
+    chart.savefig(DOCS / "performance-others.png", dpi=100)
     pyplot.close(chart)
 
 
@@ -440,7 +435,7 @@ def page() -> Iterator[str]:
     yield from memory_lines(apache.get("rows", {}))
     yield from catch_up_lines(load("catch_up"))
     yield from lag_lines(load("lag"))
-    yield "\n![Processor time and rate beside Apache's](../benches/results/apache.png)\n"
+    yield "\n![Processor time and rate beside Apache's](performance-apache.png)\n"
     yield "## Beside Kafka 4.1, Redis 7 streams and NATS JetStream 2.9\n"
     yield "Each system has the load program that its users measure with, so the client's figures compare clients."
     yield "Kafka and NATS acknowledge from the page cache; so does Redis with `appendfsync everysec`, and with `always`"
@@ -448,7 +443,7 @@ def page() -> Iterator[str]:
     yield "    python benches/macro/others.py --save\n"
     columns = [RATE, P99, CLIENT_CPU, SERVER_CPU, SERVER_PEAK]
     yield from compared(others, "acknowledged", columns)
-    yield "\n![Rate and processor time beside others](../benches/results/others.png)\n"
+    yield "\n![Rate and processor time beside others](performance-others.png)\n"
     yield "Others are ahead here:\n"
     yield from behind(others, columns[:-1])
     if clients:

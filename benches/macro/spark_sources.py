@@ -1,6 +1,6 @@
 """Sources of Spark in turns: RocketPy's by its name server and by its folder, and Spark's own for Kafka 4.1.
 
-    python benches/macro/spark_sources.py --save    # all rows, three rounds, to benches/results/spark.json
+    python benches/macro/spark_sources.py --save    # all rows, three rounds, saved for this release
     python benches/macro/spark_sources.py --rows full --rounds 1 --scale 0.1    # does it run?
 
 Each turn is a process (`loads/spark_load.py`) with a session on `local[2]`, which does its work twice; the second time
@@ -36,7 +36,6 @@ from process import COMMAND, Running, server
 from turns import Rounds, figures_of, report, take_turns
 
 HERE = Path(__file__).parent
-RESULTS = ROOT / "benches" / "results" / "spark.json"
 JARS = ROOT / "target" / "kafka-spark"
 BODY_BYTES = 1024
 ROWS = 1_000_000
@@ -107,7 +106,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds that count; default: 3")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the messages; default: 1")
     parser.add_argument("--server", type=Path, default=COMMAND, help="`rocketpy`; default: of this environment")
-    parser.add_argument("--save", action="store_true", help=f"writes the rows to {RESULTS.name}, where others stay")
+    parser.add_argument("--save", action="store_true", help="saves the rows for this release, where others stay")
     return parser.parse_args()
 
 
@@ -127,8 +126,8 @@ def main() -> int:
             failures += failed
     counted = f"{turns.rows:,} of {BODY_BYTES:,} B"
     heads = {way: {"title": WAYS[way], "messages": STEADY_MESSAGES if way == "steady" else counted} for way in taken}
-    results = RESULTS if options.save else None
-    return report(console, heads, taken, FIGURES, results=results, failures=failures)
+    program = "spark" if options.save else None
+    return report(console, heads, taken, FIGURES, program=program, failures=failures)
 
 
 if __name__ == "__main__":

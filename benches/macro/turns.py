@@ -11,6 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from results import save_rows
+
 Rounds = dict[str, list[dict[str, float]]]
 """By system, the figures of each round."""
 
@@ -72,23 +74,20 @@ def report(
     taken: dict[str, Rounds],
     figures: dict[str, tuple[str, str]],
     *,
-    results: Path | None,
+    program: str | None,
     failures: Iterable[str],
 ) -> int:
-    """Shows the figures, saves them if there is a file for them, and tells what failed. Returns the exit code."""
+    """Shows the figures, saves them if it gets the program's name, and tells what failed. Returns the exit code."""
     show(console, heads, taken, figures)
-    if results is not None:
-        save(results, heads, taken)
-        console.print(f"written to {results}")
+    if program is not None:
+        console.print(f"written to {save(program, heads, taken)}")
     failures = list(failures)
     for failure in failures:
         console.print(failure, style="red", markup=False)
     return 1 if failures else 0
 
 
-def save(path: Path, heads: dict[str, dict[str, str]], taken: dict[str, Rounds]) -> None:
-    """Writes rows to a file, where those that were not taken now stay as they are."""
+def save(program: str, heads: dict[str, dict[str, str]], taken: dict[str, Rounds]) -> Path:
+    """Writes rows to the file of the release, where those that were not taken now stay as they are."""
     machine = {"processors": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    rows = {name: {**heads[name], "systems": systems} for name, systems in taken.items()}
-    former = json.loads(path.read_text())["rows"] if path.exists() else {}
-    path.write_text(json.dumps({"machine": machine, "rows": former | rows}, indent=1) + "\n")
+    return save_rows(program, machine, {name: {**heads[name], "systems": systems} for name, systems in taken.items()})

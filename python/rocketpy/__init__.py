@@ -18,7 +18,7 @@ Examples:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rocketpy.interpreter import check_interpreter
+from rocketpy.base.interpreter import check_interpreter
 
 if TYPE_CHECKING:
     # What `_NAMES` says, for type checkers; tests/sdk/test_names.py compares the two.
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from rocketpy._rocketpy import ArrowBatch as ArrowBatch
     from rocketpy._rocketpy import Scan as Scan
     from rocketpy._rocketpy import __version__ as __version__
-    from rocketpy.admin import *
-    from rocketpy.aio import *
-    from rocketpy.aio_admin import *
-    from rocketpy.balance import Balance as Balance
-    from rocketpy.cluster import *
+    from rocketpy.admin.admin import *
+    from rocketpy.admin.cluster import *
+    from rocketpy.admin.dead_letters import *
+    from rocketpy.admin.replication import *
+    from rocketpy.admin.trace import *
+    from rocketpy.aio.admin import *
+    from rocketpy.aio.consumer import *
+    from rocketpy.aio.producer import *
     from rocketpy.config import Backoff as Backoff
     from rocketpy.config import Compression as Compression
     from rocketpy.config import Credentials as Credentials
@@ -39,38 +42,41 @@ if TYPE_CHECKING:
     from rocketpy.config import SendStatus as SendStatus
     from rocketpy.config import Start as Start
     from rocketpy.config import Tls as Tls
-    from rocketpy.consumer import *
-    from rocketpy.dead_letters import *
+    from rocketpy.consuming.balance import Balance as Balance
+    from rocketpy.consuming.consumer import *
+    from rocketpy.consuming.push import *
+    from rocketpy.consuming.reader import *
     from rocketpy.errors import *
     from rocketpy.message import *
-    from rocketpy.producer import *
-    from rocketpy.push import *
-    from rocketpy.reader import *
-    from rocketpy.receipts import *
-    from rocketpy.replication import *
-    from rocketpy.server import *
+    from rocketpy.producing.producer import *
+    from rocketpy.producing.receipts import *
+    from rocketpy.producing.transaction import *
+    from rocketpy.servers.server import *
     from rocketpy.stats import *
     from rocketpy.store import QueueRange as QueueRange
     from rocketpy.store import StoredQueue as StoredQueue
     from rocketpy.store import StoredTopic as StoredTopic
     from rocketpy.store import StoreRange as StoreRange
     from rocketpy.store import StoreReader as StoreReader
-    from rocketpy.trace import *
-    from rocketpy.transaction import *
 
 _NAMES = {
     "_rocketpy": ("ArrowBatch", "Scan", "__version__"),
-    "admin": ("Admin",),
-    "aio": ("AsyncConsumer", "AsyncProducer"),
-    "aio_admin": ("AsyncAdmin",),
-    "balance": ("Balance",),
-    "cluster": (
+    "admin.admin": ("Admin",),
+    "admin.cluster": (
         "BrokerInfo", "GroupInfo", "GroupMember", "ProducerConnection", "QueueInfo", "QueueLag", "TopicBroker",
         "TopicInfo"
     ),
+    "admin.dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
+    "admin.replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
+    "admin.trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),
+    "aio.admin": ("AsyncAdmin",),
+    "aio.consumer": ("AsyncConsumer",),
+    "aio.producer": ("AsyncProducer",),
     "config": ("Backoff", "Compression", "Credentials", "Duration", "Instant", "SendStatus", "Start", "Tls"),
-    "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
-    "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
+    "consuming.balance": ("Balance",),
+    "consuming.consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
+    "consuming.push": ("PushConsumer", "Reject", "Retry"),
+    "consuming.reader": ("RangeReader",),
     "errors": (
         "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
         "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DecodeError", "DedupStoreError",
@@ -80,16 +86,12 @@ _NAMES = {
         "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
-    "producer": ("Producer",),
-    "push": ("PushConsumer", "Reject", "Retry"),
-    "reader": ("RangeReader",),
-    "receipts": ("Receipts",),
-    "replication": ("Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"),
-    "server": ("Broker", "NameServer", "Server"),
+    "producing.producer": ("Producer",),
+    "producing.receipts": ("Receipts",),
+    "producing.transaction": ("Decision", "Transaction", "TransactionProducer"),
+    "servers.server": ("Broker", "NameServer", "Server"),
     "stats": ("ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
-    "trace": ("MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"),
-    "transaction": ("Decision", "Transaction", "TransactionProducer"),
 }  # fmt: skip
 """The public names, by the module that each comes from."""
 _MODULES = ("codec", "dedup", "errors", "store")

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar, disjoint_base
 
 from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions, Start, Tags
 from rocketpy.message import MessageQueue, Receipt
-from rocketpy.store_reports import LogDiff, Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
+from rocketpy.store.reports import LogDiff, Repair, Snapshot, StoreFacts, TransferReport, VerifyReport
 
 _V_co = TypeVar("_V_co", default=object, covariant=True)
 
@@ -178,7 +178,7 @@ class UnreadReceipt:
 
 @disjoint_base
 class SendOutcome:
-    """What `rocketpy.futures.SendFuture` keeps in place of Python's future, under the same names."""
+    """What `rocketpy.producing.futures.SendFuture` keeps in place of Python's future, under the same names."""
 
     _state: str
     _result: Any

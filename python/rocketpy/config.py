@@ -3,24 +3,23 @@
 A duration is a number of seconds or a `datetime.timedelta`, never negative and never endless.
 """
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias, TypedDict
 
-from rocketpy.balance import Balance
+from rocketpy.base.instant import Instant, instant_ms
+from rocketpy.base.options import Default, defaults_of
+from rocketpy.consuming.balance import Balance
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.instant import Instant, instant_ms
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from rocketpy.balance import Allocate
-    from rocketpy.rebalance import QueuesCallback
-    from rocketpy.selector import Selector
+    from rocketpy.consuming.balance import Allocate
+    from rocketpy.consuming.rebalance import QueuesCallback
+    from rocketpy.producing.selector import Selector
 
 __all__ = [
     "Backoff",
@@ -117,15 +116,15 @@ class Start:
     at_ms: int | None = None
     """Milliseconds since 1970 UTC, for `timestamp` only."""
 
-    EARLIEST: ClassVar[Start]
+    EARLIEST: ClassVar["Start"]
     """The oldest message that is there."""
-    LATEST: ClassVar[Start]
+    LATEST: ClassVar["Start"]
     """Messages that arrive from now on."""
-    STORED: ClassVar[Start]
+    STORED: ClassVar["Start"]
     """Only where the group stopped. A queue without a stored offset is an error."""
 
     @classmethod
-    def at(cls, instant: Instant) -> Start:
+    def at(cls, instant: Instant) -> "Start":
         """The first message stored at or after a point in time.
 
         Args:
@@ -137,7 +136,7 @@ class Start:
         return cls("timestamp", instant_ms(instant))
 
     @classmethod
-    def of(cls, start: Start | str | datetime) -> Start:
+    def of(cls, start: "Start | str | datetime") -> "Start":
         """A start as people write it.
 
         Args:
@@ -236,107 +235,79 @@ class Credentials:
 class ClientOptions(TypedDict, total=False):
     """Options that every client takes."""
 
-    instance_name: str | None
+    instance_name: Annotated["str | None", Default(None)]
     """Part of the client id after `@`. Default None: a unique one.
 
     Clients of one process with the same name and name servers share connections, routes and heartbeats. They must have
     the same `connect_timeout`, and hold each group once: a second consumer of a group needs another name. In another
     process nothing refuses one with the same client id: both get the same messages, and log a warning.
     """
-    client_ip: str | None
+    client_ip: Annotated["str | None", Default(None)]
     """Address shown in the client id. Default None: the local address used to reach the first name server."""
-    unit_name: str | None
+    unit_name: Annotated["str | None", Default(None)]
     """Unit appended to the client id. Default None."""
-    api_timeout: Duration
+    api_timeout: Annotated["Duration", Default(3.0)]
     """Time for a route, heartbeat, membership or administration call. Default 3 s."""
-    connect_timeout: Duration
+    connect_timeout: Annotated["Duration", Default(3.0)]
     """Time for one TCP connect. Default 3 s."""
-    tls: Tls | bool | None
+    tls: Annotated["Tls | bool | None", Default(None)]
     """Not supported yet: anything but None and False is refused. Default None."""
-    credentials: Credentials | None
+    credentials: Annotated["Credentials | None", Default(None)]
     """Not supported yet: anything but None is refused. Default None."""
 
 
-CLIENT_DEFAULTS: ClientOptions = {
-    "instance_name": None,
-    "client_ip": None,
-    "unit_name": None,
-    "api_timeout": 3.0,
-    "connect_timeout": 3.0,
-    "tls": None,
-    "credentials": None,
-}
+CLIENT_DEFAULTS: ClientOptions = defaults_of(ClientOptions)
 """Default of every option, for signatures; the extension module has them of its own."""
 
 
 class ProducerOptions(ClientOptions, total=False):
     """Options of `rocketpy.Producer`, all by keyword."""
 
-    send_timeout: Duration
+    send_timeout: Annotated["Duration", Default(3.0)]
     """Budget of one send, all attempts together. Default 3 s."""
-    retries: int
+    retries: Annotated["int", Default(2)]
     """Attempts after the first, at other brokers where there are some, all with one `msg_id`. A message with an order
     key or a queue is not tried again once it may be stored. Default 2."""
-    backoff: Backoff
+    backoff: Annotated["Backoff", Default(Backoff())]
     """The pause before another attempt at the broker that failed; another broker is tried at once. Default `Backoff()`:
     50 ms, then twice as long each time up to 1 s, a fifth more or less at random."""
-    selector: Selector
+    selector: Annotated["Selector", Default("round_robin")]
     """How the queue of a message is chosen that has neither a queue nor an order key: `"round_robin"` (the default),
     `"random"`, or `"least_latency"`: in turn, without brokers that failed, for 10 s and until they answer again, or
     that took 0.55 s or longer, for 2 s to 30 s. Or a function `(queues, message)` that returns one of the queues; it
     is also asked for messages with an order key, and its queue counts like one that is given to the call."""
-    max_message_size: int
+    max_message_size: Annotated["int", Default(4 << 20)]
     """Largest body in bytes, before compression. Default 4 MiB."""
-    compression: Compression | None
+    compression: Annotated["Compression | None", Default("zlib")]
     """How large bodies of single sends are compressed; None never does. Default `"zlib"`."""
-    compress_over: int
+    compress_over: Annotated["int", Default(4096)]
     """Bodies of this many bytes or more are compressed. Default 4096."""
-    compression_level: int
+    compression_level: Annotated["int", Default(5)]
     """Level of the compression. Default 5."""
-    window_messages: int
+    window_messages: Annotated["int", Default(16_384)]
     """Maximum number of unacknowledged messages of `submit`. Default 16384."""
-    window_bytes: int
+    window_bytes: Annotated["int", Default(64 << 20)]
     """Maximum unacknowledged body bytes of `submit`; each body counts as 1 KiB at least. Default 64 MiB."""
-    batch_messages: int
+    batch_messages: Annotated["int", Default(1024)]
     """Maximum number of messages in one wire batch of `send_many`. Default 1024."""
-    batch_bytes: int
+    batch_bytes: Annotated["int", Default(512 << 10)]
     """Maximum bytes of one wire batch. Default 512 KiB."""
-    requests_in_flight: int
+    requests_in_flight: Annotated["int", Default(8)]
     """Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic. Default 8."""
-    linger: Duration
+    linger: Annotated["Duration", Default(0.0)]
     """How long a submitted message may wait for others to share its request. Default 0 s: while one is under way."""
-    default_topic_queues: int
+    default_topic_queues: Annotated["int", Default(4)]
     """Queues asked for when the broker creates a topic by itself. Default 4."""
-    trace: bool
+    trace: Annotated["bool", Default(False)]
     """Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default False."""
-    trace_topic: str | None
+    trace_topic: Annotated["str | None", Default(None)]
     """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
-    namespace: str | None
+    namespace: Annotated["str | None", Default(None)]
     """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
     without it. `Admin` takes names as they are at the brokers. Default None."""
 
 
-PRODUCER_DEFAULTS: ProducerOptions = {
-    "send_timeout": 3.0,
-    "retries": 2,
-    "backoff": Backoff(),
-    "selector": "round_robin",
-    "max_message_size": 4 << 20,
-    "compression": "zlib",
-    "compress_over": 4096,
-    "compression_level": 5,
-    "window_messages": 16_384,
-    "window_bytes": 64 << 20,
-    "batch_messages": 1024,
-    "batch_bytes": 512 << 10,
-    "requests_in_flight": 8,
-    "linger": 0.0,
-    "default_topic_queues": 4,
-    "trace": False,
-    "trace_topic": None,
-    "namespace": None,
-    **CLIENT_DEFAULTS,
-}
+PRODUCER_DEFAULTS: ProducerOptions = defaults_of(ProducerOptions, CLIENT_DEFAULTS)
 """The same for producers."""
 PATIENT: ClientOptions = {"api_timeout": 30.0}
 """For commands, which a user can interrupt: they wait for a stalled disk rather than leave the outcome open."""
@@ -347,156 +318,121 @@ PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
 class MemberOptions(ClientOptions, total=False):
     """Options of every member of a consumer group, polled or with handlers."""
 
-    start: Start | str | datetime
+    start: Annotated["Start | str | datetime", Default(Start.EARLIEST)]
     """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
     `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
-    balance: Balance | str | Allocate
+    balance: Annotated["Balance | str | Allocate", Default(Balance.AVERAGE)]
     """How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default), `CIRCLE`,
     `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or `"consistent_hash"`;
     or a function `(group, client_id, queues, members)` that returns the queues of this member, called for each topic
     at every change and every 20 s, in a thread of its own. What it raises is logged and the queues stay as they are,
     also when it takes longer than 10 s."""
-    on_assigned: QueuesCallback | None
+    on_assigned: Annotated["QueuesCallback | None", Default(None)]
     """Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of them is handed
     out. `poll` calls it, or for handlers a thread of its own. For an `AsyncConsumer`, and for handlers, it may be an
     `async def`: that runs in their event loop. What it raises is logged, and counted by `stats()`. Default None."""
-    on_revoked: QueuesCallback | None
+    on_revoked: Annotated["QueuesCallback | None", Default(None)]
     """Called in the same way with queues that this member loses, and at the close with all. Until it returns they are
     kept and can be committed, but at most for `handover_timeout`. Default None."""
-    handover_timeout: Duration
+    handover_timeout: Annotated["Duration", Default(5.0)]
     """How long a queue that goes to another member is kept while its messages are worked on: until all of them are
     committed, or with `auto_commit` until the next poll, or until the handlers that have them are done; and at most
     this long. The other member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for
     nobody."""
-    unreachable_timeout: Duration | None
+    unreachable_timeout: Annotated["Duration | None", Default(60.0)]
     """Time without an answer of any broker after which `poll` and iteration raise `ConnectionFailedError`, or a
     consumer with handlers logs an error; and again after each such time. Default 60 s; None for never."""
-    prefetch_messages: int
+    prefetch_messages: Annotated["int", Default(16_384)]
     """Maximum number of messages of a queue that are prefetched. With handlers, from the first on that is not
     finished. Default 16384."""
-    prefetch_bytes: int
+    prefetch_bytes: Annotated["int", Default(16 << 20)]
     """Maximum bytes of messages of a queue that are prefetched, or that handlers work on. Default 16 MiB."""
-    prefetch_total_bytes: int
+    prefetch_total_bytes: Annotated["int", Default(128 << 20)]
     """Maximum bytes prefetched, for all queues together. Default 128 MiB."""
-    pull_messages: int
+    pull_messages: Annotated["int", Default(4096)]
     """Maximum number of messages requested by one pull. Default 4096."""
-    pull_bytes: int
+    pull_bytes: Annotated["int", Default(1 << 20)]
     """Maximum bytes requested by one pull. Default 1 MiB."""
-    suspend: Duration
+    suspend: Annotated["Duration", Default(15.0)]
     """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
-    pull_timeout: Duration
+    pull_timeout: Annotated["Duration", Default(30.0)]
     """Time for one pull, longer than `suspend`. Default 30 s."""
-    allow_missing_topic: bool
+    allow_missing_topic: Annotated["bool", Default(False)]
     """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
-    allow_other_subscriptions: bool
+    allow_other_subscriptions: Annotated["bool", Default(False)]
     """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change
     of all members' tags. Default False: the start raises `GroupConflictError` if that member is in this process;
     otherwise `poll` does, or a consumer with handlers logs an error."""
-    max_body_bytes: int | None
+    max_body_bytes: Annotated["int | None", Default(None)]
     """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
-    trace: bool
+    trace: Annotated["bool", Default(False)]
     """Whether a trace of each message is written to the trace topic when it is handed out, and when it is committed or
     its handler ends, for `Admin.trace`. Default False."""
-    trace_topic: str | None
+    trace_topic: Annotated["str | None", Default(None)]
     """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
-    namespace: str | None
+    namespace: Annotated["str | None", Default(None)]
     """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
     without it. `Admin` takes names as they are at the brokers. Default None."""
 
 
-MEMBER_DEFAULTS: MemberOptions = {
-    "start": Start.EARLIEST,
-    "balance": Balance.AVERAGE,
-    "on_assigned": None,
-    "on_revoked": None,
-    "handover_timeout": 5.0,
-    "unreachable_timeout": 60.0,
-    "prefetch_messages": 16_384,
-    "prefetch_bytes": 16 << 20,
-    "prefetch_total_bytes": 128 << 20,
-    "pull_messages": 4096,
-    "pull_bytes": 1 << 20,
-    "suspend": 15.0,
-    "pull_timeout": 30.0,
-    "allow_missing_topic": False,
-    "allow_other_subscriptions": False,
-    "max_body_bytes": None,
-    "trace": False,
-    "trace_topic": None,
-    "namespace": None,
-    **CLIENT_DEFAULTS,
-}
+MEMBER_DEFAULTS: MemberOptions = defaults_of(MemberOptions, CLIENT_DEFAULTS)
 """Default of every option of a member."""
 
 
 class ConsumerOptions(MemberOptions, total=False):
     """Options of `rocketpy.Consumer`, all by keyword."""
 
-    tags: Tags | Mapping[str, Tags]
+    tags: Annotated["Tags | Mapping[str, Tags]", Default("*")]
     """Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
     `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`."""
-    sql: str | Mapping[str, str] | None
+    sql: Annotated["str | Mapping[str, str] | None", Default(None)]
     """Which messages to receive, as an SQL92 expression over their properties; filtered in the broker:
     `"a > 3 AND b IS NOT NULL"`. Or such by topic, `{"orders": "price > 9"}`: other topics come by `tags`, which one
     topic cannot have beside it. Default None: all that `tags` let through."""
-    auto_commit: Duration | bool | None
+    auto_commit: Annotated["Duration | bool | None", Default(False)]
     """Interval at which to commit the messages returned before the latest poll, more than 0 s and at most 1 h; True for
     every second; False or None (the default) for never."""
-    retry_topic: bool
+    retry_topic: Annotated["bool", Default(False)]
     """Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a message stands in
     its property `RETRY_TOPIC`. Default False."""
 
 
-CONSUMER_DEFAULTS: ConsumerOptions = {
-    "tags": "*",
-    "sql": None,
-    "auto_commit": False,
-    "retry_topic": False,
-    **MEMBER_DEFAULTS,
-}
+CONSUMER_DEFAULTS: ConsumerOptions = defaults_of(ConsumerOptions, MEMBER_DEFAULTS)
 """Default of every option of a consumer."""
-
-
-class PushOptions(MemberOptions, total=False):
-    """Options of `rocketpy.PushConsumer`, all by keyword."""
-
-    concurrency: int
-    """Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is `async def`.
-    Default 16."""
-    max_retries: int
-    """How many times a message comes again before it goes to the dead letters. Default 16."""
-    handler_timeout: Duration
-    """Time after which a message whose handler has not returned is sent back, and the handler no longer waited for. A
-    task is then cancelled; a thread cannot be, and another is started beside it. Not with `ordered`. Default 900 s."""
-    stop_timeout: Duration
-    """How long a stop waits for handlers that run, and then for `on_revoked`. Messages of handlers that run longer come
-    again. Default 30 s."""
-    ordered: bool
-    """Gives the messages of each queue to their handler one after the other, and one that failed again in its place,
-    before those behind it. Default False: side by side."""
-    retry_pause: Duration
-    """Pause before that. Default 1 s."""
-    broadcast: bool
-    """Each member gets all messages, and keeps its offsets in a file. What fails does not come again. Give each member
-    on a machine an `instance_name` of its own; it finds its file by that. Default False: the members share the
-    messages."""
-    offsets_folder: str | os.PathLike[str] | None
-    """Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home folder, as Apache's
-    clients."""
 
 
 CONCURRENCY = 16
 HANDLER_SECONDS = 900.0
 STOP_SECONDS = 30.0
-PUSH_DEFAULTS: PushOptions = {
-    "concurrency": CONCURRENCY,
-    "max_retries": 16,
-    "handler_timeout": HANDLER_SECONDS,
-    "stop_timeout": STOP_SECONDS,
-    "ordered": False,
-    "retry_pause": 1.0,
-    "broadcast": False,
-    "offsets_folder": None,
-    **MEMBER_DEFAULTS,
-}
+
+
+class PushOptions(MemberOptions, total=False):
+    """Options of `rocketpy.PushConsumer`, all by keyword."""
+
+    concurrency: Annotated["int", Default(CONCURRENCY)]
+    """Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is `async def`.
+    Default 16."""
+    max_retries: Annotated["int", Default(16)]
+    """How many times a message comes again before it goes to the dead letters. Default 16."""
+    handler_timeout: Annotated["Duration", Default(HANDLER_SECONDS)]
+    """Time after which a message whose handler has not returned is sent back, and the handler no longer waited for. A
+    task is then cancelled; a thread cannot be, and another is started beside it. Not with `ordered`. Default 900 s."""
+    stop_timeout: Annotated["Duration", Default(STOP_SECONDS)]
+    """How long a stop waits for handlers that run, and then for `on_revoked`. Messages of handlers that run longer come
+    again. Default 30 s."""
+    ordered: Annotated["bool", Default(False)]
+    """Gives the messages of each queue to their handler one after the other, and one that failed again in its place,
+    before those behind it. Default False: side by side."""
+    retry_pause: Annotated["Duration", Default(1.0)]
+    """Pause before that. Default 1 s."""
+    broadcast: Annotated["bool", Default(False)]
+    """Each member gets all messages, and keeps its offsets in a file. What fails does not come again. Give each member
+    on a machine an `instance_name` of its own; it finds its file by that. Default False: the members share the
+    messages."""
+    offsets_folder: Annotated["str | os.PathLike[str] | None", Default(None)]
+    """Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home folder, as Apache's
+    clients."""
+
+
+PUSH_DEFAULTS: PushOptions = defaults_of(PushOptions, MEMBER_DEFAULTS)
 """Default of every option of a push consumer."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rocketpy._rocketpy import ReceivedMessage
-    from rocketpy.receipts import Receipts
+    from rocketpy.producing.receipts import Receipts
 
 __all__ = [
     "AccessDeniedError",

@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rocketpy import Message, __version__
+from rocketpy.base.names import check_type
+from rocketpy.consuming.handlers import Retry, is_async
 from rocketpy.errors import RocketPyError
-from rocketpy.handlers import Retry, is_async
-from rocketpy.names import check_type
 
 try:
     from opentelemetry import propagate, trace

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rocketpy import _rocketpy
+    from rocketpy.consuming.rebalance import Callbacks
     from rocketpy.message import MessageQueue
-    from rocketpy.rebalance import Callbacks
 
 __all__ = ["ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"]
 

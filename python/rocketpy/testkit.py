@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import rocketpy
 from rocketpy import _rocketpy
-from rocketpy.clock_service import serve_clock
 from rocketpy.config import duration_seconds
+from rocketpy.servers.clock_service import serve_clock
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from rocketpy.codec import Codec
     from rocketpy.config import ClientOptions, ConsumerOptions, Duration, ProducerOptions, PushOptions
-    from rocketpy.consumer import V
+    from rocketpy.consuming.consumer import V
     from rocketpy.message import MessageQueue
-    from rocketpy.server import Setting
+    from rocketpy.servers.server import Setting
 
 __all__ = [
     "PatientServer",

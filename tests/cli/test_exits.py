@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from rocketpy import errors
-from rocketpy.cli.exits import HINTS, CommandError, ExitCode, code_of, reported
+from rocketpy.console.exits import HINTS, CommandError, ExitCode, code_of, reported
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rocketpy.cli.exits import CommandError
-from rocketpy.cli.options import moment, start_of
+from rocketpy.cli.options import start_of
+from rocketpy.console.exits import CommandError
+from rocketpy.console.selection import moment
 
 
 def test_a_moment_is_iso_or_how_long_ago():

@@ -49,7 +49,9 @@ def test_a_stop_that_is_cut_off_ends_with_an_error_and_a_hint(tmp_path: Path):
     ready = tmp_path / "ready"
     store = str(tmp_path / "store")
     arguments = ["server", store, "--port", "0", "--name-server-port", "0", "--ready-file", str(ready)]
-    no_time = "import sys, rocketpy.server, rocketpy.cli.serve as serve; rocketpy.server.STOP_SECONDS = 0; "
+    no_time = (
+        "import sys, rocketpy.servers.server, rocketpy.cli.serve as serve; rocketpy.servers.server.STOP_SECONDS = 0; "
+    )
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", no_time + "sys.exit(serve.run(sys.argv[1:]))", *arguments],
         stderr=subprocess.PIPE, text=True,

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 import rocketpy
-from rocketpy.spark.sink import TaskSink
-from rocketpy.spark.sink_commit import Written, finish
-from rocketpy.spark.sink_options import SinkOptions, parse_sink_options
-from rocketpy.spark.sink_rows import Place
+from rocketpy.spark.sink.commit import Written, finish
+from rocketpy.spark.sink.options import SinkOptions, parse_sink_options
+from rocketpy.spark.sink.rows import Place
+from rocketpy.spark.sink.writers import TaskSink
 from rocketpy.testing import drain, fresh_name
 
 ROWS = 3000

@@ -12,7 +12,8 @@ import uvloop
 from aio_clients import PATIENCE, bodies, consumer, producer, take
 
 import rocketpy
-from rocketpy import AsyncAdmin, AsyncProducer, Message, aio_loop
+from rocketpy import AsyncAdmin, AsyncProducer, Message
+from rocketpy.aio import loop as aio_loop
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 

@@ -11,7 +11,7 @@ from test_interrupt import assert_wakes
 
 import rocketpy
 from rocketpy import Message
-from rocketpy.arrow import OLDEST_POLARS
+from rocketpy.base.arrow import OLDEST_POLARS
 from rocketpy.testing import fresh_name
 
 COUNT = 500

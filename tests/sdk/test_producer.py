@@ -11,7 +11,8 @@ import pytest
 from reading import read_all
 
 import rocketpy
-from rocketpy import Message, SendStatus, store_tools
+from rocketpy import Message, SendStatus
+from rocketpy.store import tools as store_tools
 from rocketpy.testing import fresh_name
 from waiting import wait_for_files
 
@@ -159,7 +160,7 @@ def test_large_bodies_come_back_with_any_compression(rocketpy_server, rocketpy_t
     wait_for_files(rocketpy_server.path, receipt.queue, receipt.queue_offset + 1)
     reader = rocketpy.StoreReader(rocketpy_server.path)
     (batch,) = reader.scan(reader.ranges(rocketpy_topic), columns=["size_bytes"])
-    assert (len(body) > rocketpy.arrow.pyarrow_batch(batch)["size_bytes"][0].as_py()) == (kind is not None)
+    assert (len(body) > rocketpy.base.arrow.pyarrow_batch(batch)["size_bytes"][0].as_py()) == (kind is not None)
     assert receipt.queue_offset == message.queue_offset
 
 

@@ -311,7 +311,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, child):
     ended = child(
         """
         import os, sys
-        import rocketpy, rocketpy.errors, rocketpy.server
+        import rocketpy, rocketpy.errors, rocketpy.servers.server
         if os.geteuid() == 0:
             os.seteuid(65534)  # nobody: root may write anywhere
         try:

@@ -18,7 +18,7 @@ from reading import read_all
 
 import rocketpy
 from rocketpy import Message
-from rocketpy.futures import SendFuture
+from rocketpy.producing.futures import SendFuture
 
 
 def test_futures_get_their_receipts(rocketpy_server, producer, rocketpy_topic):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import rocketpy
-from rocketpy.dead_letters import ORIGIN_TOPIC
+from rocketpy.admin.dead_letters import ORIGIN_TOPIC
 from rocketpy.spark import OptionError, aggregate, map_batches
 from rocketpy.spark.aggregation import GROUP_TYPES
 from rocketpy.spark.batches import conformed

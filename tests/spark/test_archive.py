@@ -12,10 +12,18 @@ from deltalake import DeltaTable
 
 import rocketpy
 import spark_jobs
-from rocketpy.spark import archive as module
-from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main, next_round, plan_rows, small_files
-from rocketpy.spark.archive_manifest import ArchiveError, ArchiveFile, Covered, Manifest, gaps
-from rocketpy.spark.archive_parquet import ParquetArchive
+from rocketpy.spark.archive import job as module
+from rocketpy.spark.archive.job import (
+    ArchiveFormat,
+    ArchiveJob,
+    ArchiveOptions,
+    main,
+    next_round,
+    plan_rows,
+    small_files,
+)
+from rocketpy.spark.archive.manifest import ArchiveError, ArchiveFile, Covered, Manifest, gaps
+from rocketpy.spark.archive.parquet import ParquetArchive
 from rocketpy.spark.fingerprint import Fingerprint
 from rocketpy.testing import fresh_name
 

@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 
 import rocketpy
 from rocketpy import InvalidArgumentError
-from rocketpy.spark import archive_delta
-from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, main
-from rocketpy.spark.archive_delta import DeltaArchive
-from rocketpy.spark.archive_manifest import ArchiveError
+from rocketpy.spark.archive import delta as archive_delta
+from rocketpy.spark.archive.delta import DeltaArchive
+from rocketpy.spark.archive.job import ArchiveFormat, ArchiveJob, ArchiveOptions, main
+from rocketpy.spark.archive.manifest import ArchiveError
 from rocketpy.spark.columns import DEFAULT, TYPES, ddl, struct
 
 BODIES = [b"message %d" % number for number in range(300)]
@@ -215,7 +215,7 @@ def test_the_schema_without_a_session_is_that_of_the_scan(spark):
 
 def test_without_deltalake_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    monkeypatch.delitem(sys.modules, "rocketpy.spark.archive_delta")
+    monkeypatch.delitem(sys.modules, "rocketpy.spark.archive.delta")
     with pytest.raises(rocketpy.RocketPyError, match="deltalake is not installed") as missing:
         ArchiveOptions("out", ("t",), format="delta").archive()
     assert missing.value.hint == 'pip install "rocketpy-mq[delta]"'

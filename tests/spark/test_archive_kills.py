@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 import rocketpy
-from rocketpy.server_process import ServerProcess
+from rocketpy.servers.process import ServerProcess
 from rocketpy.spark import JavaNotFoundError, prepare_java
-from rocketpy.spark.archive_parquet import ParquetArchive
+from rocketpy.spark.archive.parquet import ParquetArchive
 from rocketpy.spark.session import QUICK_JVM
 from rocketpy.testing import fresh_name
 from spark_driver import Program

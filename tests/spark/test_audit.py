@@ -9,7 +9,7 @@ import pytest
 import rocketpy
 import spark_jobs
 from rocketpy import store
-from rocketpy.dead_letters import ORIGIN_ID
+from rocketpy.admin.dead_letters import ORIGIN_ID
 from rocketpy.spark.audit import main
 from rocketpy.testing import fresh_name
 

@@ -16,9 +16,9 @@ from pyspark.sql.types import StructType
 import rocketpy
 from rocketpy.errors import OffsetError
 from rocketpy.spark import stream
-from rocketpy.spark.archive import ArchiveFormat, ArchiveJob, ArchiveOptions, check_queues, plan_rows
-from rocketpy.spark.archive_delta import DeltaArchive
-from rocketpy.spark.archive_manifest import ArchiveError, Manifest
+from rocketpy.spark.archive.delta import DeltaArchive
+from rocketpy.spark.archive.job import ArchiveFormat, ArchiveJob, ArchiveOptions, check_queues, plan_rows
+from rocketpy.spark.archive.manifest import ArchiveError, Manifest
 from rocketpy.spark.fingerprint import Fingerprint
 from rocketpy.spark.offsets import BatchOffsets
 from rocketpy.spark.stream import RocketPyStreamReader
@@ -237,7 +237,7 @@ def test_a_log_that_lost_its_end_and_has_grown_again(rocketpy_server_factory, tm
 
 
 def rows(batch):
-    from rocketpy.arrow import pyarrow_batch
+    from rocketpy.base.arrow import pyarrow_batch
 
     return pyarrow_batch(batch).to_pylist()
 

@@ -11,8 +11,8 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
 import rocketpy
-from rocketpy.spark.sink import batch_writer, stream_writer
-from rocketpy.spark.sink_rows import ROW_PROPERTY
+from rocketpy.spark.sink.rows import ROW_PROPERTY
+from rocketpy.spark.sink.writers import batch_writer, stream_writer
 from rocketpy.testing import drain, fresh_name
 
 

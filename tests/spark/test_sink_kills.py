@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 
 import rocketpy
-from rocketpy.server_process import ServerProcess
-from rocketpy.spark.sink import SETTLE_SECONDS, TaskSink
-from rocketpy.spark.sink_client import sink_client
-from rocketpy.spark.sink_options import parse_sink_options
-from rocketpy.spark.sink_progress import Progress
-from rocketpy.spark.sink_rows import ROW_PROPERTY, Place, WriteError
+from rocketpy.servers.process import ServerProcess
+from rocketpy.spark.sink.client import sink_client
+from rocketpy.spark.sink.options import parse_sink_options
+from rocketpy.spark.sink.progress import Progress
+from rocketpy.spark.sink.rows import ROW_PROPERTY, Place, WriteError
+from rocketpy.spark.sink.writers import SETTLE_SECONDS, TaskSink
 from rocketpy.testing import drain, fresh_name
 from spark_driver import Program, program
 from waiting import wait_until

@@ -17,15 +17,17 @@ import pytest
 
 import rocketpy
 from rocketpy.errors import InvalidArgumentError, NotSupportedError, TopicNotFoundError, TransactionOverError
-from rocketpy.spark import sink_client, sink_commit, sink_progress
 from rocketpy.spark.options import OptionError
-from rocketpy.spark.sink import TaskSink, batch_writer
-from rocketpy.spark.sink_answers import Answers
-from rocketpy.spark.sink_commit import finish, give_up
-from rocketpy.spark.sink_halves import roll_back_halves
-from rocketpy.spark.sink_options import DECISION_TOPIC, parse_sink_options
-from rocketpy.spark.sink_progress import Progress
-from rocketpy.spark.sink_rows import Place, WriteError
+from rocketpy.spark.sink import client as sink_client
+from rocketpy.spark.sink import commit as sink_commit
+from rocketpy.spark.sink import progress as sink_progress
+from rocketpy.spark.sink.answers import Answers
+from rocketpy.spark.sink.commit import finish, give_up
+from rocketpy.spark.sink.halves import roll_back_halves
+from rocketpy.spark.sink.options import DECISION_TOPIC, parse_sink_options
+from rocketpy.spark.sink.progress import Progress
+from rocketpy.spark.sink.rows import Place, WriteError
+from rocketpy.spark.sink.writers import TaskSink, batch_writer
 from rocketpy.testing import drain, fresh_name
 from waiting import wait_until
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 import rocketpy
 from rocketpy.errors import DamagedDataError, NotAStoreError, NotSupportedError, OffsetError
-from rocketpy.server_process import ServerProcess
+from rocketpy.servers.process import ServerProcess
 from rocketpy.spark import OptionError, commit_group_offsets, stream
 from rocketpy.spark.stream import RocketPyStreamReader
 from rocketpy.testing import fresh_name

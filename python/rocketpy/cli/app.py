@@ -1,9 +1,7 @@
 """The typer application: every command in one place. Each module of this package holds the commands of its name."""
 
-import contextlib
 import inspect
-import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -24,12 +22,9 @@ from rocketpy.cli import (
     store_tools,
     topic,
 )
-from rocketpy.cli.exits import ExitCode, Reported, fail, reported
 from rocketpy.cli.flags import COMMANDS, Command, Flag
 from rocketpy.cli.options import wait_for
-
-USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
-"""Click's, of which typer may carry a copy of its own and exports only the subclass."""
+from rocketpy.console.commands import guarded, run_app
 
 SERVERS = "Servers"
 CLIENTS = "Clients"
@@ -97,18 +92,6 @@ def parameter(flag: Flag) -> inspect.Parameter:
     )
 
 
-def guarded(function: Callable[..., None]) -> Callable[..., None]:
-    """Runs a command so that each failure ends in its error lines and its exit code."""
-
-    def run(**options: Any) -> None:
-        with reported():
-            function(**options)
-
-    run.__doc__ = function.__doc__
-    run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return run
-
-
 def make_app() -> typer.Typer:
     """Assembles the commands."""
     app = typer.Typer(name="rocketpy", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
@@ -166,40 +149,4 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code.
     """
-    with client_warnings_off():
-        try:
-            return make_app()(args=list(arguments), prog_name="rocketpy", standalone_mode=False) or int(ExitCode.OK)
-        except USAGE_ERROR as error:
-            return usage_error(error) if arguments else int(ExitCode.USAGE)
-        except SystemExit as end:
-            return end.code if isinstance(end.code, int) else int(end.code is not None)
-
-
-@contextlib.contextmanager
-def client_warnings_off() -> Generator[None]:
-    """Keeps warnings of clients out of the log meanwhile: a command says itself what goes wrong, and how it goes on."""
-    clients = logging.getLogger("rocketpy.client")
-    level = clients.level
-    clients.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        clients.setLevel(level)
-
-
-def usage_error(error: Any) -> int:
-    """Reports a wrong command line in the form of all other errors.
-
-    Args:
-        error: typer's. Without a command it has printed the help by now.
-
-    Returns:
-        The exit code.
-    """
-    is_bare = type(error).__name__ == "NoArgsIsHelpError"
-    message = "a command is missing" if is_bare else str(error.format_message()).rstrip(".")
-    path = error.ctx.command_path if error.ctx else "rocketpy"
-    try:
-        fail(message[:1].lower() + message[1:], ExitCode.USAGE, f"run `{path} --help` for what it takes")
-    except Reported as end:
-        return int(str(end.code))
+    return run_app(make_app(), "rocketpy", arguments)

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, Consumer, Message, Producer, Start, _rocketpy
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode, ended_by_signals
 from rocketpy.cli.options import WAITING, WAITING_SENDS, Json
 from rocketpy.cli.serve import settings_of
-from rocketpy.server_process import ServerProcess
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode, ended_by_signals
+from rocketpy.servers.process import ServerProcess
 
 Server = Annotated[
     str | None,

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, RocketPyError
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.config import ClientOptions
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 
 FIGURES: ClientOptions = {"api_timeout": 3.0, "connect_timeout": 3.0}
 """A broker that does not answer is shown as such."""
@@ -52,8 +52,8 @@ def up(
     2m are two masters; 2m-2s-async and 2m-2s-sync give each a slave. Data and ports stay with the folder. Each broker
     allocates 1 GiB of disk with its first message, 16 MiB with --set mappedFileSizeCommitLog=16777216.
     """
-    from rocketpy.deployment import TOPOLOGIES, Deployment, DeploymentError
-    from rocketpy.server_process import ServerProcessError
+    from rocketpy.servers.deployment import TOPOLOGIES, Deployment, DeploymentError
+    from rocketpy.servers.process import ServerProcessError
 
     if topology not in TOPOLOGIES:
         known = ", ".join(TOPOLOGIES)

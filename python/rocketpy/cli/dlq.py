@@ -2,21 +2,22 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rocketpy import Admin, GroupNotFoundError
-from rocketpy.cli import output
+from rocketpy import Admin
+from rocketpy.admin.dead_letters import PREFIX, DeadLetter, DeadLetterFilter
 from rocketpy.cli.consume import as_json as facts_of
-from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.message import BODY_SHOWN
-from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, moment
-from rocketpy.dead_letters import PREFIX, DeadLetter, DeadLetterFilter
+from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.selection import dead_letters, filter_of
 
 
 def group_of(given: str) -> str:
@@ -43,7 +44,6 @@ Property = Annotated[
 Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages, the oldest of them.")]
 
 STDOUT = Path("-")
-LIST = "`rocketpy dlq list` shows the groups that have some"
 
 
 def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -188,49 +188,6 @@ def others(known: int, left: int) -> str:
     if left:
         lines += f"{left:,} do not say where they came from: --to TOPIC sends those that --id or other options choose\n"
     return lines
-
-
-def filter_of(
-    topic: str | None,
-    since: str | None,
-    until: str | None,
-    key: str | None,
-    msg_id: str | None,
-    properties: list[str] | None,
-) -> DeadLetterFilter:
-    """Which dead letters the options mean.
-
-    Raises:
-        CommandError: A property is not NAME=VALUE, or a time is none.
-    """
-    pairs: dict[str, str] = {}
-    for text in properties or []:
-        name, separator, value = text.partition("=")
-        if not (name and separator):
-            raise CommandError(f"not NAME=VALUE: {text}", ExitCode.USAGE, "as in --property color=red")
-        pairs[name] = value
-    begin = None if since is None else moment(since)
-    end = None if until is None else moment(until)
-    return DeadLetterFilter(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
-
-
-def dead_letters(admin: Admin, group: str, which: DeadLetterFilter) -> Iterator[DeadLetter]:
-    """The dead letters of a group.
-
-    Raises:
-        CommandError: There is no such group, or none has the `msg_id` that is asked for.
-    """
-    try:
-        letters = admin.dead_letters(group, which)
-    except GroupNotFoundError as error:
-        raise CommandError(f"there is no group {group}", ExitCode.NOT_FOUND, LIST) from error
-    first = next(letters, None)
-    if first is not None:
-        return chain([first], letters)
-    if which.msg_id is not None:
-        text = f"{group} has no such dead letter with --id {which.msg_id}"
-        raise CommandError(text, ExitCode.NOT_FOUND, f"`rocketpy dlq show {group}` shows what it has")
-    return iter(())
 
 
 def none_of(group: str, which: DeadLetterFilter) -> str:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, GroupNotFoundError, QueueLag
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.base.names import is_system_topic
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm, start_of
-from rocketpy.names import is_system_topic
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 LIST = "`rocketpy group list` shows the groups"

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin, NotSupportedError, RefusedError, RefusedSlave, RocketPyError, SlaveInfo
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 
 MASTER_ID = 0
 

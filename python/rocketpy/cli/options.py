@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.base.instant import LEAST_SECONDS
 from rocketpy.cli.flags import NAME_SERVER_PORT
 from rocketpy.config import ClientOptions, ProducerOptions, Start
-from rocketpy.errors import InvalidArgumentError
-from rocketpy.instant import LEAST_SECONDS, instant_ms
+from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.selection import moment
 
 NameServer = Annotated[
     str,
@@ -82,26 +82,3 @@ def start_of(text: str) -> Start:
         hint = "write latest to begin with what comes from now on"
         raise CommandError(f"not a place to begin, it lies ahead: {text}", ExitCode.USAGE, hint)
     return Start.at(at)
-
-
-def moment(text: str) -> datetime:
-    """Reads a point in time.
-
-    Args:
-        text: As `rocketpy.config.Instant` says: ISO 8601 (local time when it names no zone), how long ago (`-90s`,
-            `-10m`, `-2h`, `-7d`), or seconds since 1970.
-
-    Returns:
-        The moment, with its zone.
-
-    Raises:
-        CommandError: It is none of these.
-
-    Examples:
-        >>> moment("2013-01-01T05:00:00+00:00") == moment("1357016400")
-        True
-    """
-    try:
-        return datetime.fromtimestamp(instant_ms(text) / 1000, UTC)
-    except InvalidArgumentError as error:
-        raise CommandError(str(error), ExitCode.USAGE, error.hint) from None

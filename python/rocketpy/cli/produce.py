@@ -17,9 +17,10 @@ import typer
 
 from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicNotFoundError
 from rocketpy._rocketpy import is_reserved_property
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode, code_of
-from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer, moment
+from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode, code_of
+from rocketpy.console.selection import moment
 
 if TYPE_CHECKING:
     from rocketpy.config import ProducerOptions

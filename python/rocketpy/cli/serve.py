@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rocketpy.cli.exits import CommandError, ExitCode, Reported, fail, reported
 from rocketpy.cli.flags import COMMANDS
+from rocketpy.console.exits import CommandError, ExitCode, Reported, fail, reported
 
 if TYPE_CHECKING:
-    from rocketpy.server import Broker, NameServer, Server
+    from rocketpy.servers.server import Broker, NameServer, Server
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LIVENESS_SECONDS = 0.5
@@ -132,7 +132,7 @@ def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker
     """Makes the servers of a command; entering the result starts them."""
     settings = role_settings(options) | settings_of(options.get("set") or [])
     from rocketpy._rocketpy import log_to_stderr
-    from rocketpy.server import Broker, NameServer, Server
+    from rocketpy.servers.server import Broker, NameServer, Server
 
     log_to_stderr()
 

@@ -13,10 +13,11 @@ import typer
 
 from rocketpy import store
 from rocketpy._rocketpy import tag_names
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import BodyBytes, Json, Tags, moment
-from rocketpy.cli.terminal import shown
+from rocketpy.cli.options import BodyBytes, Json, Tags
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.selection import moment
+from rocketpy.console.terminal import shown
 from rocketpy.errors import DamagedDataError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", readable=False, help="Folder of the store.")]

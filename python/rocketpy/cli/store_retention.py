@@ -6,10 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import store
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
 from rocketpy.cli.options import Json
 from rocketpy.cli.store import Folder, Log
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 
 
 def retention(

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import store
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.cli.options import Json, moment
+from rocketpy.cli.options import Json
 from rocketpy.cli.store import Folder, From, Log, To
-from rocketpy.store_tools import OnProgress
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.selection import moment
+from rocketpy.store.tools import OnProgress
 
 SHOWN = 20
 """Maximum number of problems on a terminal. JSON has all that the report lists."""

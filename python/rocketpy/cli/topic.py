@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from rocketpy import Admin
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.admin.cluster import TopicInfo
+from rocketpy.admin.topic_change import DEFAULT_QUEUES
+from rocketpy.base.names import application_topics, is_system_topic
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer, Yes, confirm
-from rocketpy.cli.terminal import printable
-from rocketpy.cluster import TopicInfo
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.terminal import printable
 from rocketpy.errors import TopicNotFoundError
-from rocketpy.names import application_topics, is_system_topic
-from rocketpy.topic_change import DEFAULT_QUEUES
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 MAX_QUEUES = 16_384

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.flights import Flights
 from rocketpy.demo.journal import Journal
-from rocketpy.server_process import ServerProcess
+from rocketpy.servers.process import ServerProcess
 from rocketpy.spark import flight_delays as job
 from rocketpy.spark.session import local_session
 

@@ -16,7 +16,7 @@ from rocketpy.demo.flights import Flights, load
 from rocketpy.demo.groups import PATIENCE_POLLS, POLL_MESSAGES, POLL_SECONDS
 from rocketpy.demo.journal import Journal
 from rocketpy.demo.publish import CHUNK_MESSAGES
-from rocketpy.deployment import Deployment
+from rocketpy.servers.deployment import Deployment
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rocketpy.cli import output
+from rocketpy.console import output
 
 
 @dataclass

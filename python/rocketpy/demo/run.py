@@ -17,7 +17,7 @@ from rocketpy.demo.flights import Flights, load
 from rocketpy.demo.groups import HUB, HUB_CARRIERS, MAINTENANCE, Readers
 from rocketpy.demo.journal import Journal, Step
 from rocketpy.demo.publish import Acknowledged, AirportSender, publish_flights
-from rocketpy.server_process import ServerProcess
+from rocketpy.servers.process import ServerProcess
 from rocketpy.spark.flight_delays import CHART, PARQUET
 
 TOPIC = "flights"

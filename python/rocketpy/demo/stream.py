@@ -20,7 +20,7 @@ from rocketpy.demo.departures import Mismatch
 from rocketpy.demo.flights import Flights
 from rocketpy.demo.journal import Journal
 from rocketpy.demo.publish import publish_flights
-from rocketpy.server_process import ServerProcess
+from rocketpy.servers.process import ServerProcess
 from rocketpy.spark import flight_delays as job
 from rocketpy.spark.session import QUICK_JVM
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # What `_HOMES` says, for type checkers; tests/sdk/test_names.py compares the two.
     from rocketpy.spark.aggregation import aggregate as aggregate
-    from rocketpy.spark.archive import ArchiveFormat as ArchiveFormat
-    from rocketpy.spark.archive import ArchiveJob as ArchiveJob
-    from rocketpy.spark.archive import ArchiveOptions as ArchiveOptions
-    from rocketpy.spark.archive_manifest import ArchiveError as ArchiveError
+    from rocketpy.spark.archive.job import ArchiveFormat as ArchiveFormat
+    from rocketpy.spark.archive.job import ArchiveJob as ArchiveJob
+    from rocketpy.spark.archive.job import ArchiveOptions as ArchiveOptions
+    from rocketpy.spark.archive.manifest import ArchiveError as ArchiveError
     from rocketpy.spark.batches import map_batches as map_batches
     from rocketpy.spark.batches import scan as scan
     from rocketpy.spark.bodies import DecodeError as DecodeError
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from rocketpy.spark.session import cores as cores
     from rocketpy.spark.session import local_session as local_session
     from rocketpy.spark.session import prepare as prepare
-    from rocketpy.spark.sink_rows import WriteError as WriteError
+    from rocketpy.spark.sink.rows import WriteError as WriteError
     from rocketpy.spark.source import RocketPyDataSource as RocketPyDataSource
     from rocketpy.spark.store import scan_ranges as scan_ranges
 
 _HOMES = {
-    "ArchiveError": "archive_manifest",
-    "ArchiveFormat": "archive",
-    "ArchiveJob": "archive",
-    "ArchiveOptions": "archive",
+    "ArchiveError": "archive.manifest",
+    "ArchiveFormat": "archive.job",
+    "ArchiveJob": "archive.job",
+    "ArchiveOptions": "archive.job",
     "DecodeError": "bodies",
     "JavaNotFoundError": "java",
     "LagListener": "progress",
@@ -50,7 +50,7 @@ _HOMES = {
     "RocketPyDataSource": "source",
     "StreamLag": "progress",
     "WorkerPythonError": "session",
-    "WriteError": "sink_rows",
+    "WriteError": "sink.rows",
     "aggregate": "aggregation",
     "commit_group_offsets": "progress",
     "cores": "session",

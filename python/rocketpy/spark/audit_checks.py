@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rocketpy.dead_letters import ORIGIN_ID
+from rocketpy.admin.dead_letters import ORIGIN_ID
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.batches import batch_of, ddl_of, map_shares, parts_of, place_of, scan
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from rocketpy.base.names import check_type
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.names import check_type
 from rocketpy.spark.columns import DEFAULT, check_columns
 from rocketpy.spark.options import parse_options
 from rocketpy.spark.part import QueuePart

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from rocketpy.base.names import check_type
 from rocketpy.errors import RocketPyError
-from rocketpy.names import check_type
 from rocketpy.spark.options import OptionError
 from rocketpy.spark.session import no_pyspark
 from rocketpy.spark.udf import arrow_udf
@@ -205,7 +205,7 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
     import pyarrow as pa
 
     from rocketpy._rocketpy import json_columns as decoded
-    from rocketpy.arrow import pyarrow_batch
+    from rocketpy.base.arrow import pyarrow_batch
 
     check_type("bodies", bodies, pa.Array, "a pyarrow.Array")
     check_type("fields", fields, pa.DataType | pa.Schema, "a pyarrow.StructType or a pyarrow.Schema")

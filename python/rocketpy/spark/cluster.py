@@ -6,8 +6,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
+from rocketpy.base.names import application_topics
 from rocketpy.errors import OffsetError, RocketPyError, TopicNotFoundError
-from rocketpy.names import application_topics
 from rocketpy.spark.connection import client_options, shared_admin
 from rocketpy.spark.options import EARLIEST, LATEST, OptionError
 from rocketpy.spark.part import QueuePart, share_out, wanted_partitions
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from rocketpy.admin import Admin
-    from rocketpy.cluster import QueueInfo
+    from rocketpy.admin.admin import Admin
+    from rocketpy.admin.cluster import QueueInfo
     from rocketpy.message import MessageQueue
     from rocketpy.spark.options import QueueKey, ReadOptions
     from rocketpy.spark.part import Groupings
@@ -250,8 +250,8 @@ def sample_sizes(options: ReadOptions, parts: Sequence[tuple[MessageQueue, int, 
 
 def _sample(options: ReadOptions, queue: MessageQueue, start: int, end: int) -> list[int]:
     """Sizes of some records from `start` on: of what one pull brings."""
-    from rocketpy.arrow import pyarrow_batch
-    from rocketpy.reader import RangeReader
+    from rocketpy.base.arrow import pyarrow_batch
+    from rocketpy.consuming.reader import RangeReader
 
     shared_admin(options)
     end = min(end, start + SAMPLE_MESSAGES)

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rocketpy.admin import Admin
+    from rocketpy.admin.admin import Admin
     from rocketpy.config import ClientOptions
     from rocketpy.spark.options import ReadOptions
 
@@ -29,7 +29,7 @@ def shared_admin(options: ReadOptions) -> Admin:
     Args:
         options: With name servers.
     """
-    from rocketpy.admin import Admin
+    from rocketpy.admin.admin import Admin
 
     key = (os.getpid(), options.name_servers, *sorted(options.client.items()))
     if key not in _admins:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketpy import Admin, DeadLetter, DeadLetterFilter, RangeReader
-from rocketpy.cli import output
-from rocketpy.cli.dlq import dead_letters, filter_of
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.admin.dead_letters import PREFIX, topic_of
+from rocketpy.base.instant import instant_ms
 from rocketpy.config import PATIENT
-from rocketpy.dead_letters import PREFIX, topic_of
-from rocketpy.instant import instant_ms
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.console.selection import dead_letters, filter_of
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
 from rocketpy.spark.picture import Bar, draw_bars, drawn

@@ -107,7 +107,7 @@ def _of_cluster(options: ReadOptions, offsets: Offsets) -> Iterator[tuple[Messag
 
 
 def _pull(options: ReadOptions, queue: MessageQueue, offset: int) -> list[tuple[MessageQueue, Fingerprint]]:
-    from rocketpy.reader import RangeReader
+    from rocketpy.consuming.reader import RangeReader
 
     with RangeReader(
         queue, offset - 1, offset, columns=COLUMNS, name_servers=options.name_servers, **client_options(options)
@@ -134,7 +134,7 @@ def _rows(
 ) -> Iterator[tuple[MessageQueue, Fingerprint]]:
     import pyarrow as pa
 
-    from rocketpy.arrow import pyarrow_batch
+    from rocketpy.base.arrow import pyarrow_batch
 
     topics, queue_ids, *times = pyarrow_batch(batch).columns
     microseconds = (column.cast(pa.int64()).to_pylist() for column in times)

@@ -13,8 +13,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocketpy.base.names import check_folder
 from rocketpy.errors import DamagedDataError
-from rocketpy.names import check_folder
 from rocketpy.spark.batches import scan
 from rocketpy.spark.bodies import decode, decode_json
 from rocketpy.spark.options import OptionError
@@ -162,7 +162,7 @@ def sums_of_ranges(path: str, ranges: Iterable[StoreRange]) -> Iterator[tuple[ob
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from rocketpy.arrow import pyarrow_batch
+    from rocketpy.base.arrow import pyarrow_batch
     from rocketpy.store import StoreReader
 
     scan = StoreReader(path).scan(ranges, columns=["body"])
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.stream and given.path is not None:
         parser.error("--stream reads from a --name-server alone")
 
-    from rocketpy.cli.exits import reported
+    from rocketpy.console.exits import reported
     from rocketpy.spark.job import session
 
     with reported():

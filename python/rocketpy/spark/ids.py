@@ -198,6 +198,6 @@ def _month_starts(time_zone: str) -> list[int]:
 
 
 def _values(batch: ArrowBatch) -> pa.Array:
-    from rocketpy.arrow import pyarrow_batch
+    from rocketpy.base.arrow import pyarrow_batch
 
     return pyarrow_batch(batch).column("value")

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
-from rocketpy.names import check_folder
+from rocketpy.base.names import check_folder
+from rocketpy.console import output
+from rocketpy.console.commands import guarded, run_app
+from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.spark.batches import parts_of, place_of, reader_of
 from rocketpy.spark.session import context_of, no_pyspark, refuse_connect
 
@@ -63,19 +64,9 @@ def run_command(name: str, command: Callable[..., None], arguments: Sequence[str
     Returns:
         The exit code, as the command `rocketpy` has them.
     """
-    # Brings all commands; workers do without them.
-    from rocketpy.cli.app import USAGE_ERROR, client_warnings_off, guarded, usage_error
-
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(guarded(_explained(command)))
-    with client_warnings_off():
-        try:
-            app(args=None if arguments is None else list(arguments), prog_name=name, standalone_mode=False)
-        except USAGE_ERROR as error:
-            return usage_error(error)
-        except SystemExit as end:
-            return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return int(ExitCode.OK)
+    return run_app(app, name, arguments)
 
 
 def _explained(command: Callable[..., None]) -> Callable[..., None]:

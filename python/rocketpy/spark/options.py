@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rocketpy._rocketpy import tag_names
+from rocketpy.base.instant import instant_ms
+from rocketpy.base.instant import now_ms as clock_ms
 from rocketpy.config import CLIENT_DEFAULTS
 from rocketpy.errors import InvalidArgumentError
-from rocketpy.instant import instant_ms
-from rocketpy.instant import now_ms as clock_ms
 from rocketpy.spark.aliases import ALIASES, IN_MILLISECONDS, refusal
 from rocketpy.spark.patience import DEFAULT_RETRY_SECONDS
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from rocketpy.cli import output
+from rocketpy.console import output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from rocketpy.spark.archive_manifest import ArchiveFile
+    from rocketpy.spark.archive.manifest import ArchiveFile
     from rocketpy.spark.topic_profile import Profile
 
 BLUE, GREY = "#4338ca", "#94a3b8"

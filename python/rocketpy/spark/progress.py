@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from rocketpy.base.names import name_server_list
 from rocketpy.errors import GroupNotFoundError, NotSupportedError, OffsetError
-from rocketpy.names import name_server_list
 from rocketpy.spark.offsets import BatchOffsets
 from rocketpy.spark.options import NO_GROUP
 from rocketpy.spark.patience import logger
@@ -141,7 +141,7 @@ def commit_offsets(
     Raises:
         RocketPyError: The brokers cannot be reached, or refuse. A retry is safe.
     """
-    from rocketpy.admin import Admin
+    from rocketpy.admin.admin import Admin
 
     with Admin(name_servers=name_servers, **client) as admin:
         there = {queue for topic in {queue.topic for queue in offsets} for queue in admin.queues(topic)}
@@ -158,7 +158,7 @@ def commit_offsets(
 def _commit(
     group: str, offsets: Mapping[MessageQueue, int], name_servers: Iterable[str], client: Mapping[str, Any]
 ) -> dict[MessageQueue, int]:
-    from rocketpy.consumer import Consumer
+    from rocketpy.consuming.consumer import Consumer
 
     done: dict[MessageQueue, int] = {}
     with Consumer.assign(

@@ -132,8 +132,8 @@ class _Place:
             self._lost = None
 
     def _batches(self, end: int) -> Iterator[pa.RecordBatch]:
-        from rocketpy.arrow import pyarrow_batch
-        from rocketpy.reader import RangeReader
+        from rocketpy.base.arrow import pyarrow_batch
+        from rocketpy.consuming.reader import RangeReader
 
         shared_admin(self._options)  # keeps the connection when this reader is closed
         with RangeReader(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketpy import Message, Producer, _rocketpy
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.admin.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
 from rocketpy.config import PATIENT_SENDS
-from rocketpy.dead_letters import ORIGIN_ID, ORIGIN_TOPIC, Pace
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, scan

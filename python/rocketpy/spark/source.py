@@ -68,14 +68,14 @@ class RocketPyDataSource(DataSource):
         return RocketPyStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Makes the batch writer; see `rocketpy.spark.sink`."""
-        from rocketpy.spark.sink import batch_writer
+        """Makes the batch writer; see `rocketpy.spark.sink.writers`."""
+        from rocketpy.spark.sink.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Makes the stream writer."""
-        from rocketpy.spark.sink import stream_writer
+        from rocketpy.spark.sink.writers import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
 

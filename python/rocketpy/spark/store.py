@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rocketpy.names import application_topics
+from rocketpy.base.names import application_topics
 from rocketpy.spark.identity import check_store
 from rocketpy.spark.options import DEFAULT_PARTITION_BYTES, OptionError
 from rocketpy.spark.part import share_out, wanted_partitions
@@ -149,7 +149,7 @@ def read_store(
     Raises:
         NotAStoreError: The path leads to no store here, or to another one than on the driver.
     """
-    from rocketpy.arrow import pyarrow_batch
+    from rocketpy.base.arrow import pyarrow_batch
 
     check_store(options, marks)
     scan = open_store(options).scan(

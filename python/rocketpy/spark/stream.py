@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rocketpy.cluster import QueueInfo
+    from rocketpy.admin.cluster import QueueInfo
     from rocketpy.message import MessageQueue
     from rocketpy.spark.fingerprint import Fingerprint
     from rocketpy.spark.offsets import Offsets

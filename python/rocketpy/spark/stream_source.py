@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from rocketpy.cluster import QueueInfo
+from rocketpy.admin.cluster import QueueInfo
 from rocketpy.errors import NotAStoreError, OffsetError, TopicNotFoundError
 from rocketpy.message import MessageQueue
 from rocketpy.spark.cluster import at_time, queues_to_read, read_cluster, sample_sizes, share_parts, start_of

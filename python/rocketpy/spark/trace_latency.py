@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rocketpy import TopicNotFoundError, _rocketpy
-from rocketpy.cli import output
-from rocketpy.cli.exits import CommandError, ExitCode
+from rocketpy.admin.trace import TRACE_TOPIC, explained
+from rocketpy.console import output
+from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, map_batches
 from rocketpy.spark.picture import draw_latencies, drawn
-from rocketpy.trace import TRACE_TOPIC, explained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ RECORDS = {
     "request_id": "string",
     "retries": "int",
 }
-"""What is taken of each trace record: see `rocketpy.trace`."""
+"""What is taken of each trace record: see `rocketpy.admin.trace`."""
 TIMES = "measure, topic, `group`, ms, is_failed, is_repeated"
 
 TopicsOrNone = Annotated[

@@ -1,4 +1,4 @@
-//! Administration: plain values, of which `rocketpy.admin` makes dataclasses.
+//! Administration: plain values, of which `rocketpy.admin.admin` makes dataclasses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ impl<'py> FromPyObject<'_, 'py> for BalanceArgument {
         if let Ok(questions) = value.cast::<PyAllocations>() {
             return Ok(Self(Balance::Asked(questions.get().allocator.clone())));
         }
-        let class = CLASS.import(py, "rocketpy.balance", "Balance")?;
+        let class = CLASS.import(py, "rocketpy.consuming.balance", "Balance")?;
         let balance = class.call_method1("of", (value,))?;
         let kind: String = balance.getattr(intern!(py, "kind"))?.extract()?;
         Ok(Self(match kind.as_str() {

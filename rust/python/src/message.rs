@@ -316,7 +316,7 @@ fn later(
         (None, None, None) => return Ok(None),
         (Some(level), None, None) => Later::Level(within("delay_level", level, 1..=LEVELS)? as u8),
         (None, Some(at), None) => {
-            let instant_ms = at.py().import("rocketpy.instant")?.getattr("instant_ms")?;
+            let instant_ms = at.py().import("rocketpy.base.instant")?.getattr("instant_ms")?;
             match instant_ms.call1((at,))?.extract()? {
                 at_ms @ 0.. => Later::AtMs(at_ms),
                 _ => return Err(error::invalid(format!("deliver_at must not be before 1970: {at}"))),

@@ -1,4 +1,4 @@
-//! Reports of the store's tools, as the dataclasses of `rocketpy.store_reports`.
+//! Reports of the store's tools, as the dataclasses of `rocketpy.store.reports`.
 //!
 //! A serializer, so that a report's fields are named only where the report is defined: a struct becomes the dataclass of
 //! its name, and each field an argument of that name. Lists and tuples become tuples, maps become dicts. A field
@@ -16,7 +16,7 @@ use crate::error;
 use crate::received::instant;
 
 /// Module of the dataclasses.
-const MODULE: &str = "rocketpy.store_reports";
+const MODULE: &str = "rocketpy.store.reports";
 /// End of the name of a field that is a time.
 const TIME: &str = "_at_ms";
 

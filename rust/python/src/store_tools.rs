@@ -230,7 +230,7 @@ fn used_up() -> PyErr {
     error::closed("the records were already handed over; select them again to read again")
 }
 
-/// A message to import: the dict that `rocketpy.store_tools` makes of a row.
+/// A message to import: the dict that `rocketpy.store.tools` makes of a row.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Given {

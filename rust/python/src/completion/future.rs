@@ -17,7 +17,7 @@ static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 const RUNNING: &str = "RUNNING";
 const FINISHED: &str = "FINISHED";
 
-/// What `rocketpy.futures.SendFuture` keeps in place of Python's future, under the same names.
+/// What `rocketpy.producing.futures.SendFuture` keeps in place of Python's future, under the same names.
 ///
 /// A future that nobody waits for needs neither a condition nor a receipt: both are made when they are first asked for. Whoever
 /// asks for the condition may wait with it, so from then on Python's own methods give the outcome.
@@ -42,9 +42,9 @@ struct State {
 /// Condition and list of waiters.
 type Watch = (Py<PyAny>, Py<PyList>);
 
-/// Makes a `rocketpy.futures.SendFuture`.
+/// Makes a `rocketpy.producing.futures.SendFuture`.
 pub(crate) fn make(py: Python<'_>) -> PyResult<Bound<'_, SendOutcome>> {
-    Ok(CLASS.import(py, "rocketpy.futures", "SendFuture")?.call0()?.cast_into::<SendOutcome>()?)
+    Ok(CLASS.import(py, "rocketpy.producing.futures", "SendFuture")?.call0()?.cast_into::<SendOutcome>()?)
 }
 
 /// Gives a future its outcome. Its callbacks run here; Python logs what they raise.

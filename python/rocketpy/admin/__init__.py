@@ -1,0 +1,1 @@
+"""Administration of clusters, and the values that it gives."""

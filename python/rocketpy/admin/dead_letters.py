@@ -1,0 +1,195 @@
+"""Dead letters: messages that the consumers of a group gave back too often, and their way back."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rocketpy import _rocketpy
+from rocketpy.base.instant import instant_ms
+from rocketpy.base.names import check_type
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.admin.cluster import TopicInfo
+    from rocketpy.config import Instant
+    from rocketpy.message import Receipt
+
+__all__ = ["DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"]
+
+PREFIX = "%DLQ%"
+RESENDER = "rocketpy-dead-letters"
+"""Producer group that resends."""
+RESENT_FROM, ORIGIN_TOPIC, ORIGIN_ID = "rocketpyResentFrom", "rocketpyOriginTopic", "rocketpyOriginMsgId"
+"""Properties of a resent message: the topic of dead letters, the topic of origin, and the `msg_id` there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """A consumer group that has dead letters."""
+
+    group: str
+    count: int
+    oldest_at: datetime | None
+    """When the oldest of them died; None where that is not known."""
+    newest_at: datetime | None
+    """When the newest of them died."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that its group gave up."""
+
+    group: str
+    message: ReceivedMessage
+    """The message as it lies with the dead letters. `stored_at` is when it died, `msg_id` the one of its sender."""
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that it was sent to first; None where nothing says it."""
+        properties = self.message.properties
+        return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
+
+    @property
+    def reason(self) -> str | None:
+        """`RETRIES_EXHAUSTED`, or `GIVEN_UP` where its consumer wanted no retry; None where nothing says it.
+
+        Apache's brokers do not say it. Nor is it known where a client itself sent the message to the retries.
+        """
+        return self.message.properties.get("DLQ_REASON")
+
+    @property
+    def resent_id(self) -> str:
+        """The `msg_id` that this dead letter gets when it is resent: the same each time, so that it is found again."""
+        place = f"{self.message.queue}\n{self.message.queue_offset}\n{self.message.msg_id}"
+        return hashlib.sha256(place.encode()).hexdigest()[:32].upper()
+
+    def again(self, topic: str) -> Message:
+        """The message to be sent again: body, tag, keys, order key and its own properties.
+
+        The origin properties name the first send, even if the message has died before.
+        """
+        message = self.message
+        own = {
+            name: value
+            for name, value in message.properties.items()
+            if name != "__SHARDINGKEY" and not _rocketpy.is_reserved_property(name)
+        }
+        first = {ORIGIN_TOPIC: self.topic or topic, ORIGIN_ID: message.msg_id}
+        return Message(
+            topic,
+            message.body,
+            tag=message.tag,
+            keys=message.keys,
+            order_key=message.order_key,
+            flag=message.flag,
+            properties=first | own | {RESENT_FROM: message.topic},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """What became of a dead letter that was to be resent."""
+
+    letter: DeadLetter
+    topic: str | None
+    """Where it went; None: nothing says where it came from, so it was not sent."""
+    receipt: Receipt | None
+    """None: it was not sent, because it was resent before and is there, or because `topic` is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterFilter:
+    """Which dead letters are meant; all that are given have to hold."""
+
+    topic: str | None = None
+    """The topic that they were sent to first."""
+    since: Instant | None = None
+    """They died at or after this time."""
+    until: Instant | None = None
+    """They died before this time."""
+    key: str | None = None
+    """One of their keys."""
+    msg_id: str | None = None
+    """Their id."""
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    """They have these properties with these values."""
+
+    def matcher(self) -> Callable[[DeadLetter], bool]:
+        """Makes a function that tells which are meant. Times as text count from this call.
+
+        Raises:
+            InvalidArgumentError: A time is none.
+        """
+        since = None if self.since is None else instant_ms(self.since)
+        until = None if self.until is None else instant_ms(self.until)
+
+        def is_meant(letter: DeadLetter) -> bool:
+            message = letter.message
+            return (
+                (self.topic is None or letter.topic == self.topic)
+                and (since is None or message.stored_at_ms >= since)
+                and (until is None or message.stored_at_ms < until)
+                and (self.key is None or self.key in message.keys)
+                and (self.msg_id is None or message.msg_id == self.msg_id)
+                and all(message.properties.get(name) == value for name, value in self.properties.items())
+            )
+
+        return is_meant
+
+
+def topic_of(group: str) -> str:
+    """The topic of a group's dead letters."""
+    return PREFIX + group
+
+
+class Pace:
+    """Lets pass at most `rate` a second.
+
+    Raises:
+        TypeError: The rate is no number.
+        InvalidArgumentError: The rate is not above 0.
+    """
+
+    def __init__(self, rate: float | None) -> None:
+        check_type("rate", rate, float | int | None, "a number of messages a second")
+        if rate is not None and not rate > 0:
+            raise InvalidArgumentError(f"rate must be more than 0 messages a second, not {rate}")
+        self._pause = 0.0 if rate is None else 1 / rate
+        self._next_at = 0.0
+
+    def next(self) -> float:
+        """Seconds until the turn of the next one."""
+        now = time.monotonic()
+        at = max(now, self._next_at)
+        self._next_at = at + self._pause
+        return at - now
+
+
+def group_of(topic: TopicInfo, firsts: list[ReceivedMessage]) -> DeadLetterGroup:
+    """What a topic of dead letters says of its group.
+
+    Args:
+        topic: The topic.
+        firsts: The oldest message of each of its queues.
+    """
+    return DeadLetterGroup(
+        topic.name.removeprefix(PREFIX),
+        sum(info.max_offset - info.min_offset for info in topic.queues),
+        min((message.stored_at for message in firsts), default=None),
+        max((info.last_stored_at for info in topic.queues if info.last_stored_at), default=None),
+    )
+
+
+def matcher_of(group: str, which: DeadLetterFilter | None) -> Callable[[DeadLetter], bool]:
+    """Makes a function that tells which dead letters of a group are meant."""
+    check_type("group", group, str, "text")
+    check_type("which", which, DeadLetterFilter | None, "a DeadLetterFilter")
+    return (which or DeadLetterFilter()).matcher()

@@ -1,0 +1,287 @@
+"""Receiving messages in an event loop: the twin of `Consumer`, by name and meaning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, cast
+
+from rocketpy import _rocketpy
+from rocketpy.aio.loop import AsyncClosing, T, later
+from rocketpy.aio.rebalance import AsyncTelling
+from rocketpy.base.arrow import import_pyarrow
+from rocketpy.base.names import check_type, column_list, name_server_list
+from rocketpy.base.options import lists_options
+from rocketpy.config import (
+    CONSUMER_DEFAULTS,
+    ConsumerOptions,
+)
+from rocketpy.consuming.balance import Allocating, allocating, assigned
+from rocketpy.consuming.consumer import (
+    FOREVER,
+    BrokerContact,
+    ConsumerState,
+    OffsetMove,
+    V_co,
+    check_offsets,
+    decode_by,
+    topic_list,
+)
+from rocketpy.consuming.rebalance import callbacks
+from rocketpy.errors import ClosedError
+from rocketpy.stats import ConsumerStats, consumer_stats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from datetime import datetime
+    from typing import Unpack
+
+    import pyarrow
+
+    from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
+    from rocketpy.codec import Codec
+    from rocketpy.config import Duration, Start
+    from rocketpy.consuming.consumer import V
+    from rocketpy.message import MessageQueue
+
+__all__ = ["AsyncConsumer"]
+
+
+class AsyncConsumer(AsyncClosing, Generic[V_co]):
+    """`Consumer` for asyncio: a member of a consumer group.
+
+    A call that is cancelled gives its messages back: they are handed out again. If other calls run beside it, what they
+    took behind these in the same queue may come again too.
+
+    Args:
+        group: Name of the consumer group.
+        topic: Topic to read, or several.
+        codec: Makes values of messages, as for `rocketpy.Consumer`.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: As for `rocketpy.Consumer`. They are checked when it is started.
+
+    Examples:
+        >>> import asyncio, rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("ingest") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("aio-read-doc", b"%d" % n) for n in range(10)])
+        >>> async def main():
+        ...     servers = server.name_servers
+        ...     async with rocketpy.AsyncConsumer("report", "aio-read-doc", name_servers=servers) as consumer:
+        ...         count = 0
+        ...         async for message in consumer:
+        ...             count += 1
+        ...             if count == 10:
+        ...                 break
+        ...         await consumer.commit()
+        ...     return count
+        >>> asyncio.run(main())
+        10
+    """
+
+    __slots__ = ("_allocating", "_callbacks", "_decode", "_group", "_name_servers", "_options", "_telling", "_topics")
+
+    @lists_options(ConsumerOptions, CONSUMER_DEFAULTS)
+    def __init__(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        codec: Codec[V_co] | None = None,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        super().__init__()
+        check_type("group", group, str, "a str")
+        self._group, self._topics = group, topic_list(topic)
+        self._name_servers, self._options = name_server_list(name_servers), options
+        self._decode = decode_by(codec)
+        self._allocating: Allocating | None = None
+        self._callbacks = callbacks(group, options, has_loop=True)
+        self._telling: AsyncTelling | None = None
+
+    @classmethod
+    def assign(
+        cls,
+        group: str,
+        queues: Iterable[MessageQueue],
+        *,
+        codec: Codec[V] | None = None,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> AsyncConsumer[V]:
+        """A consumer of given queues that is no member of the group, as `Consumer.assign`."""
+        topics, options = assigned(queues, options)
+        return cast("type[AsyncConsumer[V]]", cls)(group, topics, codec=codec, name_servers=name_servers, **options)
+
+    async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
+        join, options = _rocketpy.Consumer.join, self._options
+        self._allocating = allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            place = (self._group, self._topics, self._name_servers)
+            native = await later(join, *place, arrivals, self._decode, **options)
+        except BaseException:
+            if self._allocating is not None:
+                self._allocating.end()
+            raise
+        if self._callbacks is not None:
+            self._telling = AsyncTelling(self, native, self._callbacks)
+        return native
+
+    async def close(self) -> None:
+        """Closes the consumer, after `on_revoked` for all queues. A second call does nothing, or waits for the rest."""
+        try:
+            if self._telling is not None and not self._closed and not self._is_elsewhere:
+                self._has_outlived_its_loop()  # or refuses
+                await self._telling.leave()
+        finally:  # also when it is cancelled: a member that stays keeps its queues from the others
+            await super().close()
+
+    def _close_now(self) -> None:
+        super()._close_now()
+        if self._allocating is not None:
+            self._allocating.join()
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group."""
+        return self._group
+
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers and other members know this consumer, once it was started."""
+        return self._native().client_id
+
+    @property
+    def dropped_traces(self) -> int:
+        """Trace records that were not sent so far.
+
+        They came faster than they were sent, no broker took them, or too many messages waited for a commit.
+        """
+        return self._native().dropped_traces
+
+    def _native(self) -> _rocketpy.Consumer:
+        native: _rocketpy.Consumer = self._checked()
+        return native
+
+    async def _take(self, take: Callable[[Duration], Awaitable[T]], timeout: Duration) -> T:
+        """Waits for messages, and calls the callbacks of a consumer that has some."""
+        return await (take(timeout) if self._telling is None else self._telling.take(take, timeout))
+
+    async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
+        """Returns messages that have arrived, as `Consumer.poll`.
+
+        Args:
+            max_messages: Maximum number of messages, from 1.
+            timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
+        """
+        return await self._take(lambda left: later(self._native().poll, max_messages, left), timeout)
+
+    async def _next(self, timeout: Duration) -> ReceivedMessage[V_co] | None:
+        return await self._take(lambda left: later(self._native().next, left), timeout)
+
+    async def batches(
+        self, max_messages: int = 500, *, idle_timeout: Duration | None = None
+    ) -> AsyncIterator[list[ReceivedMessage[V_co]]]:
+        """Yields lists of messages, never an empty one, until the consumer is closed, as `Consumer.batches`."""
+        while not self._closed:
+            try:
+                taken = await self.poll(max_messages, FOREVER if idle_timeout is None else idle_timeout)
+            except ClosedError:
+                return  # by another task, while this one waited
+            if taken:
+                yield taken
+            elif idle_timeout is not None:
+                return
+
+    async def messages(self, *, idle_timeout: Duration | None = None) -> AsyncIterator[ReceivedMessage[V_co]]:
+        """Yields messages one by one, as `async for message in consumer` does, until the consumer is closed.
+
+        A `commit` inside the loop covers the messages so far, including the current one.
+
+        Args:
+            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+        """
+        while not self._closed:
+            try:
+                message = await self._next(FOREVER if idle_timeout is None else idle_timeout)
+            except ClosedError:
+                return  # by another task, while this one waited
+            if message is not None:
+                yield message
+            elif idle_timeout is not None:
+                return
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage[V_co]]:
+        """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
+        self._native()
+        return self.messages()
+
+    async def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownMemberType]
+        """Returns messages as one Arrow record batch, as `Consumer.fetch_arrow`. Needs pyarrow."""
+        pyarrow = import_pyarrow()  # before messages are taken, which would be lost without it
+        return pyarrow.record_batch(await self.fetch_columns(max_rows, timeout, columns=columns))
+
+    async def fetch_columns(
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> ArrowBatch:
+        """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface."""
+        names = column_list(columns)
+        return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
+
+    async def commit(self, *, wait: bool = True) -> None:
+        """Commits all messages returned so far and waits for the brokers' answers, as `Consumer.commit`."""
+        await later(self._native().commit, wait)
+
+    async def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
+        """Commits given offsets, as `Consumer.commit_offsets`."""
+        await later(self._native().commit_offsets, check_offsets(offsets), wait)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset: the next message to read. None if there is none."""
+        return await later(self._native().committed, queue)
+
+    def positions(self) -> dict[MessageQueue, int]:
+        """By queue, the offset after the last message returned, as `Consumer.positions`."""
+        return dict(self._native().positions())
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """By queue, how many messages lie between the last one returned and the queue's end, as `Consumer.lag`."""
+        return dict(await later(self._native().lag))
+
+    async def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
+        """Continues reading a queue from another place, as `Consumer.seek`."""
+        return await later(self._native().seek, queue, to)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Stops handing out messages of some queues until `resume`, as `Consumer.pause`."""
+        self._native().pause(list(queues) or self.assignment())
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Hands out messages of paused queues again, as `Consumer.resume`."""
+        if queues:
+            self._native().resume(list(queues))
+        else:
+            self._native().resume_all()
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues now assigned to this member, sorted, as `Consumer.assignment`."""
+        return self._native().assignment()
+
+    def state(self) -> ConsumerState:
+        """What this member reads, and which of its brokers answer. Asks no broker."""
+        assigned, brokers = self._native().state()
+        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+
+    def stats(self) -> ConsumerStats:
+        """What was received so far, as `Consumer.stats`. Any thread may ask, such as that of an exporter."""
+        return consumer_stats(self._started(), self._callbacks)
+
+    def offset_moves(self) -> list[OffsetMove]:
+        """Returns what moves brokers ordered since the last call, as `Consumer.offset_moves`."""
+        return [OffsetMove(*move) for move in self._native().take_offset_moves()]
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer{self._shown_state()} of group {self._group!r}>"

@@ -1,0 +1,164 @@
+"""What the clients of an event loop share: its watch for their answers, and their lives."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, cast
+
+from rocketpy import _rocketpy
+from rocketpy.base.lifetime import Lifetime
+from rocketpy.errors import ClosedError, RocketPyError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+_watched: dict[asyncio.AbstractEventLoop, _rocketpy.Arrivals] = {}
+"""By loop, until that was closed: what was under way when its last client was closed still gets an answer."""
+
+
+def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
+    """What arrives for the clients of a loop, which the loop watches."""
+    for other in list(_watched):  # a copy: loops of other threads come and go meanwhile
+        drop_if_closed(other)
+    if loop not in _watched:
+        arrivals = _watched[loop] = _rocketpy.Arrivals(loop)
+        loop.add_reader(arrivals.descriptor, arrivals.deliver)
+    return _watched[loop]
+
+
+def drop_if_closed(loop: asyncio.AbstractEventLoop) -> bool:
+    """Drops what arrives for a loop, if that was closed. True then."""
+    is_closed = loop.is_closed()
+    if is_closed and (arrivals := _watched.pop(loop, None)) is not None:
+        arrivals.end()
+    return is_closed
+
+
+def later(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> Awaitable[T]:
+    """For a loop a native call gives an awaitable of what it gives a thread, which is what its stub says."""
+    return cast("Awaitable[T]", call(*arguments, **options))
+
+
+class AsyncClosing(Lifetime):
+    """Base of the clients of an event loop: `async with`, or `start` and `close`."""
+
+    __slots__ = ("_client", "_loop")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @abstractmethod
+    async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
+        """Makes the native client."""
+
+    async def start(self) -> Self:
+        """Opens the client for the running event loop, which alone may use it; `async with` does so too.
+
+        Raises:
+            RocketPyError: It was started before. Make a new one.
+        """
+        if self._loop is not None:
+            raise RocketPyError(f"{self!r} was started before", hint="a client has one life: make a new one")
+        loop = self._loop = asyncio.get_running_loop()
+        try:
+            self._client = await self._open(watch(loop))
+        except BaseException:
+            self._loop = None  # it may be tried again
+            raise
+        self._opened()
+        return self
+
+    def _checked(self) -> Any:
+        """The native client, for the loop that it was started in.
+
+        Raises:
+            ClosedError: It was not started, or is closed.
+            RocketPyError: Another loop runs.
+        """
+        if self._closed:
+            state = "was not started" if self._client is None else "is closed"
+            raise ClosedError(f"{self!r} {state}", hint="use it inside `async with`, or between start() and close()")
+        self._check_loop()
+        return self._client
+
+    def _has_outlived_its_loop(self) -> bool:
+        """Whether its own loop was closed: then another may close the client.
+
+        Raises:
+            RocketPyError: Another loop runs, and its own was not closed.
+        """
+        if self._loop is not None and drop_if_closed(self._loop):
+            return True
+        self._check_loop()
+        return False
+
+    def _check_loop(self) -> None:
+        """Refuses the calls of other loops than its own.
+
+        Raises:
+            RocketPyError: Another loop runs.
+        """
+        if asyncio.get_running_loop() is not self._loop:
+            raise RocketPyError(f"{self!r} belongs to another event loop", hint="make a client in each loop")
+
+    def _started(self) -> Any:
+        """The native client, for what any thread may call at any time after the start.
+
+        Raises:
+            ClosedError: It was not started.
+        """
+        if self._client is None:
+            raise ClosedError(f"{self!r} was not started", hint="use it inside `async with`, or after start()")
+        return self._client
+
+    def _shown_state(self) -> str:
+        """What `repr` says beside the name."""
+        return "" if not self._closed else " (not started)" if self._client is None else " (closed)"
+
+    async def close(self) -> None:
+        """Closes the client. A second call does nothing, or waits for what a cancellation interrupted.
+
+        Any loop may close a client whose own loop was closed.
+
+        Raises:
+            RocketPyError: Its own loop is another one, and not closed.
+        """
+        if self._is_over():
+            return
+        has_outlived = not self._is_elsewhere and self._has_outlived_its_loop()
+        self._closed = True
+        try:
+            if has_outlived:
+                await asyncio.to_thread(self._client.close, True)
+            elif not self._is_elsewhere:
+                await self._client.close(False)
+        except asyncio.CancelledError:
+            raise  # the next call waits for the rest
+        except BaseException:
+            self._ended()
+            raise
+        self._ended()
+
+    def _begin_close(self) -> None:
+        self._client.begin_close()
+
+    def _close_now(self) -> None:
+        self._closed = True
+        if not self._is_elsewhere:
+            self._client.close(True)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

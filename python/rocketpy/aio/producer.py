@@ -1,0 +1,191 @@
+"""Sending messages from an event loop: the twin of `Producer`, by name and meaning."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from rocketpy import _rocketpy
+from rocketpy.aio.loop import AsyncClosing, later
+from rocketpy.base.names import check_type, name_server_list
+from rocketpy.base.options import lists_options
+from rocketpy.config import (
+    PRODUCER_DEFAULTS,
+    ProducerOptions,
+)
+from rocketpy.errors import PartlySentError
+from rocketpy.message import Message
+from rocketpy.producing.producer import recall_handle
+from rocketpy.producing.receipts import Receipts
+from rocketpy.producing.selector import chosen, split
+from rocketpy.stats import ProducerStats, producer_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Unpack
+
+    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.config import Duration
+    from rocketpy.message import MessageQueue, Receipt
+    from rocketpy.producing.selector import Select
+
+__all__ = ["AsyncProducer"]
+
+
+class AsyncProducer(AsyncClosing):
+    """`Producer` for asyncio. Sends that run side by side share requests, as those of `Producer.submit` do.
+
+    Args:
+        group: Name of the producer group.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: As for `rocketpy.Producer`. They are checked when it is started.
+
+    Examples:
+        >>> import asyncio, rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> async def main():
+        ...     async with rocketpy.AsyncProducer("app", name_servers=server.name_server) as producer:
+        ...         messages = [rocketpy.Message("aio-doc", b"%d" % n) for n in range(1000)]
+        ...         receipts = await asyncio.gather(*(producer.send(message) for message in messages))
+        ...     return len(receipts)
+        >>> asyncio.run(main())
+        1000
+    """
+
+    __slots__ = ("_group", "_name_servers", "_options", "_select")
+
+    @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
+    def __init__(
+        self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        super().__init__()
+        check_type("group", group, str, "a str")
+        self._group = group
+        self._select, self._options = split(options)
+        self._name_servers = name_server_list(name_servers)
+
+    async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
+        return _rocketpy.Producer(self._group, self._name_servers, arrivals, **self._options)
+
+    @property
+    def group(self) -> str:
+        """Name of the producer group."""
+        return self._group
+
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers know this producer, once it was started."""
+        return self._native().client_id
+
+    @property
+    def dropped_traces(self) -> int:
+        """Trace records that were not sent so far: they came faster than they were sent, or no broker took them."""
+        return self._native().dropped_traces
+
+    def _native(self) -> _rocketpy.Producer:
+        native: _rocketpy.Producer = self._checked()
+        return native
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> Receipt:
+        """Sends one message and waits for its acknowledgement.
+
+        Waits for room first if the window is full (`window_messages`, `window_bytes`). Messages of one order key keep
+        their order if each is awaited before the next is sent. When one of several that are sent side by side fails,
+        those that wait behind it for the same queue fail too, unsent.
+
+        Args:
+            message: What to send. Its `order_key`, if any, chooses the queue.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of all attempts, in seconds, from when the message leaves; default: the producer's
+                `send_timeout`.
+            msg_id: As for `Producer.send`.
+
+        Raises:
+            asyncio.CancelledError: The task was cancelled. The message may be sent all the same.
+            RocketPyError: As for `Producer.send` and `Producer.submit`.
+        """
+        if queue is None and self._select is not None:
+            queue = await self._chosen(self._select, message)
+        try:
+            sent: Any = self._checked().send(message, queue, timeout, msg_id)
+            receipt: Receipt = await sent
+            return receipt
+        except asyncio.CancelledError as error:
+            error.add_note(f"a message to {message.topic} was on its way: it may be stored")
+            raise
+
+    async def send_many(
+        self, messages: Iterable[Message], *, queue: MessageQueue | None = None, timeout: Duration | None = None
+    ) -> Receipts:
+        """Sends many messages in few requests, as `Producer.send_many`.
+
+        Raises:
+            PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
+            asyncio.CancelledError: The task was cancelled. The messages are sent all the same.
+        """
+        queues = None
+        if self._select is not None and queue is None:
+            messages = list(messages)
+            queues = [await self._chosen(self._select, message) for message in messages]
+        sent = await later(self._native().send_many, messages, queue, timeout, queues)
+        try:
+            sent.check()
+        except PartlySentError as error:
+            error.receipts = Receipts(sent)
+            raise
+        return Receipts(sent)
+
+    async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Sends without waiting for an answer, so it is not known whether the message was stored."""
+        if queue is None and self._select is not None:
+            queue = await self._chosen(self._select, message)
+        await later(self._native().send_oneway, message, queue)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> ReceivedMessage:
+        """Sends one message and waits for the reply of the consumer that receives it, as `Producer.request`."""
+        if queue is None and self._select is not None:
+            queue = await self._chosen(self._select, message)
+        return await later(self._native().request, message, queue, timeout, msg_id)
+
+    async def reply(
+        self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
+    ) -> Receipt:
+        """Sends the reply to a message that a producer sent with `request`, as `Producer.reply`."""
+        return await later(self._native().reply, request, body, timeout)
+
+    async def recall(self, receipt: Receipt | str) -> None:
+        """Takes back a message that waits for its time, as `Producer.recall`."""
+        await later(self._native().recall, recall_handle(receipt))
+
+    async def flush(self, timeout: Duration = 30.0) -> None:
+        """Waits until every message sent before has its outcome, as `Producer.flush`."""
+        await later(self._native().flush, timeout)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Queues of a topic that may be written, as `Producer.queues`."""
+        return await later(self._native().queues, topic)
+
+    async def _chosen(self, select: Select, message: Message) -> MessageQueue:
+        check_type("message", message, Message, "a rocketpy.Message")
+        return chosen(select, await self.queues(message.topic), message)
+
+    def stats(self) -> ProducerStats:
+        """What was sent so far, as `Producer.stats`. Any thread may ask, such as that of an exporter."""
+        return producer_stats(self._started())
+
+    def __repr__(self) -> str:
+        return f"<AsyncProducer{self._shown_state()} of group {self._group!r}>"

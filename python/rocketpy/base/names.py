@@ -1,0 +1,146 @@
+"""Addresses of name servers, and names that belong to the system."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from rocketpy.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from types import UnionType
+
+    from rocketpy.admin.cluster import BrokerInfo
+
+ADDRESSES = 'text such as "127.0.0.1:9876", or a list of such'
+"""What the argument `name_servers` takes."""
+VARIABLE = "NAMESRV_ADDR"
+"""Apache's tools and clients read it too."""
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""The begin of an address, also where `Path` made one slash of its two."""
+SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
+SYSTEM_TOPICS = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"}
+
+
+def name_server_list(given: Iterable[str] | str | None) -> list[str]:
+    """The given addresses as a list, or those of the environment.
+
+    Args:
+        given: A list of `host:port`, or one text with several separated by `;` or `,`.
+
+    Raises:
+        TypeError: It is neither.
+
+    Examples:
+        >>> name_server_list("a:9876;b:9876")
+        ['a:9876', 'b:9876']
+    """
+    if given is None:
+        given = os.environ.get(VARIABLE, "")
+    if isinstance(given, str):
+        given = given.replace(";", ",").split(",")
+    return [address.strip() for address in text_list("name_servers", given, ADDRESSES) if address.strip()]
+
+
+def text_list(name: str, given: object, wanted: str) -> list[str]:
+    """Checks what callers without a type checker may give.
+
+    Args:
+        name: Name of the argument.
+        given: Its value.
+        wanted: What it has to be, for the error.
+
+    Raises:
+        TypeError: It is no list of texts.
+    """
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+    listed = list(cast("Iterable[Any]", given)) if is_list else None
+    if listed is None or not all(isinstance(one, str) for one in listed):
+        raise TypeError(f"{name} must be {wanted}, not: {given!r}")
+    return listed
+
+
+def column_list(columns: Iterable[str] | None) -> list[str] | None:
+    """Names of columns, as a list; None for those of the default.
+
+    Raises:
+        TypeError: They are no list of texts.
+    """
+    return None if columns is None else text_list("columns", columns, "a list of names")
+
+
+def grouping_lists(groupings: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Choices of groups, as lists; a group that a choice names twice counts once.
+
+    Raises:
+        TypeError: They are no lists of texts.
+
+    Examples:
+        >>> grouping_lists([("topic", "tag", "topic"), ["hour"]])
+        [['topic', 'tag'], ['hour']]
+    """
+    check_type("groupings", groupings, Iterable, "a list of lists of names")
+    return [list(dict.fromkeys(text_list("each of groupings", groups, "a list of names"))) for groups in groupings]
+
+
+def path_text(name: str, given: str | os.PathLike[str]) -> str:
+    """A path as text.
+
+    Raises:
+        TypeError: It is no path.
+    """
+    try:
+        return os.fspath(given)
+    except TypeError:
+        raise TypeError(f"{name} must be a path, not {type(given).__name__}") from None
+
+
+def check_folder(name: str, given: str | os.PathLike[str]) -> None:
+    """Refuses the address of a remote file system, which would become a folder of such a name here.
+
+    Args:
+        name: Name of the argument.
+        given: Its value.
+
+    Raises:
+        InvalidArgumentError: It begins with a scheme.
+    """
+    address = SCHEME.match(path_text(name, given))
+    if address is not None:
+        raise InvalidArgumentError(
+            f"{name} must be the path of a folder, not an address of {address[1]}",
+            hint="give a folder of this machine, or one that is mounted on the driver and on all workers",
+        )
+
+
+def check_type(name: str, given: object, kind: type | UnionType, wanted: str) -> None:
+    """Checks what callers without a type checker may give.
+
+    Raises:
+        TypeError: It is of another type.
+    """
+    if not isinstance(given, kind):
+        raise TypeError(f"{name} must be {wanted}, not {type(given).__name__}")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic belongs to the system rather than to an application.
+
+    Args:
+        topic: Its name.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIXES)
+
+
+def application_topics(topics: Iterable[str], brokers: Iterable[BrokerInfo]) -> list[str]:
+    """Leaves out the topics of the system, among them those that are named after brokers and clusters.
+
+    Args:
+        topics: All topics.
+        brokers: All brokers.
+    """
+    own = {name for broker in brokers for name in (broker.broker_name, broker.cluster)}
+    own |= {f"{name}_REPLY_TOPIC" for name in own}
+    return [topic for topic in topics if topic not in own and not is_system_topic(topic)]

@@ -1,0 +1,79 @@
+"""Signatures: of base classes with a private name, and of functions that users give."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+Kind = TypeVar("Kind")
+
+
+def shown_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Makes a decorator that shows the functions of a base class, which has a private name, as those of another class.
+
+    Args:
+        name: The name that Python's errors say, such as that of a missing argument.
+
+    Examples:
+        >>> @shown_as("Server")
+        ... class _Base:
+        ...     def stop(self, timeout): ...
+        >>> _Base().stop()
+        Traceback (most recent call last):
+        TypeError: Server.stop() missing 1 required positional argument: 'timeout'
+    """
+
+    def decorate(kind: type[Kind]) -> type[Kind]:
+        for function in filter(inspect.isfunction, vars(kind).values()):
+            function.__qualname__ = f"{name}.{function.__name__}"
+        return kind
+
+    return decorate
+
+
+def misfit(function: Callable[..., object], count: int) -> inspect.Signature | None:
+    """The signature of a function that cannot be called with `count` arguments. None: it can be, or nobody knows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of some functions that are written in C
+        return None
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return signature
+    return None
+
+
+def is_generator(function: object) -> bool:
+    """Whether a function, or an object that can be called, has a `yield`: its call returns before its first line."""
+    call = getattr(function, "__call__", None)  # noqa: B004  # of an object that can be called
+    return any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in (function, call))
+
+
+def check_function(name: str, function: object, wanted: str, count: int) -> None:
+    """Refuses where it is given, not at its first call, what cannot be called with `count` arguments or runs nothing.
+
+    Args:
+        name: Name of the argument, for the error.
+        function: Its value.
+        wanted: What it has to be, such as "a function of a message".
+        count: How many arguments it gets.
+
+    Raises:
+        TypeError: It is no such function.
+
+    Examples:
+        >>> check_function("check", lambda: None, "a function of a message", 1)
+        Traceback (most recent call last):
+        TypeError: check must be a function of a message, and takes ()
+    """
+    if not callable(function):
+        raise TypeError(f"{name} must be {wanted}, not {function!r}")
+    if is_generator(function):
+        raise TypeError(f"{name} must be {wanted}, not a generator: its call runs nothing: {function!r}")
+    if (signature := misfit(function, count)) is not None:
+        raise TypeError(f"{name} must be {wanted}, and takes {signature}")

@@ -1,0 +1,282 @@
+"""Bodies as values of a type: JSON by the standard library, or by pydantic.
+
+A consumer with a codec gives messages a `value`; `decoded` does so for messages from anywhere.
+
+Examples:
+    >>> import rocketpy
+    >>> from dataclasses import dataclass
+    >>> from rocketpy.codec import JsonCodec, decoded
+    >>> @dataclass
+    ... class Order:
+    ...     item: str
+    ...     amount: int = 1
+    >>> orders = JsonCodec(Order)
+    >>> server = getfixture("rocketpy_server")
+    >>> with server.producer("shop") as producer:
+    ...     for body in [orders.encode(Order("book", 2)), b"no JSON", orders.encode(Order("pen"))]:
+    ...         _ = producer.send(rocketpy.Message("codec-doc", body, order_key="one queue"))
+    >>> aside = []
+    >>> with server.consumer("billing", "codec-doc") as consumer:
+    ...     messages = consumer.messages(idle_timeout=1)
+    ...     for order, message in decoded(messages, orders, on_error=lambda message, error: aside.append(message)):
+    ...         print(message.queue_offset, order)
+    ...     consumer.commit()
+    0 Order(item='book', amount=2)
+    2 Order(item='pen', amount=1)
+    >>> [message.body for message in aside]
+    [b'no JSON']
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, overload
+
+from rocketpy.base.arrow import import_optional
+from rocketpy.base.signature import check_function
+from rocketpy.codec.json_types import Readers, json_of
+from rocketpy.errors import DecodeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rocketpy._rocketpy import ReceivedMessage
+
+__all__ = ["Codec", "Decoded", "JsonCodec", "PydanticCodec", "decoded"]
+
+T = TypeVar("T")
+
+SHOWN_PROBLEMS = 3
+"""Number of problems of one body that an error names."""
+
+
+class Codec(Protocol[T]):
+    """Makes bodies of values, and values of messages. A class of your own needs no base: these two methods do."""
+
+    def encode(self, value: T) -> bytes:
+        """The body of a message that holds the value."""
+        ...
+
+    def decode(self, message: ReceivedMessage) -> T:
+        """The value that a message holds. What it raises counts as a body that does not decode."""
+        ...
+
+
+class JsonCodec(Generic[T]):
+    """JSON, read by the standard library into values of a type.
+
+    Types: those of JSON (`str`, `int`, `float`, `bool`, `None`, `list`, `dict` by text), dataclasses, enums by value,
+    `Literal`, unions, tuples (as lists), `datetime`, `date`, `UUID` and `Decimal` (as text). Values are checked and
+    never converted into each other, except a whole number where a float is wanted. A dataclass takes its defaults for
+    what is missing, and ignores what it does not know, so that producers may add fields first.
+
+    Args:
+        kind: The type. Default: whatever the JSON holds.
+
+    Raises:
+        TypeError: The type, or that of a field, is none of these.
+
+    Examples:
+        >>> JsonCodec(dict[str, int]).encode({"a": 1})
+        b'{"a":1}'
+    """
+
+    @overload
+    def __init__(self: JsonCodec[Any]) -> None: ...
+    @overload
+    def __init__(self, kind: type[T]) -> None: ...
+    def __init__(self, kind: Any = Any) -> None:
+        self._name = getattr(kind, "__qualname__", None) or repr(kind)
+        self._read = Readers().of(kind, self._name)
+
+    def encode(self, value: T) -> bytes:
+        """The value as JSON in UTF-8. Fields are not checked: type checkers do that.
+
+        Raises:
+            InvalidArgumentError: JSON has no such value, as of infinity, of a set, or of an object that holds itself.
+        """
+        try:
+            return json.dumps(
+                value, default=json_of, allow_nan=False, ensure_ascii=False, separators=(",", ":")
+            ).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidArgumentError(f"a {type(value).__qualname__} does not encode as JSON: {error}") from error
+
+    def decode(self, message: ReceivedMessage) -> T:
+        """The value that a message holds.
+
+        Raises:
+            DecodeError: The body is no JSON, or not of the type. A retry does not help.
+        """
+        try:
+            value: T = self._read(json.loads(message.body, parse_constant=refuse_constant), "$")
+        except Exception as error:  # also those of a dataclass that checks itself
+            raise decode_error(message, self._name, str(error) or type(error).__name__) from None
+        return value
+
+    def __repr__(self) -> str:
+        return f"<JsonCodec of {self._name}>"
+
+
+class PydanticCodec(Generic[T]):
+    """JSON, checked and converted by pydantic. Needs pydantic, version 2.
+
+    Args:
+        kind: A model, or any other type that pydantic knows. Fields with an alias are written and read by it.
+        strict: Whether pydantic converts nothing, such as the text `"1"` where a number is wanted.
+
+    Raises:
+        RocketPyError: pydantic is not installed.
+
+    Examples:
+        >>> import pydantic
+        >>> class Order(pydantic.BaseModel):
+        ...     item: str
+        ...     amount: int = 1
+        >>> PydanticCodec(Order).encode(Order(item="book"))
+        b'{"item":"book","amount":1}'
+    """
+
+    def __init__(self, kind: type[T], *, strict: bool = False) -> None:
+        self._pydantic = import_optional("pydantic", "pydantic")
+        self._name = getattr(kind, "__qualname__", None) or repr(kind)
+        self._adapter = self._pydantic.TypeAdapter(kind)
+        self._strict = strict
+
+    def encode(self, value: T) -> bytes:
+        """The value as JSON in UTF-8.
+
+        Raises:
+            InvalidArgumentError: It is not of the type, or JSON has no such value.
+        """
+        try:
+            body: bytes = self._adapter.dump_json(value, by_alias=True, warnings="error")
+        except Exception as error:
+            raise InvalidArgumentError(
+                f"a {type(value).__qualname__} does not encode as {self._name}: {error}"
+            ) from error
+        return body
+
+    def decode(self, message: ReceivedMessage) -> T:
+        """The value that a message holds.
+
+        Raises:
+            DecodeError: The body is no JSON, or not of the type. A retry does not help.
+        """
+        try:
+            value: T = self._adapter.validate_json(message.body, strict=self._strict or None)
+        except self._pydantic.ValidationError as error:  # its own text shows the body
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            reason = "; ".join(f"{path_of(one['loc'])} {one['msg']}" for one in problems[:SHOWN_PROBLEMS])
+            more = len(problems) - SHOWN_PROBLEMS
+            raise decode_error(message, self._name, f"{reason}; and {more} more" if more > 0 else reason) from None
+        except Exception as error:  # of a validator
+            raise decode_error(message, self._name, str(error) or type(error).__name__) from None
+        return value
+
+    def __repr__(self) -> str:
+        return f"<PydanticCodec of {self._name}>"
+
+
+class Decoded(Iterator[tuple[T, "ReceivedMessage"]]):
+    """Iterates over values and their messages. After an error it continues with the next message."""
+
+    __slots__ = ("_codec", "_messages", "_on_error")
+
+    def __init__(
+        self,
+        messages: Iterable[ReceivedMessage],
+        codec: Codec[T],
+        on_error: Callable[[ReceivedMessage, DecodeError], object] | None,
+    ) -> None:
+        self._messages = iter(messages)
+        self._codec = codec
+        self._on_error = on_error
+
+    def __next__(self) -> tuple[T, ReceivedMessage]:
+        for message in self._messages:
+            try:
+                return decode(self._codec, message), message
+            except DecodeError as error:
+                if self._on_error is None:
+                    raise
+                failed = error
+            self._on_error(message, failed)
+        raise StopIteration
+
+
+def decoded(
+    messages: Iterable[ReceivedMessage],
+    codec: Codec[T],
+    *,
+    on_error: Callable[[ReceivedMessage, DecodeError], object] | None = None,
+) -> Decoded[T]:
+    """Decodes messages one by one.
+
+    Without `on_error` a body that does not decode raises. The consumer has gone past the message by then: iterate on,
+    with the same iterator or another, and the next `commit` covers it. But a program that ends with that error gets the
+    message again when it starts, and ends again. With `on_error` it is handed over and the iteration goes on.
+
+    Args:
+        messages: A consumer, `consumer.messages(...)`, or the messages of a poll.
+        codec: How to decode.
+        on_error: Called with a message that does not decode and the error, to log it or send it elsewhere. What it
+            raises ends the iteration.
+
+    Returns:
+        An iterator of pairs of value and message.
+
+    Raises:
+        DecodeError: On iteration: a body does not decode, and there is no `on_error`.
+    """
+    if on_error is not None:
+        check_function("on_error", on_error, "a function of a message and an error", 2)
+    return Decoded(messages, codec, on_error)
+
+
+def decode(codec: Codec[T], message: ReceivedMessage) -> T:
+    """The value that a message holds, by any codec.
+
+    Raises:
+        DecodeError: The codec raised something.
+    """
+    try:
+        return codec.decode(message)
+    except DecodeError:
+        raise
+    except Exception as error:
+        raise decode_error(message, repr(codec), str(error) or type(error).__name__) from error
+
+
+def decoder(codec: Codec[T]) -> Callable[[ReceivedMessage], T]:
+    """What a consumer with this codec makes values of its messages with.
+
+    Raises:
+        TypeError: It is no codec. Not every caller has a type checker.
+    """
+    if isinstance(codec, type) or not callable(getattr(codec, "decode", None)):
+        raise TypeError(f"codec must be an object with encode and decode, such as JsonCodec(Order), not {codec!r}")
+    return functools.partial(decode, codec)
+
+
+def decode_error(message: ReceivedMessage, kind: str, reason: str) -> DecodeError:
+    """The error of a body, which is not shown in it."""
+    error = DecodeError(
+        f"the body of message {message.msg_id} does not decode as {kind}: {reason} (topic {message.topic}, "
+        f"queue {message.queue_id} of {message.broker_name}, offset {message.queue_offset})",
+        hint="a retry does not help: put error.message aside, and go on; the next commit goes past it",
+    )
+    error.message = message
+    return error
+
+
+def refuse_constant(text: str) -> NoReturn:
+    """Refuses what Python's parser takes for JSON and others do not: NaN and infinity."""
+    raise ValueError(f"JSON has no {text}")
+
+
+def path_of(places: tuple[int | str, ...]) -> str:
+    """Where in a body: `$.items[3].price`."""
+    return "$" + "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)

@@ -1,0 +1,80 @@
+"""How a command line runs: that of `rocketpy`, and that of each job for Spark."""
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import typer
+
+from rocketpy.console.exits import ExitCode, Reported, fail, reported
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""Click's, of which typer may carry a copy of its own and exports only the subclass."""
+
+
+def guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """Runs a command so that each failure ends in its error lines and its exit code."""
+
+    def run(**options: Any) -> None:
+        with reported():
+            function(**options)
+
+    run.__doc__ = function.__doc__
+    run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return run
+
+
+def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None) -> int:
+    """Runs one command line: each failure ends in its lines `error:` and `hint:` and its exit code.
+
+    Args:
+        app: The commands.
+        name: What the user calls them.
+        arguments: Default: those of the process.
+
+    Returns:
+        The exit code.
+    """
+    with client_warnings_off():
+        try:
+            arguments = None if arguments is None else list(arguments)
+            return app(args=arguments, prog_name=name, standalone_mode=False) or int(ExitCode.OK)
+        except USAGE_ERROR as error:
+            return usage_error(error, is_empty=arguments == [])
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
+
+
+@contextlib.contextmanager
+def client_warnings_off() -> Generator[None]:
+    """Keeps warnings of clients out of the log meanwhile: a command says itself what goes wrong, and how it goes on."""
+    clients = logging.getLogger("rocketpy.client")
+    level = clients.level
+    clients.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        clients.setLevel(level)
+
+
+def usage_error(error: Any, *, is_empty: bool) -> int:
+    """Reports a wrong command line in the form of all other errors.
+
+    Args:
+        error: typer's. Without a command it has printed the help by now.
+        is_empty: Whether the command line is empty: then the help is all.
+
+    Returns:
+        The exit code.
+    """
+    is_bare = type(error).__name__ == "NoArgsIsHelpError"
+    if is_bare and is_empty:
+        return int(ExitCode.USAGE)
+    message = "a command is missing" if is_bare else str(error.format_message()).rstrip(".")
+    path = error.ctx.command_path if error.ctx else "rocketpy"
+    try:
+        fail(message[:1].lower() + message[1:], ExitCode.USAGE, f"run `{path} --help` for what it takes")
+    except Reported as end:
+        return int(str(end.code))

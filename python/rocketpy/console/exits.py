@@ -1,0 +1,183 @@
+"""Exit codes of the command line, and the one way in which a command fails: a line `error:`, a line `hint:`, a code."""
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Generator
+from enum import IntEnum
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from rocketpy.console.terminal import printable
+
+if TYPE_CHECKING:
+    from rocketpy.errors import RocketPyError
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command. `docs/operations.md` lists them."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    UNAVAILABLE = 4
+    REFUSED = 5
+    UNCERTAIN = 6
+    CONFLICT = 7
+    DAMAGED = 8
+    MISMATCH = 9
+    HUNG_UP = 129
+    INTERRUPTED = 130
+    BROKEN_PIPE = 141
+    TERMINATED = 143
+
+
+SIGNALS = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.HUNG_UP,
+}
+"""Signals that end a command, and its exit code then."""
+
+NOT_FOUND_CODES = (17, 22, 26)
+"""TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
+INVALID_PARAMETER = 29
+"""The server refused a value."""
+
+LINES = "\n"
+"""Errors of configurations may have several lines."""
+
+HINTS = {
+    ExitCode.FAILURE: "this looks like a defect; please report it with the command and this message",
+    ExitCode.USAGE: "add --help to the command to see what it takes",
+    ExitCode.NOT_FOUND: "check the name; `rocketpy topic list` and `rocketpy group list` show what is there",
+    ExitCode.UNAVAILABLE: "check --name-server and that `rocketpy server` runs there, then try again; "
+    "`rocketpy --timeout 60 ...` waits longer",
+    ExitCode.REFUSED: "the server or the store does not allow this; another value may pass",
+    ExitCode.UNCERTAIN: "it may have been done: check before you try again",
+    ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
+    ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
+    ExitCode.MISMATCH: "what was read differs from what was sent; keep the folder and report this",
+}
+
+
+class Reported(SystemExit):
+    """The process ends; its error lines are written."""
+
+
+class CommandError(Exception):
+    """A failure with its exit code and a hint."""
+
+    def __init__(self, message: str, code: ExitCode, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.hint = hint
+
+
+def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
+    """Ends the process with the lines `error:` and `hint:` on standard error."""
+    sys.stdout.flush()
+    lines = f"error: {printable(message, keep=LINES)}\nhint: {printable(hint or HINTS[code], keep=LINES)}"
+    print(lines, file=sys.stderr, flush=True)
+    raise Reported(int(code))
+
+
+def code_of(error: "RocketPyError") -> ExitCode:
+    """The exit code of an error of the package."""
+    from rocketpy import errors
+
+    if error.may_have_been_applied:
+        return ExitCode.UNCERTAIN
+    if isinstance(error, errors.PartlySentError) and error.receipts is not None:
+        first = next((failure for _, failure in error.receipts.failures()), None)
+        if isinstance(first, errors.RocketPyError):
+            return code_of(first)
+    if isinstance(error, errors.RefusedError) and error.code in NOT_FOUND_CODES:
+        return ExitCode.NOT_FOUND
+    if isinstance(error, errors.RefusedError) and error.code == INVALID_PARAMETER:
+        return ExitCode.USAGE
+    kinds: dict[ExitCode, tuple[type[Exception], ...]] = {
+        ExitCode.USAGE: (errors.InvalidArgumentError, errors.ConfigError),
+        ExitCode.NOT_FOUND: (
+            errors.TopicNotFoundError,
+            errors.BrokerNotFoundError,
+            errors.NotAStoreError,
+            errors.OffsetError,
+        ),
+        ExitCode.UNAVAILABLE: (
+            errors.RequestTimeoutError,
+            errors.ConnectionFailedError,
+            errors.ConnectionLostError,
+            errors.BrokerBusyError,
+        ),
+        ExitCode.CONFLICT: (errors.GroupConflictError, errors.PortInUseError, errors.StoreLockedError),
+        ExitCode.DAMAGED: (errors.DamagedDataError,),
+        ExitCode.REFUSED: (errors.RefusedError, errors.NotSupportedError, errors.StoreError, errors.ServerError),
+    }
+    return next((code for code, kind in kinds.items() if isinstance(error, kind)), ExitCode.FAILURE)
+
+
+@contextlib.contextmanager
+def reported() -> Generator[None, None, None]:
+    """Turns an exception of a command into error lines and an exit code."""
+    from rocketpy.errors import RocketPyError
+
+    try:
+        yield
+        sys.stdout.flush()
+    except CommandError as error:
+        fail(str(error), error.code, error.hint)
+    except RocketPyError as error:
+        fail(str(error), code_of(error), error.hint)
+    except KeyboardInterrupt:
+        raise SystemExit(int(ExitCode.INTERRUPTED)) from None
+    except BrokenPipeError:
+        # The reader is gone, as in `rocketpy consume ... | head`: discard what is left in the buffer.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(int(ExitCode.BROKEN_PIPE)) from None
+    except FileNotFoundError as error:
+        fail(f"no such file or folder: {error.filename}", ExitCode.NOT_FOUND, "check the path")
+    except PermissionError as error:
+        fail(f"not permitted: {error.filename}", ExitCode.REFUSED, "check the owner and mode of the path")
+    except OSError as error:
+        fail(f"{error.strerror or error}: {error.filename}", ExitCode.REFUSED, "check the path and the disk")
+    except Exception as error:
+        traceback.print_exc()
+        fail(f"unexpected {type(error).__name__}", ExitCode.FAILURE)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Generator[None]:
+    """Turns signals into an exception that leaves every `with`, so that the command's server and Spark end too."""
+    from rocketpy.spark.session import end_spark
+
+    came: list[signal.Signals] = []
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)  # once is enough
+        came.append(signal.Signals(number))
+        warnings.simplefilter("ignore")  # Spark's end is expected now
+        end_spark()  # so that no call waits for its answer
+        raise KeyboardInterrupt
+
+    # An ignored signal, such as SIGHUP under nohup, stays ignored.
+    before = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN}
+    try:
+        for each in before:
+            signal.signal(each, leave)
+        yield
+    except BaseException:
+        if not came:
+            raise
+        # Interrupted calls raise errors of their own, such as a lost connection to Spark.
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if came:
+        print(f"stopped by {came[0].name}, before its end", file=sys.stderr)
+        raise SystemExit(int(SIGNALS[came[0]]))

@@ -1,0 +1,197 @@
+"""Everything that commands print: tables and JSON on standard output, progress on standard error."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from rocketpy.console.terminal import printable
+
+STDERR = Console(stderr=True)
+PIPE_WIDTH = 10_000
+"""A pipe or a file has no width: each row stays on one line."""
+
+
+def plain(value: Any) -> Any:
+    """Turns a value into JSON types: datetimes become ISO 8601, timedeltas seconds, bytes text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Any", value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in cast("Iterable[Any]", value)]
+    return value
+
+
+def show(
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    as_json: bool,
+    title: str | None = None,
+    empty: str = "nothing",
+    in_blocks: bool = False,
+) -> None:
+    """Prints rows as a table, or as a JSON array of objects.
+
+    Args:
+        rows: Each maps column to value; the first one names the columns.
+        as_json: JSON instead of a table.
+        title: Above the table.
+        empty: What to say when there is no row.
+        in_blocks: On a terminal that is too narrow for the table, print the facts of each row one below the other.
+    """
+    if as_json:
+        print(json.dumps([plain(row) for row in rows], indent=2))
+        return
+    if not rows:
+        print(printable(empty))
+        return
+    table = Table(title=title and Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
+    for name in rows[0]:
+        numbers = all(isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)
+        table.add_column(
+            Text(printable(name.replace("_", " "))), justify="right" if numbers else "left", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(named_cell(name, value) for name, value in row.items()))
+    console = stdout()
+    unbroken = console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum
+    if not in_blocks or unbroken <= console.width:
+        console.print(table)
+        return
+    if title:
+        console.print(Text(printable(title)), style="bold")
+    for row in rows:
+        console.print()
+        show_one({name: value for name, value in row.items() if value is not None}, as_json=False)
+
+
+def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Prints named facts one below the other, or as one JSON object."""
+    if as_json:
+        print(json.dumps(plain(facts), indent=2))
+        return
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts.items():
+        grid.add_row(Text(printable(name.replace("_", " ")), style="bold"), named_cell(name, value))
+    stdout().print(grid)
+
+
+def stdout() -> Console:
+    """Standard output."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    Examples:
+        >>> counted(1, "message"), counted(2000, "message")
+        ('1 message', '2,000 messages')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def named_cell(name: str, value: Any) -> Text:
+    """One value under its name. What names a process, a broker or a queue is no quantity.
+
+    Examples:
+        >>> str(named_cell("pid", 17501)), str(named_cell("broker_id", None)), str(named_cell("messages", 17501))
+        ('17501', '-', '17,501')
+    """
+    return cell(str(value) if isinstance(value, int) and name.split("_")[-1] in ("id", "pid") else value)
+
+
+def cell(value: Any) -> Text:
+    r"""One value, formatted for a terminal.
+
+    Examples:
+        >>> str(cell("a\x1b[2Jb")), str(cell(["c", "d"])), str(cell(12345)), str(cell({0: "host:1", 1: "host:2"}))
+        ('a\\x1b[2Jb', 'c, d', '12,345', '0=host:1, 1=host:2')
+    """
+    if value is None or (isinstance(value, list | tuple | Mapping) and not value):
+        return Text("-")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    if isinstance(value, int):
+        return Text(f"{value:,}")
+    if isinstance(value, float):
+        return Text(f"{value:,.3g}" if abs(value) < 10 else f"{value:,.0f}")
+    if isinstance(value, datetime):
+        # Local time, as in what users write; JSON has the zone with it.
+        return Text(value.astimezone().isoformat(sep=" ", timespec="milliseconds"))
+    if isinstance(value, timedelta):
+        return Text(f"{value.total_seconds():,g} s")
+    if isinstance(value, bytes):
+        return Text(printable(value.decode(errors="backslashreplace")))
+    if isinstance(value, Mapping):
+        named = plain(value).items()
+        return Text(", ".join(f"{cell(name)}={cell(item)}" for name, item in named))
+    if isinstance(value, list | tuple | set | frozenset):
+        return Text(", ".join(str(cell(item)) for item in cast("Iterable[Any]", value)))
+    return Text(printable(str(value)))
+
+
+class RateColumn(ProgressColumn):
+    """Messages per second since the start of the task."""
+
+    def render(self, task: Task) -> Text:
+        """Writes the rate."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} msg/s", style="progress.data.speed")
+
+
+def progress(*, quiet: bool = False, transient: bool = False) -> Progress:
+    """A progress bar with messages per second on standard error, when that is a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        RateColumn(),
+        TimeElapsedColumn(),
+        console=STDERR,
+        transient=transient,
+        disable=quiet or not sys.stderr.isatty(),
+    )
+
+
+def rows_of(values: Iterable[Any]) -> list[dict[str, Any]]:
+    """Dataclass values as rows."""
+    return [{field.name: getattr(value, field.name) for field in dataclasses.fields(value)} for value in values]
+
+
+def byte_progress() -> Progress:
+    """A progress bar of bytes on standard error, when that is a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        console=STDERR,
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )

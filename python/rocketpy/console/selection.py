@@ -1,0 +1,86 @@
+"""Which messages the options of a command mean."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rocketpy.admin.dead_letters import DeadLetterFilter
+from rocketpy.base.instant import instant_ms
+from rocketpy.console.exits import CommandError, ExitCode
+from rocketpy.errors import GroupNotFoundError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocketpy.admin.admin import Admin
+    from rocketpy.admin.dead_letters import DeadLetter
+
+LIST = "`rocketpy dlq list` shows the groups that have some"
+
+
+def moment(text: str) -> datetime:
+    """Reads a point in time.
+
+    Args:
+        text: As `rocketpy.config.Instant` says: ISO 8601 (local time when it names no zone), how long ago (`-90s`,
+            `-10m`, `-2h`, `-7d`), or seconds since 1970.
+
+    Returns:
+        The moment, with its zone.
+
+    Raises:
+        CommandError: It is none of these.
+
+    Examples:
+        >>> moment("2013-01-01T05:00:00+00:00") == moment("1357016400")
+        True
+    """
+    try:
+        return datetime.fromtimestamp(instant_ms(text) / 1000, UTC)
+    except InvalidArgumentError as error:
+        raise CommandError(str(error), ExitCode.USAGE, error.hint) from None
+
+
+def filter_of(
+    topic: str | None,
+    since: str | None,
+    until: str | None,
+    key: str | None,
+    msg_id: str | None,
+    properties: list[str] | None,
+) -> DeadLetterFilter:
+    """Which dead letters the options mean.
+
+    Raises:
+        CommandError: A property is not NAME=VALUE, or a time is none.
+    """
+    pairs: dict[str, str] = {}
+    for text in properties or []:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise CommandError(f"not NAME=VALUE: {text}", ExitCode.USAGE, "as in --property color=red")
+        pairs[name] = value
+    begin = None if since is None else moment(since)
+    end = None if until is None else moment(until)
+    return DeadLetterFilter(topic=topic, since=begin, until=end, key=key, msg_id=msg_id, properties=pairs)
+
+
+def dead_letters(admin: Admin, group: str, which: DeadLetterFilter) -> Iterator[DeadLetter]:
+    """The dead letters of a group.
+
+    Raises:
+        CommandError: There is no such group, or none has the `msg_id` that is asked for.
+    """
+    try:
+        letters = admin.dead_letters(group, which)
+    except GroupNotFoundError as error:
+        raise CommandError(f"there is no group {group}", ExitCode.NOT_FOUND, LIST) from error
+    first = next(letters, None)
+    if first is not None:
+        return chain([first], letters)
+    if which.msg_id is not None:
+        text = f"{group} has no such dead letter with --id {which.msg_id}"
+        raise CommandError(text, ExitCode.NOT_FOUND, f"`rocketpy dlq show {group}` shows what it has")
+    return iter(())

@@ -1,0 +1,507 @@
+"""Receiving messages."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from rocketpy import _rocketpy
+from rocketpy.base.arrow import import_optional, import_polars, import_pyarrow
+from rocketpy.base.lifetime import Closing
+from rocketpy.base.names import check_type, column_list, name_server_list, text_list
+from rocketpy.base.options import takes_options
+from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
+from rocketpy.consuming.balance import allocating, assigned
+from rocketpy.consuming.rebalance import Telling, callbacks
+from rocketpy.errors import ClosedError
+from rocketpy.stats import ConsumerStats, consumer_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
+    from typing import Unpack
+
+    import pandas
+    import polars
+    import pyarrow
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    from rocketpy._rocketpy import ArrowBatch, ReceivedMessage
+    from rocketpy.codec import Codec
+    from rocketpy.config import Duration, Start
+    from rocketpy.message import MessageQueue
+
+    V = DefaultTypeVar("V", default=object)
+    V_co = DefaultTypeVar("V_co", default=object, covariant=True)
+else:
+    V = TypeVar("V")
+    V_co = TypeVar("V_co", covariant=True)
+
+__all__ = ["BrokerContact", "Consumer", "ConsumerState", "OffsetMove"]
+
+T = TypeVar("T")
+
+FOREVER = 3600.0
+"""Iteration waits in steps of this many seconds. Ctrl-C ends each."""
+
+
+def topic_list(topic: str | Iterable[str]) -> list[str]:
+    """Names of topics, as a list."""
+    return [topic] if isinstance(topic, str) else text_list("topic", topic, "a name, or a list of names")
+
+
+def decode_by(codec: Codec[V] | None) -> Callable[[ReceivedMessage], V] | None:
+    """What makes values of messages; None where the value is the body."""
+    if codec is None:
+        return None
+    from rocketpy.codec import decoder
+
+    return decoder(codec)
+
+
+def check_offsets(offsets: dict[MessageQueue, int]) -> list[tuple[MessageQueue, int]]:
+    """Offsets by queue, as a list.
+
+    Raises:
+        TypeError: It is no dict. Not every caller has a type checker.
+    """
+    if not isinstance(offsets, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"offsets must be a dict such as {{message.queue: message.queue_offset + 1}}: {offsets!r}")
+    return list(offsets.items())
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """A move that the broker ordered: the requested offset does not exist any longer, or the group was reset."""
+
+    queue: MessageQueue
+    """The queue."""
+    from_offset: int
+    """The requested offset."""
+    to_offset: int
+    """Where reading continues. If it is greater, the messages between are gone, or were skipped by the reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerContact:
+    """Whether a broker answers a consumer."""
+
+    broker_name: str
+    """The broker."""
+    unreachable_since: datetime | None
+    """When the first call failed; None while the broker answers."""
+    last_error: str | None
+    """Why the latest call failed; None while the broker answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """What a consumer reads, and which of its brokers answer."""
+
+    assigned: tuple[MessageQueue, ...]
+    """Queues assigned to this member now, sorted."""
+    brokers: tuple[BrokerContact, ...]
+    """Brokers that were called, sorted by name."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether a broker answers, as far as is known."""
+        return not self.brokers or any(broker.unreachable_since is None for broker in self.brokers)
+
+
+@takes_options(ConsumerOptions, CONSUMER_DEFAULTS)
+class Consumer(Closing, Generic[V_co]):
+    """A member of a consumer group. The members share the queues of a topic.
+
+    Messages are prefetched in the background. Messages count as consumed only after `commit` (or
+    `auto_commit`): after a crash the group continues from the last commit. A group without a commit begins with the
+    oldest message, so that nothing is skipped; `start="latest"` is for one that wants only what is sent from now on.
+    It misses nothing that is sent after the constructor returned, unless another member has the queues.
+
+    Args:
+        group: Name of the consumer group.
+        topic: Topic to read, or several.
+        codec: Makes the `value` of each message, such as `JsonCodec(Order)`; the consumer is a `Consumer[Order]` then.
+            Default None: the value is the body. A body that does not decode raises `DecodeError` where the value is
+            asked for. The consumer has gone past that message: put it aside, and go on.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: Those of `rocketpy.config.ConsumerOptions`, by keyword.
+
+    Raises:
+        InvalidArgumentError: A name, the tag expression or an option breaks its rules.
+        TopicNotFoundError: The topic does not exist.
+        GroupConflictError: Another consumer of the group in this process has other topics or tags: they would take
+            messages from each other. See the option `allow_other_subscriptions`.
+        ConnectionFailedError: No name server can be reached; a retry is safe.
+
+    Examples:
+        >>> import itertools, rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("ingest") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("consumer-doc", b"%d" % n, tag="UA") for n in range(10)])
+        >>> with server.consumer("report", "consumer-doc", tags="UA") as consumer:
+        ...     bodies = sorted(message.body for message in itertools.islice(consumer, 10))
+        ...     consumer.commit()
+        >>> len(bodies), bodies[0]
+        (10, b'0')
+    """
+
+    __slots__ = ("_allocating", "_callbacks", "_group", "_native", "_telling")
+
+    def __init__(
+        self,
+        group: str,
+        topic: str | Iterable[str],
+        *,
+        codec: Codec[V_co] | None = None,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
+        super().__init__()
+        check_type("group", group, str, "a str")
+        topics, servers, decode = topic_list(topic), name_server_list(name_servers), decode_by(codec)
+        self._callbacks = callbacks(group, options, has_loop=False)
+        self._group, self._allocating = group, allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            self._native = _rocketpy.Consumer.join(group, topics, servers, decode=decode, **options)
+        except BaseException:
+            self._end_allocating()
+            raise
+        self._telling = None if self._callbacks is None else Telling(self, self._native, self._callbacks)
+        self._opened()
+
+    @classmethod
+    def assign(
+        cls,
+        group: str,
+        queues: Iterable[MessageQueue],
+        *,
+        codec: Codec[V] | None = None,
+        name_servers: Iterable[str] | str | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer[V]:
+        """Makes a consumer of given queues that is no member of the group: it shares them with nobody.
+
+        It begins where the group committed last, else as `start` says, and stores nothing before a `commit`. Members of
+        the group do not know of it, and read the same queues: give it a group without members. A commit that a crash of
+        the broker undoes is not repeated. `seek`, `pause`, `lag` and all other calls are those of every consumer.
+
+        Args:
+            group: Name of the group whose offsets it reads and commits.
+            queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
+            codec: As for `Consumer`.
+            name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
+            options: As for `Consumer`, without `balance`, `retry_topic`, `on_assigned` and `on_revoked`.
+
+        Raises:
+            InvalidArgumentError: No queue is given, or a topic does not have one (with `allow_missing_topic` it is
+                waited for).
+            TopicNotFoundError: The topic does not exist.
+
+        Examples:
+            >>> import rocketpy
+            >>> server = getfixture("rocketpy_server")
+            >>> with server.producer("ingest") as producer:
+            ...     receipt = producer.send(rocketpy.Message("assigned-doc", b"it"))
+            >>> with rocketpy.Consumer.assign("audit", [receipt.queue], name_servers=server.name_servers) as consumer:
+            ...     _ = consumer.seek(receipt.queue, receipt.queue_offset)
+            ...     [message.body for message in consumer.poll(timeout=60)]
+            [b'it']
+        """
+        topics, options = assigned(queues, options)
+        return cast("type[Consumer[V]]", cls)(group, topics, codec=codec, name_servers=name_servers, **options)
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group."""
+        return self._group
+
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers and other members know this consumer."""
+        return self._native.client_id
+
+    @property
+    def dropped_traces(self) -> int:
+        """Trace records that were not sent so far.
+
+        They came faster than they were sent, no broker took them, or too many messages waited for a commit.
+        """
+        return self._native.dropped_traces
+
+    def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
+        """Returns messages that have arrived.
+
+        Args:
+            max_messages: Maximum number of messages, from 1.
+            timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
+
+        Returns:
+            Up to `max_messages` messages, those of one queue in its order; empty when none came in time.
+
+        Raises:
+            ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
+                poll returns messages when a broker is back. Iteration and `fetch_arrow` do the same.
+        """
+        if self._telling is None:
+            return self._native.poll(max_messages, timeout)
+        return self._telling.take(functools.partial(self._native.poll, max_messages), timeout)
+
+    def batches(
+        self, max_messages: int = 500, *, idle_timeout: Duration | None = None
+    ) -> Iterator[list[ReceivedMessage[V_co]]]:
+        """Yields lists of messages, never an empty one, until the consumer is closed.
+
+        Args:
+            max_messages: Maximum number of messages in one list, from 1.
+            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+
+        Yields:
+            Messages, those of one queue in its order.
+        """
+        return self._until_idle(functools.partial(self._native.poll, max_messages), idle_timeout)
+
+    def messages(self, *, idle_timeout: Duration | None = None) -> Iterator[ReceivedMessage[V_co]]:
+        """Yields messages one by one, as `for message in consumer` does, until the consumer is closed.
+
+        A `commit` inside the loop covers the messages so far, including the current one.
+
+        Args:
+            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+
+        Yields:
+            Messages, those of one queue in its order.
+        """
+        return self._until_idle(self._native.next, idle_timeout)
+
+    def _until_idle(self, take: Callable[[Duration], T | None], idle_timeout: Duration | None) -> Iterator[T]:
+        if self._telling is not None:
+            take = functools.partial(self._telling.take, take)
+        while not self._closed:
+            try:
+                taken = take(FOREVER if idle_timeout is None else idle_timeout)
+            except ClosedError:
+                return  # by another thread, while this one waited
+            if taken:
+                yield taken
+            elif idle_timeout is not None:
+                return
+
+    def __iter__(self) -> Iterator[ReceivedMessage[V_co]]:
+        """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
+        return self.messages()
+
+    def __next__(self) -> ReceivedMessage[V_co]:
+        return next(self.messages())
+
+    def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownMemberType]
+        """Returns messages as one Arrow record batch, with no Python object per message. Needs pyarrow.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
+                keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
+
+        Returns:
+            Up to `max_rows` rows, those of one queue in its order; none when no message came in time.
+        """
+        pyarrow = import_pyarrow()  # before messages are taken, which would be lost without it
+        return pyarrow.record_batch(self.fetch_columns(max_rows, timeout, columns=columns))
+
+    def fetch_pandas(  # pyright: ignore[reportUnknownParameterType]  # pandas has no types
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> pandas.DataFrame:
+        """As `fetch_arrow`, as a pandas data frame. Needs pandas and pyarrow.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+
+        Returns:
+            Up to `max_rows` rows, with an index from 0. Texts, bodies (`bytes`) and properties (`dict`) are objects,
+            born_at and stored_at `datetime64[us, UTC]`, numbers int32, and int64 for queue_offset.
+
+        Raises:
+            RocketPyError: pandas or pyarrow is not installed; no message is taken.
+        """
+        pyarrow = import_optional("pyarrow", "pandas")  # both before messages are taken, which would be lost
+        import_optional("pandas", "pandas")
+        batch = pyarrow.record_batch(self.fetch_columns(max_rows, timeout, columns=columns))
+        return batch.to_pandas(maps_as_pydicts="lossy")  # of a property that is there twice, the last one
+
+    def fetch_polars(
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> polars.DataFrame:
+        """As `fetch_arrow`, as a Polars data frame. Needs polars, and no pyarrow.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+
+        Returns:
+            Up to `max_rows` rows. Texts are String, bodies Binary, properties Map (before Polars 2: a List of structs
+            of key and value), born_at and stored_at `Datetime("us", "UTC")`, numbers Int32, and Int64 for queue_offset.
+
+        Raises:
+            RocketPyError: polars is not installed, or older than 1.36; no message is taken.
+        """
+        data_frame: type[polars.DataFrame] = import_polars().DataFrame  # before messages are taken, which would be lost
+        return data_frame(self.fetch_columns(max_rows, timeout, columns=columns))
+
+    def fetch_columns(
+        self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
+    ) -> ArrowBatch:
+        """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface: Polars, DuckDB, nanoarrow.
+
+        Args:
+            max_rows: Maximum number of rows, from 1.
+            timeout: Longest wait for the first message, in seconds.
+            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+        """
+        names = column_list(columns)
+        if self._telling is None:
+            return self._native.fetch_columns(max_rows, timeout, names)
+        return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
+
+    def commit(self, *, wait: bool = True) -> None:
+        """Commits all messages returned so far and waits for the brokers' answers.
+
+        A queue that is only kept for the messages in work (see `handover_timeout`) then goes to its new member.
+
+        Args:
+            wait: False returns at once, and the commit follows in the background: it covers what was returned before
+                the call. Many such calls become one request. A failure is logged, and the next commit repeats it;
+                `close` waits for the last one.
+
+        Raises:
+            RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
+        """
+        self._native.commit(wait)
+
+    def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
+        """Commits given offsets.
+
+        Args:
+            offsets: By queue, the offset of the next message to read; not above the last message returned. A queue that
+                is only kept for the messages in work goes to its new member when all of them are committed.
+            wait: False returns at once, as for `commit`.
+
+        Raises:
+            TypeError: It is no dict of queues and offsets.
+            OffsetError: A queue is not assigned, or an offset is above the last message returned. Nothing is committed.
+        """
+        self._native.commit_offsets(check_offsets(offsets), wait)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset: the next message to read. None if there is none."""
+        return self._native.committed(queue)
+
+    def positions(self) -> dict[MessageQueue, int]:
+        """By queue, the offset after the last message returned. Queues whose start is not known yet are left out."""
+        return dict(self._native.positions())
+
+    def lag(self) -> dict[MessageQueue, int]:
+        """By queue, how many messages lie between the last one returned and the queue's end. Asks the brokers.
+
+        Messages that the tags leave out count until they were passed. Queues whose start is not known yet are left out.
+
+        Raises:
+            ConnectionFailedError: A broker cannot be reached. A retry is safe.
+        """
+        return dict(self._native.lag())
+
+    def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
+        """Continues reading a queue from another place.
+
+        Args:
+            queue: An assigned queue.
+            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
+
+        Returns:
+            The queue offset of the next message.
+
+        Raises:
+            OffsetError: The queue is not assigned, or the offset is outside what it holds.
+        """
+        return self._native.seek(queue, to)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Stops handing out messages of some queues until `resume`, or of all assigned queues when none is named.
+
+        A queue that goes to another member and comes back is still paused. Others that come later are not.
+
+        Args:
+            queues: Assigned queues.
+
+        Raises:
+            OffsetError: A queue is not assigned; the others are paused.
+        """
+        self._native.pause(list(queues) or self.assignment())
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Hands out messages of paused queues again; of all of them when none is named.
+
+        Args:
+            queues: Assigned queues, or such as were paused before they went to another member.
+
+        Raises:
+            OffsetError: A queue is neither; the others are resumed.
+        """
+        if queues:
+            self._native.resume(list(queues))
+        else:
+            self._native.resume_all()
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues now assigned to this member, sorted. They change when members join or leave.
+
+        Without those that are only kept until their messages are committed: they are another member's. `positions`,
+        `lag` and `state` leave them out too.
+        """
+        return self._native.assignment()
+
+    def state(self) -> ConsumerState:
+        """What this member reads, and which of its brokers answer. Asks no broker."""
+        assigned, brokers = self._native.state()
+        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+
+    def stats(self) -> ConsumerStats:
+        """What was received so far, and how far it is behind, as last known.
+
+        Asks no broker, and works after a close too.
+        """
+        return consumer_stats(self._native, self._callbacks)
+
+    def offset_moves(self) -> list[OffsetMove]:
+        """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
+        return [OffsetMove(*move) for move in self._native.take_offset_moves()]
+
+    def _begin_close(self) -> None:
+        if self._telling is None:  # else `on_revoked` comes first
+            self._native.begin_close()
+
+    def _close(self) -> None:
+        try:
+            if self._telling is not None:
+                self._telling.leave()
+        finally:  # also when a callback raises SystemExit: a member that stays keeps its queues from the others
+            try:
+                self._native.close()
+            finally:
+                self._end_allocating()
+
+    def _end_allocating(self) -> None:
+        if self._allocating is not None:
+            self._allocating.end()
+            self._allocating.join()
+
+    def __repr__(self) -> str:
+        return f"<Consumer{' (closed)' if self.closed else ''} of group {self._group!r}>"

@@ -1,0 +1,324 @@
+"""Push consumers: messages go to handlers."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from rocketpy import _rocketpy
+from rocketpy.base.lifetime import Closing
+from rocketpy.base.names import check_type, name_server_list, path_text
+from rocketpy.base.options import takes_options
+from rocketpy.base.signature import check_function
+from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
+from rocketpy.consuming.balance import Allocating, allocating
+from rocketpy.consuming.consumer import BrokerContact, ConsumerState, decode_by
+from rocketpy.consuming.handlers import Handler, Reject, Retry
+from rocketpy.consuming.rebalance import callbacks
+from rocketpy.consuming.workers import END_SECONDS, Workers
+from rocketpy.errors import InvalidArgumentError
+from rocketpy.stats import PushStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+    from typing import Unpack
+
+    from rocketpy.codec import Codec
+    from rocketpy.config import Tags
+
+__all__ = ["PushConsumer", "Reject", "Retry"]
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+MAX_CONCURRENCY = 1000
+"""Each is a thread, or a task."""
+MAX_BATCH = 4096
+"""Most messages of a call; a pull brings no more."""
+OFFSETS_FOLDER = ".rocketmq_offsets"
+"""In the home folder, as Apache's clients have it."""
+OPTIONS_OF_HANDLERS = ("topic", "tags", "sql", "batch", "codec")
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@takes_options(PushOptions, PUSH_DEFAULTS)
+class PushConsumer(Closing):
+    """A member of a consumer group whose messages go to handlers, `concurrency` of them side by side.
+
+    What a handler's end means for its message:
+
+    - It returns: the message is consumed.
+    - It raises: the message comes again later, to any member, up to `max_retries` times, and then goes to the dead
+      letters. The error is logged with its traceback. `raise rocketpy.Retry(after=60)` chooses when.
+    - It raises `rocketpy.Reject`: the message goes to the dead letters at once.
+    - It has not returned after `handler_timeout`: the message comes again later, and the handler is no longer waited
+      for.
+
+    Offsets are committed each second, and never past a message whose handler has not finished: after a crash such
+    messages, and those finished after them, come again. Make handlers repeatable (`reconsume_times` and `msg_id` tell a
+    message that comes again).
+
+    `run` works until SIGINT or SIGTERM; `start` and `stop`, or a `with` statement, work in the background.
+
+    Args:
+        group: Name of the consumer group.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        options: Those of `rocketpy.config.PushOptions`, by keyword.
+
+    Examples:
+        >>> import rocketpy, threading
+        >>> server = getfixture("rocketpy_server")
+        >>> with server.producer("shop") as producer:
+        ...     _ = producer.send(rocketpy.Message("push-doc", b"A-17", tag="paid"))
+        >>> mailer = server.push_consumer("mailer")
+        >>> sent, done = [], threading.Event()
+        >>> @mailer.on("push-doc", tags="paid")
+        ... def mail(message):
+        ...     sent.append(message.body)
+        ...     done.set()
+        >>> with mailer:
+        ...     _ = done.wait(60)
+        >>> sent
+        [b'A-17']
+    """
+
+    __slots__ = (
+        "_allocating",
+        "_callbacks",
+        "_group",
+        "_handlers",
+        "_name_servers",
+        "_native",
+        "_options",
+        "_stop_asked",
+        "_stop_timeout",
+        "_workers",
+    )
+
+    def __init__(
+        self, group: str, *, name_servers: Iterable[str] | str | None = None, **options: Unpack[PushOptions]
+    ) -> None:
+        super().__init__()
+        check_type("group", group, str, "a str")
+        if misplaced := [name for name in OPTIONS_OF_HANDLERS if name in options]:
+            raise TypeError(f"PushConsumer has no option {misplaced[0]}: the decorator on() takes it, for each topic")
+        self._group = group
+        self._name_servers = name_server_list(name_servers)
+        self._handlers: dict[str, Handler] = {}
+        concurrency = options.pop("concurrency", CONCURRENCY)
+        _check_count("concurrency", concurrency, MAX_CONCURRENCY)
+        self._workers = Workers(group, concurrency, options.get("handler_timeout", HANDLER_SECONDS))
+        self._stop_timeout = duration_seconds("stop_timeout", options.pop("stop_timeout", STOP_SECONDS))
+        self._callbacks = callbacks(group, options, has_loop=True)
+        self._allocating: Allocating | None = None
+        self._options = options
+        self._native: _rocketpy.PushConsumer | None = None
+        self._stop_asked = threading.Event()
+
+    def on(
+        self,
+        topic: str,
+        *,
+        tags: Tags = "*",
+        sql: str | None = None,
+        batch: int | None = None,
+        codec: Codec[Any] | None = None,
+    ) -> Callable[[Function], Function]:
+        """Makes a decorator that registers the handler of a topic, before the start.
+
+        A handler takes a message. With `batch` it takes a list of messages of one queue, at most that many; when it
+        raises, all of them come again. An `async def` runs as a task; the tasks of all handlers share one event loop,
+        and none may block it.
+
+        Args:
+            topic: The topic. Each has one handler.
+            tags: Which tags to receive; filtered in the broker.
+            sql: Which messages to receive instead, as an SQL92 expression over their properties; filtered in the
+                broker: `"a > 3 AND b IS NOT NULL"`. What is sent back comes again in any case.
+            batch: Maximum number of messages in a list, from 1 to 4096. Default None: one message, not a list.
+            codec: Makes the `value` of a message, such as `JsonCodec(Order)`. A `DecodeError` that leaves the handler
+                of one message sends it to the dead letters at once: a retry does not help. That of a batch is an error
+                like others: catch it there.
+
+        Raises:
+            InvalidArgumentError: The topic has a handler already, the consumer was started, or both `tags` and `sql`
+                are given.
+
+        Examples:
+            >>> import rocketpy
+            >>> mailer = rocketpy.PushConsumer("mailer", name_servers="127.0.0.1:9876")
+            >>> @mailer.on("orders", tags=["paid", "sent"], batch=32)
+            ... def mail(messages):
+            ...     print(len(messages))
+        """
+        check_type("topic", topic, str, "a name")
+        if sql is not None:
+            check_type("sql", sql, str, 'an expression such as "a > 3"')
+            if tags != "*":
+                hint = "an expression names the tag as TAGS, as in TAGS = 'UA'"
+                raise InvalidArgumentError(f"tags and sql exclude each other, both are given for: {topic}", hint=hint)
+        if batch is not None:
+            _check_count("batch", batch, MAX_BATCH)
+        _rocketpy.tag_names(tags)  # refuses what are no tags
+        decode = decode_by(codec)
+
+        def register(function: Function) -> Function:
+            wanted = "a function of a message" if batch is None else "a function of a list of messages"
+            check_function(f"the handler of topic {topic}", function, wanted, 1)
+            if self._native is not None:
+                raise InvalidArgumentError(f"a handler comes too late, the consumer was started: {topic}")
+            if topic in self._handlers:
+                hint = "give it all tags, and choose by message.tag in it"
+                raise InvalidArgumentError(f"a topic has one handler, a second is given for: {topic}", hint=hint)
+            self._handlers[topic] = Handler(function, tags, sql, batch, decode)
+            return function
+
+        return register
+
+    def start(self) -> Self:
+        """Joins the group and calls handlers, in threads of its own. Does nothing when it runs.
+
+        Raises:
+            InvalidArgumentError: There is no handler, or a name, a tag expression or an option breaks its rules.
+            TopicNotFoundError: A topic does not exist. See the option `allow_missing_topic`.
+            GroupConflictError: Another member in this process has other topics or tags; or with `broadcast` another
+                member has the same file of offsets.
+            ConnectionFailedError: No name server can be reached; a retry is safe.
+            ClosedError: It was stopped before.
+        """
+        if self._native is not None:
+            self._workers.check_open()
+            return self
+        if not self._handlers:
+            raise InvalidArgumentError(
+                f"push consumer of group {self._group} has no handler",
+                hint='decorate a function: @consumer.on("orders")',
+            )
+        options = self._options.copy()
+        folder = options.pop("offsets_folder", None)
+        if options.get("broadcast"):
+            path = Path.home() / OFFSETS_FOLDER if folder is None else Path(path_text("offsets_folder", folder))
+            options["offsets_folder"] = str(path.absolute())
+        topics = [
+            (topic, one.tags, one.sql, one.lane, one.batch or 1, one.decode) for topic, one in self._handlers.items()
+        ]
+        self._allocating = allocating(options)
+        if self._allocating is not None:
+            options = self._allocating.options(options)
+        try:
+            self._native = _rocketpy.PushConsumer(self._group, topics, self._name_servers, **options)
+        except BaseException:
+            self._end_allocating()
+            raise
+        self._opened()
+        self._workers.start(self._native, self._handlers, self._callbacks, weakref.ref(self))
+        return self
+
+    def _end_allocating(self) -> None:
+        if self._allocating is not None:
+            self._allocating.end()
+            self._allocating.join()
+
+    def run(self) -> None:
+        """Starts, and works until SIGINT (Ctrl-C), SIGTERM, or `stop` by another thread; then stops in order.
+
+        A second signal ends the wait for handlers. Signals are only caught where this is called in the main thread.
+
+        Raises:
+            RocketPyError: As for `start` and `stop`.
+        """
+        is_main = threading.current_thread() is threading.main_thread()
+        # What is ignored stays so, as in the background job of a shell.
+        caught = [one for one in STOP_SIGNALS if is_main and signal.getsignal(one) is not signal.SIG_IGN]
+        before = {one: signal.signal(one, self._on_signal) for one in caught}
+        try:
+            self.start()
+            self._stop_asked.wait()
+        finally:
+            try:
+                self.close()
+            finally:
+                for one, handler in before.items():
+                    if handler is not None:  # of a program that is not Python's
+                        signal.signal(one, handler)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stop_asked.is_set():
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        self._stop_asked.set()
+
+    def stop(self) -> None:
+        """Stops in order: waits up to `stop_timeout` for handlers that run, commits, and leaves the group.
+
+        Handlers get no more messages than were taken for them before. Called in a handler it returns at once, and the
+        stop follows.
+
+        Raises:
+            RequestTimeoutError: A broker did not answer the last commit: messages may come again.
+        """
+        self.close()
+
+    def close(self) -> None:
+        """The same as `stop`."""
+        self._stop_asked.set()
+        if not self._workers.has_current_thread():
+            super().close()
+        elif not self._closed:
+            threading.Thread(target=super().close, name="rocketpy-push-stop").start()
+
+    def _begin_close(self) -> None:
+        if self._native is not None:
+            self._native.begin_stop(self._stop_timeout)
+
+    def _close(self) -> None:
+        if self._native is not None:
+            try:
+                self._native.stop(self._stop_timeout)
+            except BaseException:  # Ctrl-C: neither this nor the end of Python waits on
+                self._stop_timeout = 0.0
+                self._workers.end(0.0)
+                raise
+            finally:
+                self._end_allocating()
+            self._workers.end(END_SECONDS)
+
+    @property
+    def group(self) -> str:
+        """Name of the consumer group."""
+        return self._group
+
+    @property
+    def client_id(self) -> str | None:
+        """The id by which brokers and other members know this consumer; None before the start."""
+        return None if self._native is None else self._native.client_id
+
+    def stats(self) -> PushStats:
+        """What became of messages since the start."""
+        counts = (0, 0, 0, 0, 0, 0) if self._native is None else self._native.counts()
+        return PushStats(*counts, failed_callbacks=self._callbacks.failures if self._callbacks else 0)
+
+    def state(self) -> ConsumerState:
+        """What this consumer reads, and which of its brokers answer. Asks no broker."""
+        if self._native is None:
+            return ConsumerState((), ())
+        assigned, brokers = self._native.state()
+        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+
+    def __enter__(self) -> Self:
+        """Starts it, unless it has no handler yet: then call `start` in the block."""
+        return self.start() if self._handlers else self
+
+    def __repr__(self) -> str:
+        state = "not started" if self._native is None else "stopped" if self._closed else "runs"
+        return f"<PushConsumer of group {self._group!r} ({state})>"
+
+
+def _check_count(name: str, count: int, most: int) -> None:
+    # Not every caller has a type checker.
+    if isinstance(count, bool) or not isinstance(count, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name} must be an int, not {type(count).__name__}")
+    if not 1 <= count <= most:
+        raise InvalidArgumentError(f"{name} must be from 1 to {most}, not {count}")

@@ -1,0 +1,344 @@
+"""The threads and tasks in which the handlers of a push consumer run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from rocketpy.config import duration_seconds
+from rocketpy.consuming.handlers import TASKS, THREADS, failed, refuse_awaitable
+from rocketpy.consuming.rebalance import tell_of_changes
+from rocketpy.errors import ClosedError, ForkedError
+
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from rocketpy._rocketpy import PushConsumer, ReceivedMessage, Work
+    from rocketpy.config import Duration
+    from rocketpy.consuming.handlers import Handler
+    from rocketpy.consuming.rebalance import Callbacks
+
+logger = logging.getLogger("rocketpy.client")
+
+LOOK_SECONDS = 60.0
+"""How long a thread waits for messages at a time; the end of the consumer ends each wait."""
+WATCH_SECONDS = 1.0
+"""How often threads and tasks are checked for handlers and callbacks that do not return."""
+GRACE_SECONDS = 0.5
+"""How much longer than `handler_timeout` a task may take before it is cancelled: its messages are sent back first."""
+END_SECONDS = 1.0
+"""How long a stopped consumer waits for its threads. One in a handler goes on; its messages come again."""
+
+
+class Workers:
+    """The threads of a push consumer."""
+
+    def __init__(self, group: str, concurrency: int, handler_timeout: Duration) -> None:
+        self._group = group
+        self._concurrency = concurrency
+        self._timeout = duration_seconds("handler_timeout", handler_timeout)
+        self._native: PushConsumer | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._threads: set[threading.Thread] = set()  # those that call handlers
+        self._others: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_ends = False
+        self._slots = threading.Semaphore(concurrency)
+        self._running: dict[asyncio.Task[None], Running] = {}
+
+    def start(
+        self,
+        native: PushConsumer,
+        handlers: dict[str, Handler],
+        callbacks: Callbacks | None,
+        consumer: weakref.ref[Any],
+    ) -> None:
+        """Starts the threads that the handlers and the callbacks for changed queues need.
+
+        Args:
+            native: The native consumer.
+            handlers: The handlers, by topic.
+            callbacks: The callbacks.
+            consumer: What these get.
+        """
+        self._native, self._handlers = native, handlers
+        lanes = {handler.lane for handler in handlers.values()}
+        if TASKS in lanes or (callbacks is not None and callbacks.any_async):
+            self._loop = asyncio.new_event_loop()  # before a handler can stop the consumer, which ends the loop
+        with self._lock:  # a handler may stop the consumer before all threads are started
+            if self._loop is not None:
+                self._add_other(self._run_loop, "loop")
+            if THREADS in lanes:
+                for _ in range(self._concurrency):
+                    self._add_thread()
+                self._add_other(self._watch, "watch")
+            if TASKS in lanes:
+                self._add_other(self._feed_loop, "feed")
+            if callbacks is not None:
+                tell = functools.partial(tell_of_changes, consumer, native, callbacks, self._run_in_loop)
+                self._add_other(tell, "rebalance")
+
+    def check_open(self) -> None:
+        """Raises once the consumer was stopped.
+
+        Raises:
+            ClosedError: It was.
+        """
+        if self._ended.is_set():
+            raise ClosedError(f"the push consumer of group {self._group} was stopped", hint="make a new one")
+
+    def has_current_thread(self) -> bool:
+        """Whether a handler is the caller."""
+        current = threading.current_thread()
+        return current in self._threads or current in self._others
+
+    def end(self, patience: float) -> None:
+        """Ends the threads, after the consumer was stopped. One that is stuck in a handler is left alone.
+
+        Args:
+            patience: Longest wait for them, in seconds.
+        """
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        self._slots.release()
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed meanwhile
+                self._loop.call_soon_threadsafe(self._end_loop)
+        with self._lock:
+            threads = [*self._threads, *self._others]
+        deadline = time.monotonic() + patience
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _end_loop(self) -> None:
+        assert self._loop is not None
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            ended = asyncio.ensure_future(asyncio.wait([*self._running], timeout=END_SECONDS))
+            ended.add_done_callback(lambda _: self._stop_loop())
+        else:
+            self._stop_loop()
+
+    def _stop_loop(self) -> None:
+        assert self._loop is not None
+        self._loop_ends = True
+        self._loop.stop()
+
+    # Both are called with the lock, so that `end` meets no thread that is not started.
+
+    def _add_other(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=f"rocketpy-push-{name}", daemon=True)
+        self._others.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # the system gives none
+            self._others.remove(thread)
+            raise
+
+    def _add_thread(self) -> None:
+        name = f"rocketpy-push-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._threads.add(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._threads.discard(thread)
+            raise
+
+    def _work(self) -> None:
+        """Calls handlers until the consumer stops."""
+        try:
+            while (work := self._take(THREADS)) is not None:
+                self._run(work)
+                del work
+                if self._is_one_too_many():
+                    return
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _take(self, lane: int) -> Work | None:
+        """Waits for messages; None once the consumer stops."""
+        assert self._native is not None
+        while True:
+            try:
+                work = self._native.take(lane, LOOK_SECONDS)
+            except (ClosedError, ForkedError):
+                return None
+            if work is not None:
+                return work
+
+    def _run(self, work: Work) -> None:
+        handler = self._handlers[work.topic]
+        if handler.batch is None:
+            call = handler.function
+            for message in work:
+                try:
+                    result = call(message)
+                    if result is not None:
+                        refuse_awaitable(result)
+                except BaseException as error:  # SystemExit as well: the thread works on
+                    failed(work, [message], error)
+        else:
+            while messages := work.next_batch():
+                try:
+                    refuse_awaitable(handler.function(messages))
+                except BaseException as error:
+                    failed(work, messages, error)
+
+    def _watch(self) -> None:
+        """Starts another thread for each that is stuck in a handler whose messages were sent back, within bounds."""
+        assert self._native is not None
+        while not self._ended.wait(WATCH_SECONDS):
+            try:
+                stuck = min(self._native.stuck(THREADS), self._concurrency)
+            except ForkedError:
+                return
+            with self._lock:
+                for _ in range(self._concurrency + stuck - len(self._threads)):
+                    self._add_thread()
+            if stuck == self._concurrency:
+                logger.error("push consumer of group %s: %s handlers or more do not return", self._group, stuck)
+
+    def _is_one_too_many(self) -> bool:
+        """Whether a thread that was stuck works again, so that another may end."""
+        assert self._native is not None
+        if len(self._threads) <= self._concurrency:
+            return False
+        with self._lock:
+            if len(self._threads) - self._native.stuck(THREADS) <= self._concurrency:
+                return False
+            self._threads.discard(threading.current_thread())
+            return True
+
+    def _run_loop(self) -> None:
+        assert self._loop is not None
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
+        try:
+            while not (self._loop_ends or self._loop.is_closed()):
+                self._run_until_stopped(self._loop)
+        finally:
+            if not self._loop.is_closed():
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+                self._loop.close()
+
+    def _run_until_stopped(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs the loop. What a handler calls or starts may end it, which would end all handlers without a word."""
+        try:
+            loop.run_forever()
+            error = None
+        except BaseException as raised:  # SystemExit and KeyboardInterrupt of a task leave the loop
+            error = raised
+        if not self._loop_ends:
+            text = "the loop of the handlers of push consumer %s was stopped by one of them; it runs on"
+            logger.error(text, self._group, exc_info=error)
+
+    def _feed_loop(self) -> None:
+        """Takes messages when a task may begin."""
+        assert self._loop is not None
+        while True:
+            self._slots.acquire()
+            work = None if self._ended.is_set() else self._take(TASKS)
+            if work is None:
+                return
+            try:
+                self._loop.call_soon_threadsafe(self._begin_task, work)
+            except RuntimeError:  # the loop was closed
+                return
+            del work
+
+    def _run_in_loop(self, callback: Coroutine[Any, Any, None]) -> None:
+        """Runs a callback in the loop of the handlers, and waits for its end, or for that of the loop."""
+        assert self._loop is not None
+        running = self._run_callback(callback)
+        try:
+            called = asyncio.run_coroutine_threadsafe(running, self._loop)
+        except RuntimeError:  # the loop was closed
+            running.close()
+            callback.close()
+            return
+        while not (called.done() or self._loop.is_closed()):
+            with contextlib.suppress(TimeoutError):  # of this wait: the callback raises nothing
+                called.result(WATCH_SECONDS)
+        if called.cancelled():  # maybe before it was waited for
+            called.result()
+
+    async def _run_callback(self, callback: Coroutine[Any, Any, None]) -> None:
+        """Runs a callback as a task that is cancelled as those of handlers are."""
+        if self._ended.is_set():
+            callback.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[task] = Running()
+        try:
+            await callback
+        finally:
+            del self._running[task]
+
+    def _begin_task(self, work: Work) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._run_async(work))
+        self._running[task] = Running()
+        task.add_done_callback(self._end_task)
+
+    def _end_task(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        self._slots.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a task of push consumer %s failed", self._group, exc_info=error)
+
+    async def _run_async(self, work: Work) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handler, running = self._handlers[work.topic], self._running[task]
+        for given in work if handler.batch is None else batches(work):
+            running.since = time.monotonic()
+            try:
+                await handler.function(given)
+            except asyncio.CancelledError as error:
+                if not running.is_late:
+                    raise  # by the end of the consumer
+                running.is_late = False
+                task.uncancel()
+                failed(work, given if isinstance(given, list) else [given], error)
+            except BaseException as error:
+                failed(work, given if isinstance(given, list) else [given], error)
+
+    def _cancel_late(self) -> None:
+        """Cancels tasks whose messages were sent back, because they did not end in time."""
+        assert self._loop is not None
+        latest = time.monotonic() - self._timeout - GRACE_SECONDS
+        for task, running in self._running.items():
+            if running.since < latest and not running.is_late:
+                running.is_late = True
+                task.cancel()
+        self._loop.call_later(WATCH_SECONDS, self._cancel_late)
+
+
+class Running:
+    """What a task does."""
+
+    __slots__ = ("is_late", "since")
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.is_late = False
+
+
+def batches(work: Work) -> Iterator[list[ReceivedMessage]]:
+    """The batches of a piece of work."""
+    while messages := work.next_batch():
+        yield messages

@@ -1,0 +1,193 @@
+"""The right to do the work of one message, which `rocketpy.dedup` gives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Self
+
+from rocketpy.errors import ClosedError, DedupStoreError, InProgressError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from rocketpy.dedup.stores import Store
+
+__all__ = ["Claim", "Work", "checked_text"]
+
+logger = logging.getLogger("rocketpy.dedup")
+
+PURGE_EVERY = 500
+"""Number of pieces of work after which old marks are removed."""
+PURGE_LIMIT = 1000
+"""Number of marks that one removal takes: more than come in between, and few enough to hold up nobody."""
+MAX_TEXT = 255
+"""Longest name or key, in characters: what a text column of every database takes."""
+
+
+class Work:
+    """One kind of work: its name, where its marks are, how long they count."""
+
+    __slots__ = ("_clock", "_ended", "_keep_ms", "lease_ms", "name", "store")
+
+    def __init__(self, name: str, store: Store, *, lease_ms: int, keep_ms: int, clock: Callable[[], float]) -> None:
+        self.name = name
+        self.store = store
+        self.lease_ms = lease_ms
+        self._keep_ms = keep_ms
+        self._clock = clock
+        self._ended = 0
+
+    def now_ms(self) -> int:
+        """The clock, in milliseconds since 1970 UTC."""
+        return int(self._clock() * 1000)
+
+    def purge(self) -> int:
+        """Removes some old marks. Returns how many, 0 when there is none."""
+        return self.store.purge(self.name, self.now_ms() - self._keep_ms, PURGE_LIMIT)
+
+    def purge_now_and_then(self) -> None:
+        """Removes some old marks, after the first piece of work and then after every `PURGE_EVERY`."""
+        self._ended += 1  # threads may lose a step: it need not be exact
+        if self.store.purged_by_itself and self._ended % PURGE_EVERY == 1:
+            try:
+                self.purge()
+            except Exception as error:  # the work is done, and marked
+                logger.warning("old marks of %s were not removed: %s", self.name, error)
+
+
+class Claim:
+    """The right to do the work of one message. Made by `Dedup.claim`; use it in one `with` statement.
+
+    Attributes:
+        already_done: Whether the work was done before, so that the block has nothing to do. Set on entry.
+        key: What identifies the message.
+    """
+
+    __slots__ = ("_owner", "_work", "already_done", "key")
+
+    def __init__(self, work: Work, key: str) -> None:
+        self._work = work
+        self.key = key
+        self.already_done = False
+        self._owner: str | None = None  # while it has the lease
+
+    def renew(self) -> None:
+        """Lets the lease last its whole time from now on. For work that takes longer, between its steps.
+
+        Raises:
+            InProgressError: The lease ended before, and another worker took the work over, or has done it. Stop.
+            DedupStoreError: The mark could not be written; the lease ends when it would have. A retry is safe.
+            ClosedError: Outside of the `with` statement.
+        """
+        if self._owner is None:
+            raise ClosedError(f"the claim to {self.key} is over, or has not begun")
+        work = self._work
+        if not work.store.renew(work.name, self.key, self._owner, work.now_ms() + work.lease_ms):
+            raise InProgressError(
+                f"the lease on {self.key} of {work.name} ended, and another worker took it",
+                retryable=True,
+                may_have_been_applied=True,
+                hint="stop this work; give a longer lease, or renew it earlier",
+            )
+
+    def _begin(self) -> None:
+        work = self._work
+        if self._owner is not None:
+            raise InvalidArgumentError(f"the claim to {self.key} is in use", hint="call claim(message) for each")
+        now_ms, owner = work.now_ms(), uuid.uuid4().hex
+        mark = work.store.begin(work.name, self.key, owner, now_ms, now_ms + work.lease_ms)
+        self.already_done = mark is not None and mark.owner is None
+        if mark is None:
+            self._owner = owner
+        elif not self.already_done:
+            ends_at = datetime.fromtimestamp(mark.at_ms / 1000, UTC)
+            until = ends_at.isoformat(" ", "milliseconds")
+            error = InProgressError(
+                f"another worker of {work.name} has {self.key}, with a lease until {until}",
+                retryable=True,
+                may_have_been_applied=True,
+                hint="retry later: once it is done the retry does nothing, and after its lease it takes the work over",
+            )
+            error.lease_ends_at = ends_at
+            raise error
+
+    def _finish(self) -> None:
+        if (owner := self._owner) is None:
+            return
+        self._owner = None
+        work = self._work
+        try:
+            had_it = work.store.finish(work.name, self.key, owner, work.now_ms())
+        except DedupStoreError as error:
+            error.may_have_been_applied = True
+            raise
+        if not had_it:
+            text = "the lease on %s of %s ended before its work, which may have run twice: give it more, or renew it"
+            logger.warning(text, self.key, work.name)
+        work.purge_now_and_then()
+
+    def _release(self) -> None:
+        if (owner := self._owner) is None:
+            return
+        self._owner = None
+        work = self._work
+        try:
+            work.store.release(work.name, self.key, owner)
+        except Exception as error:  # the error of the work is the one to see
+            text = "the mark of %s of %s stays until its lease ends, or its transaction is rolled back: %s"
+            logger.warning(text, self.key, work.name, error)
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._finish()
+        else:
+            self._release()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._aside(self._begin)
+        except asyncio.CancelledError:
+            await self._aside(self._release)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._aside(self._finish if kind is None else self._release)
+
+    async def _aside(self, call: Callable[[], None]) -> None:
+        """Calls the store without holding up the loop. A call that was begun ends, also when the task is cancelled."""
+        if not self._work.store.blocks:
+            call()
+            return
+        ended = asyncio.ensure_future(asyncio.to_thread(call))
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            await asyncio.wait([ended])
+            raise
+
+
+def checked_text(what: str, given: object) -> str:
+    """A name or a key.
+
+    Raises:
+        TypeError: It is no text.
+        InvalidArgumentError: It is empty or too long.
+    """
+    if not isinstance(given, str):
+        raise TypeError(f"{what} must be text, not {type(given).__name__}")
+    if not 0 < len(given) <= MAX_TEXT:
+        raise InvalidArgumentError(f"{what} must have 1 to {MAX_TEXT} characters, not {len(given)}: {given[:40]!r}")
+    return given

@@ -1,0 +1,1 @@
+"""Producers: sending messages, alone or in transactions."""

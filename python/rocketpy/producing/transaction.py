@@ -1,0 +1,330 @@
+"""Transactions: messages that are delivered once their producer says so."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING, Self
+
+from rocketpy.base.options import lists_options
+from rocketpy.base.signature import check_function
+from rocketpy.config import PRODUCER_DEFAULTS, ProducerOptions
+from rocketpy.errors import ClosedError, ForkedError, InvalidArgumentError, RocketPyError
+from rocketpy.producing.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Unpack
+
+    from rocketpy import _rocketpy
+    from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.config import Duration
+    from rocketpy.message import Message, MessageQueue, Receipt
+
+__all__ = ["Decision", "Transaction", "TransactionProducer"]
+
+logger = logging.getLogger("rocketpy.client")
+
+LOOK_SECONDS = 1.0
+"""How long a thread that answers waits at a time."""
+ANSWER_SECONDS = 3.0
+"""How long the closing of a producer waits for the checks that are under way."""
+CHECK_THREADS = 4
+"""Default of `check_threads`."""
+MAX_CHECK_THREADS = 64
+"""Each waits for a question."""
+
+
+class Decision(StrEnum):
+    """What became of a transaction, for a broker that asks."""
+
+    COMMIT = "commit"
+    """The message is delivered."""
+    ROLLBACK = "rollback"
+    """It never is."""
+    UNKNOWN = "unknown"
+    """Not known yet: the broker asks again."""
+
+
+class Transaction:
+    """A message that waits for the end of its transaction.
+
+    In a `with` statement the end of the block commits. An exception leaves it open, as the end of the process does: the
+    work may be done all the same, so the broker asks, and `check` decides. Only `rollback` rolls back.
+
+    Attributes:
+        receipt: The acknowledgement of the waiting message.
+    """
+
+    __slots__ = ("_end", "_half", "_is_over", "receipt")
+
+    def __init__(self, half: _rocketpy.Half) -> None:
+        self._half = half
+        self._end: Decision | None = None  # the latest that was tried
+        self._is_over = False
+        self.receipt: Receipt = half.receipt
+
+    def commit(self) -> None:
+        """Has the message delivered. On return it is stored, as after a send.
+
+        Raises:
+            ClosedError: It was rolled back before.
+            TransactionOverError: The transaction was rolled back or given up meanwhile, as where `check` answered
+                `Decision.ROLLBACK` while the work went on. This call delivers nothing. If the message is gone, an
+                earlier commit may have delivered it.
+            RefusedError: The broker takes no end now: it stays open.
+            RocketPyError: It may be committed or not: call it again, or leave it to the broker, which asks `check`.
+        """
+        self._say(Decision.COMMIT)
+
+    def rollback(self) -> None:
+        """Has the message dropped.
+
+        Raises:
+            ClosedError: It was committed before.
+            TransactionOverError: It was committed meanwhile.
+            RocketPyError: As for `commit`.
+        """
+        self._say(Decision.ROLLBACK)
+
+    def _say(self, end: Decision) -> None:
+        if self._is_over:
+            if end is not self._end:
+                raise ClosedError(f"{end} of transaction {self.receipt.msg_id} comes after its {self._end}")
+            return
+        self._end = end
+        self._half.end(end is Decision.COMMIT)
+        self._is_over = True
+
+    def __repr__(self) -> str:
+        if self._end is None:
+            state = "open"
+        elif not self._is_over:
+            state = f"{self._end} tried, its outcome is not known"
+        else:
+            state = "committed" if self._end is Decision.COMMIT else "rolled back"
+        return f"<Transaction of message {self.receipt.msg_id} to {self.receipt.queue.topic!r}: {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._is_over:
+            return
+        if kind is None:
+            self._say(self._end or Decision.COMMIT)
+        else:
+            logger.info("transaction %s stays open, the broker will ask for it: %r", self.receipt.msg_id, error)
+
+
+class TransactionProducer(Producer):
+    """Sends messages in transactions. Threads may share it.
+
+    A message is stored first, and delivered once the transaction is committed. If nobody says how it ended, because
+    the process died or the broker could not be reached, the broker asks any live producer of the group: `check` answers
+    from what the work left behind, such as a row in a database. All members of a group must be able to answer for each
+    other. Work that takes longer than the broker's `transactionTimeOut` (6 s) is asked for while it runs: then the
+    answer is `Decision.UNKNOWN`, else it ends the transaction, and the later `commit` is refused.
+
+    Args:
+        group: Name of the producer group.
+        check: Says what became of the work of a message, as a `Decision`. Called in threads of its own, for several
+            messages side by side and never twice at a time for one, with the message as it would be delivered. Any
+            exception is logged, and counts as `Decision.UNKNOWN`.
+        local: The work of a message, for `send_in_transaction`: called with the message, returns a `Decision`.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
+        check_threads: Number of threads that call `check`, from 1 to 64: a slow check holds up no other while one is
+            free. 1 for a `check` that must not run beside itself. Default 4.
+        options: As for `rocketpy.Producer`.
+
+    Examples:
+        >>> import rocketpy
+        >>> server = getfixture("rocketpy_server")
+        >>> paid = set()
+        >>> def check(message):
+        ...     return rocketpy.Decision.COMMIT if message.keys[0] in paid else rocketpy.Decision.UNKNOWN
+        >>> with rocketpy.TransactionProducer("payers", check, name_servers=[server.name_server]) as producer:
+        ...     with producer.transaction(rocketpy.Message("paid-orders", b"A-17", keys=["A-17"])):
+        ...         paid.add("A-17")
+    """
+
+    __slots__ = ("_local", "_threads")
+
+    @lists_options(ProducerOptions, PRODUCER_DEFAULTS)
+    def __init__(
+        self,
+        group: str,
+        check: Callable[[ReceivedMessage], Decision],
+        *,
+        local: Callable[[Message], Decision] | None = None,
+        name_servers: Iterable[str] | str | None = None,
+        check_threads: int = CHECK_THREADS,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        for name, function in (("check", check), ("local", local)):
+            if function is not None or name == "check":
+                check_function(name, function, "a function of a message that returns a rocketpy.Decision", 1)
+        if check_threads not in range(1, MAX_CHECK_THREADS + 1):
+            raise InvalidArgumentError(f"check_threads must be from 1 to {MAX_CHECK_THREADS}, not {check_threads!r}")
+        super().__init__(group, name_servers=name_servers, **options)
+        self._local = local
+        arguments = (self._native.checks(), check, group)
+        self._threads = [
+            threading.Thread(target=answer, args=arguments, name=f"rocketpy-checks-{number}", daemon=True)
+            for number in range(check_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _close(self) -> None:
+        super()._close()
+        deadline = time.monotonic() + ANSWER_SECONDS
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> Transaction:
+        """Sends a message that waits for the end of its transaction. Use the result in a `with` statement.
+
+        Args:
+            message: What to send. One with a delay waits for that after the commit; only RocketPy's broker keeps such a
+                one.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            msg_id: Unique key of the message; default: a new one.
+
+        Raises:
+            NotSupportedError: The message has a delay, and a broker of its topic is Apache's, which would lose it.
+            RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` it
+                may wait at the broker, which asks `check` for it; else nothing does.
+        """
+        return Transaction(self._native.prepare(message, self._queue_for(message, queue), timeout, msg_id))
+
+    def resume(self, receipt: Receipt) -> Transaction:
+        """A transaction that a producer of the group began, in this process or another.
+
+        Args:
+            receipt: `Transaction.receipt` of it. It can be pickled.
+
+        Returns:
+            The transaction, to be ended. A broker of RocketPy takes the same end again, and refuses another one.
+
+        Raises:
+            InvalidArgumentError: The receipt is not that of a half message.
+        """
+        return Transaction(
+            self._native.half(receipt.msg_id, receipt.offset_msg_id, receipt.queue, receipt.queue_offset)
+        )
+
+    def ends_once(self, topic: str, timeout: Duration = 10.0) -> bool:
+        """Whether all brokers of a topic end a transaction once, however often they are told how.
+
+        Apache's do not: they store a half message again before each question, and each copy can be committed.
+
+        Args:
+            topic: The topic.
+            timeout: Seconds to find it out.
+
+        Raises:
+            RocketPyError: The brokers do not answer. A retry is safe.
+        """
+        return self._native.ends_once(topic, timeout)
+
+    def send_in_transaction(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout: Duration | None = None,
+        msg_id: str | None = None,
+    ) -> Transaction:
+        """Sends a message, does the work by `local`, and ends the transaction as that says.
+
+        An exception of `local`, and `Decision.UNKNOWN`, leave it open: the broker asks `check`.
+
+        Args:
+            message: As for `transaction`, as the other arguments.
+            queue: The queue to use; no other is tried.
+            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            msg_id: Unique key of the message; default: a new one.
+
+        Raises:
+            InvalidArgumentError: The producer has no `local`; nothing was sent.
+            TypeError: `local` returned no `Decision`; the transaction stays open.
+            RocketPyError: As for `transaction` and `Transaction.commit`.
+        """
+        if self._local is None:
+            raise InvalidArgumentError(
+                "this producer has no function for the work of a message",
+                hint="TransactionProducer(group, check, local=...), or `with producer.transaction(message):`",
+            )
+        transaction = self.transaction(message, queue=queue, timeout=timeout, msg_id=msg_id)
+        decided = self._local(message)
+        try:
+            decision = Decision(decided)
+        except ValueError:
+            raise TypeError(f"local must return a rocketpy.Decision, returned {decided!r}") from None
+        if decision is Decision.COMMIT:
+            transaction.commit()
+        elif decision is Decision.ROLLBACK:
+            transaction.rollback()
+        return transaction
+
+
+def answer(checks: _rocketpy.Checks, check: Callable[[ReceivedMessage], Decision], group: str) -> None:
+    """Answers the brokers' questions until the producer is closed."""
+    while answer_next(checks, check, group):
+        pass
+
+
+def answer_next(checks: _rocketpy.Checks, check: Callable[[ReceivedMessage], Decision], group: str) -> bool:
+    """Waits a moment for a question and answers it. False once the producer is closed."""
+    try:
+        question, goes_on = checks.next(LOOK_SECONDS)
+    except (ClosedError, ForkedError):
+        return False
+    if question is not None:
+        try:
+            answer_one(checks, question, check, group)
+        finally:
+            question.done()
+    return goes_on
+
+
+def answer_one(
+    checks: _rocketpy.Checks,
+    question: _rocketpy.Check,
+    check: Callable[[ReceivedMessage], Decision],
+    group: str,
+) -> None:
+    """Answers one question."""
+    message = question.message
+    try:
+        answered = check(message)
+    except BaseException:  # SystemExit as well: the thread answers for the next message too
+        logger.exception("check of group %s failed for message %s, the broker asks again", group, message.msg_id)
+        return
+    try:
+        decision = Decision(answered)
+    except ValueError:
+        text = "check of group %s must return a rocketpy.Decision, returned %r for message %s, the broker asks again"
+        logger.error(text, group, answered, message.msg_id)
+        return
+    if decision is Decision.UNKNOWN:
+        return
+    try:
+        checks.answer(question, decision is Decision.COMMIT)
+    except RocketPyError as error:
+        logger.warning("answer for message %s not taken, the broker asks again: %s", message.msg_id, error)

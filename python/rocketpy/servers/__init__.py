@@ -1,0 +1,1 @@
+"""Servers, in this process and in others."""

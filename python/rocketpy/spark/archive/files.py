@@ -1,0 +1,150 @@
+"""Writes and joins the Parquet files of an archive, in the workers."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketpy.errors import DamagedDataError, RocketPyError
+from rocketpy.spark.archive.manifest import ArchiveFile, Covered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+ROW_GROUP_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a worker could not do its part."""
+
+    text: str
+    retryable: bool
+
+
+@dataclass(slots=True)
+class Writing:
+    """A file that is being written."""
+
+    path: Path
+    writer: pq.ParquetWriter
+    topic: str
+    day: str
+    rows: int = 0
+    covered: dict[tuple[str, int], Covered] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table) -> None:
+        """Appends rows of its topic and day, those of each queue in their order."""
+        self.writer.write_table(rows.drop_columns(["topic"]), row_group_size=ROW_GROUP_ROWS)
+        self.rows += rows.num_rows
+        summed = rows.group_by(["broker_name", "queue_id"]).aggregate(
+            [("queue_offset", "min"), ("queue_offset", "max"), ("queue_offset", "count_distinct")]
+        )
+        for one in summed.to_pylist():
+            key = (one["broker_name"] or "", one["queue_id"])
+            first, last, count = (one[f"queue_offset_{what}"] for what in ("min", "max", "count_distinct"))
+            known = self.covered.get(key, Covered(*key, first, last, 0))
+            self.covered[key] = Covered(*key, min(known.first, first), max(known.last, last), known.rows + count)
+
+    def finished(self) -> ArchiveFile:
+        """Closes the file. On return it is durable, but for the entry in its folder."""
+        self.writer.close()
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+        parts = tuple(self.covered[key] for key in sorted(self.covered))
+        return ArchiveFile(self.path.name, self.topic, self.day, self.rows, self.path.stat().st_size, parts)
+
+
+def begin(staged: Path, topic: str, day: str, schema: pa.Schema) -> Writing:
+    """Opens a new file.
+
+    Args:
+        staged: Folder for it.
+        topic: Topic of its rows.
+        day: Their day.
+        schema: Of the rows, with the topic.
+    """
+    import pyarrow.parquet as pq
+
+    path = staged / f"rocketpy-{uuid.uuid4().hex}.parquet"
+    kept = schema.remove(schema.get_field_index("topic"))
+    dictionaries = [name for name in ("broker_name", "tag") if name in kept.names]
+    writer = pq.ParquetWriter(path, kept, compression="zstd", use_dictionary=dictionaries)  # pyright: ignore[reportArgumentType]
+    return Writing(path, writer, topic, day)
+
+
+def write_partitions(
+    reader: DataSourceReader, staged: str, partitions: Iterable[InputPartition]
+) -> Iterator[ArchiveFile | Failure]:
+    """Writes what partitions of a read hold, a file for each topic and day.
+
+    Args:
+        reader: Of the data source; it reads the columns topic, broker_name, queue_id, queue_offset and stored_at.
+        staged: Folder for the files.
+        partitions: Of the reader.
+
+    Yields:
+        The files; or a failure, after which the files must not be used.
+    """
+    try:
+        for partition in partitions:
+            yield from _write_partition(reader, Path(staged), partition)
+    except RocketPyError as error:
+        yield Failure(f"{type(error).__name__}: {error}", error.retryable or error.may_have_been_applied)
+
+
+def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPartition) -> Iterator[ArchiveFile]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    opened: dict[tuple[str, str], Writing] = {}
+    for batch in reader.read(partition):
+        rows = pa.Table.from_batches([batch])
+        days = rows["stored_at"].cast(pa.date32()).cast(pa.string())
+        pairs = pa.table({"topic": rows["topic"], "day": days}).group_by(["topic", "day"]).aggregate([]).to_pylist()
+        for pair in pairs:
+            key = (pair["topic"], pair["day"])
+            if key not in opened:
+                opened[key] = begin(staged, *key, rows.schema)
+            mine = rows
+            if len(pairs) > 1:
+                mine = rows.filter(pc.and_(pc.equal(rows["topic"], key[0]), pc.equal(days, key[1])))
+            opened[key].add(mine)
+    for one in opened.values():
+        yield one.finished()
+
+
+def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> ArchiveFile:
+    """Makes one file of several of the same topic and day.
+
+    Args:
+        folder: Of the archive.
+        staged: Folder for the new file.
+        group: The files; each queue's messages come in their order if those of the files do.
+
+    Raises:
+        DamagedDataError: The new file has not as many rows as the manifest says.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first = group[0]
+    joined: Writing | None = None
+    for one in sorted(group, key=lambda one: [(part.broker_name, part.queue_id, part.first) for part in one.covered]):
+        source = pq.ParquetFile(Path(folder) / one.place)
+        for batch in source.iter_batches(batch_size=ROW_GROUP_ROWS):
+            rows = pa.Table.from_batches([batch])
+            rows = rows.append_column("topic", pa.repeat(first.topic, rows.num_rows))
+            joined = joined or begin(Path(staged), first.topic, first.day, rows.schema)
+            joined.add(rows)
+    wanted = sum(one.rows for one in group)
+    if joined is None or joined.rows != wanted:
+        raise DamagedDataError(f"files of topic {first.topic}, {first.day}, have not the {wanted} rows of the manifest")
+    return joined.finished()

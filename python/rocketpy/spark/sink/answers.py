@@ -1,0 +1,61 @@
+"""Answers the brokers' questions for the half messages of a sink."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rocketpy.producing.transaction import Decision
+from rocketpy.spark.sink.progress import Progress
+from rocketpy.spark.sink.rows import ROW_PROPERTY
+
+if TYPE_CHECKING:
+    from rocketpy.message import ReceivedMessage
+    from rocketpy.spark.sink.client import SinkClient
+
+LOOK_AGAIN_SECONDS = 1.0
+"""How long the answer that a batch is not decided is used again: brokers ask for each of its messages."""
+MOST_BATCHES = 8
+"""Decided batches whose messages are remembered."""
+
+
+class Answers:
+    """Says what became of a half message, when a broker asks: what the decision on its batch says, if there is one.
+
+    Once a loss is recorded, nothing of the batch may be committed any more: its tasks send what is missing anew.
+    """
+
+    def __init__(self, client: SinkClient) -> None:
+        self._client = client
+        self._known: dict[tuple[str, int], set[str]] = {}
+        self._open_until: dict[tuple[str, int], float] = {}
+
+    def __call__(self, message: ReceivedMessage) -> Decision:
+        """Answers for a message."""
+        write, batch, _ = message.properties[ROW_PROPERTY].split("/", 2)
+        key = (write, int(batch))
+        if key not in self._known and time.monotonic() >= self._open_until.get(key, 0):
+            self._look_up(key)
+        if key not in self._known:
+            return Decision.UNKNOWN
+        return Decision.COMMIT if message.msg_id in self._known[key] else Decision.ROLLBACK
+
+    def _look_up(self, key: tuple[str, int]) -> None:
+        delivered = self._delivered(*key)
+        if delivered is None:
+            self._open_until = {key: time.monotonic() + LOOK_AGAIN_SECONDS}
+            return
+        while len(self._known) >= MOST_BATCHES:
+            del self._known[next(iter(self._known))]
+        self._known[key] = delivered
+
+    def _delivered(self, write: str, batch: int) -> set[str] | None:
+        """Ids of the half messages of a batch that are to be delivered; None while that is not known."""
+        progress = Progress(self._client)
+        fate = progress.fate(write, batch)
+        if fate.is_lossy:
+            return set()
+        if fate.attempts is None:
+            return None
+        ids = {half.msg_id for halves in progress.halves(write, batch, fate, fate.attempts) for half in halves}
+        return ids if len(ids) == sum(fate.attempts.values()) else None  # else one that counts would be rolled back

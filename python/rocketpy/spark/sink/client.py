@@ -1,0 +1,82 @@
+"""One client for all sink tasks of a worker process."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from rocketpy.admin.admin import Admin
+from rocketpy.consuming.reader import RangeReader
+from rocketpy.producing.producer import Producer
+from rocketpy.producing.transaction import TransactionProducer
+from rocketpy.spark.sink.answers import Answers
+
+if TYPE_CHECKING:
+    from rocketpy.config import Tags
+    from rocketpy.message import MessageQueue
+    from rocketpy.spark.offsets import Offsets
+    from rocketpy.spark.sink.options import SinkOptions
+
+
+MOST_CLIENTS = 4
+"""Writes with other options that one worker process keeps a client for."""
+
+_numbers = count()
+_clients: dict[tuple[int, str], SinkClient] = {}
+"""By process and options: a fork must not use the clients of its parent."""
+
+
+class SinkClient:
+    """Producers and an administration that share their connections. The process keeps them until it ends.
+
+    The producer never sends again by itself what may be stored: the sink reads first whether it is.
+    """
+
+    def __init__(self, options: SinkOptions) -> None:
+        self.options = options
+        self.known_topics: set[str] = set()
+        """Topics that this process has seen. If one is not found any more, its broker is away."""
+        self.looked_to: dict[tuple[str, str], Offsets] = {}
+        """By another sink's progress topic and write: up to where nothing concerns its next batches."""
+        shared: dict[str, Any] = {"instance_name": f"spark-sink-{os.getpid()}-{next(_numbers)}"} | options.any_client
+        self._shared = shared
+        self.admin = Admin(options.name_servers, **shared)
+        arguments = shared | dict(options.client)
+        if options.progress_topic is not None:
+            arguments["retries"] = 0
+        self.producer = Producer(options.producer_group, name_servers=options.name_servers, **arguments)
+        self.recorder = Producer(f"{options.producer_group}-progress", name_servers=options.name_servers, **shared)
+        """Sends records: they may be stored twice, and are not under the limits that the user sets for rows."""
+        self._arguments = arguments
+
+    @cached_property
+    def transactions(self) -> TransactionProducer:
+        """Sends half messages. From its first use on this process answers what brokers ask its group."""
+        options = self.options
+        group = f"{options.producer_group}-{options.progress_topic}"  # whoever is asked knows the decisions
+        answer = Answers(self)
+        return TransactionProducer(group, answer, name_servers=options.name_servers, check_threads=1, **self._arguments)
+
+    def range_reader(self, queue: MessageQueue, start: int, end: int, tags: Tags) -> RangeReader:
+        """Opens a part of a queue."""
+        return RangeReader(queue, start, end, tags=tags, name_servers=self.options.name_servers, **self._shared)
+
+    def close(self) -> None:
+        """Closes all of them."""
+        if "transactions" in self.__dict__:
+            self.transactions.close()
+        self.recorder.close()
+        self.producer.close()
+        self.admin.close()
+
+
+def sink_client(options: SinkOptions) -> SinkClient:
+    """The client of this process for some options."""
+    key = (os.getpid(), repr(options))
+    if key not in _clients:
+        while len(_clients) >= MOST_CLIENTS:
+            _clients.pop(next(iter(_clients))).close()
+        _clients[key] = SinkClient(options)
+    return _clients[key]

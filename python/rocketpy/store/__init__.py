@@ -1,0 +1,364 @@
+"""Reading a store folder without a server: no lock, safe beside a live one, the same from a copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rocketpy import _rocketpy
+from rocketpy.base.instant import instant_ms
+from rocketpy.base.names import column_list, grouping_lists, path_text
+from rocketpy.store.reports import (
+    DiffLog,
+    DiffRecord,
+    LogDiff,
+    LogFacts,
+    Mark,
+    Problem,
+    QueueFacts,
+    Repair,
+    RepairAction,
+    Snapshot,
+    StoreFacts,
+    TopicFacts,
+    TransferReport,
+    VerifyReport,
+    WaitingCounts,
+)
+from rocketpy.store.retention_plan import AgedQueue, FolderUsage, KeptFile, Removal, RetentionPlan, retention
+from rocketpy.store.tools import (
+    StoreRecords,
+    cut,
+    diff,
+    export_messages,
+    import_messages,
+    records,
+    repair,
+    snapshot,
+    stat,
+    verify,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Literal
+
+    from rocketpy._rocketpy import ReceivedMessage, Scan
+    from rocketpy.config import Instant, Tags
+
+__all__ = [
+    "AgedQueue",
+    "DiffLog",
+    "DiffRecord",
+    "FolderUsage",
+    "KeptFile",
+    "LogDiff",
+    "LogFacts",
+    "Mark",
+    "Problem",
+    "QueueFacts",
+    "QueueRange",
+    "Removal",
+    "Repair",
+    "RepairAction",
+    "RetentionPlan",
+    "Snapshot",
+    "StoreFacts",
+    "StoreRange",
+    "StoreReader",
+    "StoreRecords",
+    "StoredQueue",
+    "StoredTopic",
+    "TopicFacts",
+    "TransferReport",
+    "VerifyReport",
+    "WaitingCounts",
+    "cut",
+    "diff",
+    "export_messages",
+    "import_messages",
+    "records",
+    "repair",
+    "retention",
+    "snapshot",
+    "stat",
+    "verify",
+]
+
+PART_BYTES = 128 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQueue:
+    """What one queue of a store holds."""
+
+    queue_id: int
+    min_offset: int
+    """Offset of the oldest message."""
+    max_offset: int
+    """Offset after the newest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic of a store."""
+
+    name: str
+    queues: tuple[StoredQueue, ...]
+    """Sorted by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A part of one queue: queue offsets from `start` up to, not including, `end`."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    estimated_bytes: int
+    """Length of its records, if it is known without reading them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRange:
+    """A part of a topic for one worker: parts of several queues that are close together in the log.
+
+    Plain data, made to travel. Its bounds are fixed: reading it twice gives the same rows.
+    """
+
+    parts: tuple[QueueRange, ...]
+    """At most one part a queue, none of them empty."""
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self.parts[0].topic
+
+    @property
+    def estimated_bytes(self) -> int:
+        """About how many bytes of records there are to read."""
+        return sum(part.estimated_bytes for part in self.parts)
+
+
+class StoreReader:
+    """Reads a store folder without a server. Takes no lock: a live store, a copy or a snapshot are the same to it.
+
+    Args:
+        path: The folder that a server was started on.
+        commit_log: The folder of its log, when its broker's configuration says `storePathCommitLog`.
+
+    Raises:
+        NotAStoreError: The folder is not a store, or its log is elsewhere.
+
+    Examples:
+        >>> import rocketpy
+        >>> store = getfixture("tmp_path") / "store"
+        >>> with rocketpy.Server(store) as server, server.producer("ingest") as producer:
+        ...     _ = producer.send_many([rocketpy.Message("flights", b"%d" % n) for n in range(10)])
+        >>> reader = rocketpy.StoreReader(store)
+        >>> ranges = reader.ranges("flights")
+        >>> sum(batch.num_rows for part in ranges for batch in reader.scan(part, columns=["queue_offset", "body"]))
+        10
+    """
+
+    __slots__ = ("_native", "_path")
+
+    def __init__(self, path: str | os.PathLike[str], *, commit_log: str | os.PathLike[str] | None = None) -> None:
+        self._path = path_text("path", path)
+        self._native = _rocketpy.StoreReader(
+            self._path, None if commit_log is None else path_text("commit_log", commit_log)
+        )
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._path
+
+    def topics(self) -> list[StoredTopic]:
+        """The topics that have messages in the store, sorted by name."""
+        return [_topic(name, queues) for name, queues in self._native.topics()]
+
+    def topic(self, name: str) -> StoredTopic:
+        """One topic with its queues. Reads nothing of other topics.
+
+        Args:
+            name: The topic.
+
+        Raises:
+            TopicNotFoundError: The store has no such topic. One without messages has no queues here.
+        """
+        return _topic(*self._native.topic(name))
+
+    def ranges(
+        self,
+        topic: str,
+        *,
+        queues: Iterable[int] | None = None,
+        starts: Mapping[int, int] | None = None,
+        ends: Mapping[int, int] | None = None,
+        stored_from: Instant | None = None,
+        stored_before: Instant | None = None,
+        part_bytes: int = PART_BYTES,
+        min_parts: int = 1,
+        fail_on_data_loss: bool = True,
+    ) -> list[StoreRange]:
+        """Cuts a topic into parts that workers can read side by side. Their bounds are those of this moment.
+
+        Args:
+            topic: The topic.
+            queues: Only these queues.
+            starts: First queue offset, by queue; a queue that is not named starts at its oldest message.
+            ends: Queue offset to stop before, by queue; a queue that is not named ends where it ends now.
+            stored_from: Only messages stored at or after this point in time: a datetime, seconds since 1970, ISO 8601
+                or `"-10m"`. Without a time zone it is local time.
+            stored_before: Only messages stored before this point in time.
+            part_bytes: Bytes of records that a part should have.
+            min_parts: Minimum number of parts, if there is enough to read.
+            fail_on_data_loss: Whether a start or an end outside its queue is an error, or is moved to its bounds.
+
+        Raises:
+            TopicNotFoundError: The store has no such topic. One without messages gives none.
+            OffsetError: A start or an end names a queue that is not there or is outside of it, or a start is after
+                its end.
+            DamagedDataError: Files of consume queues are missing or damaged: the store was closed with more.
+        """
+        ranges = self._native.ranges(
+            topic,
+            None if queues is None else list(queues),
+            list((starts or {}).items()),
+            list((ends or {}).items()),
+            None if stored_from is None else instant_ms(stored_from),
+            None if stored_before is None else instant_ms(stored_before),
+            part_bytes,
+            min_parts,
+            fail_on_data_loss,
+        )
+        return [StoreRange(tuple(QueueRange(*part) for part in parts)) for parts in ranges]
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        kind: Literal["key", "unique_key", "tag"] = "key",
+        begin: Instant | None = None,
+        end: Instant | None = None,
+        max_messages: int | None = None,
+        slots_and_entries: tuple[int, int] | None = None,
+    ) -> list[ReceivedMessage]:
+        """Messages of a topic that have a key, in the order of the log: found through the store's index files.
+
+        Beside a server that writes, what was stored in the last second may not be found yet.
+
+        Args:
+            topic: The topic.
+            key: A key or the unique key of the messages, or what `kind` names.
+            kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"`.
+            begin: Stored at or after this point in time.
+            end: Stored at or before this.
+            max_messages: Maximum number of messages; the newest are kept.
+            slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they
+                were set.
+
+        Raises:
+            NotAStoreError: The store has no index.
+            DamagedDataError: An index file has another size, or a message is damaged.
+        """
+        return self._native.query(
+            topic,
+            key,
+            kind,
+            -(2**63) if begin is None else instant_ms(begin),
+            2**63 - 1 if end is None else instant_ms(end),
+            max_messages,
+            slots_and_entries,
+        )
+
+    def scan(
+        self,
+        what: str | StoreRange | Iterable[StoreRange],
+        *,
+        columns: Iterable[str] | None = None,
+        groupings: Iterable[Iterable[str]] = (),
+        tags: Tags = "*",
+        stored_from: Instant | None = None,
+        stored_before: Instant | None = None,
+        batch_rows: int = 8192,
+        batch_bytes: int = 1 << 20,
+        broker_name: str | None = None,
+        fail_on_data_loss: bool = True,
+        verify: bool = True,
+        max_body_bytes: int | None = None,
+    ) -> Scan:
+        """Reads messages into Arrow record batches.
+
+        Args:
+            what: A topic, or parts of topics as `ranges` gives them.
+            columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
+                keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
+            groupings: Add messages up in place of rows, by each of these choices of one or more of `topic`,
+                `broker_name`, `queue_id`, `tag`, `key` (a message counts for each of its keys), `order_key`,
+                `origin_topic`, `born_host`, `store_host`, `reconsume_times`, `minute`, `hour`, `day`, `size`. Batches
+                have the columns `grouping` (the place of the choice), all groups, `messages`, `bytes`, `largest_bytes`,
+                `first_stored_at` and `last_stored_at`. A group may come in several batches.
+            tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`. Other messages are not read. See `rocketpy.config.Tags`.
+            stored_from: With a topic: only messages stored at or after this point in time.
+            stored_before: With a topic: only messages stored before this point in time.
+            batch_rows: Maximum rows in a batch.
+            batch_bytes: Bytes of bodies and properties after which a batch is full; 512 MiB at most.
+            broker_name: What to show as broker name; a store does not know its own.
+            fail_on_data_loss: Whether messages that are gone or damaged end the scan with an error, or are left out and
+                listed in `lost`.
+            verify: Whether each record's checksum is compared: its own, or its body's where it has none. Without it a
+                damaged body comes out as if it were what was sent.
+            max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
+                was stored.
+
+        Returns:
+            Batches, by iteration or by the Arrow PyCapsule interface: `pyarrow.table(scan)`, `polars.from_arrow(scan)`.
+            Within a queue rows come in the order of the queue.
+
+        Raises:
+            TopicNotFoundError: The store has no such topic. One without messages gives none.
+            InvalidArgumentError: A column or a group is not known, or the tags cannot be asked for.
+            DamagedDataError: From the iteration: a record is damaged. It names the file, the place, and what was
+                found and expected. A retry gives the same.
+        """
+        if isinstance(what, str):
+            ranges: Iterable[StoreRange] = self.ranges(
+                what, stored_from=stored_from, stored_before=stored_before, fail_on_data_loss=fail_on_data_loss
+            )
+        elif stored_from is not None or stored_before is not None:
+            raise TypeError("stored_from and stored_before go with a topic; ranges have their bounds already")
+        else:
+            ranges = [what] if isinstance(what, StoreRange) else what
+        return self._native.scan(
+            [_plain(part) for part in _parts(ranges)],
+            column_list(columns),
+            grouping_lists(groupings),
+            tags,
+            batch_rows,
+            batch_bytes,
+            broker_name,
+            fail_on_data_loss,
+            verify,
+            max_body_bytes,
+        )
+
+    def __repr__(self) -> str:
+        return f"StoreReader({self._path!r})"
+
+
+def _topic(name: str, queues: Iterable[tuple[int, int, int]]) -> StoredTopic:
+    return StoredTopic(name, tuple(StoredQueue(*queue) for queue in queues))
+
+
+def _parts(ranges: Iterable[StoreRange]) -> Iterator[QueueRange]:
+    for one in ranges:
+        yield from one.parts
+
+
+def _plain(part: QueueRange) -> tuple[str, int, int, int, int]:
+    return (part.topic, part.queue_id, part.start, part.end, part.estimated_bytes)
