@@ -99,7 +99,7 @@ def test_the_default_that_a_text_names_is_the_one_of_the_signature(options: type
 
 def defaults_of_the_client() -> dict[str, str]:
     """The text of each default in the crate of the clients."""
-    sources = ("config.rs", "consumer/push/mod.rs")
+    sources = ("config.rs", "config/push.rs")
     source = "".join((ROOT / "rust/client/src" / name).read_text() for name in sources)
     blocks = re.findall(r"^        Self \{\n(.*?)^        \}", source, re.MULTILINE | re.DOTALL)
     return {name: text for block in blocks for name, text in re.findall(r"^ {12}(\w+): (.*),$", block, re.MULTILINE)}

@@ -12,10 +12,10 @@ use rocketpy_protocol::code::response;
 use rocketpy_remoting as remoting;
 use tracing::{debug, info, warn};
 
-use crate::arrivals::Arrivals;
 use crate::error::ClientError;
-use crate::lasting::Lasting;
+use crate::log_throttle::LogThrottle;
 use crate::names::NameServers;
+use crate::new_connections::NewConnections;
 use crate::route::{Routes, TopicRoute};
 use crate::{outcome, wire};
 
@@ -33,18 +33,18 @@ struct Shared {
     remoting: remoting::Client,
     names: NameServers,
     routes: Routes,
-    arrivals: Arc<Arrivals>,
+    arrivals: Arc<NewConnections>,
     /// Brokers that do not know LITE_PULL_MESSAGE: Apache's before 5.0.
     without_lite_pull: Mutex<HashSet<String>>,
     /// What the log says of sends that are tried again.
-    retries: Mutex<Lasting>,
+    retries: Mutex<LogThrottle>,
 }
 
 impl Api {
     pub(crate) fn new(
         remoting: remoting::Client,
         names: NameServers,
-        arrivals: Arc<Arrivals>,
+        arrivals: Arc<NewConnections>,
         timeout: Duration,
     ) -> Self {
         let (routes, without_lite_pull) = (Routes::default(), Mutex::default());

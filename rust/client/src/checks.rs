@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rocketpy_model::{MessageQueue, property};
+use rocketpy_model::{MessageQueue, property, sys_flag};
 use rocketpy_protocol::header::CheckTransactionStateRequestHeader;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_protocol::{Command, Header};
@@ -23,6 +23,24 @@ const MAX_CHECK_BYTES: usize = 16 << 20;
 const ENDED_IS_KNOWN: Duration = Duration::from_secs(10);
 /// Most half messages whose end is known.
 const MAX_ENDED: usize = 10_000;
+
+/// What becomes of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionEnd {
+    /// The message is delivered.
+    Commit,
+    /// It never is.
+    Rollback,
+}
+
+impl TransactionEnd {
+    pub(crate) fn flag(self) -> i32 {
+        match self {
+            Self::Commit => sys_flag::TRANSACTION_COMMIT,
+            Self::Rollback => sys_flag::TRANSACTION_ROLLBACK,
+        }
+    }
+}
 
 /// Where a half message lies, and what names its transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +130,7 @@ impl Halves {
             }
         }
         self.ended.insert(half, now);
+        assert!(self.ended.len() <= MAX_ENDED, "the number of half messages whose end is known has a bound");
     }
 }
 

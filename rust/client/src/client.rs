@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 
 use crate::api::Api;
 use crate::checks::Checks;
+use crate::close_once::CloseOnce;
 use crate::config::ClientConfig;
-use crate::ending::Ending;
 use crate::error::ClientError;
 use crate::identity::UniqueIds;
 use crate::members::{Consumer, Owner, Role};
@@ -36,7 +36,7 @@ struct User {
     namespace: Namespace,
     owner: Owner,
     closed: AtomicBool,
-    ending: Ending<()>,
+    ending: CloseOnce<()>,
 }
 
 impl Client {
@@ -51,7 +51,7 @@ impl Client {
         let share = Share::of(&config, runtime)?;
         let api = share.instance.api.with_timeout(config.api_timeout);
         let owner = Owner(NEXT_OWNER.fetch_add(1, Ordering::Relaxed));
-        let (closed, ending) = (AtomicBool::new(false), Ending::default());
+        let (closed, ending) = (AtomicBool::new(false), CloseOnce::default());
         Ok(Self { user: Arc::new(User { share, api, namespace, owner, closed, ending }) })
     }
 

@@ -1,13 +1,25 @@
 //! Settings of clients, producers and consumers, with defaults and bounds.
 
+mod allocation;
+mod backoff;
+mod balance;
+mod push;
+mod selector;
+mod send_options;
+
 use std::time::Duration;
 
 use rocketpy_filter::Tags;
 use rocketpy_protocol::compression::CompressionType;
 
-use crate::consumer::Balance;
-use crate::error::ClientError;
-use crate::producer::{Backoff, Selector};
+pub(crate) use self::allocation::NoShare;
+pub use self::allocation::{Allocation, Allocations, Allocator};
+pub use self::backoff::Backoff;
+pub use self::balance::{Balance, NearestRoom, Rooms};
+pub use self::push::{PushConfig, PushTopic};
+pub use self::selector::Selector;
+pub use self::send_options::SendOptions;
+use crate::error::{AUTO_COMMIT, ClientError};
 
 /// Settings of a [`Client`](crate::Client).
 #[derive(Debug, Clone)]
@@ -299,8 +311,6 @@ impl ConsumerConfig {
 
 /// That of zstd. zlib takes a level above 9 for 9.
 const MAX_COMPRESSION_LEVEL: i32 = 22;
-/// The field whose unit is most often mistaken.
-pub(crate) const AUTO_COMMIT: &str = "auto_commit";
 
 /// Longest interval of automatic commits. More is probably a number of milliseconds.
 const MAX_COMMIT_INTERVAL: Duration = Duration::from_secs(3600);

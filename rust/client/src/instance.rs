@@ -15,13 +15,13 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tracing::{debug, error, info, warn};
 
 use crate::api::Api;
-use crate::arrivals::Arrivals;
+use crate::broker_requests::BrokerRequests;
 use crate::checks::Checks;
 use crate::config::ClientConfig;
 use crate::identity::{Identity, UniqueIds};
 use crate::members::{Members, Role};
 use crate::names::NameServers;
-use crate::pushes::Pushes;
+use crate::new_connections::NewConnections;
 use crate::replies::Replies;
 use crate::wire;
 
@@ -42,7 +42,7 @@ pub(crate) struct Instance {
     /// With the timeout of the first client.
     pub(crate) api: Api,
     pub(crate) process_id: u32,
-    arrivals: Arc<Arrivals>,
+    arrivals: Arc<NewConnections>,
     /// Held while brokers are told of the groups, so that no heartbeat brings back a group that has just left.
     telling: tokio::sync::Mutex<()>,
     /// Whether a broker keeps transactions with a delay, as its latest answer to a heartbeat said.
@@ -70,14 +70,14 @@ impl Instance {
         config: &ClientConfig,
         runtime: Handle,
     ) -> Arc<Self> {
-        let (members, arrivals) = (Arc::<Members>::default(), Arc::<Arrivals>::default());
+        let (members, arrivals) = (Arc::<Members>::default(), Arc::<NewConnections>::default());
         let (replies, checks) = (Arc::<Replies>::default(), Arc::<Checks>::default());
         let remoting = remoting::Client::new(remoting::ClientConfig {
             serialize: SerializeType::Binary,
             connect_timeout: config.connect_timeout,
             ..remoting::ClientConfig::default()
         });
-        remoting.set_request_handler(Arc::new(Pushes::new(
+        remoting.set_request_handler(Arc::new(BrokerRequests::new(
             members.clone(),
             replies.clone(),
             checks.clone(),
@@ -293,7 +293,7 @@ async fn refresh_routes(instance: Weak<Instance>, period: Duration) {
 }
 
 /// Sends heartbeats until the instance is gone.
-async fn send_heartbeats(instance: Weak<Instance>, arrivals: Arc<Arrivals>, period: Duration) {
+async fn send_heartbeats(instance: Weak<Instance>, arrivals: Arc<NewConnections>, period: Duration) {
     let mut timer = timer(period).await;
     loop {
         tokio::select! {

@@ -6,28 +6,30 @@
 //! From the ground up: `wire` makes requests, `api` sends them over the connections of an instance and keeps its routes,
 //! `instance` keeps memberships and heartbeats, `registry` finds the instance of a [`Client`], and producers, consumers and
 //! administration work through the client.
+#![allow(missing_docs, reason = "a name that says it all needs no comment")]
 
 mod admin;
 mod api;
-mod arrivals;
+mod broker_requests;
 mod checks;
 mod client;
+mod close_once;
 mod config;
 mod consumer;
 mod damage;
-mod ending;
 mod error;
 mod identity;
 mod instance;
-mod lasting;
 mod load;
+mod log_throttle;
 mod members;
 mod names;
 mod namespace;
+mod new_connections;
 mod offsets;
 mod outcome;
+mod per_process;
 mod producer;
-mod pushes;
 mod query;
 mod receipt;
 mod registry;
@@ -42,21 +44,23 @@ pub use admin::{
     Admin, BrokerDescription, ClusterDescription, Connection, FoundMessage, GroupDescription, GroupLag,
     GroupMember, GroupSummary, LagRow, OffsetTarget, QueueStats, TopicBroker, TopicDescription, TopicSpec,
 };
-pub use checks::{TransactionCheck, TransactionChecks};
+pub use checks::{TransactionCheck, TransactionChecks, TransactionEnd};
 pub use client::Client;
-pub use config::{ClientConfig, ConsumerConfig, ProducerConfig, Start, Subscription, Wanted};
-pub use consumer::{
-    Allocation, Allocations, Allocator, Balance, BrokerContact, ConsumerState, ConsumerStats, Fate,
-    NearestRoom, OffsetMove, Position, PullConsumer, PulledBatch, PulledMessage, PulledPart, PushConfig,
-    PushConsumer, PushCounts, PushTopic, QueueChange, QueueProgress, RangeReader, RecordSpan, Rooms, Trouble,
-    Verdict, Work,
+pub use config::{
+    Allocation, Allocations, Allocator, Backoff, Balance, ClientConfig, ConsumerConfig, NearestRoom,
+    ProducerConfig, PushConfig, PushTopic, Rooms, Selector, SendOptions, Start, Subscription, Wanted,
 };
-pub use error::ClientError;
+pub use consumer::{
+    BrokerContact, ConsumerState, ConsumerStats, Fate, OffsetMove, Position, PullConsumer, PulledBatch,
+    PulledMessage, PulledPart, PushConsumer, PushCounts, QueueChange, QueueProgress, RangeReader, RecordSpan,
+    Trouble, Verdict, Work,
+};
+pub use error::{ClientError, ErrorClass, ErrorMeaning};
 pub use load::{LoadOptions, LoadReport, LoadTarget, SendLoad};
 pub use namespace::Namespace;
 pub use producer::{
-    Backoff, HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
-    Selector, SendOptions, SentMany, TransactionEnd, check_tag, unsupported_feature,
+    HalfMessage, LatencyStats, Outcome, OutcomeSink, Outcomes, PendingSend, Producer, ProducerStats,
+    SentMany, check_tag, unsupported_feature,
 };
 pub use query::{MessageQuery, QueryKind};
 pub use receipt::{Receipt, SendStatus};

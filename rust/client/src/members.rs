@@ -19,7 +19,6 @@ pub(crate) trait Consumer: Send + Sync {
     fn heartbeat(&self) -> ConsumerData;
     /// Takes what the answers to a heartbeat said about members of its group with other subscriptions.
     fn heard_of_other(&self, other: Option<OtherSubscription>, all_answered: bool);
-    /// Rebalances soon.
     fn rebalance_soon(&self);
     /// Goes to the offsets that a broker set the group to, in the background.
     fn reset(&self, offsets: BTreeMap<MessageQueue, QueueOffset>);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::error::ClientError;
-use crate::lasting::Lasting;
+use crate::log_throttle::LogThrottle;
 
 /// Addresses of the name servers. The one that answered last is asked first.
 ///
@@ -17,7 +17,7 @@ pub(crate) struct NameServers {
     addresses: Vec<String>,
     current: AtomicUsize,
     /// What the log says of each.
-    failures: Mutex<Vec<Lasting>>,
+    failures: Mutex<Vec<LogThrottle>>,
 }
 
 impl NameServers {
@@ -41,7 +41,7 @@ impl NameServers {
             return Err(ClientError::NoNameServer);
         }
         let current = AtomicUsize::new(start as usize % addresses.len());
-        let failures = Mutex::new(addresses.iter().map(|_| Lasting::default()).collect());
+        let failures = Mutex::new(addresses.iter().map(|_| LogThrottle::default()).collect());
         Ok(Self { addresses, current, failures })
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use rocketpy_model::{Message, MessageQueue, name, property, system};
 
+use crate::config::SendOptions;
 use crate::error::ClientError;
-use crate::producer::SendOptions;
 
 /// Between a namespace and a name.
 const SEPARATOR: char = '%';
@@ -45,7 +45,6 @@ impl Namespace {
         self.name.is_none()
     }
 
-    /// Its name.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }

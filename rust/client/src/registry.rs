@@ -1,10 +1,10 @@
-//! What the clients of a process share: instances, and who reads in which group.
+//! The instances that the clients of a process share.
 //!
 //! Decision: docs/decisions/shared-connections.md.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,24 +12,14 @@ use rocketpy_env::random_u64;
 use tokio::runtime::{Handle, Id};
 
 use crate::config::ClientConfig;
-use crate::consumer::Groups;
 use crate::error::ClientError;
 use crate::identity::Identity;
 use crate::instance::Instance;
 use crate::names::NameServers;
+use crate::per_process::PerProcess;
 
 /// The instances of one process that are shared.
-///
-/// A forked child finds the registry of its parent, whose lock another thread may have held at the moment of the fork. It
-/// leaves that alone and uses one of its own behind it.
-struct Registry {
-    process_id: u32,
-    entries: Mutex<HashMap<Key, Entry>>,
-    groups: Groups,
-    of_child: OnceLock<Box<Self>>,
-}
-
-static FIRST: OnceLock<Registry> = OnceLock::new();
+static INSTANCES: PerProcess<Mutex<HashMap<Key, Entry>>> = PerProcess::new();
 
 /// Clients with equal keys share an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -82,7 +72,7 @@ impl Share {
         }
         let key = Key::of(&identity, &names, &runtime);
         let settings = Settings::of(config);
-        let mut entries = registry().entries.lock();
+        let mut entries = INSTANCES.get().lock();
         if let Some(entry) = entries.get_mut(&key)
             && let Some(instance) = entry.instance.upgrade()
         {
@@ -106,7 +96,7 @@ impl Share {
     /// the close. A client that comes meanwhile starts them again.
     pub(crate) fn stop_timers_if_last(&self) {
         let Some(key) = &self.key else { return self.instance.stop_timers() };
-        let entries = registry().entries.lock();
+        let entries = INSTANCES.get().lock();
         if entries.get(key).is_none_or(|entry| entry.clients == 1) {
             self.instance.stop_timers();
         }
@@ -118,8 +108,9 @@ impl Share {
             return false;
         }
         let Some(key) = &self.key else { return true };
-        let mut entries = registry().entries.lock();
+        let mut entries = INSTANCES.get().lock();
         let Some(entry) = entries.get_mut(key) else { return true };
+        assert!(entry.clients > 0, "an instance counts each of its clients until it gives its share back");
         entry.clients -= 1;
         if entry.clients > 0 {
             return false;
@@ -159,45 +150,5 @@ impl Settings {
                 Err(ClientError::InvalidConfig { field, reason })
             }
         }
-    }
-}
-
-impl Registry {
-    fn new(process_id: u32) -> Self {
-        Self { process_id, entries: Mutex::default(), groups: Groups::default(), of_child: OnceLock::new() }
-    }
-
-    /// The registry of a process, this one or behind it.
-    fn of_process(&self, process_id: u32) -> &Self {
-        let mut registry = self;
-        while registry.process_id != process_id {
-            registry = registry.of_child.get_or_init(|| Box::new(Self::new(process_id)));
-        }
-        registry
-    }
-}
-
-/// The consumer groups of this process.
-pub(crate) fn groups() -> &'static Groups {
-    &registry().groups
-}
-
-fn registry() -> &'static Registry {
-    let process_id = rocketpy_env::process_id();
-    FIRST.get_or_init(|| Registry::new(process_id)).of_process(process_id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_forked_child_has_a_registry_of_its_own_and_finds_it_again() {
-        let parent = Registry::new(1);
-        let _held_by_another_thread = parent.entries.lock();
-        let (child, grandchild) = (parent.of_process(2), parent.of_process(3));
-        assert!(child.entries.try_lock().is_some() && grandchild.entries.try_lock().is_some());
-        assert!(std::ptr::eq(parent.of_process(2), child) && std::ptr::eq(parent.of_process(3), grandchild));
-        assert!(std::ptr::eq(parent.of_process(1), &raw const parent));
     }
 }

@@ -134,6 +134,7 @@ impl Replies {
             Entry::Vacant(entry) => entry.insert(Waiting { group: group.clone(), tell }),
             Entry::Occupied(_) => unreachable!("a correlation id has 122 random bits"),
         };
+        assert!(waiting.len() <= MAX_REQUESTS, "the number of requests that wait for replies has a bound");
         drop(waiting);
         Ok(PendingReply { replies: self.clone(), correlation_id, told })
     }

@@ -80,7 +80,6 @@ pub(crate) struct Send<'a> {
     pub(crate) default_queues: u32,
 }
 
-/// END_TRANSACTION.
 pub(crate) fn end_transaction(group: &str, half: &HalfPlace, end: i32, is_answer: bool) -> Command {
     let header = EndTransactionRequestHeader {
         topic: Some(&half.topic),

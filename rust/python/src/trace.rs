@@ -1,7 +1,10 @@
 //! Message traces.
 
 use pyo3::prelude::*;
-use rocketpy_client::{ConsumeResult, TraceRecord, TracedKind};
+use rocketpy_client::{
+    ConsumeResult, TraceRecord, TracedBegin, TracedEnd, TracedKind, TracedRecall, TracedSend,
+    TracedTransaction,
+};
 use rocketpy_model::system;
 
 use crate::error;
@@ -52,70 +55,96 @@ pub(crate) fn trace_records(body: &[u8]) -> Vec<Traced> {
 }
 
 fn traced(record: TraceRecord<'_>) -> Traced {
-    let text = |text: &str| Some(text.to_owned());
-    let own = |text: Option<&str>| text.map(str::to_owned);
-    let all = Traced { msg_id: record.msg_id().to_owned(), ..Traced::default() };
-    match record {
-        TraceRecord::Sent(sent) => Traced {
-            step: "sent",
-            at_ms: Some(sent.at_ms),
-            region: text(sent.region),
-            group: text(sent.group),
-            topic: text(sent.topic),
-            tag: own(sent.tag),
-            keys: own(sent.keys),
-            store_host: text(sent.store_host),
-            body_bytes: Some(sent.body_bytes),
-            cost_ms: Some(sent.cost_ms),
-            kind: sent.kind.map(TracedKind::as_str),
-            offset_msg_id: own(sent.offset_msg_id),
-            success: Some(sent.success),
-            client_host: own(sent.client_host),
-            ..all
-        },
-        TraceRecord::Began(began) => Traced {
-            step: "began",
-            at_ms: Some(began.at_ms),
-            region: text(began.region),
-            group: text(began.group),
-            request_id: text(began.request_id),
-            retries: Some(began.retries),
-            keys: own(began.keys),
-            ..all
-        },
-        TraceRecord::Ended(ended) => Traced {
-            step: "ended",
-            at_ms: ended.at_ms,
-            group: own(ended.group),
-            request_id: text(ended.request_id),
-            cost_ms: Some(ended.cost_ms),
-            success: Some(ended.success),
-            keys: own(ended.keys),
-            result: ended.result.map(ConsumeResult::as_str),
-            ..all
-        },
-        TraceRecord::TransactionEnded(end) => Traced {
-            step: "transaction",
-            at_ms: Some(end.at_ms),
-            region: text(end.region),
-            group: text(end.group),
-            topic: text(end.topic),
-            tag: own(end.tag),
-            keys: own(end.keys),
-            store_host: text(end.store_host),
-            transaction_id: own(end.transaction_id),
-            state: text(end.state),
-            from_check: Some(end.from_check),
-            ..all
-        },
-        TraceRecord::Recalled(recall) => Traced {
-            step: "recalled",
-            at_ms: Some(recall.at_ms),
-            region: text(recall.region),
-            group: text(recall.group),
-            topic: text(recall.topic),
-            success: Some(recall.success),
-            ..all
-        },
+    let traced = match record {
+        TraceRecord::Sent(record) => sent(&record),
+        TraceRecord::Began(record) => began(&record),
+        TraceRecord::Ended(record) => ended(&record),
+        TraceRecord::TransactionEnded(record) => transaction_ended(&record),
+        TraceRecord::Recalled(record) => recalled(&record),
+    };
+    Traced { msg_id: record.msg_id().to_owned(), ..traced }
+}
+
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn own(text: Option<&str>) -> Option<String> {
+    text.map(str::to_owned)
+}
+
+fn sent(record: &TracedSend<'_>) -> Traced {
+    Traced {
+        step: "sent",
+        at_ms: Some(record.at_ms),
+        region: text(record.region),
+        group: text(record.group),
+        topic: text(record.topic),
+        tag: own(record.tag),
+        keys: own(record.keys),
+        store_host: text(record.store_host),
+        body_bytes: Some(record.body_bytes),
+        cost_ms: Some(record.cost_ms),
+        kind: record.kind.map(TracedKind::as_str),
+        offset_msg_id: own(record.offset_msg_id),
+        success: Some(record.success),
+        client_host: own(record.client_host),
+        ..Traced::default()
+    }
+}
+
+fn began(record: &TracedBegin<'_>) -> Traced {
+    Traced {
+        step: "began",
+        at_ms: Some(record.at_ms),
+        region: text(record.region),
+        group: text(record.group),
+        request_id: text(record.request_id),
+        retries: Some(record.retries),
+        keys: own(record.keys),
+        ..Traced::default()
+    }
+}
+
+fn ended(record: &TracedEnd<'_>) -> Traced {
+    Traced {
+        step: "ended",
+        at_ms: record.at_ms,
+        group: own(record.group),
+        request_id: text(record.request_id),
+        cost_ms: Some(record.cost_ms),
+        success: Some(record.success),
+        keys: own(record.keys),
+        result: record.result.map(ConsumeResult::as_str),
+        ..Traced::default()
+    }
+}
+
+fn transaction_ended(record: &TracedTransaction<'_>) -> Traced {
+    Traced {
+        step: "transaction",
+        at_ms: Some(record.at_ms),
+        region: text(record.region),
+        group: text(record.group),
+        topic: text(record.topic),
+        tag: own(record.tag),
+        keys: own(record.keys),
+        store_host: text(record.store_host),
+        transaction_id: own(record.transaction_id),
+        state: text(record.state),
+        from_check: Some(record.from_check),
+        ..Traced::default()
+    }
+}
+
+fn recalled(record: &TracedRecall<'_>) -> Traced {
+    Traced {
+        step: "recalled",
+        at_ms: Some(record.at_ms),
+        region: text(record.region),
+        group: text(record.group),
+        topic: text(record.topic),
+        success: Some(record.success),
+        ..Traced::default()
     }
 }

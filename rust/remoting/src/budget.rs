@@ -3,14 +3,13 @@
 //! docs/decisions/memory-budget.md lists everything that counts, and says what happens at the bound.
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use tracing::warn;
-
-use crate::connection::{Connection, Phase};
 
 /// What memory is held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,11 +98,18 @@ impl Count {
     }
 }
 
+/// A connection, as far as the budget knows it.
+pub(crate) trait Holder: Send + Sync {
+    fn peer(&self) -> SocketAddr;
+    /// Ends the connection at once, and frees what waits in it.
+    fn abort(&self);
+}
+
 /// A connection that is alive, or of which memory is still held.
 #[derive(Debug)]
 struct Registered {
     account: Weak<Account>,
-    connection: Weak<Connection>,
+    connection: Weak<dyn Holder>,
 }
 
 impl Registered {
@@ -116,7 +122,7 @@ impl Registered {
 #[derive(Clone)]
 struct Offender {
     account: Arc<Account>,
-    connection: Weak<Connection>,
+    connection: Weak<dyn Holder>,
 }
 
 /// What one connection holds, or, without a connection, what a table holds.
@@ -180,10 +186,10 @@ impl MemoryBudget {
         TableMemory { account: Arc::new(Account::new(Some(Arc::clone(self)), None)) }
     }
 
-    pub(crate) fn register(&self, connection: &Arc<Connection>) {
-        let account = Arc::downgrade(connection.account());
-        let registered = Registered { account, connection: Arc::downgrade(connection) };
-        self.accounts.lock().insert(connection.id(), registered);
+    /// Lets the budget close a connection that holds too much, by its number.
+    pub(crate) fn register(&self, id: u64, account: &Arc<Account>, connection: Weak<dyn Holder>) {
+        let registered = Registered { account: Arc::downgrade(account), connection };
+        self.accounts.lock().insert(id, registered);
     }
 
     fn pool_limit(&self) -> usize {
@@ -254,13 +260,13 @@ impl MemoryBudget {
         let Some(connection) = connection.upgrade() else { return };
         warn!(
             peer = %connection.peer(),
-            id = connection.id(),
+            id = account.connection_id,
             held_bytes = account.held(pool),
             kind = account.largest_kind(pool).name(),
             limit_bytes = self.limit_bytes,
             "peers make this process hold too much (maxPeerBytes), the worst connection is closed"
         );
-        connection.enter(Phase::Aborted);
+        connection.abort();
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::error::CallError;
-use crate::shared_driver::Helper;
+use crate::helper::Helper;
 
 /// Bytes counted for a request's header: one with many properties is this long.
 const HEAD_BYTES: usize = 4096;
@@ -133,6 +133,10 @@ impl Calls {
     /// Returns room that was taken and not used.
     pub(crate) fn release(&self, cost: u32) {
         self.room.add_permits(cost as usize);
+        assert!(
+            self.room.available_permits() <= self.total_room as usize,
+            "a connection has no more free room for calls than room"
+        );
     }
 
     /// Bytes of the unanswered requests, written or not.

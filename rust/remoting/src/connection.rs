@@ -3,7 +3,7 @@ use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,13 +11,13 @@ use rocketpy_protocol::{Command, SerializeType, code, flag};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::budget::{Account, MemoryBudget, MemoryKind, NoMemory, Reservation};
+use crate::budget::{Account, Holder, MemoryBudget, MemoryKind, NoMemory, Reservation};
 use crate::calls::{Answer, Call, Calls, Patience, PendingCall};
 use crate::error::CallError;
+use crate::helper::reads_here;
 use crate::hook::RequestHook;
 use crate::outbox::{Outbox, PushError};
 use crate::response::Response;
-use crate::shared_driver::reads_here;
 
 /// Bounds of one connection, from the settings of its server or client.
 #[derive(Debug, Clone)]
@@ -129,6 +129,12 @@ impl Connection {
             attachment: OnceLock::new(),
             limits,
         }
+    }
+
+    /// Lets a budget close the connection when it holds too much.
+    pub(crate) fn register_in(self: &Arc<Self>, budget: &MemoryBudget) {
+        let connection: Weak<Self> = Arc::downgrade(self);
+        budget.register(self.id, &self.account, connection);
     }
 
     /// Number of this connection, unique in the process.
@@ -467,5 +473,15 @@ impl Connection {
             return self.closed(code);
         }
         CallError::WindowFull { addr: self.name.to_string(), code, timeout_ms }
+    }
+}
+
+impl Holder for Connection {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn abort(&self) {
+        self.enter(Phase::Aborted);
     }
 }

@@ -73,32 +73,43 @@ impl Backlog {
     }
 }
 
+/// What comes from the peer.
+struct Input {
+    reader: FrameReader,
+    /// Memory of the reader, as the budget knows it.
+    memory: Gauge,
+    /// When the last whole frame was read.
+    frame_at: Option<Instant>,
+    /// Whole frames that were read.
+    frames: u64,
+    /// The peer sends nothing more.
+    is_done: bool,
+}
+
+/// What goes to the peer.
+struct Output {
+    /// Taken from the outbox, partly written.
+    queue: VecDeque<Bytes>,
+    /// The stream may hold written bytes until it is flushed.
+    unflushed: bool,
+    /// What the peer has to take; `None` while it has taken everything.
+    backlog: Option<Backlog>,
+    /// Whether the peer takes no more bytes now.
+    is_blocked: bool,
+    half: WriteHalf,
+}
+
 /// The state that only the task of the connection uses.
 pub(crate) struct Driver<S, Slot> {
     stream: S,
     connection: Arc<Connection>,
     service: Service,
-    reader: FrameReader,
-    /// Taken from the outbox, partly written.
-    writing: VecDeque<Bytes>,
-    /// The stream may hold written bytes until it is flushed.
-    unflushed: bool,
+    input: Input,
+    output: Output,
     timer: Pin<Box<Sleep>>,
     active_at: Instant,
-    /// When the last whole frame was read.
-    frame_at: Option<Instant>,
-    /// Whole frames that were read.
-    frames: u64,
-    /// Memory of the reader, as the budget knows it.
-    reading: Gauge,
-    /// What the peer has to take; `None` while it has taken everything.
-    backlog: Option<Backlog>,
-    /// Whether the peer takes no more bytes now.
-    is_blocked: bool,
     /// When the connection began to end, or last made progress with it.
     ending_since: Option<Instant>,
-    peer_done: bool,
-    write_half: WriteHalf,
     /// What ended the connection while another thread wrote or read.
     failed: Option<End>,
     /// There was no room for requests when the task last left its waker.
@@ -113,23 +124,29 @@ pub(crate) struct Driver<S, Slot> {
 impl<S: Stream, Slot> Driver<S, Slot> {
     pub(crate) fn new(stream: S, connection: Arc<Connection>, service: Service, slot: Slot) -> Self {
         let now = Instant::now();
+        let input = Input {
+            reader: FrameReader::new(connection.limits().max_frame_bytes),
+            memory: Gauge::new(connection.account(), MemoryKind::Frame),
+            frame_at: None,
+            frames: 0,
+            is_done: false,
+        };
+        let output = Output {
+            queue: VecDeque::new(),
+            unflushed: false,
+            backlog: None,
+            is_blocked: false,
+            half: WriteHalf::Open,
+        };
         Self {
             stream,
             service,
-            reader: FrameReader::new(connection.limits().max_frame_bytes),
+            input,
+            output,
             timer: Box::pin(tokio::time::sleep_until(now + connection.limits().idle_timeout.min(MAX_TIMER))),
-            reading: Gauge::new(connection.account(), MemoryKind::Frame),
             connection,
-            writing: VecDeque::new(),
-            unflushed: false,
             active_at: now,
-            frame_at: None,
-            frames: 0,
-            backlog: None,
-            is_blocked: false,
             ending_since: None,
-            peer_done: false,
-            write_half: WriteHalf::Open,
             failed: None,
             parked_without_room: false,
             started: false,
@@ -161,7 +178,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
                 return Err(End::Here);
             }
             self.write(cx)?;
-            let blocked = self.is_blocked;
+            let blocked = self.output.is_blocked;
             let is_over = round == MAX_ROUNDS || turn.is_over();
             if !is_over && self.read(cx, phase, &mut turn)? {
                 continue;
@@ -203,7 +220,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
 
     /// Whole frames that were read.
     pub(crate) fn frames(&self) -> u64 {
-        self.frames
+        self.input.frames
     }
 
     /// Writes for the sleeping task with this waker; false when it has to be woken. Whoever wakes the task while its waker is in use
@@ -217,20 +234,20 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             self.failed = Some(end);
             return false;
         }
-        !self.is_blocked && self.park(cx, Phase::Open, false)
+        !self.output.is_blocked && self.park(cx, Phase::Open, false)
     }
 
     /// Handles what `read` brings, for the task. Everything but whole frames is the task's own: false, where it has to read.
     pub(crate) fn read_for_task(&mut self, read: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> bool {
         let takes_frames = self.connection.has_room_for_requests() && !self.connection.account().is_crowded();
-        if !self.is_plain() || self.peer_done || !takes_frames || self.reader.is_mid_frame() {
+        if !self.is_plain() || self.input.is_done || !takes_frames || self.input.reader.is_mid_frame() {
             return false;
         }
         let mut bytes = [0; HELPED_BYTES];
         let handled = match read(&mut bytes) {
             Ok(count) if count > 0 => {
                 self.active_at = Instant::now();
-                self.reader.extend(&bytes[..count]);
+                self.input.reader.extend(&bytes[..count]);
                 self.hand_on(Phase::Open, &mut Turn::new())
             }
             // The task will find the end of the stream too.
@@ -252,25 +269,25 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     fn is_plain(&self) -> bool {
         self.started
             && self.connection.phase() == Phase::Open
-            && self.write_half == WriteHalf::Open
+            && self.output.half == WriteHalf::Open
             && self.failed.is_none()
     }
 
     /// Whether what another thread read leaves something to do for the task.
     fn has_work_left(&self) -> bool {
-        self.reader.may_have_frame() || self.connection.is_spent()
+        self.input.reader.may_have_frame() || self.connection.is_spent()
     }
 
     /// Writes until nothing is queued or the peer takes no more.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         loop {
-            self.connection.outbox().take(&mut self.writing);
-            if self.writing.is_empty() {
+            self.connection.outbox().take(&mut self.output.queue);
+            if self.output.queue.is_empty() {
                 return self.flush(cx);
             }
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let mut count = 0;
-            for (slot, slice) in slices.iter_mut().zip(&self.writing) {
+            for (slot, slice) in slices.iter_mut().zip(&self.output.queue) {
                 *slot = IoSlice::new(slice);
                 count += 1;
             }
@@ -287,28 +304,28 @@ impl<S: Stream, Slot> Driver<S, Slot> {
 
     /// Passes on what the stream may have buffered. A socket buffers nothing here.
     fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_pending() {
+        if self.output.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_pending() {
             self.blocked();
             return Ok(());
         }
-        self.unflushed = false;
-        self.is_blocked = false;
-        self.backlog = None;
+        self.output.unflushed = false;
+        self.output.is_blocked = false;
+        self.output.backlog = None;
         Ok(())
     }
 
     fn blocked(&mut self) {
-        self.is_blocked = true;
+        self.output.is_blocked = true;
         let waiting_bytes = self.connection.queued_bytes();
-        self.backlog.get_or_insert_with(|| Backlog::new(Instant::now(), waiting_bytes));
+        self.output.backlog.get_or_insert_with(|| Backlog::new(Instant::now(), waiting_bytes));
     }
 
     fn wrote(&mut self, written: usize) {
         self.connection.outbox().written(written);
-        self.unflushed = true;
+        self.output.unflushed = true;
         self.active_at = Instant::now();
-        self.is_blocked = false;
-        if let Some(backlog) = &mut self.backlog {
+        self.output.is_blocked = false;
+        if let Some(backlog) = &mut self.output.backlog {
             backlog.owed_bytes = backlog.owed_bytes.saturating_sub(written);
         }
         if self.ending_since.is_some() {
@@ -316,50 +333,50 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         }
         let mut left = written;
         while left > 0 {
-            let Some(first) = self.writing.front_mut() else { return };
+            let Some(first) = self.output.queue.front_mut() else { return };
             if first.len() > left {
                 first.advance(left);
                 return;
             }
             left -= first.len();
-            self.writing.pop_front();
+            self.output.queue.pop_front();
         }
     }
 
     /// Handles what was read, or reads once more, and counts the memory that the reader then keeps. True when there was progress.
     fn read(&mut self, cx: &mut Context<'_>, phase: Phase, turn: &mut Turn) -> Result<bool, End> {
         let progress = self.read_and_handle(cx, phase, turn)?;
-        let held_bytes = self.reader.held_bytes();
-        if held_bytes != self.reading.bytes() && !self.reading.set(held_bytes) {
+        let held_bytes = self.input.reader.held_bytes();
+        if held_bytes != self.input.memory.bytes() && !self.input.memory.set(held_bytes) {
             self.connection.account().settle(MemoryKind::Frame);
         }
-        if self.reader.take_progress() {
-            self.reading.note_progress();
+        if self.input.reader.take_progress() {
+            self.input.memory.note_progress();
         }
         Ok(progress)
     }
 
     fn read_and_handle(&mut self, cx: &mut Context<'_>, phase: Phase, turn: &mut Turn) -> Result<bool, End> {
-        if self.peer_done {
+        if self.input.is_done {
             return Ok(false);
         }
-        let discards = phase == Phase::Closing || self.write_half != WriteHalf::Open;
+        let discards = phase == Phase::Closing || self.output.half != WriteHalf::Open;
         if discards {
-            self.reader.discard();
+            self.input.reader.discard();
         } else if !self.connection.has_room_for_requests() {
             return Ok(false);
         } else if self.connection.account().is_crowded() {
             // The tasks of connections that are being closed get their turn first: they end at once, and their memory is free.
             return Ok(true);
         }
-        if self.reader.may_have_frame() {
+        if self.input.reader.may_have_frame() {
             self.hand_on(phase, turn)?;
             return Ok(true);
         }
-        match self.reader.poll_read(&mut self.stream, cx)? {
+        match self.input.reader.poll_read(&mut self.stream, cx)? {
             Poll::Pending => Ok(false),
             Poll::Ready(0) => {
-                self.peer_done = true;
+                self.input.is_done = true;
                 self.connection.enter(Phase::Closing);
                 self.renounce();
                 Ok(true)
@@ -380,10 +397,10 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         while !turn.is_over()
             && self.connection.has_room_for_requests()
             && !self.connection.account().is_crowded()
-            && let Some(frame) = self.reader.next_frame()?
+            && let Some(frame) = self.input.reader.next_frame()?
         {
-            self.frame_at = Some(self.active_at);
-            self.frames += 1;
+            self.input.frame_at = Some(self.active_at);
+            self.input.frames += 1;
             let frame_bytes = frame.header.len() + frame.body.len();
             let queued_bytes = self.connection.queued_bytes();
             self.receive(frame, phase)?;
@@ -442,12 +459,12 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         if self.awaits_answers() && (self.is_draining() || !overdue) || blocked && !overdue {
             return Ok(());
         }
-        if self.write_half == WriteHalf::Open && !blocked {
+        if self.output.half == WriteHalf::Open && !blocked {
             if self.connection.queued_bytes() > 0 {
                 // Another thread gave the last answer after this round's write. The next round writes it.
                 return Ok(());
             }
-            self.write_half = WriteHalf::Shutting;
+            self.output.half = WriteHalf::Shutting;
             self.ending_since = Some(Instant::now());
         } else if overdue {
             return Err(End::Here);
@@ -455,8 +472,8 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         if !self.is_shut(cx) {
             return Ok(());
         }
-        match self.peer_done {
-            true if self.reader.is_mid_frame() => Err(End::PeerMidFrame),
+        match self.input.is_done {
+            true if self.input.reader.is_mid_frame() => Err(End::PeerMidFrame),
             true => Err(End::Peer),
             false => Ok(()),
         }
@@ -464,15 +481,15 @@ impl<S: Stream, Slot> Driver<S, Slot> {
 
     /// Goes on shutting this side; true when it is shut.
     fn is_shut(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.write_half == WriteHalf::Shutting
+        if self.output.half == WriteHalf::Shutting
             && let Poll::Ready(result) = Pin::new(&mut self.stream).poll_shutdown(cx)
         {
-            self.write_half = WriteHalf::Shut;
+            self.output.half = WriteHalf::Shut;
             if let Err(error) = result {
                 debug!(peer = %self.connection.peer(), %error, "socket was gone before its end");
             }
         }
-        self.write_half == WriteHalf::Shut
+        self.output.half == WriteHalf::Shut
     }
 
     fn awaits_answers(&self) -> bool {
@@ -499,14 +516,14 @@ impl<S: Stream, Slot> Driver<S, Slot> {
             debug!(peer = %self.connection.peer(), id = self.connection.id(), "the peer is silent, the next call opens another connection");
             self.connection.retire();
         }
-        if let Some(Backlog { since, owed_bytes }) = self.backlog
+        if let Some(Backlog { since, owed_bytes }) = self.output.backlog
             && now - since >= limits.stall_timeout
         {
             let waiting_bytes = self.connection.queued_bytes();
             if owed_bytes > 0 {
                 return Err(End::Stalled { timeout: limits.stall_timeout, waiting_bytes });
             }
-            self.backlog = Some(Backlog::new(now, waiting_bytes));
+            self.output.backlog = Some(Backlog::new(now, waiting_bytes));
         }
         if now - self.active_at >= limits.idle_timeout {
             return Err(End::Idle(limits.idle_timeout));
@@ -519,13 +536,13 @@ impl<S: Stream, Slot> Driver<S, Slot> {
     /// Whether no frame came since a call that timed out began. A network can drop packets and tell neither end. The kernel notices that
     /// after a quarter of an hour.
     fn is_silent_since(&self, began: Instant, now: Instant) -> bool {
-        now - began >= SILENCE && self.frame_at.is_none_or(|frame_at| frame_at <= began)
+        now - began >= SILENCE && self.input.frame_at.is_none_or(|frame_at| frame_at <= began)
     }
 
     fn due(&self) -> Instant {
         let limits = self.connection.limits();
         let mut due = self.active_at + limits.idle_timeout.min(MAX_TIMER);
-        if let Some(backlog) = self.backlog {
+        if let Some(backlog) = self.output.backlog {
             due = due.min(backlog.since + limits.stall_timeout.min(MAX_TIMER));
         }
         // A draining connection waits for its answers until its server's deadline.
@@ -568,7 +585,7 @@ impl<S: Stream, Slot: Unpin> Future for Driver<S, Slot> {
                     // Requests before the bad frame were answered: try once more to deliver those answers.
                     drop(self.write(cx));
                 }
-                end.log(&self.connection);
+                end.log(self.connection.peer(), self.connection.id());
                 Poll::Ready(())
             }
         }

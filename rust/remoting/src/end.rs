@@ -1,11 +1,10 @@
 //! Why a connection ended.
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rocketpy_protocol::frame::FrameError;
 use tracing::{debug, info, warn};
-
-use crate::connection::Connection;
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +27,7 @@ pub(crate) enum End {
 
 impl End {
     /// Logs the end: as a warning when the peer broke the protocol or stopped reading.
-    pub(crate) fn log(&self, connection: &Connection) {
-        let (peer, id) = (connection.peer(), connection.id());
+    pub(crate) fn log(&self, peer: SocketAddr, id: u64) {
         match self {
             Self::Peer | Self::Here | Self::Io(_) => debug!(%peer, id, reason = %self, "connection ended"),
             Self::Idle(_) => info!(%peer, id, reason = %self, "idle connection closed"),

@@ -10,38 +10,17 @@ use std::net::SocketAddr;
 pub enum CallError {
     /// Connecting failed: wrong address, nobody listens, no route.
     #[error("cannot connect to {addr}: {reason}")]
-    Connect {
-        /// `host:port`, as the caller gave it.
-        addr: String,
-        /// Kind of the error of the operating system.
-        kind: io::ErrorKind,
-        /// Text of the error of the operating system.
-        reason: String,
-    },
+    Connect { addr: String, kind: io::ErrorKind, reason: String },
     /// Connecting took too long.
     #[error("no connection to {addr} within {timeout_ms} ms")]
-    ConnectTimeout {
-        /// `host:port`, as the caller gave it.
-        addr: String,
-        /// Timeout in milliseconds.
-        timeout_ms: u64,
-    },
+    ConnectTimeout { addr: String, timeout_ms: u64 },
     /// The answer did not arrive in time.
     #[error("no answer from {addr} to request {code} within {timeout_ms} ms")]
-    Timeout {
-        /// The peer.
-        addr: String,
-        /// Request code.
-        code: i32,
-        /// Timeout in milliseconds.
-        timeout_ms: u64,
-    },
+    Timeout { addr: String, code: i32, timeout_ms: u64 },
     /// Earlier calls took all the room of the connection for the whole timeout.
     #[error("no room for request {code} on the connection to {addr} within {timeout_ms} ms")]
     WindowFull {
-        /// The peer.
         addr: String,
-        /// Request code.
         code: i32,
         /// Timeout in milliseconds; 0 for a call that does not wait.
         timeout_ms: u64,
@@ -49,39 +28,20 @@ pub enum CallError {
     /// The connection ended before the answer arrived.
     #[error("connection to {addr} closed before request {code} was answered")]
     Closed {
-        /// The peer.
         addr: String,
-        /// Request code.
         code: i32,
         /// Whether the request had been queued for sending; if not, the peer cannot have seen it.
         queued: bool,
     },
     /// The peer shuts down and refused the request (response code 1500), on the second connection too.
     #[error("{addr} is shutting down and did not take request {code}")]
-    GoAway {
-        /// The peer.
-        addr: String,
-        /// Request code.
-        code: i32,
-    },
+    GoAway { addr: String, code: i32 },
     /// The frame is larger than a peer may take.
     #[error("request {code} has {size_bytes} bytes, more than the frame limit of {max_bytes}")]
-    FrameTooLarge {
-        /// Request code.
-        code: i32,
-        /// Size of the frame.
-        size_bytes: usize,
-        /// The limit.
-        max_bytes: usize,
-    },
+    FrameTooLarge { code: i32, size_bytes: usize, max_bytes: usize },
     /// The command cannot be written in its serialization.
     #[error("request {code} cannot be encoded: {reason}")]
-    Encode {
-        /// Request code.
-        code: i32,
-        /// What does not fit.
-        reason: String,
-    },
+    Encode { code: i32, reason: String },
     /// The client was closed.
     #[error("the remoting client is closed")]
     ClientClosed,
@@ -122,12 +82,7 @@ impl CallError {
 pub enum ServerError {
     /// The address cannot be listened on.
     #[error("cannot listen on {addr}: {source}; {hint}", hint = bind_hint(source.kind()))]
-    Bind {
-        /// The address.
-        addr: SocketAddr,
-        /// The error of the operating system.
-        source: io::Error,
-    },
+    Bind { addr: SocketAddr, source: io::Error },
 }
 
 fn bind_hint(kind: io::ErrorKind) -> &'static str {

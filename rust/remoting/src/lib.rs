@@ -10,6 +10,8 @@
 //!
 //! Framing runs over any stream of bytes, and two hooks see every request: [`RequestHook`] before a client encodes it,
 //! [`RequestCheck`] before a server handles it.
+#![allow(missing_docs, reason = "a name that says it all needs no comment")]
+
 mod bell;
 mod budget;
 mod calls;
@@ -22,6 +24,7 @@ mod driver_tests;
 mod end;
 mod error;
 mod handler;
+mod helper;
 mod hook;
 mod outbox;
 mod reader;
@@ -39,8 +42,8 @@ pub use config::{ClientConfig, ServerConfig};
 pub use connection::Connection;
 pub use error::{CallError, ServerError};
 pub use handler::{Handler, NoHandler, Reply, RequestCheck};
+pub use helper::{ReadHere, read_here};
 pub use hook::RequestHook;
 pub use outbox::{Cork, cork};
 pub use response::Response;
 pub use server::{Reserved, Server};
-pub use shared_driver::{ReadHere, read_here};

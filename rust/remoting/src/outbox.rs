@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rocketpy_protocol::Command;
 
 use crate::budget::{Account, Gauge, MemoryKind};
-use crate::shared_driver::Helper;
+use crate::helper::Helper;
 
 /// A body shorter than this is copied behind its header: that costs less than writing one more slice.
 /// Slices of a [`Response`](crate::Response) are never copied.
@@ -175,7 +175,8 @@ impl Outbox {
 
     /// Subtracts bytes that were written.
     pub(crate) fn written(&self, written: usize) {
-        self.waiting_bytes.fetch_sub(written, Ordering::Relaxed);
+        let before = self.waiting_bytes.fetch_sub(written, Ordering::Relaxed);
+        assert!(written <= before, "no more bytes are written than were queued");
         self.written_bytes.fetch_add(written as u64, Ordering::Relaxed);
     }
 
@@ -287,6 +288,7 @@ impl State {
         while let Some(mark) = self.marks.front()
             && mark.end <= written_bytes
         {
+            assert!(mark.memory_bytes <= self.memory_bytes, "the memory of frames that leave was counted");
             self.memory_bytes -= mark.memory_bytes;
             self.marks.pop_front();
             progress = true;

@@ -236,7 +236,7 @@ impl Shared {
         let connection = Arc::new(Connection::new(ends, name, SerializeType::Json, limits, None));
         open.by_id.insert(connection.id(), Arc::clone(&connection));
         drop(open);
-        self.config.memory.register(&connection);
+        connection.register_in(&self.config.memory);
         let slot = Slot { shared: Arc::clone(self), id: connection.id() };
         let service = Service { handler: Arc::clone(&self.handler), check: self.config.check.clone() };
         tokio::spawn(Driver::new(stream, connection, service, slot));

@@ -1,8 +1,6 @@
 //! A connection whose work threads outside of the runtime may do: the thread that makes a call then writes the request and reads the answer
 //! itself, where both happen at once. Each is otherwise a wake of another thread, which takes longer than the work.
-use std::cell::Cell;
 use std::io::{self, Read};
-use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -16,21 +14,12 @@ use rustix::io::Errno;
 
 use crate::bell::Bell;
 use crate::driver::Driver;
+use crate::helper::Helper;
 
 /// How long a thread waits for the socket before it waits as others do, for the task.
 const WAIT: Duration = Duration::from_millis(1);
 /// How often it looks whether it has its answer: those of others may come without an end, and it notices nothing else meanwhile.
 const LOOKS: usize = 64;
-
-/// Does the work of a connection's task in the calling thread.
-pub(crate) trait Helper: Send + Sync {
-    /// Writes what is queued, for the sleeping task with this waker. False: it has to be woken. Never waits.
-    fn write(&self, waker: &Waker) -> bool;
-
-    /// Waits a moment for the peer, and handles what it sent, until `is_answered`: this thread or the task has then read the answer. Does
-    /// nothing where another thread does so.
-    fn read(&self, is_answered: &mut dyn FnMut() -> bool);
-}
 
 /// The task of a connection of a client.
 pub(crate) struct SharedDriver(Arc<Shared>);
@@ -172,36 +161,5 @@ impl Helper for Shared {
             }
         }
         self.is_awaited.store(false, Ordering::Release);
-    }
-}
-
-thread_local! {
-    static READS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread reads the answers that it waits for.
-pub(crate) fn reads_here() -> bool {
-    READS.get()
-}
-
-/// Lets this thread read from the socket while it waits for the answer of a call, until the guard is dropped.
-///
-/// For a thread that blocks on one call after the other: the poll of a call waits up to 1 ms for the peer, and other futures of the thread
-/// wait as long.
-pub fn read_here() -> ReadHere {
-    ReadHere { before: READS.replace(true), not_send: PhantomData }
-}
-
-/// The guard of [`read_here`].
-#[derive(Debug)]
-#[must_use = "dropping the guard ends it"]
-pub struct ReadHere {
-    before: bool,
-    not_send: PhantomData<*const ()>,
-}
-
-impl Drop for ReadHere {
-    fn drop(&mut self) {
-        READS.set(self.before);
     }
 }

@@ -24,12 +24,9 @@ pub use self::types::{
 };
 use crate::client::Client;
 use crate::consumer::{PulledPart, RangeReader};
-use crate::error::ClientError;
+use crate::error::{CONFIGURATION_CHANGE, ClientError};
 use crate::names::is_address;
 use crate::{damage, outcome, wire};
-
-/// For the hint of a refusal.
-pub(crate) const CONFIGURATION_CHANGE: &str = "configuration change";
 
 /// Least time for a change of a role, before which a master waits for its slaves, and a slave asks other brokers.
 const ROLE_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);

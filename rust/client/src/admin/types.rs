@@ -63,7 +63,6 @@ pub struct TopicBroker {
 /// The contents of one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueStats {
-    /// The queue.
     pub queue: MessageQueue,
     /// First offset that is still stored.
     pub min_offset: QueueOffset,
@@ -96,7 +95,6 @@ pub struct GroupSummary {
 /// A live member of a consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
-    /// Its client id.
     pub client_id: String,
     /// `ip:port` of its end of the connection.
     pub address: String,
@@ -111,7 +109,6 @@ pub struct GroupMember {
 /// A live member of a producer group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection {
-    /// Its client id.
     pub client_id: String,
     /// `ip:port` of its end of the connection.
     pub address: String,
@@ -133,7 +130,6 @@ pub struct GroupDescription {
 /// A group's progress in one queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LagRow {
-    /// The queue.
     pub queue: MessageQueue,
     /// End of the queue (exclusive).
     pub max_offset: QueueOffset,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rocketpy_model::MessageQueue;
 
-use super::allocate::{Balance, NoShare, sort_members};
-use super::room::{NearestRoom, Rooms};
+use super::allocate::sort_members;
+use crate::config::{Balance, NearestRoom, NoShare, Rooms};
 
 fn queues(broker: &str, numbers: std::ops::Range<u32>) -> Vec<MessageQueue> {
     numbers.map(|id| MessageQueue::new("t", broker, id)).collect()

@@ -64,6 +64,10 @@ impl PulledPart {
         spans: Arc<[RecordSpan]>,
         max_offset: QueueOffset,
     ) -> Self {
+        assert!(
+            spans.last().is_none_or(|last| last.range().end <= body.len()),
+            "the records of an answer lie within its body"
+        );
         let range = 0..spans.len();
         Self { queue, body, spans, range, max_offset, bodies: None }
     }
@@ -128,6 +132,10 @@ impl PulledPart {
     /// Keeps decompressed bodies, by index of the message.
     pub(crate) fn keep_bodies(&mut self, bodies: Vec<(usize, Bytes)>) {
         if !bodies.is_empty() {
+            assert!(
+                bodies.iter().all(|(index, _)| *index < self.len()),
+                "a kept body belongs to a message of its part"
+            );
             let at = self.range.start;
             self.bodies =
                 Some(Arc::new(bodies.into_iter().map(|(index, body)| (at + index, body)).collect()));
@@ -163,6 +171,7 @@ impl PulledPart {
         let skip = spans.partition_point(|span| span.queue_offset < from);
         let keep = spans.partition_point(|span| span.queue_offset < to);
         self.range = self.range.start + skip..self.range.start + keep.max(skip);
+        assert!(self.range.end <= self.spans.len(), "what is left of a part is part of it");
     }
 }
 

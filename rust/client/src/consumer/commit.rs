@@ -14,7 +14,7 @@ use super::member::Member;
 use super::push::orderly;
 use super::state::CommitScope;
 use crate::error::ClientError;
-use crate::lasting::Lasting;
+use crate::log_throttle::LogThrottle;
 
 /// The turn of a commit.
 type Turn<'a> = tokio::sync::MutexGuard<'a, ()>;
@@ -25,13 +25,13 @@ type Answers<T> = (BTreeMap<Arc<MessageQueue>, T>, Result<(), ClientError>);
 impl Member {
     /// Commits the offsets that the brokers do not have yet.
     pub(super) async fn commit(self: &Arc<Self>, scope: CommitScope) -> Result<(), ClientError> {
-        self.commit_in(self.committing.lock().await, scope).await
+        self.commit_in(self.commits.turn.lock().await, scope).await
     }
 
     /// As [`commit`](Self::commit), in its turn.
     async fn commit_in(self: &Arc<Self>, turn: Turn<'_>, scope: CommitScope) -> Result<(), ClientError> {
         // What was settled before is covered.
-        self.commit_asked.store(false, Ordering::Release);
+        self.commits.asked.store(false, Ordering::Release);
         let (is_any_kept, offsets, kept) = {
             let mut state = self.state.lock();
             // Where handlers finish messages, these say what is done.
@@ -42,7 +42,7 @@ impl Member {
         let committed = self.send(offsets).await.and(self.commit_lost(kept).await);
         drop(turn);
         if is_any_kept {
-            self.handover.notify_waiters();
+            self.signals.handover.notify_waiters();
         }
         committed
     }
@@ -70,18 +70,18 @@ impl Member {
 
     /// Starts a commit of what the user is done with, unless one waits for its turn. It goes on if the consumer is closed.
     fn start_commit(self: &Arc<Self>) {
-        self.handover.notify_waiters();
-        if self.commit_asked.swap(true, Ordering::AcqRel) {
+        self.signals.handover.notify_waiters();
+        if self.commits.asked.swap(true, Ordering::AcqRel) {
             return;
         }
         let member = self.clone();
         self.client.runtime().spawn(async move {
-            let turn = member.committing.lock().await;
-            if !member.commit_asked.load(Ordering::Acquire) {
+            let turn = member.commits.turn.lock().await;
+            if !member.commits.asked.load(Ordering::Acquire) {
                 return; // another commit covered it
             }
             let committed = member.commit_in(turn, CommitScope::Settled).await;
-            let mut failure = member.commit_failure.lock();
+            let mut failure = member.commits.failure.lock();
             match committed {
                 Ok(()) if failure.worked() => warn!(group = %member.group, "commits in the background work again"),
                 Err(error) if failure.failed(Instant::now()) => {
@@ -97,7 +97,7 @@ impl Member {
         self: &Arc<Self>,
         offsets: &[(MessageQueue, QueueOffset)],
     ) -> Result<(), ClientError> {
-        let turn = self.committing.lock().await;
+        let turn = self.commits.turn.lock().await;
         let (offsets, kept) = {
             let mut state = self.state.lock();
             // Checked under the lock: before that, queues may still go to other members.
@@ -109,7 +109,7 @@ impl Member {
         };
         let committed = self.send(offsets).await.and(self.commit_lost(kept).await);
         drop(turn);
-        self.handover.notify_waiters();
+        self.signals.handover.notify_waiters();
         committed
     }
 
@@ -118,7 +118,7 @@ impl Member {
     /// # Source
     /// docs/reference/client.md 15.1, without the wait for what the user works on: its commit cannot undo the reset.
     pub(super) async fn commit_reset(self: Arc<Self>, offsets: BTreeMap<MessageQueue, QueueOffset>) {
-        let _turn = self.committing.lock().await;
+        let _turn = self.commits.turn.lock().await;
         let mine: Vec<_> = {
             let mut state = self.state.lock();
             offsets.into_iter().filter(|(queue, offset)| state.reset(queue, *offset)).collect()
@@ -137,7 +137,7 @@ impl Member {
     /// are taken out of `kept`, as are those that came back.
     pub(super) async fn give_up(self: &Arc<Self>, kept: &mut Vec<Kept>, all: bool) -> Vec<Arc<MessageQueue>> {
         // First: where such a queue comes back from now on, its start is asked for after this commit.
-        let _turn = self.committing.lock().await;
+        let _turn = self.commits.turn.lock().await;
         let (over, lost) = self.state.lock().give_up(kept, all);
         self.tell_of_change();
         self.commit_lost_or_warn(lost).await;
@@ -169,7 +169,7 @@ impl Member {
     pub(super) fn start_commit_of_lost(self: &Arc<Self>, lost: Vec<Lost>) -> JoinHandle<()> {
         let member = self.clone();
         self.client.runtime().spawn(async move {
-            let _turn = member.committing.lock().await;
+            let _turn = member.commits.turn.lock().await;
             member.commit_lost_or_warn(lost).await;
         })
     }
@@ -226,7 +226,7 @@ impl Member {
         offset: QueueOffset,
     ) -> Result<QueueOffset, ClientError> {
         // Starts of several queues must not arrive at once either, see `send_to_table`.
-        let _turn = self.committing.lock().await;
+        let _turn = self.commits.turn.lock().await;
         if let Some(stored) = self.stored_offset(queue).await? {
             return Ok(stored);
         }
@@ -240,14 +240,14 @@ impl Member {
         &self,
         queue: &MessageQueue,
     ) -> Result<Option<QueueOffset>, ClientError> {
-        match &self.local_offsets {
+        match &self.commits.local {
             Some(offsets) => Ok(offsets.get(queue)),
             None => self.client.api().stored_offset(&self.group, queue).await,
         }
     }
 
     async fn store_offset(&self, queue: &MessageQueue, offset: QueueOffset) -> Result<(), ClientError> {
-        match &self.local_offsets {
+        match &self.commits.local {
             Some(offsets) => {
                 offsets.put(queue, offset);
                 Ok(())
@@ -258,7 +258,7 @@ impl Member {
 
     /// Writes offsets that are kept here to their file.
     async fn persist_offsets(&self) -> Result<(), ClientError> {
-        match &self.local_offsets {
+        match &self.commits.local {
             Some(offsets) => offsets.persist(self.client.runtime()).await,
             None => Ok(()),
         }
@@ -266,7 +266,7 @@ impl Member {
 
     /// Waits for the commits that are under way.
     pub(super) async fn after_commits(&self) {
-        drop(self.committing.lock().await);
+        drop(self.commits.turn.lock().await);
     }
 
     /// Sends all offsets, notes the acknowledged ones and returns the first failure.
@@ -321,7 +321,7 @@ async fn send_to_table(
 pub(super) async fn run(member: Arc<Member>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut failure = Lasting::default();
+    let mut failure = LogThrottle::default();
     // The first tick comes at once.
     ticks.tick().await;
     loop {
@@ -341,7 +341,7 @@ pub(super) async fn run(member: Arc<Member>, interval: Duration) {
 /// them to disk. A higher offset is the commit of another member. What lies beyond a queue's end is not repeated: the broker lost
 /// that end, and new messages get the same offsets.
 pub(super) async fn repeat(member: Arc<Member>, subscriptions: BTreeSet<usize>) {
-    let _turn = member.committing.lock().await;
+    let _turn = member.commits.turn.lock().await;
     let mut offsets = member.state.lock().acknowledged();
     let topics: BTreeSet<_> =
         subscriptions.into_iter().map(|index| &*member.subscriptions[index].topic).collect();

@@ -1,7 +1,6 @@
 //! The consumers of this process by group: members of one group with other subscriptions take messages from each other.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -9,12 +8,10 @@ use parking_lot::Mutex;
 use super::member::Member;
 use super::subscription::TopicSubscription;
 use crate::error::ClientError;
+use crate::per_process::PerProcess;
 
 /// The live members of each group.
-#[derive(Default)]
-pub(crate) struct Groups {
-    members: Mutex<HashMap<Key, Vec<Weak<Member>>>>,
-}
+static MEMBERS: PerProcess<Mutex<HashMap<Key, Vec<Weak<Member>>>>> = PerProcess::new();
 
 /// A group of a cluster.
 #[derive(PartialEq, Eq, Hash)]
@@ -24,39 +21,37 @@ struct Key {
     group: Arc<str>,
 }
 
-impl Groups {
-    /// Adds a member.
-    ///
-    /// # Errors
-    /// [`ClientError::OtherSubscriptions`] when a member with other topics or tags is there, unless it allows that.
-    pub(super) fn join(&self, member: &Arc<Member>) -> Result<(), ClientError> {
-        let mut name_servers = member.client.api().name_servers().to_vec();
-        name_servers.sort();
-        let key = Key { name_servers, group: member.group.clone() };
-        let mut groups = self.members.lock();
-        groups.retain(|_, members| {
-            members.retain(|member| live(member).is_some());
-            !members.is_empty()
+/// Adds a member to its group.
+///
+/// # Errors
+/// [`ClientError::OtherSubscriptions`] when a member with other topics or tags is there, unless it allows that.
+pub(super) fn join(member: &Arc<Member>) -> Result<(), ClientError> {
+    let mut name_servers = member.client.api().name_servers().to_vec();
+    name_servers.sort();
+    let key = Key { name_servers, group: member.group.clone() };
+    let mut groups = MEMBERS.get().lock();
+    groups.retain(|_, members| {
+        members.retain(|member| live(member).is_some());
+        !members.is_empty()
+    });
+    let members = groups.entry(key).or_default();
+    let differs = |other: &Arc<Member>| wanted(&other.subscriptions) != wanted(&member.subscriptions);
+    let other = members.iter().filter_map(live).find(differs);
+    if let Some(other) = other
+        && !member.config.allow_other_subscriptions
+    {
+        return Err(ClientError::OtherSubscriptions {
+            group: member.group.to_string(),
+            client_id: other.client.client_id().to_owned(),
+            subscriptions: text(&other.subscriptions),
         });
-        let members = groups.entry(key).or_default();
-        let differs = |other: &Arc<Member>| wanted(&other.subscriptions) != wanted(&member.subscriptions);
-        let other = members.iter().filter_map(live).find(differs);
-        if let Some(other) = other
-            && !member.config.allow_other_subscriptions
-        {
-            return Err(ClientError::OtherSubscriptions {
-                group: member.group.to_string(),
-                client_id: other.client.client_id().to_owned(),
-                subscriptions: text(&other.subscriptions),
-            });
-        }
-        members.push(Arc::downgrade(member));
-        Ok(())
     }
+    members.push(Arc::downgrade(member));
+    Ok(())
 }
 
 fn live(member: &Weak<Member>) -> Option<Arc<Member>> {
-    member.upgrade().filter(|member| !member.closed.load(Ordering::Acquire))
+    member.upgrade().filter(|member| !member.is_closed())
 }
 
 /// What is wanted by topic. Without the retry topic, which push consumers read and others may not.

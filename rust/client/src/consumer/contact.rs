@@ -83,7 +83,7 @@ impl Contacts {
 
     fn change(&mut self) -> Reach {
         let is_silent = !self.brokers.is_empty() && self.brokers.values().all(Option::is_some);
-        match (is_silent, &self.silence) {
+        let reach = match (is_silent, &self.silence) {
             (true, None) => {
                 self.silence = Some(Silence { since: Instant::now(), told: None });
                 Reach::Lost
@@ -93,7 +93,9 @@ impl Contacts {
                 Reach::Found
             }
             _ => Reach::Unchanged,
-        }
+        };
+        assert!(self.silence.is_some() == is_silent, "a silence lasts as long as no broker answers");
+        reach
     }
 
     /// When to tell the user that no broker answers: after each `patience` of silence.

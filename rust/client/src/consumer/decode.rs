@@ -12,7 +12,7 @@ use rocketpy_protocol::header::PullMessageResponseHeader;
 use rocketpy_protocol::record::{RecordView, records};
 
 use super::batch::{PulledPart, RecordSpan};
-use super::state::{Moved, Pulled};
+use super::pulled::{Moved, Pulled};
 use crate::damage::Damaged;
 use crate::error::ClientError;
 use crate::{outcome, wire};

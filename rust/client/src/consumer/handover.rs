@@ -76,7 +76,7 @@ async fn keep(member: Arc<Member>, kept: Vec<Kept>) {
     }
     let mut renew_at = Instant::now() + RENEW_INTERVAL;
     while !kept.is_empty() {
-        let mut changed = pin!(member.handover.notified());
+        let mut changed = pin!(member.signals.handover.notified());
         changed.as_mut().enable();
         give_up(&member, &mut kept, member.is_closed() || Instant::now() >= until).await;
         if kept.is_empty() {
@@ -123,7 +123,7 @@ async fn begin(member: Arc<Member>, mut gained: Vec<Gained>) {
 /// Waits until this time or the end of the consumer.
 async fn sleep_until(member: &Member, at: Instant) {
     loop {
-        let mut changed = pin!(member.handover.notified());
+        let mut changed = pin!(member.signals.handover.notified());
         changed.as_mut().enable();
         if member.is_closed() || timeout_at(at, changed).await.is_err() {
             return;
@@ -179,7 +179,7 @@ async fn unlock(member: &Member, mut queues: Vec<Arc<MessageQueue>>) {
 
 /// What each request about locks of the broker of these queues waits for.
 fn turn(member: &Member, queues: &[Arc<MessageQueue>]) -> Arc<tokio::sync::Mutex<()>> {
-    member.locking.lock().entry(queues[0].broker_name.clone()).or_default().clone()
+    member.handovers.turns.lock().entry(queues[0].broker_name.clone()).or_default().clone()
 }
 
 async fn call(
@@ -188,6 +188,8 @@ async fn call(
     request: fn(&LockBatchRequestBody) -> Command,
     operation: &'static str,
 ) -> Result<(String, Command), ClientError> {
+    let is_of_one_broker = queues.iter().all(|queue| queue.broker_name == queues[0].broker_name);
+    assert!(!queues.is_empty() && is_of_one_broker, "a request for locks is about queues of one broker");
     let api = member.client.api();
     let address = api.master_of(&queues[0]).await?;
     let request = request(&LockBatchRequestBody {

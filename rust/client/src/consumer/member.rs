@@ -1,37 +1,40 @@
 //! A member of a group: what its handle and its tasks share, and how it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use rocketpy_env::now_ms;
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::body::{
-    ConsumeFromWhere, ConsumeType, ConsumerData, ConsumerRunningInfo, MessageModel, OtherSubscription,
+    ConsumeFromWhere, ConsumeMessageDirectlyResult, ConsumeType, ConsumerData, ConsumerRunningInfo,
+    MessageModel, OtherSubscription,
 };
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::ConsumeMessageDirectlyResultRequestHeader;
 use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Reply, Response};
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use super::contact::Reach;
-use super::others::{Change, Others};
+use super::delivery::Delivery;
 use super::pace::Pace;
-use super::push::{Delivery, Engine, LocalOffsets, orderly};
-use super::state::{CommitScope, QueueChange, State};
+use super::push::LocalOffsets;
+use super::signals::Signals;
+use super::state::{QueueChange, State};
 use super::subscription::TopicSubscription;
+use super::subscription_conflict::{Change, SubscriptionConflict};
 use crate::client::Client;
+use crate::close_once::CloseOnce;
 use crate::config::{ConsumerConfig, Start};
-use crate::ending::Ending;
 use crate::error::ClientError;
-use crate::lasting::Lasting;
-use crate::members::{Consumer, Role};
-use crate::trace::{Tracer, Uncommitted};
+use crate::log_throttle::LogThrottle;
+use crate::members::Consumer;
+use crate::trace::{Uncommitted, dispatch};
 
 /// What the log says of another client with the id of this one.
 pub(super) const SAME_CLIENT_ID: &str = "another client of the group has the same client id: both get the same messages; give each \
@@ -44,53 +47,80 @@ pub(crate) struct Member {
     pub(super) subscriptions: Vec<TopicSubscription>,
     pub(super) config: ConsumerConfig,
     pub(super) delivery: Delivery,
-    /// Where a member that gets all messages keeps its offsets; the others keep them at the brokers.
-    pub(super) local_offsets: Option<LocalOffsets>,
-    /// The group's retry topic had no route in the last round of rebalancing.
-    pub(super) misses_retry_topic: AtomicBool,
     pub(super) state: Mutex<State>,
-    /// What brokers say of members with other subscriptions, or the same client id.
-    pub(super) others: Mutex<Others>,
-    /// What was reported of a list of members that has this one twice.
-    pub(super) listed_twice: Mutex<Lasting>,
-    /// Notified when messages can be handed out or an error can be returned.
-    pub(super) arrived: Notify,
-    /// Whoever waits takes any message, and tells the next one of more: one is woken at an arrival, not all.
-    pub(super) wakes_one: AtomicBool,
-    /// Notified after each round of rebalancing, and when the start of a queue is known.
-    pub(super) progress: Notify,
-    /// Requests a rebalance.
-    pub(super) wake: Notify,
-    /// A broker was connected to and may have forgotten commits. They are repeated after the next rebalance, which shows which
-    /// queues went to other members while the broker was away.
-    pub(super) reconnected: AtomicBool,
-    /// Held by each commit, so that an older one cannot overtake a newer one.
-    pub(super) committing: tokio::sync::Mutex<()>,
-    /// A commit in the background is asked for, and has not begun.
-    pub(super) commit_asked: AtomicBool,
-    /// What was reported of such commits.
-    pub(super) commit_failure: Mutex<Lasting>,
-    pub(super) tasks: Mutex<JoinSet<()>>,
-    /// Tasks that hold locks of queues. They end themselves when the consumer is closed, so that no lock stays behind.
-    pub(super) handovers: Mutex<JoinSet<()>>,
-    /// Notified when a kept queue may be given up, and when the consumer is closed.
-    pub(super) handover: Notify,
-    /// Notified when there may be a change to tell the user of, where one task waits for it.
-    pub(super) changed: Notify,
-    /// By broker. Held by each request to lock or unlock queues that are kept, so that the end of one handover does not unlock a
-    /// queue that the next one has locked.
-    pub(super) locking: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
-    pub(super) closed: AtomicBool,
-    pub(super) ending: Ending<Result<(), ClientError>>,
-    /// How fast each subscription is pulled, and consumed by handlers.
-    pub(super) paces: Vec<Pace>,
-    pub(super) started_at_ms: i64,
+    pub(super) signals: Signals,
+    pub(super) commits: Commits,
+    pub(super) group_view: GroupView,
+    pub(super) tasks: Tasks,
+    pub(super) handovers: Handovers,
+    pub(super) activity: Activity,
     /// What gives messages to handlers.
-    pub(super) engine: OnceLock<Weak<Engine>>,
+    pub(super) handlers: OnceLock<Weak<dyn DirectHandlers>>,
     /// Traces messages, where that was asked for.
     pub(super) trace: Option<Uncommitted>,
     /// For starting tasks, each of which holds the member.
-    pub(super) myself: Weak<Self>,
+    myself: Weak<Self>,
+}
+
+/// Where commits go, and whose turn it is.
+#[derive(Default)]
+pub(super) struct Commits {
+    /// Where a member that gets all messages keeps its offsets; the others keep them at the brokers.
+    pub(super) local: Option<LocalOffsets>,
+    /// Held by each commit, so that an older one cannot overtake a newer one.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    /// A commit in the background is asked for, and has not begun.
+    pub(super) asked: AtomicBool,
+    /// What was reported of such commits.
+    pub(super) failure: Mutex<LogThrottle>,
+}
+
+/// What the member knows of its group and brokers.
+#[derive(Default)]
+pub(super) struct GroupView {
+    /// The group's retry topic had no route in the last round of rebalancing.
+    pub(super) misses_retry_topic: AtomicBool,
+    /// What brokers say of members with other subscriptions, or the same client id.
+    others: Mutex<SubscriptionConflict>,
+    /// What was reported of a list of members that has this one twice.
+    pub(super) listed_twice: Mutex<LogThrottle>,
+    /// A broker was connected to and may have forgotten commits. They are repeated after the next rebalance, which shows which
+    /// queues went to other members while the broker was away.
+    pub(super) reconnected: AtomicBool,
+}
+
+/// Tasks that end with the consumer.
+#[derive(Default)]
+pub(super) struct Tasks {
+    running: Mutex<JoinSet<()>>,
+    closed: AtomicBool,
+    pub(super) ending: CloseOnce<Result<(), ClientError>>,
+}
+
+/// Queues on their way to or from other members.
+#[derive(Default)]
+pub(super) struct Handovers {
+    /// Tasks that hold locks of queues. They end themselves when the consumer is closed, so that no lock stays behind.
+    pub(super) tasks: Mutex<JoinSet<()>>,
+    /// By broker. Held by each request to lock or unlock queues that are kept, so that the end of one handover does not unlock a
+    /// queue that the next one has locked.
+    pub(super) turns: Mutex<BTreeMap<Arc<str>, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// What administrators ask for.
+pub(super) struct Activity {
+    /// How fast each subscription is pulled, and consumed by handlers.
+    pub(super) paces: Vec<Pace>,
+    pub(super) started_at_ms: i64,
+}
+
+/// Has a handler consume a stored record because an administrator asked for it.
+pub(super) trait DirectHandlers: Send + Sync {
+    fn consume_directly<'a>(
+        &'a self,
+        broker_name: &'a str,
+        record: Bytes,
+    ) -> Pin<Box<dyn Future<Output = Result<ConsumeMessageDirectlyResult, String>> + Send + 'a>>;
 }
 
 impl Member {
@@ -103,41 +133,27 @@ impl Member {
         local_offsets: Option<LocalOffsets>,
     ) -> Result<Arc<Self>, ClientError> {
         let group: Arc<str> = group.into();
-        let trace = |topic: &String| Tracer::start(client, &group, "CONSUME", topic).map(Uncommitted::new);
+        let trace = |topic: &String| dispatch::start(client, &group, "CONSUME", topic).map(Uncommitted::new);
         let trace = config.trace_topic.as_ref().map(trace).transpose()?;
         let mut state = State::new(delivery);
         if config.tell_changes {
             state.tell_changes();
         }
+        let paces = subscriptions.iter().map(|_| Pace::default()).collect();
         Ok(Arc::new_cyclic(|myself| Self {
             client: client.clone(),
             group,
-            paces: subscriptions.iter().map(|_| Pace::default()).collect(),
-            started_at_ms: now_ms(),
-            engine: OnceLock::new(),
             subscriptions,
             config,
             delivery,
-            local_offsets,
-            misses_retry_topic: AtomicBool::new(false),
             state: Mutex::new(state),
-            others: Mutex::default(),
-            listed_twice: Mutex::default(),
-            arrived: Notify::new(),
-            wakes_one: AtomicBool::new(false),
-            progress: Notify::new(),
-            wake: Notify::new(),
-            reconnected: AtomicBool::new(false),
-            committing: tokio::sync::Mutex::default(),
-            commit_asked: AtomicBool::new(false),
-            commit_failure: Mutex::default(),
-            tasks: Mutex::default(),
-            handovers: Mutex::default(),
-            handover: Notify::new(),
-            changed: Notify::new(),
-            locking: Mutex::default(),
-            closed: AtomicBool::new(false),
-            ending: Ending::default(),
+            signals: Signals::default(),
+            commits: Commits { local: local_offsets, ..Commits::default() },
+            group_view: GroupView::default(),
+            tasks: Tasks::default(),
+            handovers: Handovers::default(),
+            activity: Activity { paces, started_at_ms: now_ms() },
+            handlers: OnceLock::new(),
             trace,
             myself: myself.clone(),
         }))
@@ -152,30 +168,22 @@ impl Member {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Says that there are messages to hand out.
-    pub(super) fn tell_of_messages(&self) {
-        match self.wakes_one.load(Ordering::Relaxed) {
-            true => self.arrived.notify_one(),
-            false => self.arrived.notify_waiters(),
-        }
+        self.tasks.closed.load(Ordering::Acquire)
     }
 
     /// Says that there may be a change to tell the user of.
     pub(super) fn tell_of_change(&self) {
         if self.config.tell_changes {
-            self.arrived.notify_waiters();
-            self.changed.notify_one();
+            self.signals.arrived.notify_waiters();
+            self.signals.changed.notify_one();
         }
     }
 
     /// Notes that the user was told of a change.
     pub(super) fn told(&self, change: &QueueChange) {
-        self.state.lock().told(change);
-        self.tell_of_messages();
-        self.handover.notify_waiters();
+        self.state.lock().delivered(change);
+        self.signals.messages_arrived();
+        self.signals.handover.notify_waiters();
     }
 
     /// What the user has to know and was not told.
@@ -188,7 +196,8 @@ impl Member {
         if self.config.allow_other_subscriptions {
             return None;
         }
-        let OtherSubscription { group, client_id, subscriptions } = self.others.lock().take_due()?;
+        let OtherSubscription { group, client_id, subscriptions } =
+            self.group_view.others.lock().take_due()?;
         if client_id == self.client.client_id() {
             return None; // the log has told it: each of them gets messages
         }
@@ -221,7 +230,7 @@ impl Member {
                 let error = error.map(ToString::to_string);
                 warn!(group = %self.group, error, "no broker of the consumer can be reached");
                 // A poll that waits learns until when it may wait.
-                self.arrived.notify_waiters();
+                self.signals.arrived.notify_waiters();
             }
             Reach::Found => info!(group = %self.group, "a broker of the consumer can be reached again"),
         }
@@ -229,7 +238,7 @@ impl Member {
 
     /// Starts a task that ends with the consumer.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce(Arc<Self>) -> F) {
-        self.spawn_in(&self.tasks, task);
+        self.spawn_in(&self.tasks.running, task);
     }
 
     /// Starts a task that ends itself, soon after the consumer was closed.
@@ -237,7 +246,7 @@ impl Member {
         &self,
         task: impl FnOnce(Arc<Self>) -> F,
     ) {
-        self.spawn_in(&self.handovers, task);
+        self.spawn_in(&self.handovers.tasks, task);
     }
 
     fn spawn_in<F: Future<Output = ()> + Send + 'static>(
@@ -263,7 +272,7 @@ impl Member {
     pub(super) async fn joined(&self) {
         let wait = async {
             loop {
-                let progress = self.progress.notified();
+                let progress = self.signals.progress.notified();
                 tokio::pin!(progress);
                 progress.as_mut().enable();
                 if self.state.lock().has_joined() {
@@ -279,40 +288,15 @@ impl Member {
 
     /// Marks the consumer closed and ends its tasks. False when it was closed before.
     pub(super) fn begin_close(&self) -> bool {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        if self.tasks.closed.swap(true, Ordering::AcqRel) {
             return false;
         }
-        self.tasks.lock().abort_all();
+        self.tasks.running.lock().abort_all();
         self.config.balance.end();
-        self.arrived.notify_waiters();
-        self.handover.notify_waiters();
-        self.changed.notify_one();
+        self.signals.arrived.notify_waiters();
+        self.signals.handover.notify_waiters();
+        self.signals.changed.notify_one();
         true
-    }
-
-    /// What a closed consumer leaves to be done.
-    pub(super) async fn end(self: &Arc<Self>) -> Result<(), ClientError> {
-        let committed = if self.config.auto_commit.is_some() || self.commit_asked.load(Ordering::Acquire) {
-            self.commit(CommitScope::Settled).await
-        } else {
-            self.after_commits().await;
-            Ok(())
-        };
-        let locked = self.state.lock().locked_queues();
-        orderly::unlock(self, locked).await;
-        // They stay where they are: to drop them with this future would abort them.
-        while poll_fn(|context| self.handovers.lock().poll_join_next(context)).await.is_some() {}
-        if let Some(offsets) = &self.local_offsets {
-            offsets.close();
-        }
-        if let Some(trace) = &self.trace {
-            trace.tracer.close().await;
-        }
-        if self.config.balance.is_of_members() {
-            self.client.leave(Role::Consumer, &self.group).await;
-        }
-        info!(group = %self.group, "consumer closed");
-        committed
     }
 }
 
@@ -342,7 +326,7 @@ impl Consumer for Member {
     }
 
     fn heard_of_other(&self, other: Option<OtherSubscription>, all_answered: bool) {
-        let change = self.others.lock().heard(other.clone(), all_answered);
+        let change = self.group_view.others.lock().heard(other.clone(), all_answered);
         let group = &self.group;
         match (change, other) {
             (Change::Differs, Some(other)) if other.client_id == self.client.client_id() => {
@@ -358,11 +342,11 @@ impl Consumer for Member {
             }
             _ => {}
         }
-        self.arrived.notify_waiters();
+        self.signals.arrived.notify_waiters();
     }
 
     fn rebalance_soon(&self) {
-        self.wake.notify_one();
+        self.signals.wake.notify_one();
     }
 
     fn reset(&self, offsets: BTreeMap<MessageQueue, QueueOffset>) {
@@ -379,9 +363,9 @@ impl Consumer for Member {
 
     fn consume_directly(&self, asked: Command, reply: Reply) {
         self.spawn(async move |member| {
-            let consumed = match (member.engine.get().and_then(Weak::upgrade), read_asked(&asked)) {
-                (Some(engine), Ok(broker_name)) => {
-                    engine.consume_directly(broker_name, asked.body.clone()).await
+            let consumed = match (member.handlers.get().and_then(Weak::upgrade), read_asked(&asked)) {
+                (Some(handlers), Ok(broker_name)) => {
+                    handlers.consume_directly(broker_name, asked.body.clone()).await
                 }
                 (_, Err(reason)) => Err(reason),
                 (None, _) => Err(format!("a member of group {} that polls has no handler", member.group)),
@@ -394,7 +378,7 @@ impl Consumer for Member {
     }
 
     fn broker_connected(&self) {
-        self.reconnected.store(true, Ordering::Release);
+        self.group_view.reconnected.store(true, Ordering::Release);
         self.rebalance_soon();
     }
 

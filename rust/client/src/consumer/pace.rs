@@ -79,13 +79,22 @@ impl Pace {
 
     /// What handlers did lately.
     pub(super) fn status(&self, now: Instant) -> ConsumeStatus {
-        let (latest, samples) = (self.sample_now(now), self.samples.lock());
+        // The lock first: a sample that is taken meanwhile would be newer than the latest counts.
+        let samples = self.samples.lock();
+        let latest = self.sample_now(now);
         let since = |span: Duration| {
             let is_before = |sample: &&Sample| now.duration_since(sample.at) >= span;
             // The last one before the span; else the first one of all.
             samples.iter().rev().find(is_before).or(samples.front()).copied().unwrap_or(latest)
         };
         let (minute, hour) = (since(MINUTE), since(HOUR));
+        assert!(
+            minute.consumed <= latest.consumed
+                && minute.failed <= latest.failed
+                && hour.failed <= latest.failed,
+            "counts of consumed messages only grow"
+        );
+        assert!(minute.pulls <= latest.pulls && minute.pulled <= latest.pulled, "counts of pulls only grow");
         let seconds = now.duration_since(minute.at).as_secs_f64().max(1.0);
         let (consumed, failed) = (latest.consumed - minute.consumed, latest.failed - minute.failed);
         let (pulls, pulled) = (latest.pulls - minute.pulls, latest.pulled - minute.pulled);

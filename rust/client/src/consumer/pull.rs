@@ -8,14 +8,15 @@ use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::code::response;
 use tracing::{debug, info, warn};
 
-use super::assigned::{Epoch, Gained};
+use super::assigned::Gained;
 use super::decode::{self, Answer, Kind};
+use super::epoch::Epoch;
 use super::member::Member;
 use super::push::orderly;
 use super::state::Task;
 use crate::config::Start;
 use crate::error::ClientError;
-use crate::lasting::Lasting;
+use crate::log_throttle::LogThrottle;
 use crate::outcome;
 use crate::wire::Pull;
 
@@ -36,7 +37,7 @@ pub(super) async fn run(member: Arc<Member>, gained: Gained, delay: Duration) {
     // Gives the member that had the queue before time to commit.
     tokio::time::sleep(delay).await;
     let mut puller =
-        Puller { member, gained, broker_id: 0, no_route_since: None, failure: Lasting::default() };
+        Puller { member, gained, broker_id: 0, no_route_since: None, failure: LogThrottle::default() };
     loop {
         let Puller { member, gained, .. } = &puller;
         let task = member.state.lock().task(&gained.queue, gained.id, &member.config);
@@ -64,7 +65,7 @@ struct Puller {
     /// Since when no name server knows the topic.
     no_route_since: Option<Instant>,
     /// What the log says of failures, which are repeated every second.
-    failure: Lasting,
+    failure: LogThrottle,
 }
 
 impl Puller {
@@ -86,7 +87,7 @@ impl Puller {
             Ok((offset, stored)) => {
                 debug!(queue = %self.queue(), queue_offset = offset.get(), stored, "queue starts");
                 self.member.state.lock().start(self.queue(), epoch, offset, stored);
-                self.member.progress.notify_waiters();
+                self.member.signals.progress.notify_waiters();
                 None
             }
             Err(error) => {
@@ -154,7 +155,7 @@ impl Puller {
                 }
                 let took = started.elapsed();
                 if let Some(part) = &answer.pulled.part {
-                    self.member.paces[self.gained.subscription].note_pull(part.len(), took);
+                    self.member.activity.paces[self.gained.subscription].note_pull(part.len(), took);
                 }
                 self.take(epoch, offset, answer, took)
             }
@@ -203,7 +204,7 @@ impl Puller {
             );
         }
         if self.member.state.lock().pulled(self.queue(), epoch, answer.pulled) {
-            self.member.tell_of_messages();
+            self.member.signals.messages_arrived();
         }
         match kind {
             Kind::Found => (next == offset).then_some(IDLE_PAUSE),
@@ -249,8 +250,8 @@ impl Puller {
         if !resolves_itself {
             self.no_route_since = None;
             self.member.state.lock().fail(error.clone());
-            self.member.arrived.notify_waiters();
-            self.member.progress.notify_waiters();
+            self.member.signals.arrived.notify_waiters();
+            self.member.signals.progress.notify_waiters();
         }
     }
 }

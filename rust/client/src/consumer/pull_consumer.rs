@@ -10,21 +10,21 @@ use tracing::info;
 
 use super::batch::PulledBatch;
 use super::contact::BrokerContact;
+use super::delivery::Delivery;
 use super::member::Member;
-use super::push::{Delivery, LocalOffsets};
+use super::push::LocalOffsets;
 use super::state::{CommitScope, OffsetMove, QueueChange};
-use super::{commit, rebalance, subscription};
+use super::stats::{ConsumerStats, Counts, QueueProgress};
+use super::{commit, conflict, rebalance, subscription};
 use crate::client::Client;
 use crate::config::{ConsumerConfig, Start, Subscription};
 use crate::error::ClientError;
 use crate::members::{Consumer, Role, check_group};
 use crate::namespace::Namespace;
-use crate::registry::groups;
 
 /// Where to continue reading a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
-    /// This offset.
     Offset(QueueOffset),
     /// The oldest stored message.
     Begin,
@@ -111,7 +111,7 @@ impl PullConsumer {
         let member = Member::new(client, group, subscriptions, config, delivery, local_offsets)?;
         let is_member = member.config.balance.is_of_members();
         if is_member {
-            groups().join(&member)?;
+            conflict::join(&member)?;
             let consumer: Arc<dyn Consumer> = member.clone();
             client.join_as_consumer(group, Arc::downgrade(&consumer))?;
         }
@@ -165,12 +165,12 @@ impl PullConsumer {
         if member.config.auto_commit.is_some() {
             let is_any_kept = member.state.lock().settle();
             if is_any_kept {
-                member.handover.notify_waiters();
+                member.signals.handover.notify_waiters();
             }
         }
         let (max_messages, deadline) = (max_messages.max(1), Instant::now() + max_wait);
         loop {
-            let arrived = member.arrived.notified();
+            let arrived = member.signals.arrived.notified();
             tokio::pin!(arrived);
             // From here on no arrival is missed.
             arrived.as_mut().enable();
@@ -364,7 +364,7 @@ impl PullConsumer {
         let member = self.member();
         member.check()?;
         member.state.lock().resume_all();
-        member.arrived.notify_waiters();
+        member.signals.arrived.notify_waiters();
         Ok(())
     }
 
@@ -376,7 +376,7 @@ impl PullConsumer {
         let mut state = member.state.lock();
         let others: Vec<_> = queues.iter().filter(|queue| !state.set_paused(queue, paused)).collect();
         drop(state);
-        member.arrived.notify_waiters();
+        member.signals.arrived.notify_waiters();
         match others.first() {
             None => Ok(()),
             Some(queue) => Err(ClientError::NotAssigned { queue: (*queue).clone() }),
@@ -427,6 +427,22 @@ impl PullConsumer {
         moves
     }
 
+    /// What was received so far. Asks no broker, and works after a close too.
+    pub fn stats(&self) -> ConsumerStats {
+        let state = self.member().state.lock();
+        let progress = state.own().map(|assigned| QueueProgress {
+            queue: self.client().namespace().strip_queue(&assigned.queue).into_owned(),
+            position: assigned.at.position,
+            end: assigned.at.end,
+            prefetched_messages: assigned.prefetched.messages(),
+            prefetched_bytes: assigned.prefetched.bytes(),
+            is_paused: assigned.paused,
+        });
+        let queues = progress.collect();
+        let Counts { received, pulled, failed_pulls } = &state.counts;
+        ConsumerStats { received: *received, pulled: *pulled, failed_pulls: *failed_pulls, queues }
+    }
+
     /// Trace records that were not sent: they came too fast, no broker took them, or too many messages wait for a commit.
     pub fn dropped_traces(&self) -> u64 {
         self.member().trace.as_ref().map_or(0, |trace| trace.tracer.dropped())
@@ -448,7 +464,7 @@ impl PullConsumer {
             let member = member.clone();
             async move { if is_first { member.end().await } else { Ok(()) } }
         };
-        let closed = self.member().ending.run(member.client.runtime(), close).await;
+        let closed = self.member().tasks.ending.run(member.client.runtime(), close).await;
         closed.unwrap_or(Err(ClientError::Closed { what: "runtime" }))
     }
 }

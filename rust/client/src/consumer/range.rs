@@ -96,6 +96,7 @@ impl RangeReader {
                 Err(_) => return Err(ClientError::Closed { what: "runtime" }),
             };
             let next = self.reading.check_progress(self.at, &answer)?;
+            assert!(next > self.at, "each pull of a range read moves it forward");
             self.at = next;
             if next < self.reading.to && self.pulls_ahead {
                 self.ahead = Some(Reading::start(&self.reading, next));
@@ -144,6 +145,7 @@ impl Reading {
         let route = self.client.api().route(&self.queue.topic).await?;
         let address = route.any_address(&self.queue.broker_name);
         let address = address.ok_or_else(|| ClientError::broker_not_found(&self.queue))?;
+        assert!(at < self.to, "a range read pulls nothing behind its range");
         let wanted = u32::try_from(self.to.get() - at.get()).unwrap_or(u32::MAX);
         let request = wire::pull(&Pull {
             group: system::TOOLS_GROUP,

@@ -15,7 +15,7 @@ use super::member::{Member, SAME_CLIENT_ID};
 use super::push::orderly;
 use super::{allocate, commit, handover, pull};
 use crate::error::ClientError;
-use crate::lasting::Lasting;
+use crate::log_throttle::LogThrottle;
 use crate::outcome;
 use crate::route::TopicRoute;
 use crate::wire::{self, Pull};
@@ -41,14 +41,14 @@ struct Share {
 /// docs/reference/client.md 8.1, 8.2.
 pub(super) async fn run(member: Arc<Member>) {
     // Subscriptions whose commits must be repeated once a round has shown which of their queues are still assigned here.
-    let (mut to_repeat, mut failure) = (BTreeSet::new(), Lasting::default());
+    let (mut to_repeat, mut failure) = (BTreeSet::new(), LogThrottle::default());
     loop {
         let started = Instant::now();
-        if member.reconnected.swap(false, Ordering::AcqRel) {
+        if member.group_view.reconnected.swap(false, Ordering::AcqRel) {
             to_repeat.extend(0..member.subscriptions.len());
         }
         let left = round(&member, &mut failure).await;
-        member.progress.notify_waiters();
+        member.signals.progress.notify_waiters();
         let shared_out = &to_repeat - &left;
         if !shared_out.is_empty() {
             to_repeat = &to_repeat & &left;
@@ -57,14 +57,14 @@ pub(super) async fn run(member: Arc<Member>) {
         let balanced = left.into_iter().all(|index| member.subscriptions[index].is_retry);
         let interval = member.config.rebalance_interval;
         let pause = if balanced { interval } else { UNBALANCED_PAUSE.min(interval) };
-        drop(tokio::time::timeout(pause, member.wake.notified()).await);
+        drop(tokio::time::timeout(pause, member.signals.wake.notified()).await);
         // Notifications arrive in bursts; one round answers them all.
         tokio::time::sleep(member.config.rebalance_min_gap.saturating_sub(started.elapsed())).await;
     }
 }
 
 /// Computes and applies the assignment. Returns the subscriptions whose topics could not be balanced and keep their queues.
-async fn round(member: &Arc<Member>, failure: &mut Lasting) -> BTreeSet<usize> {
+async fn round(member: &Arc<Member>, failure: &mut LogThrottle) -> BTreeSet<usize> {
     let (mut wanted, mut left, mut others) = (BTreeMap::new(), BTreeSet::new(), false);
     let mut problem = None;
     let (mut brokers, mut knows_all) = (BTreeSet::new(), true);
@@ -107,7 +107,7 @@ async fn round(member: &Arc<Member>, failure: &mut Lasting) -> BTreeSet<usize> {
         member.retain_contacts(&brokers);
     }
     let misses_retry_topic = left.iter().any(|index: &usize| member.subscriptions[*index].is_retry);
-    member.misses_retry_topic.store(misses_retry_topic, Ordering::Release);
+    member.group_view.misses_retry_topic.store(misses_retry_topic, Ordering::Release);
     member.state.lock().joined(others);
     apply(member, &wanted, others).await;
     left
@@ -160,7 +160,7 @@ async fn sorted_members(member: &Member, route: &TopicRoute) -> Result<Vec<Strin
 /// just connected again, until it notices the end of the earlier connection; RocketPy's lists each once, and tells by the heartbeat.
 fn note_own_id_twice(member: &Member, members: &[String]) {
     let client_id = member.client.client_id();
-    let mut listed_twice = member.listed_twice.lock();
+    let mut listed_twice = member.group_view.listed_twice.lock();
     if members.iter().filter(|id| *id == client_id).count() < 2 {
         listed_twice.worked();
     } else if listed_twice.failed(Instant::now()) {
@@ -193,7 +193,7 @@ async fn tell_of_missing_group(member: &Member, index: usize) {
             let error = outcome::refused(OPERATION, address, &answer);
             warn!(group = %member.group, %error, "the group does not exist at the broker, nothing is read");
             member.state.lock().fail(error);
-            member.arrived.notify_waiters();
+            member.signals.arrived.notify_waiters();
         }
         return;
     }
@@ -227,7 +227,7 @@ async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>
     let Assignment { gained, lost, kept, has_returned } = member.state.lock().assign(wanted, keeps);
     member.tell_of_change();
     if has_returned {
-        member.handover.notify_waiters();
+        member.signals.handover.notify_waiters();
     }
     if gained.is_empty() && lost.is_empty() && kept.is_empty() {
         return;
@@ -246,7 +246,7 @@ async fn apply(member: &Arc<Member>, wanted: &BTreeMap<Arc<MessageQueue>, usize>
     }
     let unlocked = lost.iter().map(|lost| lost.queue.clone()).collect();
     let done: Vec<_> = lost.into_iter().filter(|lost| lost.to_commit().is_some()).collect();
-    let commits = member.config.auto_commit.is_some() || member.commit_asked.load(Ordering::Acquire);
+    let commits = member.config.auto_commit.is_some() || member.commits.asked.load(Ordering::Acquire);
     if commits && !done.is_empty() {
         // The runtime reports a panic; the queues are lost either way.
         drop(member.start_commit_of_lost(done).await);

@@ -1,27 +1,10 @@
-//! Strategies that know where brokers and members are.
+//! Shares by where brokers and members are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rocketpy_model::MessageQueue;
 
-use super::allocate::{Balance, NoShare};
-
-/// The rooms of brokers or of clients, by the beginning of their names; of several the longest counts.
-pub type Rooms = BTreeMap<String, String>;
-
-/// Members read the brokers of their own room, and share those of rooms without a member.
-///
-/// A member is found by the beginning of its client id, which is its address.
-#[derive(Debug, Clone)]
-#[doc(alias = "AllocateMachineRoomNearby")]
-pub struct NearestRoom {
-    /// The rooms of brokers, by the beginning of the broker name.
-    pub brokers: Rooms,
-    /// The rooms of members, by the beginning of the client id.
-    pub clients: Rooms,
-    /// How the queues of a room are shared: average, circle or consistent hash.
-    pub inner: Box<Balance>,
-}
+use crate::config::{NearestRoom, NoShare, Rooms};
 
 impl NearestRoom {
     /// # Source
@@ -73,6 +56,7 @@ pub(super) fn in_rooms(
     count: usize,
     index: usize,
 ) -> Vec<MessageQueue> {
+    assert!(index < count, "a member that gets a share is one of the members");
     let kept: Vec<_> = queues.iter().filter(|queue| is_in(rooms, &queue.broker_name)).collect();
     let (share, rest) = (kept.len() / count, kept.len() % count);
     let run = kept.iter().skip(share * index).take(share);

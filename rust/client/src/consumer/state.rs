@@ -1,7 +1,7 @@
 //! The state of a consumer between broker and user: assigned queues, messages pulled ahead, positions. No I/O.
 
+mod notices;
 mod pushed;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,15 +9,17 @@ use std::time::Instant;
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 
+pub use self::notices::QueueChange;
+use self::notices::RebalanceNotices;
 #[cfg(test)]
 pub(crate) use self::pushed::Finished;
 pub(crate) use self::pushed::Taken;
-pub use self::told::QueueChange;
-use self::told::Told;
-use super::assigned::{Assigned, Assignment, Cached, Epoch, Gained, Kept, Lost};
-use super::batch::{PulledBatch, PulledPart};
+use super::assigned::{Assigned, Assignment, Gained, Kept, Lost};
+use super::batch::PulledBatch;
 use super::contact::Contacts;
-use super::push::Delivery;
+use super::delivery::Delivery;
+use super::epoch::Epoch;
+use super::pulled::{Moved, Pulled};
 use super::stats::Counts;
 use crate::config::ConsumerConfig;
 use crate::error::ClientError;
@@ -38,28 +40,6 @@ pub struct OffsetMove {
     pub from: QueueOffset,
     /// Where reading continues.
     pub to: QueueOffset,
-}
-
-/// The result of a pull.
-#[derive(Debug)]
-pub(crate) struct Pulled {
-    /// Messages that passed the filter.
-    pub(crate) part: Option<PulledPart>,
-    /// Offset to pull next.
-    pub(crate) next: QueueOffset,
-    /// End of the queue (exclusive).
-    pub(crate) end: QueueOffset,
-    /// Set when the broker moved the reader.
-    pub(crate) moved: Option<Moved>,
-}
-
-/// A broker answered that a pull must go elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moved {
-    /// The requested offset.
-    pub(crate) from: QueueOffset,
-    /// Whether somebody set the group to where it must go.
-    pub(crate) is_reset: bool,
 }
 
 /// What a queue's pull task does next.
@@ -110,8 +90,8 @@ pub(crate) struct State {
     /// The last epoch that began, in any queue.
     last_epoch: Epoch,
     delivery: Delivery,
-    /// What the user was told of the assignment; `None` where nobody asks.
-    told: Option<Told>,
+    /// What the user knows of the assignment; `None` where nobody asks.
+    notices: Option<RebalanceNotices>,
 }
 
 impl State {
@@ -120,7 +100,7 @@ impl State {
     }
 
     fn next_epoch(&mut self) -> Epoch {
-        self.last_epoch = Epoch(self.last_epoch.0 + 1);
+        self.last_epoch = self.last_epoch.next();
         self.last_epoch
     }
 
@@ -154,31 +134,44 @@ impl State {
                 self.queues.insert(queue.clone(), assigned);
             }
         }
+        assert!(
+            self.own().count() == wanted.len(),
+            "the own queues of a member are those that it was assigned"
+        );
         self.note_change();
         assignment
     }
 
     /// Whether the user works on messages of a queue, or has to be told before it goes.
     fn is_needed(&self, assigned: &Assigned) -> bool {
-        assigned.is_in_use() || self.knows_of(assigned)
+        assigned.at.is_in_use() || self.user_knows_of(assigned)
     }
 
     /// Begins or ends the time in which a queue is only kept for its user.
     fn set_kept(&mut self, queue: &Arc<MessageQueue>, kept: Option<Epoch>) {
         let epoch = self.next_epoch();
         let Some(assigned) = self.queues.get_mut(queue) else { return };
+        assert!(kept.is_none() || assigned.is_own(), "one handover at a time keeps a queue");
         assigned.kept = kept;
         // The answer to a pull that is under way is not wanted. If the queue comes back, what was pulled ahead is pulled again.
         assigned.epoch = epoch;
-        assigned.next_pull = assigned.position;
-        self.cached_bytes -= assigned.drop_cached();
+        assigned.at.next_pull = assigned.at.position;
+        let dropped = assigned.prefetched.clear();
         assigned.changed.notify_one();
         self.ready.retain(|ready| ready != queue);
+        self.uncount_bytes(dropped);
+    }
+
+    /// Messages of so many bytes are not prefetched any more.
+    fn uncount_bytes(&mut self, bytes: usize) {
+        assert!(bytes <= self.cached_bytes, "a consumer drops or hands out only bytes that it counted");
+        self.cached_bytes -= bytes;
     }
 
     /// Gives up the queues of `kept` that the user does not need any more, or `all`. Takes these and those that came back out of `kept`, and
     /// returns their names.
     pub(crate) fn give_up(&mut self, kept: &mut Vec<Kept>, all: bool) -> (Vec<Arc<MessageQueue>>, Vec<Lost>) {
+        let before = kept.len();
         let (mut over, mut lost) = (Vec::new(), Vec::new());
         kept.retain(|Kept { queue, id }| {
             let assigned = self.queues.get(queue).filter(|assigned| assigned.kept == Some(*id));
@@ -193,6 +186,7 @@ impl State {
             }
             false
         });
+        assert!(over.len() + kept.len() == before, "each queue of a handover is given up or stays kept");
         self.note_change();
         (over, lost)
     }
@@ -210,7 +204,11 @@ impl State {
     /// Removes a queue and what was pulled ahead of it.
     fn remove(&mut self, queue: &Arc<MessageQueue>) -> Option<Lost> {
         let mut assigned = self.queues.remove(queue)?;
-        self.cached_bytes -= assigned.drop_cached();
+        self.uncount_bytes(assigned.prefetched.clear());
+        assert!(
+            !self.queues.is_empty() || self.cached_bytes == 0,
+            "a consumer without queues counts no prefetched bytes"
+        );
         self.ready.retain(|ready| ready != queue);
         self.unsettled.remove(queue);
         assigned.changed.notify_one();
@@ -251,14 +249,15 @@ impl State {
             return Task::End;
         };
         let epoch = assigned.epoch;
-        match assigned.next_pull {
+        match assigned.at.next_pull {
             _ if !self.may_hand_out(assigned) && assigned.is_own() => Task::Lock,
             None => Task::FindStart { epoch },
             Some(_) if !assigned.is_own() => Task::Wait,
             Some(offset)
                 if !assigned.paused
                     && assigned.has_room(config)
-                    && (self.cached_bytes < config.prefetch_total_bytes || assigned.cached.is_empty()) =>
+                    && (self.cached_bytes < config.prefetch_total_bytes
+                        || assigned.prefetched.is_empty()) =>
             {
                 Task::Pull { epoch, offset }
             }
@@ -271,10 +270,11 @@ impl State {
         if let Some(assigned) = self.queues.get_mut(queue)
             && assigned.epoch == epoch
         {
-            assigned.next_pull = Some(offset);
-            assigned.position = Some(offset);
-            assigned.settled = Some(offset);
-            assigned.committed = stored.then_some(offset);
+            assert!(
+                assigned.prefetched.is_empty(),
+                "nothing is prefetched before the start of a queue is known"
+            );
+            assigned.at.start(offset, stored);
         }
     }
 
@@ -284,9 +284,9 @@ impl State {
         if assigned.epoch != epoch {
             return false;
         }
-        (assigned.next_pull, assigned.pulled_at) = (Some(pulled.next), Some(Instant::now()));
-        let life = Epoch(self.last_epoch.0 + 1);
-        assigned.end = Some(pulled.end);
+        (assigned.at.next_pull, assigned.pulled_at) = (Some(pulled.next), Some(Instant::now()));
+        let life = self.last_epoch.next();
+        assigned.at.end = Some(pulled.end);
         if let Some(Moved { from, is_reset }) = pulled.moved {
             let mut to = pulled.next;
             let is_shorter = to < from;
@@ -297,33 +297,31 @@ impl State {
             if is_shorter {
                 // What was pulled ahead of the queue's end is no longer there, and what was committed beyond it must not be committed
                 // again. What was pulled ahead and survived is pulled again.
-                self.cached_bytes -= assigned.drop_cached();
+                let dropped = assigned.prefetched.clear();
+                to = assigned.go_back(to, life);
                 self.ready.retain(|ready| **ready != *queue);
                 self.last_epoch = life;
-                to = assigned.go_back(to, life);
+                self.uncount_bytes(dropped);
             }
-            note_move(&mut self.moves, OffsetMove { queue: (*assigned.queue).clone(), from, to });
+            note_move(&mut self.moves, OffsetMove { queue: queue.clone(), from, to });
             if is_shorter {
                 return false; // such an answer has no messages
             }
         }
+        let Some(assigned) = self.queues.get_mut(queue) else { return false };
         let Some(part) = pulled.part.filter(|part| !part.is_empty()) else {
-            match assigned.cached.back_mut() {
-                Some(last) => last.after = pulled.next,
-                None => {
-                    assigned.position = Some(pulled.next);
-                    self.unsettled.insert(assigned.queue.clone());
-                }
+            if !assigned.prefetched.extend(pulled.next) {
+                assigned.at.position = Some(pulled.next);
+                self.unsettled.insert(assigned.queue.clone());
             }
             return false;
         };
-        let size_bytes = part.size_bytes();
-        self.counts.pulled += Traffic::request(part.len(), size_bytes);
-        assigned.cached_messages += part.len();
-        assigned.cached_bytes += size_bytes;
-        self.cached_bytes += size_bytes;
-        assigned.cached.push_back(Cached { part, after: pulled.next });
-        if assigned.cached.len() == 1 && !assigned.paused {
+        assert!(assigned.is_own(), "nothing is pulled from a queue that is only kept for its user");
+        let (messages, was_empty) = (part.len(), assigned.prefetched.is_empty());
+        let bytes = assigned.prefetched.push(part, pulled.next);
+        self.counts.pulled += Traffic::request(messages, bytes);
+        self.cached_bytes += bytes;
+        if was_empty && !assigned.paused {
             self.ready.push_back(assigned.queue.clone());
         }
         true
@@ -342,13 +340,13 @@ impl State {
             assigned.consumed_at = Some(Instant::now());
             self.unsettled.insert(queue.clone());
             while left > 0
-                && let Some(part) = assigned.take(left)
+                && let Some((part, part_bytes)) = assigned.take(left)
             {
                 left -= part.len();
-                bytes += part.size_bytes();
+                bytes += part_bytes;
                 batch.push(part);
             }
-            let is_empty = assigned.cached.is_empty();
+            let is_empty = assigned.prefetched.is_empty();
             if (!had_room && assigned.has_room(config)) || (was_full && is_empty) {
                 assigned.changed.notify_one();
             }
@@ -356,8 +354,12 @@ impl State {
                 self.ready.push_back(queue);
             }
         }
+        assert!(
+            batch.len() == max_messages - left,
+            "a batch has the messages that were taken from the queues"
+        );
         if !batch.is_empty() {
-            self.cached_bytes -= bytes;
+            self.uncount_bytes(bytes);
             self.counts.received += Traffic::request(max_messages - left, bytes);
         }
         if was_full && self.cached_bytes < config.prefetch_total_bytes {
@@ -371,7 +373,7 @@ impl State {
         let mut is_any_kept = false;
         for queue in std::mem::take(&mut self.unsettled) {
             if let Some(assigned) = self.queues.get_mut(&queue) {
-                assigned.settled = assigned.done_before();
+                assigned.at.settled = assigned.done_before();
                 is_any_kept |= !assigned.is_own();
             }
         }
@@ -392,7 +394,7 @@ impl State {
     /// Whether nothing that is sent from now on is missed by a group that has no other member: each of its queues has its start,
     /// unless the user is told why not.
     pub(crate) fn has_joined(&self) -> bool {
-        let has_starts = || self.queues.values().all(|assigned| assigned.position.is_some());
+        let has_starts = || self.queues.values().all(|assigned| assigned.at.position.is_some());
         self.others.is_some_and(|others| others || self.failure.is_some() || has_starts())
     }
 
@@ -404,11 +406,11 @@ impl State {
         offset: QueueOffset,
     ) -> Result<(Arc<MessageQueue>, QueueOffset), ClientError> {
         let assigned =
-            self.queues.get(queue).and_then(|assigned| Some((&assigned.queue, assigned.position?)));
+            self.queues.get(queue).and_then(|assigned| Some((&assigned.queue, assigned.at.position?)));
         let Some((shared, position)) = assigned else {
             return Err(ClientError::NotAssigned { queue: queue.clone() });
         };
-        let is_of_before = self.queues.get(queue).is_some_and(|assigned| assigned.is_reset);
+        let is_of_before = self.queues.get(queue).is_some_and(|assigned| assigned.at.is_reset);
         if is_of_before {
             return Ok((shared.clone(), position));
         }
@@ -422,7 +424,8 @@ impl State {
     /// Notes a commit on demand, so that automatic commits before the next poll do not undo it.
     pub(crate) fn settle_at(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if let Some(assigned) = self.queues.get_mut(queue) {
-            assigned.settled = Some(offset);
+            assert!(Some(offset) <= assigned.at.position, "no more is settled than was handed out");
+            assigned.at.settled = Some(offset);
             self.unsettled.insert(assigned.queue.clone());
         }
     }
@@ -430,11 +433,11 @@ impl State {
     /// The offsets that a commit must send: those that the broker does not have yet. Without [`kept_to_commit`](Self::kept_to_commit).
     pub(crate) fn to_commit(&self, scope: CommitScope) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
         let offset = |assigned: &Assigned| match scope {
-            CommitScope::HandedOut => assigned.position,
-            CommitScope::Settled => assigned.settled,
+            CommitScope::HandedOut => assigned.at.position,
+            CommitScope::Settled => assigned.at.settled,
         };
         self.own()
-            .filter(|assigned| offset(assigned) != assigned.committed && self.may_hand_out(assigned))
+            .filter(|assigned| offset(assigned) != assigned.at.committed && self.may_hand_out(assigned))
             .filter_map(|assigned| Some((assigned.queue.clone(), offset(assigned)?)))
             .collect()
     }
@@ -442,19 +445,19 @@ impl State {
     /// Notes an acknowledged commit.
     pub(crate) fn committed(&mut self, queue: &MessageQueue, offset: QueueOffset) {
         if let Some(assigned) = self.queues.get_mut(queue) {
-            assigned.committed = Some(offset);
+            assigned.at.committed = Some(offset);
         }
     }
 
     /// The last acknowledged commits, which a restarted broker may have forgotten.
     pub(crate) fn acknowledged(&self) -> Vec<(Arc<MessageQueue>, QueueOffset)> {
-        let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.committed?));
+        let of = |assigned: &Assigned| Some((assigned.queue.clone(), assigned.at.committed?));
         self.own().filter_map(of).collect()
     }
 
     /// The offset after the last message handed out, per queue.
     pub(crate) fn positions(&self) -> Vec<(MessageQueue, QueueOffset)> {
-        let of = |assigned: &Assigned| Some(((*assigned.queue).clone(), assigned.position?));
+        let of = |assigned: &Assigned| Some(((*assigned.queue).clone(), assigned.at.position?));
         self.own().filter_map(of).collect()
     }
 
@@ -462,17 +465,13 @@ impl State {
     pub(crate) fn seek(&mut self, queue: &MessageQueue, offset: QueueOffset) -> bool {
         let epoch = self.next_epoch();
         let Some(assigned) = self.queues.get_mut(queue) else { return false };
-        (assigned.epoch, assigned.life) = (epoch, epoch);
-        if let Some(in_work) = &mut assigned.in_work {
-            in_work.clear();
-        }
-        assigned.next_pull = Some(offset);
-        assigned.position = Some(offset);
-        assigned.handed_out = assigned.handed_out.map(|handed_out| handed_out.min(offset));
+        assigned.begin(epoch);
+        assigned.at.seek(offset);
         self.unsettled.insert(assigned.queue.clone());
-        self.cached_bytes -= assigned.drop_cached();
+        let dropped = assigned.prefetched.clear();
         assigned.changed.notify_one();
         self.ready.retain(|ready| **ready != *queue);
+        self.uncount_bytes(dropped);
         self.wake_pulls();
         true
     }
@@ -483,12 +482,11 @@ impl State {
         if !self.contains(queue) {
             return false;
         }
-        let position = self.queues.get(queue).and_then(|assigned| assigned.position);
+        let position = self.queues.get(queue).and_then(|assigned| assigned.at.position);
         self.seek(queue, to);
         self.settle_at(queue, to);
         if let Some(assigned) = self.queues.get_mut(queue) {
-            assigned.is_reset = true;
-            assigned.committed = None; // the broker no longer has it
+            assigned.at.reset();
         }
         if let Some(from) = position.filter(|from| *from != to) {
             note_move(&mut self.moves, OffsetMove { queue: queue.clone(), from, to });
@@ -498,7 +496,7 @@ impl State {
 
     /// Continues at `offset` if messages after it were handed out.
     pub(crate) fn take_back(&mut self, queue: &MessageQueue, offset: QueueOffset) {
-        if self.queues.get(queue).is_some_and(|assigned| assigned.position > Some(offset)) {
+        if self.queues.get(queue).is_some_and(|assigned| assigned.at.position > Some(offset)) {
             self.seek(queue, offset);
         }
     }
@@ -517,7 +515,7 @@ impl State {
             } else {
                 self.paused.remove(&queue);
                 assigned.changed.notify_one();
-                if !assigned.cached.is_empty() {
+                if !assigned.prefetched.is_empty() {
                     self.ready.push_back(queue);
                 }
             }
@@ -545,7 +543,7 @@ impl State {
     pub(crate) fn settled(&self, topic: &str) -> impl Iterator<Item = (&MessageQueue, QueueOffset)> {
         self.own()
             .filter(move |assigned| *assigned.queue.topic == *topic)
-            .filter_map(|assigned| Some((&*assigned.queue, assigned.settled?)))
+            .filter_map(|assigned| Some((&*assigned.queue, assigned.at.settled?)))
     }
 
     pub(crate) fn take_moves(&mut self) -> Vec<OffsetMove> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use rocketpy_model::QueueOffset;
 
-use super::push::Delivery;
+use super::delivery::Delivery;
 use super::state::{CommitScope, Finished, State, Taken, Task};
 use super::state_tests::{config, nothing, number, pulled, queue};
 

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rocketpy_model::{MessageQueue, QueueOffset};
 
-use super::assigned::{Assignment, Epoch};
+use super::assigned::Assignment;
 use super::batch::{PulledPart, RecordSpan};
-use super::state::{CommitScope, Moved, Pulled, State, Task};
+use super::epoch::Epoch;
+use super::pulled::{Moved, Pulled};
+use super::state::{CommitScope, State, Task};
 use crate::config::ConsumerConfig;
 
 const RECORD_BYTES: u32 = 100;

@@ -2,7 +2,6 @@
 
 use rocketpy_model::{MessageQueue, QueueOffset};
 
-use super::pull_consumer::PullConsumer;
 use crate::traffic::Traffic;
 
 /// What a consumer received, and where it stands in its queues.
@@ -15,7 +14,6 @@ pub struct ConsumerStats {
     pub received: Traffic,
     /// Pulled from brokers, in answers with messages. Includes what was dropped later, as by a seek.
     pub pulled: Traffic,
-    /// Pulls that failed.
     pub failed_pulls: u64,
     /// Queues assigned to this member now, sorted.
     pub queues: Vec<QueueProgress>,
@@ -24,7 +22,6 @@ pub struct ConsumerStats {
 /// Where a consumer stands in a queue.
 #[derive(Debug, Clone)]
 pub struct QueueProgress {
-    /// The queue.
     pub queue: MessageQueue,
     /// Offset after the last message handed out; `None` until the start is known.
     pub position: Option<QueueOffset>,
@@ -44,22 +41,4 @@ pub(super) struct Counts {
     pub(super) received: Traffic,
     pub(super) pulled: Traffic,
     pub(super) failed_pulls: u64,
-}
-
-impl PullConsumer {
-    /// What was received so far. Asks no broker, and works after a close too.
-    pub fn stats(&self) -> ConsumerStats {
-        let state = self.member().state.lock();
-        let progress = state.own().map(|assigned| QueueProgress {
-            queue: self.client().namespace().strip_queue(&assigned.queue).into_owned(),
-            position: assigned.position,
-            end: assigned.end,
-            prefetched_messages: assigned.cached_messages,
-            prefetched_bytes: assigned.cached_bytes,
-            is_paused: assigned.paused,
-        });
-        let queues = progress.collect();
-        let Counts { received, pulled, failed_pulls } = &state.counts;
-        ConsumerStats { received: *received, pulled: *pulled, failed_pulls: *failed_pulls, queues }
-    }
 }

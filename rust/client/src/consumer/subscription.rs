@@ -175,7 +175,8 @@ mod tests {
     fn what_is_no_tag_list_is_refused_by_name() {
         let error = of("g", &[Subscription::new("t", "UA|AA")], false).unwrap_err();
         assert!(
-            matches!(error, ClientError::InvalidExpression(_)) && error.hint().unwrap().contains("UA || AA")
+            matches!(error, ClientError::InvalidExpression { .. })
+                && error.hint().unwrap().contains("UA || AA")
         );
         assert!(of("g", &[], false).is_err());
         assert!(of("g", &[Subscription::new("t", "*"), Subscription::new("t", "a")], false).is_err());

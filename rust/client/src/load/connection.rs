@@ -123,6 +123,7 @@ impl LoadConnection {
             {
                 let request = requests[(sends + *number) % requests.len()].next(messages - begun);
                 let count = request.messages() as u64;
+                assert!(begun + count <= messages, "a load sends no more messages than it was asked for");
                 let begun_at = pace.as_mut().map_or(now, |pace| pace.step(count));
                 flight.under_way[slot as usize] = UnderWay { begun_at, count };
                 request.write(slot, (*number as u64) << 48 | begun, &mut out);

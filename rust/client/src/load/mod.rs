@@ -28,7 +28,6 @@ const MAX_LATENCY: Duration = Duration::from_secs(60);
 pub struct LoadOptions {
     /// The producer group that the messages name.
     pub group: String,
-    /// Bytes of a body.
     pub body_bytes: usize,
     /// Messages of one request, as a producer makes batches of what waits. What is left over is sent message by message.
     pub batch: usize,

@@ -122,6 +122,7 @@ impl Faults {
     /// Whether nobody is left to ask. The next failure then starts another task.
     fn ends_asking(&self) -> bool {
         let mut state = self.state.lock();
+        assert!(state.is_asking, "one task asks failed brokers whether they answer again");
         let goes_on = state.unreachable().next().is_some();
         state.is_asking = goes_on;
         !goes_on

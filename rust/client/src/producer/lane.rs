@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use rocketpy_model::Message;
 
-use super::options::SendOptions;
+use super::outcomes::{Done, EndedRequest, Listener, tell};
 use super::pack::{Given, KeyList};
-use super::send::Stored;
-use super::told::{Done, EndedRequest, Listener, tell};
+use super::receipts::Stored;
 use super::window::{Place, Window};
-use crate::config::ProducerConfig;
+use crate::config::{ProducerConfig, SendOptions};
 use crate::send_error::SendError;
 
 /// Bytes that a message takes in a batch besides body and properties: the fields of the record and a unique key.
@@ -128,8 +127,12 @@ impl Lane {
             }
             (count, bytes) = (count + 1, more);
         }
+        assert!(count > 0, "a request has a message");
+        assert!(bytes <= self.bytes, "the messages of a request were counted in their lane");
         self.bytes -= bytes;
-        self.waiting.drain(..count).collect()
+        let taken = self.waiting.drain(..count).collect();
+        assert!(!self.waiting.is_empty() || self.bytes == 0, "an empty lane counts no bytes");
+        taken
     }
 
     pub(crate) fn take_all(&mut self) -> VecDeque<Submitted> {

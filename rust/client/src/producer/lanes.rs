@@ -23,7 +23,8 @@ use tokio::time::timeout_at;
 
 use super::lane::{Lane, Limits, Submitted, Taken};
 use super::pack::{self, Outgoing, Packed, Packer};
-use super::send::{Sender, Stored};
+use super::receipts::Stored;
+use super::send::Sender;
 use super::validate;
 use super::window::Window;
 use super::worker::{BoundWorker, SharedWorker};
@@ -141,11 +142,13 @@ impl Lanes {
             }
             Way::Queue(queue, index) => {
                 let at = topic.lane_of(queue, index);
+                let lanes = topic.bound.len();
                 let Some(bound) = &mut topic.bound[at] else { unreachable!("the lane was just found") };
                 bound.lane.push(submitted, lingers);
                 if !bound.has_worker {
                     bound.has_worker = true;
                     topic.bound_workers += 1;
+                    assert!(topic.bound_workers <= lanes, "a bound lane has at most one worker");
                     let worker = BoundWorker::new(self, bound.queue.clone(), at, topic.gate.clone());
                     drop(topics);
                     worker.start();
@@ -218,6 +221,7 @@ impl Lanes {
             }
             _ => packer.finish(topic, ids, moment),
         };
+        assert!(outgoing.keys.len() == taken.iter().len(), "a request has a key for each of its messages");
         Request { outgoing, taken }
     }
 
@@ -278,6 +282,11 @@ impl Topic {
     /// request for another.
     pub(super) fn hire(&mut self, lanes: &Arc<Lanes>, name: &Arc<str>) -> Option<SharedWorker> {
         let shared = &mut self.shared;
+        assert!(
+            shared.starting <= shared.workers && shared.prompt <= shared.workers,
+            "workers that start or are prompt are workers of the lane"
+        );
+        assert!(shared.busy.len() <= shared.workers, "a worker has one request at a time");
         let starts = shared.workers < shared.most_workers
             && (shared.prompt == 0 || shared.lane.fills(shared.starting + 1, self.limits));
         starts.then(|| {

@@ -9,14 +9,13 @@ use tokio::runtime::Handle;
 
 use super::lane::{Limits, Submitted};
 use super::lanes::{Lanes, Way, Which};
-use super::options::SendOptions;
-use super::select::{Selection, Selector};
+use super::outcomes::Listener;
+use super::recorder::Recorder;
+use super::select::Selection;
 use super::send::Sender;
-use super::stats::Recorder;
-use super::told::Listener;
 use super::window::Window;
 use crate::client::Client;
-use crate::config::{ClientConfig, ProducerConfig};
+use crate::config::{ClientConfig, ProducerConfig, Selector, SendOptions};
 use crate::route::TopicRoute;
 
 const LONG: Duration = Duration::from_secs(60);

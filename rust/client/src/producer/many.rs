@@ -10,8 +10,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::pack::{self, Given, KeyList, Outgoing, Packed, Packer};
 use super::plan::Group;
-use super::receipts::outcome_of;
-use super::send::{Sender, Stored, Target};
+use super::receipts::{Stored, outcome_of};
+use super::send::{Sender, Target};
 use crate::error::ClientError;
 use crate::receipt::Receipt;
 use crate::send_error::SendError;
@@ -171,6 +171,8 @@ impl SentMany {
         let (mut places, mut acknowledged) = (vec![(0, 0); count], 0);
         let mut all = Vec::with_capacity(outcomes.iter().map(|(_, requests)| requests.len()).sum());
         for (group, requests) in outcomes {
+            let in_requests: usize = requests.iter().map(|request| request.messages as usize).sum();
+            assert!(in_requests == group.indices.len(), "each message of a queue is in one request");
             let mut indices = group.indices.iter();
             for request in requests {
                 for (place, index) in (0..request.messages).zip(&mut indices) {
@@ -182,6 +184,7 @@ impl SentMany {
                 all.push(request);
             }
         }
+        assert!(acknowledged <= count, "no more messages are acknowledged than were given");
         Self { requests: all, places, acknowledged }
     }
 

@@ -1,25 +1,24 @@
 //! Sending messages.
 
-mod backoff;
 mod faults;
 mod lane;
 mod lanes;
 #[cfg(test)]
 mod lanes_tests;
 mod many;
-mod options;
+mod outcomes;
 mod pack;
 #[cfg(test)]
 mod pack_tests;
 mod plan;
 mod receipts;
+mod recorder;
 mod request;
 mod retry;
 mod select;
 mod send;
 mod stats;
 mod submit;
-mod told;
 mod transaction;
 mod validate;
 mod window;
@@ -38,35 +37,32 @@ use rocketpy_protocol::header::key;
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
-pub use self::backoff::Backoff;
 use self::lanes::Lanes;
 use self::many::Job;
 pub use self::many::SentMany;
-pub use self::options::SendOptions;
+pub use self::outcomes::{Outcome, OutcomeSink, Outcomes, PendingSend};
 pub(crate) use self::pack::{Given, KeyList, Outgoing, Retried, single};
 use self::plan::Choice;
-pub(crate) use self::receipts::nth_id;
 use self::receipts::receipt_of;
+pub(crate) use self::receipts::{Stored, nth_id};
+pub(crate) use self::recorder::Recorder;
 pub(crate) use self::select::Selection;
-pub use self::select::Selector;
-pub(crate) use self::send::{Sender, Stored, Target};
-pub(crate) use self::stats::Recorder;
+pub(crate) use self::send::{Sender, Target};
 pub use self::stats::{LatencyStats, ProducerStats};
-pub use self::told::{Outcome, OutcomeSink, Outcomes, PendingSend};
-pub use self::transaction::{HalfMessage, TransactionEnd};
+pub use self::transaction::HalfMessage;
 pub(crate) use self::validate::check_topic as check_send_topic;
 pub use self::validate::{check_tag, unsupported_feature};
 use self::window::Window;
 use crate::client::Client;
-use crate::config::ProducerConfig;
-use crate::ending::Ending;
+use crate::close_once::CloseOnce;
+use crate::config::{ProducerConfig, SendOptions};
 use crate::error::ClientError;
 use crate::members::{Role, check_group};
 use crate::namespace::Namespace;
 use crate::receipt::Receipt;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
-use crate::trace::Tracer;
+use crate::trace::dispatch;
 use crate::wire;
 
 /// Sends messages for one producer group. Clones are one producer; dropping the last one leaves the group.
@@ -83,7 +79,7 @@ struct Shared {
     /// Topics whose brokers know this producer since its first request there.
     asked_topics: Mutex<HashSet<String>>,
     closed: AtomicBool,
-    ending: Ending<Result<(), ClientError>>,
+    ending: CloseOnce<Result<(), ClientError>>,
 }
 
 impl Producer {
@@ -97,7 +93,7 @@ impl Producer {
         let group: Arc<str> = client.namespace().wrap(group).into();
         check_group(&group)?;
         config.check()?;
-        let trace = |topic: &String| Tracer::start(client, &group, "PRODUCE", topic);
+        let trace = |topic: &String| dispatch::start(client, &group, "PRODUCE", topic);
         let tracer = config.trace_topic.as_ref().map(trace).transpose()?;
         client.join_as_producer(&group)?;
         let sender = Sender {

@@ -6,7 +6,7 @@ use rocketpy_protocol::batch::BatchItem;
 use rocketpy_protocol::{compression, properties_text};
 use tracing::debug;
 
-use crate::config::ProducerConfig;
+use crate::config::{ProducerConfig, SendOptions};
 use crate::identity::{Moment, UniqueIds};
 
 /// The message type of a reply.
@@ -82,6 +82,13 @@ pub(crate) struct Given<'a> {
     pub(crate) msg_id: Option<&'a str>,
 }
 
+impl SendOptions {
+    /// What the options add to a message.
+    pub(crate) fn given(&self) -> Given<'_> {
+        Given { order_key: self.order_key.as_deref(), msg_id: self.msg_id.as_deref() }
+    }
+}
+
 /// Packs a single message: compresses a large body, completes the properties.
 pub(crate) fn single(
     message: &Message,
@@ -95,6 +102,7 @@ pub(crate) fn single(
     if message.properties.get(property::WAIT).is_none() {
         properties_text::push(&mut text, property::WAIT, "true");
     }
+    assert!(keys.len() == 1, "a message has one unique key");
     let (body, sys_flag) = compressed(message, config);
     Outgoing {
         topic: message.topic.clone(),

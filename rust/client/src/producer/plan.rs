@@ -47,9 +47,20 @@ pub(crate) fn by_queue<M: Borrow<Message>>(
     routes: &HashMap<String, Arc<TopicRoute>>,
     choice: &Choice<'_>,
 ) -> Vec<Group> {
-    if let Some(queues) = choice.queues {
-        return by_given_queue(messages.len(), queues);
-    }
+    let groups = match choice.queues {
+        Some(queues) => by_given_queue(messages.len(), queues),
+        None => by_choice(messages, routes, choice),
+    };
+    let grouped: usize = groups.iter().map(|group| group.indices.len()).sum();
+    assert!(grouped == messages.len(), "each message goes to one queue");
+    groups
+}
+
+fn by_choice<M: Borrow<Message>>(
+    messages: &[M],
+    routes: &HashMap<String, Arc<TopicRoute>>,
+    choice: &Choice<'_>,
+) -> Vec<Group> {
     let mut topics: Vec<TopicGroups<'_>> = routes
         .values()
         .map(|route| {
@@ -116,7 +127,7 @@ impl TopicGroups<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::producer::Selector;
+    use crate::config::Selector;
     use crate::route::tests::route;
 
     fn routes(queues: u32) -> HashMap<String, Arc<TopicRoute>> {

@@ -1,9 +1,24 @@
 //! From acknowledgements to receipts.
 
+use rocketpy_model::{MessageQueue, QueueOffset};
+
 use super::pack::KeyList;
-use super::send::Stored;
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, SendStatus};
 use crate::send_error::SendError;
+
+/// The acknowledgement of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    pub(crate) status: SendStatus,
+    /// As the user knows it.
+    pub(crate) queue: MessageQueue,
+    /// Of the first message; those of the others follow it.
+    pub(crate) queue_offset: QueueOffset,
+    /// One for each message, separated by commas.
+    pub(crate) offset_msg_ids: String,
+    pub(crate) transaction_id: Option<String>,
+    pub(crate) recall_handle: Option<String>,
+}
 
 /// The receipt of message `index` of a request.
 pub(crate) fn receipt_of(stored: &Stored, keys: &KeyList, index: usize) -> Receipt {

@@ -7,10 +7,10 @@ use rocketpy_env::random_u64;
 use rocketpy_model::{Message, PropertyError, property, system};
 use rocketpy_protocol::record::RecordView;
 
-use super::options::SendOptions;
 use super::receipts::receipt_of;
 use super::send::Target;
 use super::{Producer, validate};
+use crate::config::SendOptions;
 use crate::error::ClientError;
 use crate::receipt::Receipt;
 use crate::replies::ReceivedReply;

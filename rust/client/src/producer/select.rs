@@ -11,20 +11,7 @@ use rocketpy_filter::hash_code;
 use rocketpy_model::MessageQueue;
 
 use super::faults::Faults;
-
-/// How a producer chooses the queue of a message that has neither a queue nor an order key. A message that is tried again goes to
-/// another broker than the one that failed last, if there is one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Selector {
-    /// One queue after the other.
-    #[default]
-    RoundRobin,
-    /// Any queue, each with the same probability.
-    Random,
-    /// One after the other, without those of brokers that failed, for 10 s and until they answer again, or that took 550 ms or longer,
-    /// for 2 s to 30 s. When there are no others, all are used.
-    LeastLatency,
-}
+use crate::config::Selector;
 
 /// The queue of an order key among `count` queues: Java's string hash, remainder, absolute value.
 ///
@@ -37,7 +24,9 @@ pub enum Selector {
 /// docs/reference/client.md 5.10.
 #[doc(alias = "SelectMessageQueueByHash")]
 pub(crate) fn by_key(key: &str, count: usize) -> usize {
-    (i64::from(hash_code(key)) % count as i64).unsigned_abs() as usize
+    let index = (i64::from(hash_code(key)) % count as i64).unsigned_abs() as usize;
+    assert!(index < count, "an order key has one of the queues");
+    index
 }
 
 /// What a producer's choices of queues have in common.
@@ -76,7 +65,9 @@ impl Selection {
         queues: &[MessageQueue],
         is_wanted: impl Fn(&MessageQueue) -> bool,
     ) -> Option<usize> {
-        self.pick_at(Instant::now(), topic, queues, is_wanted)
+        let picked = self.pick_at(Instant::now(), topic, queues, is_wanted);
+        assert!(picked.is_none_or(|index| index < queues.len()), "a picked queue is one of the route");
+        picked
     }
 
     fn pick_at(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_model::MessageQueue;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::response;
 use rocketpy_protocol::header::SendMessageResponseHeader;
@@ -11,9 +11,10 @@ use tracing::{debug, warn};
 
 use super::faults::Faults;
 use super::pack::Outgoing;
+use super::receipts::Stored;
+use super::recorder::{Recorder, UnderWay};
 use super::retry::{self, Next};
 use super::select::Selection;
-use super::stats::{Recorder, UnderWay};
 use crate::client::Client;
 use crate::config::ProducerConfig;
 use crate::error::ClientError;
@@ -34,20 +35,6 @@ pub(crate) enum Target {
     First(MessageQueue),
     /// This one and no other.
     Only(MessageQueue),
-}
-
-/// The acknowledgement of a request.
-#[derive(Debug, Clone)]
-pub(crate) struct Stored {
-    pub(crate) status: SendStatus,
-    /// As the user knows it.
-    pub(crate) queue: MessageQueue,
-    /// Of the first message; those of the others follow it.
-    pub(crate) queue_offset: QueueOffset,
-    /// One for each message, separated by commas.
-    pub(crate) offset_msg_ids: String,
-    pub(crate) transaction_id: Option<String>,
-    pub(crate) recall_handle: Option<String>,
 }
 
 /// What all sends of a producer share.
@@ -137,6 +124,10 @@ impl Sender {
                 Err(error) => error,
             };
             attempts.failed(&queue, &error);
+            assert!(
+                attempts.made <= self.config.retries.saturating_add(1),
+                "a send makes no more attempts than allowed"
+            );
             // A second half message would be asked for, and committed, as a transaction of its own.
             let may_be_a_second = outgoing.is_half() && error.may_have_been_applied();
             // A broker that could not push a reply has stored it, and will not find the requester the next time either.
@@ -320,6 +311,7 @@ impl Attempts {
     fn failed(&mut self, queue: &MessageQueue, error: &ClientError) {
         self.made += 1;
         self.brokers.push(queue.broker_name.clone());
+        assert!(self.made as usize == self.brokers.len(), "each attempt has its broker");
         self.may_have_been_applied |= error.may_have_been_applied();
     }
 

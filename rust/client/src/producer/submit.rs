@@ -7,10 +7,10 @@ use rocketpy_model::Message;
 
 use super::lane::Submitted;
 use super::lanes::Way;
-use super::options::SendOptions;
-use super::told::{Listener, OutcomeSink, PendingSend};
+use super::outcomes::{Listener, OutcomeSink, PendingSend};
 use super::window::Place;
 use super::{Producer, select};
+use crate::config::SendOptions;
 use crate::error::ClientError;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;

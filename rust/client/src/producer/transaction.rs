@@ -10,33 +10,15 @@ use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::properties_text;
 
 use super::Producer;
-use super::options::SendOptions;
 use super::receipts::receipt_of;
-use crate::checks::{HalfPlace, TransactionCheck, TransactionChecks};
+use crate::checks::{HalfPlace, TransactionCheck, TransactionChecks, TransactionEnd};
+use crate::config::SendOptions;
 use crate::error::ClientError;
 use crate::receipt::{Receipt, SendStatus};
 use crate::send_error::SendError;
 use crate::{outcome, wire};
 
 const OPERATION: &str = "end of a transaction";
-
-/// What becomes of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TransactionEnd {
-    /// The message is delivered.
-    Commit,
-    /// It never is.
-    Rollback,
-}
-
-impl TransactionEnd {
-    fn flag(self) -> i32 {
-        match self {
-            Self::Commit => sys_flag::TRANSACTION_COMMIT,
-            Self::Rollback => sys_flag::TRANSACTION_ROLLBACK,
-        }
-    }
-}
 
 /// A message that waits for the end of its transaction.
 #[derive(Debug, Clone)]

@@ -4,8 +4,8 @@ use rocketpy_filter::unnameable;
 use rocketpy_model::{Message, MessageQueue, Properties, name, property, system};
 use rocketpy_protocol::properties_text;
 
-use super::options::SendOptions;
 use super::pack::Given;
+use crate::config::SendOptions;
 use crate::error::ClientError;
 
 /// Most bytes of property text in a message: what a record holds, minus what producer and broker add.

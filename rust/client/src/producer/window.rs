@@ -129,6 +129,10 @@ impl Window {
             rounds.current()
         };
         let units = bytes.num_permits() as u32;
+        assert!(
+            (1..=self.all_units).contains(&units),
+            "a message takes some of the window's bytes, at most all"
+        );
         message.forget();
         bytes.forget();
         Ok(Place { round, units })
@@ -141,7 +145,12 @@ impl Window {
             let mut rounds = self.rounds.lock();
             let first = rounds.first;
             for place in places {
-                rounds.open[(place.round - first) as usize] -= 1;
+                let open = place.round.checked_sub(first).and_then(|at| rounds.open.get_mut(at as usize));
+                assert!(
+                    open.as_ref().is_some_and(|open| **open > 0),
+                    "each place of an open round is given back once"
+                );
+                open.into_iter().for_each(|open| *open -= 1);
                 messages += 1;
                 units += place.units as usize;
             }
@@ -153,6 +162,14 @@ impl Window {
         }
         self.messages.add_permits(messages);
         self.units.add_permits(units);
+        assert!(
+            self.messages.available_permits() <= self.all_messages as usize,
+            "a window has no more free places than places"
+        );
+        assert!(
+            self.units.available_permits() <= self.all_units as usize,
+            "a window has no more free bytes than bytes"
+        );
         if ended {
             self.round_ended.notify_waiters();
         }
@@ -197,6 +214,7 @@ impl Window {
 
 impl Rounds {
     fn current(&self) -> u64 {
+        assert!(!self.open.is_empty(), "there is always a current round");
         self.first + self.open.len() as u64 - 1
     }
 }

@@ -14,7 +14,8 @@ use tracing::error;
 use super::lane::{Lane, Submitted, Taken};
 use super::lanes::{Gate, Lanes, Topic, Which};
 use super::pack::{Outgoing, Packer};
-use super::send::{Stored, Target};
+use super::receipts::Stored;
+use super::send::Target;
 use crate::error::ClientError;
 use crate::route::TopicRoute;
 use crate::send_error::SendError;
@@ -87,6 +88,8 @@ impl SharedWorker {
         let mut topics = lanes.topics.lock();
         let topic = topics.get_mut(&*self.topic)?;
         let shared = &mut topic.shared;
+        assert!(self.busy.is_none(), "a worker makes a request when its last one has ended");
+        assert!(shared.starting >= usize::from(self.starts), "the lane counts the workers that start");
         shared.starting -= usize::from(std::mem::take(&mut self.starts));
         if shared.lane.is_empty() {
             self.end(topic);
@@ -119,6 +122,7 @@ impl SharedWorker {
             return result;
         }
         let more = lanes.with(&self.topic, |topic| {
+            assert!(topic.shared.prompt > 0, "the lane counts a worker as prompt until its request is slow");
             topic.shared.prompt -= 1;
             self.is_prompt = false;
             if topic.shared.lane.is_empty() { None } else { topic.hire(&lanes, &self.topic) }

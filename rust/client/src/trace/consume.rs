@@ -9,9 +9,8 @@ use rocketpy_env::now_ms;
 use rocketpy_model::{MessageQueue, QueueOffset, property};
 use rocketpy_protocol::record::RecordView;
 
-use super::DEFAULT_REGION;
-use super::dispatch::Tracer;
-use super::record::{ConsumeResult, TraceRecord, TracedBegin, TracedEnd};
+use super::record::{ConsumeResult, DEFAULT_REGION, TraceRecord, TracedBegin, TracedEnd};
+use super::tracer::Tracer;
 use crate::consumer::PulledBatch;
 
 /// Most messages of a consumer whose commit is waited for. The ends of others are not traced.
@@ -111,6 +110,7 @@ impl Messages {
             return false;
         }
         self.count += usize::from(of_queue.insert(offset, consumption).is_none());
+        assert!(self.count <= MAX_UNCOMMITTED, "the number of messages whose commit is awaited has a bound");
         true
     }
 
@@ -123,12 +123,15 @@ impl Messages {
         let Some(of_queue) = self.queues.get_mut(queue) else { return BTreeMap::new() };
         let rest = of_queue.split_off(&offset);
         let taken = std::mem::replace(of_queue, rest);
+        assert!(taken.len() <= self.count, "messages that a commit ends were counted");
         self.count -= taken.len();
         taken
     }
 
     fn forget(&mut self, queue: &MessageQueue) {
-        self.count -= self.queues.remove(queue).map_or(0, |of_queue| of_queue.len());
+        let forgotten = self.queues.remove(queue).map_or(0, |of_queue| of_queue.len());
+        assert!(forgotten <= self.count, "messages of a lost queue were counted");
+        self.count -= forgotten;
     }
 }
 

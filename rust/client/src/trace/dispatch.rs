@@ -1,279 +1,48 @@
 //! Sends trace records in the background, in few messages.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use parking_lot::Mutex;
-use rocketpy_model::{Message, property};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio::time::timeout_at;
 use tracing::warn;
 
-use super::record::TraceRecord;
+use super::tracer::{SEND_TIMEOUT, Shared, Tracer};
 use crate::client::Client;
-use crate::config::ProducerConfig;
+use crate::config::{ProducerConfig, Selector};
 use crate::error::ClientError;
-use crate::lasting::Lasting;
-use crate::producer::{Given, Recorder, Selection, Selector, Sender, Target, check_send_topic, single};
+use crate::log_throttle::LogThrottle;
+use crate::producer::{Given, Recorder, Selection, Sender, Target, check_send_topic, single};
 
-/// Most bytes of records that wait: some 30,000 records. What comes when they are full is dropped.
-const MAX_WAITING_BYTES: usize = 8 << 20;
-/// Most bytes of the records of one trace message. Apache's brokers and clients take 128,000.
-const MAX_BODY_BYTES: usize = 118_000;
-/// Most bytes of the keys of one trace message: properties have 32,767 at most.
-const MAX_KEYS_BYTES: usize = 24_000;
-/// Longest wait of a record for others to share its message.
-const LINGER: Duration = Duration::from_secs(1);
-/// Time for one trace message, and for what waits when the client is closed.
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Group of the sends; the client's own group stands in the records.
 const GROUP_PREFIX: &str = "_INNER_TRACE_PRODUCER-";
 
-/// Traces the messages of one producer or consumer. Whatever becomes of the traces, it holds up no caller and fails none.
-#[doc(alias = "AsyncTraceDispatcher")]
-pub(crate) struct Tracer {
-    pub(super) client: Client,
-    pub(super) group: Arc<str>,
-    shared: Arc<Shared>,
-    task: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// What the tracer and its task share.
-struct Shared {
-    group: Arc<str>,
-    topic: String,
-    waiting: Mutex<Waiting>,
-    /// For the task: a record waits, a message is full, or the tracer closes.
-    wake: Notify,
-    dropped: AtomicU64,
-    full: Mutex<Lasting>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    pieces: VecDeque<Piece>,
-    bytes: usize,
-    /// Since when the oldest waits.
-    since: Option<Instant>,
-    /// What is not sent by then is dropped.
-    close_by: Option<Instant>,
-}
-
-/// A record, and the keys by which it is found.
-struct Piece {
-    text: String,
-    /// The id of the message, then its keys, with blanks between.
-    keys: String,
-}
-
-impl Piece {
-    fn size_bytes(&self) -> usize {
-        self.text.len() + self.keys.len() + size_of::<Self>()
-    }
-}
-
-impl Tracer {
-    /// Starts the task that sends the records of a group to a topic.
-    ///
-    /// # Errors
-    /// [`ClientError::InvalidTopic`], [`ClientError::ReservedTopic`].
-    pub(crate) fn start(
-        client: &Client,
-        group: &Arc<str>,
-        role: &'static str,
-        topic: &str,
-    ) -> Result<Arc<Self>, ClientError> {
-        check_send_topic(topic)?;
-        let config = ProducerConfig { send_timeout: SEND_TIMEOUT, ..ProducerConfig::default() };
-        let sender = Sender {
-            client: client.clone(),
-            group: format!("{GROUP_PREFIX}{group}-{role}").into(),
-            selection: Arc::new(Selection::new(Selector::default())),
-            config: Arc::new(config),
-            recorder: Arc::new(Recorder::new()),
-            tracer: None,
-        };
-        let shared = Arc::new(Shared::new(group, topic));
-        let task = client.runtime().spawn(run(shared.clone(), sender));
-        let (client, group) = (client.clone(), client.namespace().strip(group).into());
-        let task = Mutex::new(Some(task));
-        Ok(Arc::new(Self { client, group, shared, task }))
-    }
-
-    /// Whether messages of a topic are traced: all but traces.
-    pub(super) fn traces(&self, topic: &str) -> bool {
-        topic != self.shared.topic
-    }
-
-    /// Queues records, each with the keys of its message.
-    pub(super) fn offer<'a>(&self, records: impl IntoIterator<Item = (TraceRecord<'a>, Option<&'a str>)>) {
-        let pieces = records
-            .into_iter()
-            .map(|(record, keys)| Piece { text: record.to_string(), keys: keys_of(record.msg_id(), keys) });
-        self.shared.push(pieces.collect());
-    }
-
-    /// Notes records that are not made.
-    pub(super) fn drop_records(&self, count: usize) {
-        self.shared.count_dropped(count, "too many messages wait for a commit");
-    }
-
-    /// Records that were not sent.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.shared.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Sends what waits, within [`SEND_TIMEOUT`], and ends. A later call does not wait for the first.
-    pub(crate) async fn close(&self) {
-        self.shared.begin_close();
-        let task = self.task.lock().take();
-        if let Some(task) = task {
-            // A panic is reported by the runtime. Its end takes the records along.
-            drop(task.await);
-        }
-    }
-}
-
-/// What waits is sent all the same.
-impl Drop for Tracer {
-    fn drop(&mut self) {
-        if self.client.check_process().is_ok() {
-            self.shared.begin_close();
-        }
-    }
-}
-
-/// Keys beyond the bound of a message are left out.
-fn keys_of(msg_id: &str, keys: Option<&str>) -> String {
-    let mut all = msg_id.to_owned();
-    for key in keys.unwrap_or_default().split(property::KEY_SEPARATOR).filter(|key| !key.is_empty()) {
-        if all.len() + 1 + key.len() > MAX_KEYS_BYTES {
-            break;
-        }
-        all.push_str(property::KEY_SEPARATOR);
-        all.push_str(key);
-    }
-    all
-}
-
-impl Shared {
-    fn new(group: &Arc<str>, topic: &str) -> Self {
-        Self {
-            group: group.clone(),
-            topic: topic.to_owned(),
-            waiting: Mutex::default(),
-            wake: Notify::new(),
-            dropped: AtomicU64::new(0),
-            full: Mutex::default(),
-        }
-    }
-
-    fn push(&self, pieces: Vec<Piece>) {
-        let mut dropped = 0;
-        let wakes = {
-            let mut waiting = self.waiting.lock();
-            let (was_empty, had) = (waiting.pieces.is_empty(), waiting.bytes);
-            for piece in pieces {
-                if waiting.close_by.is_some() || waiting.bytes + piece.size_bytes() > MAX_WAITING_BYTES {
-                    dropped += 1;
-                    continue;
-                }
-                waiting.bytes += piece.size_bytes();
-                waiting.pieces.push_back(piece);
-            }
-            if was_empty {
-                waiting.since = Some(Instant::now());
-            }
-            was_empty || had < MAX_BODY_BYTES && waiting.bytes >= MAX_BODY_BYTES
-        };
-        if wakes {
-            self.wake.notify_one();
-        }
-        self.count_dropped(dropped, "they come faster than they are sent");
-    }
-
-    fn count_dropped(&self, count: usize, reason: &str) {
-        if count == 0 {
-            return;
-        }
-        let dropped = self.dropped.fetch_add(count as u64, Ordering::Relaxed) + count as u64;
-        if self.full.lock().failed(Instant::now()) {
-            warn!(group = %self.group, trace_topic = self.topic, dropped, reason, "trace records are dropped");
-        }
-    }
-
-    fn begin_close(&self) {
-        self.waiting.lock().close_by.get_or_insert_with(|| Instant::now() + SEND_TIMEOUT);
-        self.wake.notify_one();
-    }
-
-    /// The records of the next message, once they are due, and the time for it. `None` at the end.
-    async fn next(&self) -> Option<(Message, usize, Duration)> {
-        loop {
-            let until = {
-                let mut waiting = self.waiting.lock();
-                let now = Instant::now();
-                let close_by = waiting.close_by;
-                if waiting.pieces.is_empty() && close_by.is_some() {
-                    return None;
-                }
-                let timeout = close_by.map_or(SEND_TIMEOUT, |by| by.saturating_duration_since(now));
-                if timeout.is_zero() {
-                    let late = std::mem::take(&mut waiting.pieces).len();
-                    drop(waiting);
-                    self.count_dropped(late, "the client was closed");
-                    return None;
-                }
-                let until = waiting.since.map(|since| since + LINGER);
-                let is_due = close_by.is_some() || until.is_some_and(|until| until <= now);
-                if !waiting.pieces.is_empty() && (is_due || waiting.bytes >= MAX_BODY_BYTES) {
-                    let (message, count) = waiting.cut(&self.topic);
-                    return Some((message, count, timeout));
-                }
-                until
-            };
-            match until {
-                Some(until) => drop(timeout_at(until.into(), self.wake.notified()).await),
-                None => self.wake.notified().await,
-            }
-        }
-    }
-}
-
-impl Waiting {
-    /// Takes as many records as fit into a message, at least one.
-    fn cut(&mut self, topic: &str) -> (Message, usize) {
-        let (mut body, mut keys, mut known, mut count) = (String::new(), String::new(), HashSet::new(), 0);
-        while let Some(piece) = self.pieces.front() {
-            let is_full = body.len() + piece.text.len() > MAX_BODY_BYTES
-                || keys.len() + 1 + piece.keys.len() > MAX_KEYS_BYTES;
-            if is_full && count > 0 {
-                break;
-            }
-            let Some(piece) = self.pieces.pop_front() else { break };
-            self.bytes -= piece.size_bytes();
-            body.push_str(&piece.text);
-            for key in piece.keys.split(property::KEY_SEPARATOR) {
-                if known.insert(key.to_owned()) {
-                    keys.push_str(if keys.is_empty() { "" } else { property::KEY_SEPARATOR });
-                    keys.push_str(key);
-                }
-            }
-            count += 1;
-        }
-        self.since = (!self.pieces.is_empty()).then(Instant::now);
-        let mut message = Message::new(topic, body);
-        message.set_keys([keys.as_str()]).expect("ids and keys of messages have no separator of properties");
-        (message, count)
-    }
+/// Starts the task that sends the records of a group to a topic.
+///
+/// # Errors
+/// [`ClientError::InvalidTopic`], [`ClientError::ReservedTopic`].
+pub(crate) fn start(
+    client: &Client,
+    group: &Arc<str>,
+    role: &'static str,
+    topic: &str,
+) -> Result<Arc<Tracer>, ClientError> {
+    check_send_topic(topic)?;
+    let config = ProducerConfig { send_timeout: SEND_TIMEOUT, ..ProducerConfig::default() };
+    let sender = Sender {
+        client: client.clone(),
+        group: format!("{GROUP_PREFIX}{group}-{role}").into(),
+        selection: Arc::new(Selection::new(Selector::default())),
+        config: Arc::new(config),
+        recorder: Arc::new(Recorder::new()),
+        tracer: None,
+    };
+    let shared = Arc::new(Shared::new(group, topic));
+    let task = client.runtime().spawn(run(shared.clone(), sender));
+    Ok(Tracer::new(client, group, shared, task))
 }
 
 /// Sends until the tracer is closed, one message at a time.
 async fn run(shared: Arc<Shared>, sender: Sender) {
-    let mut failure = Lasting::default();
+    let mut failure = LogThrottle::default();
     while let Some((message, count, timeout)) = shared.next().await {
         let ids = sender.client.ids();
         let outgoing = single(&message, Given::default(), &sender.config, ids, ids.moment());
@@ -283,72 +52,12 @@ async fn run(shared: Arc<Shared>, sender: Sender) {
             }
             Ok(_) => {}
             Err(error) => {
-                let dropped = shared.dropped.fetch_add(count as u64, Ordering::Relaxed) + count as u64;
+                let dropped = shared.count_unsent(count);
                 if failure.failed(Instant::now()) {
                     let (group, trace_topic, error) = (&shared.group, &shared.topic, error.error);
                     warn!(%group, trace_topic, %error, dropped, "traces cannot be sent and are dropped");
                 }
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn piece(text: &str, keys: &str) -> Piece {
-        Piece { text: text.to_owned(), keys: keys.to_owned() }
-    }
-
-    fn shared() -> Shared {
-        Shared::new(&"shop".into(), "traces")
-    }
-
-    #[tokio::test]
-    async fn records_share_a_message_whose_keys_are_those_of_all() {
-        let shared = shared();
-        shared.push(vec![piece("a;", "A k"), piece("b;", "B k")]);
-        shared.begin_close();
-        let (message, count, _) = shared.next().await.unwrap();
-        assert_eq!((count, &message.body[..], message.topic.as_str()), (2, &b"a;b;"[..], "traces"));
-        assert_eq!(message.keys().collect::<Vec<_>>(), ["A", "k", "B"]);
-        assert!(shared.next().await.is_none());
-    }
-
-    #[tokio::test]
-    async fn a_full_message_does_not_linger_and_none_is_larger_than_brokers_take() {
-        let shared = shared();
-        let long = "x".repeat(MAX_BODY_BYTES / 2 - 10);
-        shared.push((0..3).map(|number| piece(&long, &format!("M{number}"))).collect());
-        let (message, count, _) = shared.next().await.unwrap();
-        assert_eq!((count, message.body.len()), (2, 2 * long.len()));
-        let huge_keys = "k".repeat(MAX_KEYS_BYTES - 100);
-        shared.push(vec![piece("c;", &huge_keys)]);
-        shared.begin_close();
-        let counts = [shared.next().await.unwrap().1, shared.next().await.map_or(0, |(_, count, _)| count)];
-        assert_eq!(counts.iter().sum::<usize>(), 2);
-    }
-
-    #[tokio::test]
-    async fn what_does_not_fit_is_dropped_and_counted_and_nobody_waits() {
-        let shared = shared();
-        let long = "x".repeat(1 << 20);
-        shared.push((0..10).map(|_| piece(&long, "M")).collect());
-        let waiting = shared.waiting.lock().pieces.len();
-        assert_eq!((waiting, shared.dropped.load(Ordering::Relaxed)), (7, 3));
-        assert!(shared.waiting.lock().bytes <= MAX_WAITING_BYTES);
-        shared.begin_close();
-        shared.push(vec![piece("late", "M")]);
-        assert_eq!(shared.dropped.load(Ordering::Relaxed), 4, "nothing comes behind the close");
-    }
-
-    #[test]
-    fn keys_of_one_record_have_a_bound_and_begin_with_the_id() {
-        assert_eq!(keys_of("M", Some("a b")), "M a b");
-        assert_eq!(keys_of("M", None), "M");
-        let many = vec!["k".repeat(100); 1000].join(" ");
-        let keys = keys_of("M", Some(&many));
-        assert!(keys.starts_with("M k") && keys.len() <= MAX_KEYS_BYTES);
     }
 }

@@ -3,6 +3,9 @@
 //! # Source
 //! docs/reference/client.md 6.2.
 
+/// Region of a broker that does not say its own.
+pub(super) const DEFAULT_REGION: &str = "DefaultRegion";
+
 /// What a client did with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "TraceContext")]
@@ -13,7 +16,6 @@ pub enum TraceRecord<'a> {
     Began(TracedBegin<'a>),
     /// A consumer is done with it.
     Ended(TracedEnd<'a>),
-    /// Its transaction ended.
     TransactionEnded(TracedTransaction<'a>),
     /// It was taken back before its time.
     Recalled(TracedRecall<'a>),
@@ -115,7 +117,6 @@ pub struct TracedTransaction<'a> {
     pub keys: Option<&'a str>,
     /// `host:port` of the broker.
     pub store_host: &'a str,
-    /// Id of the transaction.
     pub transaction_id: Option<&'a str>,
     /// `COMMIT_MESSAGE`, `ROLLBACK_MESSAGE` or `UNKNOW`.
     pub state: &'a str,

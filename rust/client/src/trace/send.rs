@@ -8,11 +8,10 @@ use rocketpy_protocol::handle::RecallHandle;
 use rocketpy_protocol::header::SendMessageResponseHeader;
 use rocketpy_protocol::{batch, properties_text};
 
-use super::DEFAULT_REGION;
-use super::dispatch::Tracer;
-use super::record::{TraceRecord, TracedKind, TracedRecall, TracedSend, TracedTransaction};
-use crate::checks::HalfPlace;
-use crate::producer::{Outgoing, Stored, TransactionEnd, nth_id};
+use super::record::{DEFAULT_REGION, TraceRecord, TracedKind, TracedRecall, TracedSend, TracedTransaction};
+use super::tracer::Tracer;
+use crate::checks::{HalfPlace, TransactionEnd};
+use crate::producer::{Outgoing, Stored, nth_id};
 use crate::receipt::SendStatus;
 
 /// Properties of a message that waits for its time. Apache's knows the first and the last.

@@ -7,6 +7,7 @@ use rocketpy_protocol::{Command, SerializeType};
 
 use super::*;
 use crate::config::ServerConfig;
+use crate::connection::{Connection, Phase};
 
 /// Each pool has 400 bytes.
 const LIMIT_BYTES: usize = 800;
@@ -17,7 +18,7 @@ fn connection(budget: &Arc<MemoryBudget>) -> Arc<Connection> {
     let ends = (nowhere, nowhere);
     let connection =
         Arc::new(Connection::new(ends, "nowhere".into(), SerializeType::Json, config.limits(), None));
-    budget.register(&connection);
+    connection.register_in(budget);
     connection
 }
 

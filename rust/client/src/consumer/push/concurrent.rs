@@ -15,17 +15,17 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout_at;
 use tracing::error;
 
-use super::direct::Asked;
+use super::direct::DirectRequest;
 use super::send_back::{self, origin_topic};
 use super::watch::Counts;
 use super::work::{Fate, Held, STEAL_AFTER, Verdict, Work};
-use super::{PushConfig, PushTopic};
-use crate::consumer::assigned::Epoch;
+use crate::config::{PushConfig, PushTopic};
 use crate::consumer::batch::PulledPart;
+use crate::consumer::epoch::Epoch;
 use crate::consumer::member::Member;
 use crate::consumer::state::Taken;
 use crate::error::ClientError;
-use crate::lasting::Lasting;
+use crate::log_throttle::LogThrottle;
 use crate::producer::Sender;
 use crate::trace::{ConsumeResult, Consumption};
 
@@ -51,7 +51,7 @@ pub(super) struct Piece {
     /// How many times the first messages were tried in their place.
     pub(super) tries: u32,
     /// Who waits for its end, where somebody asked that a handler consumes it. Nothing else becomes of it.
-    pub(super) asked: Option<Arc<Asked>>,
+    pub(super) asked: Option<Arc<DirectRequest>>,
 }
 
 /// One topic with a handler.
@@ -65,7 +65,7 @@ pub(super) struct Topic {
 
 /// What the callers of [`Engine::take`] share.
 #[derive(Default)]
-struct Desk {
+struct WorkTable {
     /// Taken from a queue and not given to a handler, by lane.
     returned: HashMap<usize, VecDeque<Piece>>,
     /// Not before these times.
@@ -76,12 +76,12 @@ struct Desk {
 }
 
 /// What push consumer, handlers and background tasks share.
-pub(in crate::consumer) struct Engine {
+pub(super) struct Engine {
     pub(super) member: Arc<Member>,
     pub(super) config: PushConfig,
     pub(super) topics: Vec<Topic>,
     retry_topic: String,
-    desk: Mutex<Desk>,
+    desk: Mutex<WorkTable>,
     stopped_at: OnceLock<Instant>,
     /// Notified when a handler or a send-back ends.
     ended: Notify,
@@ -91,8 +91,8 @@ pub(in crate::consumer) struct Engine {
     pub(super) slots: Semaphore,
     /// Sends copies of messages that their broker does not take back.
     pub(super) copies: Sender,
-    pub(super) send_back_failure: Mutex<Lasting>,
-    pub(super) failure: Mutex<Lasting>,
+    pub(super) send_back_failure: Mutex<LogThrottle>,
+    pub(super) failure: Mutex<LogThrottle>,
 }
 
 impl Engine {
@@ -103,8 +103,10 @@ impl Engine {
             batch: batch.max(1),
             pace_ns: AtomicU64::new(0),
         };
+        assert!(!topics.is_empty(), "a push consumer has a topic");
+        assert!(topics.len() <= member.activity.paces.len(), "each topic with a handler has a subscription");
         let is_one_lane = topics.iter().all(|topic| topic.lane == topics[0].lane);
-        member.wakes_one.store(is_one_lane, Ordering::Relaxed);
+        member.signals.wake_one_at_a_time(is_one_lane);
         Arc::new(Self {
             retry_topic: system::retry_topic(&member.group),
             copies: send_back::sender(&member.client),
@@ -133,7 +135,7 @@ impl Engine {
 
     pub(super) fn begin_stop(&self) {
         self.stopped_at.get_or_init(Instant::now);
-        self.member.arrived.notify_waiters();
+        self.member.signals.arrived.notify_waiters();
     }
 
     /// Waits until no handler runs and nothing is being sent back.
@@ -193,7 +195,7 @@ impl Engine {
     ) -> Result<Option<Work>, ClientError> {
         let deadline = Instant::now() + max_wait;
         loop {
-            let mut arrived = pin!(self.member.arrived.notified());
+            let mut arrived = pin!(self.member.signals.arrived.notified());
             // From here on no arrival is missed.
             arrived.as_mut().enable();
             self.member.check()?;
@@ -206,7 +208,7 @@ impl Engine {
                 // The next one takes more, or sees to it that nothing waits behind a slow handler.
                 let has_waiting = piece.part.len() > self.topics[piece.topic].batch;
                 if has_waiting || self.member.state.lock().has_ready() {
-                    self.member.tell_of_messages();
+                    self.member.signals.messages_arrived();
                 }
                 return Ok(Some(self.begin(piece)));
             }
@@ -221,7 +223,8 @@ impl Engine {
         let mut desk = self.desk.lock();
         desk.last_id += 1;
         let held = Held::new(desk.last_id, piece);
-        desk.works.insert(held.id, held.clone());
+        let before = desk.works.insert(held.id, held.clone());
+        assert!(before.is_none(), "each work has a number of its own");
         Work::new(self.clone(), held)
     }
 
@@ -265,7 +268,7 @@ impl Engine {
     pub(super) fn put_first(&self, piece: Piece) {
         let lane = self.topics[piece.topic].lane;
         self.desk.lock().returned.entry(lane).or_default().push_front(piece);
-        self.member.tell_of_messages();
+        self.member.signals.messages_arrived();
     }
 
     /// Something that was taken from a queue before, and whose time has come.
@@ -311,6 +314,7 @@ impl Engine {
 
     /// Sorts messages of the retry topic by the topics that they were sent to.
     fn share_out(self: &Arc<Self>, Taken { part, life, over }: Taken) {
+        let all = part.len();
         let topics: Vec<_> = part.iter().map(|record| self.topic_named(origin_topic(&record))).collect();
         let mut from = 0;
         for run in topics.chunk_by(PartialEq::eq) {
@@ -335,18 +339,19 @@ impl Engine {
                 }
             }
         }
-        self.member.tell_of_messages();
+        assert!(from == all, "each retried message goes to the handler of one topic");
+        self.member.signals.messages_arrived();
     }
 
     /// Notes that messages are done.
     pub(super) fn finish(&self, part: &PulledPart, life: Epoch) {
         let finished = self.member.state.lock().finish(part, life, &self.member.config);
         if finished.is_kept_free {
-            self.member.handover.notify_waiters();
+            self.member.signals.handover.notify_waiters();
             self.member.tell_of_change();
         }
         if finished.is_next_due {
-            self.member.tell_of_messages();
+            self.member.signals.messages_arrived();
         }
     }
 
@@ -367,7 +372,7 @@ impl Engine {
         };
         self.counts.failed(failed);
         self.desk.lock().suspended.push((Instant::now() + pause, piece));
-        self.member.tell_of_messages();
+        self.member.signals.messages_arrived();
     }
 
     /// Sends messages back that a handler did not finish; `reason` is its error.
@@ -406,7 +411,7 @@ impl Engine {
         }
         drop(desk);
         if is_left {
-            self.member.tell_of_messages();
+            self.member.signals.messages_arrived();
         }
         self.one_ended();
     }

@@ -4,6 +4,7 @@
 //! # Source
 //! docs/reference/client.md 15.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,20 +18,21 @@ use tracing::info;
 
 use super::concurrent::{Engine, Piece};
 use super::send_back::origin_topic;
-use crate::consumer::assigned::Epoch;
 use crate::consumer::decode;
+use crate::consumer::epoch::Epoch;
+use crate::consumer::member::DirectHandlers;
 
 /// How long the handler may take. The broker waits 10 s.
 const TIMEOUT: Duration = Duration::from_secs(9);
 
 /// One who waits for the end of a handler.
 #[derive(Debug)]
-pub(super) struct Asked(Mutex<Option<oneshot::Sender<End>>>);
+pub(super) struct DirectRequest(Mutex<Option<oneshot::Sender<End>>>);
 
 /// How the handler ended: with an error that it names, or without.
 type End = (ConsumeResult, Option<String>);
 
-impl Asked {
+impl DirectRequest {
     fn new() -> (Arc<Self>, oneshot::Receiver<End>) {
         let (sender, receiver) = oneshot::channel();
         (Arc::new(Self(Mutex::new(Some(sender)))), receiver)
@@ -56,9 +58,19 @@ impl Asked {
     }
 }
 
+impl DirectHandlers for Engine {
+    fn consume_directly<'a>(
+        &'a self,
+        broker_name: &'a str,
+        record: Bytes,
+    ) -> Pin<Box<dyn Future<Output = Result<ConsumeMessageDirectlyResult, String>> + Send + 'a>> {
+        Box::pin(self.consume(broker_name, record))
+    }
+}
+
 impl Engine {
     /// Has the handler of its topic consume a stored record, and tells how that ended, or why it did not.
-    pub(in crate::consumer) async fn consume_directly(
+    async fn consume(
         &self,
         broker_name: &str,
         record: Bytes,
@@ -66,7 +78,7 @@ impl Engine {
         let part = decode::read_one(broker_name, record).map_err(|error| error.to_string())?;
         let topic = origin_topic(&part.record(0)).to_owned();
         let index = self.topic_named(&topic).ok_or_else(|| format!("no handler for topic {topic}"))?;
-        let (asked, ended) = Asked::new();
+        let (asked, ended) = DirectRequest::new();
         let (over, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
         let piece = Piece {
             part,

@@ -15,7 +15,6 @@ mod send_back;
 mod watch;
 mod work;
 
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,121 +24,21 @@ use rocketpy_protocol::compression::DecompressLimits;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-pub(super) use self::concurrent::Engine;
+use self::concurrent::Engine;
 pub(crate) use self::local_offsets::LocalOffsets;
 pub(crate) use self::process_queue::ProcessQueue;
 pub use self::watch::PushCounts;
 pub use self::work::{Fate, Verdict, Work};
-use super::allocate::Balance;
+use super::delivery::Delivery;
+use super::member::DirectHandlers;
 use super::pull_consumer::{ConsumerState, PullConsumer};
 use super::state::QueueChange;
 use crate::client::Client;
-use crate::config::{ConsumerConfig, Subscription};
+use crate::config::{PushConfig, PushTopic};
 use crate::error::ClientError;
 
 /// How often what is finished is committed.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// Most retries that a group may ask for; the broker's field is signed.
-const MAX_RETRIES: u32 = i32::MAX as u32;
-
-/// How a member gets messages to its user.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Delivery {
-    /// The user polls.
-    #[default]
-    Pull,
-    /// Handlers get messages and finish each.
-    Push {
-        /// Each queue's messages one after the other.
-        ordered: bool,
-        /// The member gets all messages, not a share.
-        broadcast: bool,
-    },
-}
-
-impl Delivery {
-    pub(crate) fn is_pushed(self) -> bool {
-        self != Self::Pull
-    }
-
-    pub(crate) fn is_ordered(self) -> bool {
-        matches!(self, Self::Push { ordered: true, .. })
-    }
-
-    pub(crate) fn is_broadcast(self) -> bool {
-        matches!(self, Self::Push { broadcast: true, .. })
-    }
-
-    /// Whether a queue may be read only with its lock at the broker.
-    pub(crate) fn needs_locks(self) -> bool {
-        matches!(self, Self::Push { ordered: true, broadcast: false })
-    }
-}
-
-/// One topic of a push consumer.
-#[derive(Debug, Clone)]
-pub struct PushTopic {
-    /// The topic and its tags.
-    pub subscription: Subscription,
-    /// Which callers of [`PushConsumer::take`] get its messages.
-    pub lane: usize,
-    /// Most messages that its handler gets at a time.
-    pub batch: usize,
-}
-
-/// Settings of a [`PushConsumer`].
-#[derive(Debug, Clone)]
-pub struct PushConfig {
-    /// Those of every consumer. `auto_commit` and `retry_topic` are the push consumer's own.
-    pub consumer: ConsumerConfig,
-    /// How many times a message is given to a handler again before it goes to the dead letters. Default 16.
-    pub max_retries: u32,
-    /// After this long a message whose handler has not returned is sent back, and the handler is no longer waited for. Not where
-    /// order counts. Default 15 min.
-    pub handler_timeout: Duration,
-    /// Each queue's messages one after the other; one that fails is given to the handler again in its place. Default: off.
-    pub ordered: bool,
-    /// Pause before that. Default 1 s.
-    pub retry_pause: Duration,
-    /// Every member gets all messages, and keeps its offsets in a file. What fails is not sent back. Default: off.
-    pub broadcast: bool,
-    /// Folder of the files with these offsets; needed for `broadcast`.
-    pub offsets_folder: Option<PathBuf>,
-}
-
-impl Default for PushConfig {
-    fn default() -> Self {
-        Self {
-            consumer: ConsumerConfig::default(),
-            max_retries: 16,
-            handler_timeout: Duration::from_secs(900),
-            ordered: false,
-            retry_pause: Duration::from_secs(1),
-            broadcast: false,
-            offsets_folder: None,
-        }
-    }
-}
-
-impl PushConfig {
-    fn check(&self) -> Result<(), ClientError> {
-        let wrong =
-            |field, reason: &str| Err(ClientError::InvalidConfig { field, reason: reason.to_owned() });
-        if self.handler_timeout.is_zero() {
-            return wrong("handler_timeout", "more than 0 s");
-        }
-        if self.max_retries > MAX_RETRIES {
-            return wrong("max_retries", "at most 2147483647");
-        }
-        if self.broadcast && self.offsets_folder.is_none() {
-            return wrong("offsets_folder", "needed for broadcast");
-        }
-        if self.broadcast && !matches!(self.consumer.balance, Balance::Average) {
-            return wrong("balance", "members share no queues with broadcast");
-        }
-        Ok(())
-    }
-}
 
 /// A member of a consumer group whose messages go to handlers.
 ///
@@ -182,8 +81,8 @@ impl PushConsumer {
                 .await?;
         let member = consumer.member();
         let engine = Engine::new(member.clone(), config, topics);
-        // The only one: the member is new.
-        drop(member.engine.set(Arc::downgrade(&engine)));
+        let handlers: Arc<dyn DirectHandlers> = engine.clone();
+        assert!(member.handlers.set(Arc::downgrade(&handlers)).is_ok(), "a member gets its handlers once");
         let watched = engine.clone();
         member.spawn(|_| watched.watch());
         if delivery.needs_locks() {
@@ -247,7 +146,7 @@ impl PushConsumer {
             if let Some(change) = member.state.lock().next_change() {
                 return Ok(Some(change));
             }
-            if timeout_at(deadline, member.changed.notified()).await.is_err() {
+            if timeout_at(deadline, member.signals.changed.notified()).await.is_err() {
                 return Ok(None);
             }
         }
@@ -263,9 +162,9 @@ impl PushConsumer {
         self.consumer.begin_leaving();
         let member = &self.engine.member;
         loop {
-            let mut told = pin!(member.handover.notified());
+            let mut told = pin!(member.signals.handover.notified());
             told.as_mut().enable();
-            if member.is_closed() || member.state.lock().has_told_all() {
+            if member.is_closed() || member.state.lock().has_delivered_all() {
                 return;
             }
             told.await;

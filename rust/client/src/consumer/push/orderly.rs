@@ -89,6 +89,8 @@ pub(in crate::consumer) async fn unlock(member: &Member, queues: Vec<Arc<Message
 }
 
 fn body(member: &Member, queues: &[Arc<MessageQueue>]) -> LockBatchRequestBody {
+    let is_of_one_broker = queues.iter().all(|queue| queue.broker_name == queues[0].broker_name);
+    assert!(!queues.is_empty() && is_of_one_broker, "a request for locks is about queues of one broker");
     LockBatchRequestBody {
         client_id: member.client.client_id().to_owned(),
         consumer_group: member.group.to_string(),

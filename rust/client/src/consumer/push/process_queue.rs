@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rocketpy_model::QueueOffset;
 
-use crate::consumer::assigned::Epoch;
 use crate::consumer::batch::RecordSpan;
+use crate::consumer::epoch::Epoch;
 
 /// What was handed out from one queue and is not finished, and what was finished above such a message.
 ///
@@ -67,6 +67,10 @@ impl ProcessQueue {
             let Some(entry) = self.entries.get_mut(at) else { break };
             if entry.offset == span.queue_offset && entry.life == life && !entry.is_finished {
                 entry.is_finished = true;
+                assert!(
+                    self.unfinished > 0 && self.unfinished_bytes >= entry.size_bytes as usize,
+                    "a message that ends was counted as unfinished"
+                );
                 self.unfinished -= 1;
                 self.unfinished_bytes -= entry.size_bytes as usize;
             }
@@ -74,11 +78,25 @@ impl ProcessQueue {
         while self.entries.front().is_some_and(|entry| entry.is_finished) {
             self.entries.pop_front();
         }
+        self.check();
+    }
+
+    fn check(&self) {
+        assert!(self.unfinished <= self.entries.len(), "unfinished messages are messages in work");
+        assert!(
+            !self.entries.is_empty() || (self.unfinished, self.unfinished_bytes) == (0, 0),
+            "a queue without messages in work counts none"
+        );
     }
 
     /// Offset of the first message that is not finished.
     pub(crate) fn first_unfinished(&self) -> Option<QueueOffset> {
-        self.entries.front().map(|entry| entry.offset)
+        let first = self.entries.front();
+        assert!(
+            first.is_none_or(|first| !first.is_finished),
+            "a finished message does not hold commits back"
+        );
+        first.map(|first| first.offset)
     }
 
     /// Offset of the last message that was handed out, as long as one before it is not finished.
@@ -108,6 +126,7 @@ impl ProcessQueue {
             self.unfinished -= 1;
             self.unfinished_bytes -= gone.size_bytes as usize;
         }
+        self.check();
     }
 
     /// Forgets everything: what handlers have is not wanted any more.

@@ -18,10 +18,10 @@ use tracing::{debug, warn};
 use super::concurrent::{Engine, Piece};
 use super::work::Verdict;
 use crate::client::Client;
-use crate::config::ProducerConfig;
+use crate::config::{ProducerConfig, Selector};
 use crate::consumer::batch::PulledPart;
 use crate::error::ClientError;
-use crate::producer::{Outgoing, Recorder, Retried, Selection, Selector, Sender, Target};
+use crate::producer::{Outgoing, Recorder, Retried, Selection, Sender, Target};
 use crate::{outcome, wire};
 
 const OPERATION: &str = "send back";
@@ -96,16 +96,16 @@ async fn send_back(engine: &Arc<Engine>, Piece { part, life, over, .. }: Piece, 
             }
             Err(_) => {}
         }
-        let mut changed = pin!(member.handover.notified());
+        let mut changed = pin!(member.signals.handover.notified());
         changed.as_mut().enable();
         if !member.is_closed() {
             drop(timeout(PAUSE, changed).await);
         }
     }
     engine.finish(&part, life);
-    if member.misses_retry_topic.load(Ordering::Acquire) {
+    if member.group_view.misses_retry_topic.load(Ordering::Acquire) {
         // It is there now.
-        member.wake.notify_one();
+        member.signals.wake.notify_one();
     }
 }
 

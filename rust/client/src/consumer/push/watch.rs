@@ -69,7 +69,7 @@ impl Engine {
 
     /// The pace of a topic with a handler, whose subscription has the same index.
     pub(super) fn pace(&self, topic: usize) -> &Pace {
-        &self.member.paces[topic]
+        &self.member.activity.paces[topic]
     }
 
     /// Looks at handlers that take long, and tells of failures to pull.
@@ -79,7 +79,7 @@ impl Engine {
         loop {
             ticks.tick().await;
             self.look_at_handlers();
-            self.member.paces.iter().for_each(|pace| pace.sample(Instant::now()));
+            self.member.activity.paces.iter().for_each(|pace| pace.sample(Instant::now()));
             let silence = self.member.config.unreachable_timeout;
             let failure = self.member.take_failure();
             let failure = failure.or_else(|| self.member.state.lock().contacts.tell_if_due(silence));

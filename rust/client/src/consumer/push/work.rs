@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use rocketpy_model::MessageQueue;
 
 use super::concurrent::{Engine, Piece};
-use super::direct::Asked;
-use crate::consumer::assigned::Epoch;
+use super::direct::DirectRequest;
 use crate::consumer::batch::PulledPart;
+use crate::consumer::epoch::Epoch;
 use crate::trace::{ConsumeResult, Consumption};
 
 /// Ends of messages are noted together, at most this long after the first of them.
@@ -73,7 +73,7 @@ pub(super) struct Held {
     pub(super) topic: usize,
     life: Epoch,
     over: Arc<AtomicBool>,
-    asked: Option<Arc<Asked>>,
+    asked: Option<Arc<DirectRequest>>,
     began: Instant,
     progress: Mutex<Progress>,
 }
@@ -142,6 +142,7 @@ impl Work {
 
     fn advance(&self, progress: &mut Progress, count: usize) -> Option<std::ops::Range<usize>> {
         let now = Instant::now();
+        progress.check();
         let at = progress.running.end;
         if progress.is_taken_over {
             (progress.is_taken_over, progress.is_stuck, progress.noted) = (false, false, at);
@@ -179,6 +180,7 @@ impl Work {
         if progress.is_taken_over || progress.running.is_empty() {
             return None;
         }
+        progress.check();
         self.held.note(&self.engine, &mut progress);
         progress.is_taken_over = true;
         self.engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::Failed);
@@ -295,6 +297,7 @@ impl Held {
         if progress.is_taken_over || progress.running.is_empty() || progress.since.elapsed() < timeout {
             return None;
         }
+        progress.check();
         self.note(engine, &mut progress);
         (progress.is_taken_over, progress.is_stuck) = (true, true);
         engine.trace_end(&std::mem::take(&mut progress.traced), ConsumeResult::TimedOut);
@@ -319,6 +322,14 @@ impl Held {
 }
 
 impl Progress {
+    fn check(&self) {
+        assert!(
+            self.noted <= self.running.start,
+            "only messages before those of the handler are noted as finished"
+        );
+        assert!(self.running.end <= self.part.len(), "what a handler has is part of its work");
+    }
+
     /// Gives up the messages from an index on.
     fn cut(&mut self, to: usize) {
         self.part = self.part.slice(0..to);

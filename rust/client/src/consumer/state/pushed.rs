@@ -10,8 +10,9 @@ use rocketpy_model::MessageQueue;
 
 use super::State;
 use crate::config::ConsumerConfig;
-use crate::consumer::assigned::{Assigned, Epoch};
+use crate::consumer::assigned::Assigned;
 use crate::consumer::batch::PulledPart;
+use crate::consumer::epoch::Epoch;
 use crate::consumer::push::ProcessQueue;
 
 /// Messages of one queue that a handler gets.
@@ -45,18 +46,18 @@ impl State {
             let may_hand_out = self.queues.get(&queue).is_some_and(|assigned| {
                 let is_busy = assigned.in_work.as_ref().is_some_and(|in_work| in_work.unfinished() > 0);
                 let must_wait = self.delivery.is_ordered() && is_busy && !planted::has(Bug::OrderGivenUp)
-                    || self.waits_to_be_told(assigned);
+                    || self.awaits_notice(assigned);
                 !must_wait && self.may_hand_out(assigned)
             });
             let (count, was_full) = (most(&queue), self.cached_bytes >= config.prefetch_total_bytes);
             let Some(assigned) = self.queues.get_mut(&queue) else { continue };
             let taken = if may_hand_out && count > 0 { assigned.take(count) } else { None };
-            if !assigned.cached.is_empty() {
+            if !assigned.prefetched.is_empty() {
                 self.ready.push_back(queue.clone());
             }
-            let (Some(part), Some(in_work)) = (taken, &assigned.in_work) else { continue };
+            let (Some((part, bytes)), Some(in_work)) = (taken, &assigned.in_work) else { continue };
             let (life, over) = (assigned.life, in_work.over().clone());
-            self.cached_bytes -= part.size_bytes();
+            self.uncount_bytes(bytes);
             self.unsettled.insert(queue);
             if was_full {
                 self.wake_pulls();
@@ -84,13 +85,13 @@ impl State {
         in_work.finish(part.spans(), life);
         assigned.consumed_at = Some(Instant::now());
         let is_free = in_work.unfinished() == 0;
-        assigned.settled = assigned.done_before();
+        assigned.at.settled = assigned.done_before();
         if !had_room && assigned.has_room(config) {
             assigned.changed.notify_one();
         }
         Finished {
             is_kept_free: is_free && !assigned.is_own(),
-            is_next_due: is_free && self.delivery.is_ordered() && !assigned.cached.is_empty(),
+            is_next_due: is_free && self.delivery.is_ordered() && !assigned.prefetched.is_empty(),
         }
     }
 
@@ -116,15 +117,12 @@ impl State {
             if assigned.is_locked() == was_locked {
                 continue;
             }
-            (assigned.epoch, assigned.life) = (epoch, epoch);
-            if let Some(in_work) = &mut assigned.in_work {
-                in_work.clear();
-            }
-            (assigned.next_pull, assigned.position, assigned.handed_out) = (None, None, None);
-            (assigned.settled, assigned.committed) = (None, None);
-            self.cached_bytes -= assigned.drop_cached();
+            assigned.begin(epoch);
+            assigned.at.forget();
+            let dropped = assigned.prefetched.clear();
             assigned.changed.notify_one();
             self.ready.retain(|ready| ready != queue);
+            self.uncount_bytes(dropped);
         }
     }
 

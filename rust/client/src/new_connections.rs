@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 
 /// The peers that were connected to and do not know this client yet.
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct NewConnections {
     peers: Mutex<HashSet<SocketAddr>>,
     greet: Notify,
 }
 
-impl Arrivals {
+impl NewConnections {
     /// Notes a new connection: if the peer is a broker, it needs a heartbeat.
     pub(crate) fn connected(&self, peer: SocketAddr) {
         self.peers.lock().insert(peer);

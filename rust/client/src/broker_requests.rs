@@ -11,9 +11,9 @@ use rocketpy_protocol::{Command, Header, json};
 use rocketpy_remoting::{Connection, Handler, Reply, Response};
 use tracing::{debug, warn};
 
-use crate::arrivals::Arrivals;
 use crate::checks::Checks;
 use crate::members::{Consumer, Members};
+use crate::new_connections::NewConnections;
 use crate::replies::Replies;
 
 /// Handles the brokers' requests to an instance.
@@ -21,19 +21,19 @@ use crate::replies::Replies;
 /// # Source
 /// docs/reference/client.md 15, docs/reference/protocol.md 2.4.
 #[doc(alias = "ClientRemotingProcessor")]
-pub(crate) struct Pushes {
+pub(crate) struct BrokerRequests {
     members: Arc<Members>,
     replies: Arc<Replies>,
     checks: Arc<Checks>,
-    arrivals: Arc<Arrivals>,
+    arrivals: Arc<NewConnections>,
 }
 
-impl Pushes {
+impl BrokerRequests {
     pub(crate) fn new(
         members: Arc<Members>,
         replies: Arc<Replies>,
         checks: Arc<Checks>,
-        arrivals: Arc<Arrivals>,
+        arrivals: Arc<NewConnections>,
     ) -> Self {
         Self { members, replies, checks, arrivals }
     }
@@ -104,7 +104,7 @@ impl Pushes {
     }
 }
 
-impl Handler for Pushes {
+impl Handler for BrokerRequests {
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
         match request.code {
             request::NOTIFY_CONSUMER_IDS_CHANGED => {

@@ -10,8 +10,7 @@ use tokio::sync::oneshot;
 use tracing::error;
 
 use super::pack::KeyList;
-use super::receipts::outcome_of;
-use super::send::Stored;
+use super::receipts::{Stored, outcome_of};
 use crate::error::ClientError;
 use crate::receipt::{Receipt, SendStatus};
 use crate::send_error::SendError;

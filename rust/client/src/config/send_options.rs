@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use rocketpy_model::MessageQueue;
 
-use super::pack::Given;
-
 /// How one send chooses its queue, what it adds to the message and how long it may take.
 #[derive(Debug, Clone, Default)]
 pub struct SendOptions {
@@ -20,10 +18,4 @@ pub struct SendOptions {
     pub timeout: Option<Duration>,
     /// How long a submit waits for room in the window. Default: [`ProducerConfig::send_timeout`](crate::ProducerConfig::send_timeout).
     pub wait: Option<Duration>,
-}
-
-impl SendOptions {
-    pub(crate) fn given(&self) -> Given<'_> {
-        Given { order_key: self.order_key.as_deref(), msg_id: self.msg_id.as_deref() }
-    }
 }

@@ -9,7 +9,6 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::allocate::NoShare;
 use crate::namespace::Namespace;
 
 /// How long a question waits for its answer, half a round of rebalancing. The assignment stays as it was meanwhile, and after it.
@@ -20,7 +19,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// It has to be answered; one that is dropped leaves the assignment as it was.
 #[derive(Debug)]
 pub struct Allocation {
-    /// The group.
     pub group: Arc<str>,
     /// The member that asks.
     pub client_id: String,
@@ -58,6 +56,19 @@ impl Allocations {
     }
 }
 
+/// Why a member cannot have its share of a topic. It keeps the queues that it has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoShare {
+    #[error("no room is known of {what} {name}")]
+    NoRoom { what: &'static str, name: String },
+    #[error("the topic has no such queue: {queue}")]
+    NoSuchQueue { queue: MessageQueue },
+    #[error("the function that shares queues out gave no answer")]
+    NotAnswered,
+    #[error("the function that shares queues out gave no answer within {} s", timeout.as_secs())]
+    Slow { timeout: Duration },
+}
+
 /// Asks for the queues of one consumer.
 #[derive(Debug, Clone)]
 pub struct Allocator {
@@ -76,7 +87,9 @@ impl Allocator {
         (Self { questions: Arc::new(Mutex::new(Some(sender))), timeout }, Allocations(receiver))
     }
 
-    pub(super) async fn ask(
+    /// # Errors
+    /// The user's code did not answer in time, or named a queue that the topic does not have.
+    pub(crate) async fn ask(
         &self,
         namespace: &Namespace,
         group: &Arc<str>,

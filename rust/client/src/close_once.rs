@@ -6,17 +6,17 @@ use tokio::sync::watch;
 
 /// The end of a producer, a consumer or a client.
 #[derive(Debug)]
-pub(crate) struct Ending<T> {
+pub(crate) struct CloseOnce<T> {
     outcome: Mutex<Option<watch::Receiver<Option<T>>>>,
 }
 
-impl<T> Default for Ending<T> {
+impl<T> Default for CloseOnce<T> {
     fn default() -> Self {
         Self { outcome: Mutex::default() }
     }
 }
 
-impl<T: Clone + Send + Sync + 'static> Ending<T> {
+impl<T: Clone + Send + Sync + 'static> CloseOnce<T> {
     /// Begins the work, unless it has begun, and waits for its outcome. `None` if it panicked, or the runtime ended first.
     ///
     /// # Cancel safety
@@ -46,7 +46,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_work_goes_on_when_its_first_caller_is_gone_and_is_done_once() {
-        let (ending, go) = (Ending::default(), Arc::new(Notify::new()));
+        let (ending, go) = (CloseOnce::default(), Arc::new(Notify::new()));
         let work = |number: u32| {
             let go = go.clone();
             move || async move {
@@ -67,7 +67,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_panics_holds_nobody_up() {
-        let ending = Ending::<u32>::default();
+        let ending = CloseOnce::<u32>::default();
         assert_eq!(ending.run(&Handle::current(), || async { panic!("as the test wants") }).await, None);
     }
 }

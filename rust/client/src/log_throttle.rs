@@ -7,11 +7,11 @@ const REMIND_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What was reported of one kind of failure.
 #[derive(Debug, Default)]
-pub(crate) struct Lasting {
+pub(crate) struct LogThrottle {
     reported: Option<Instant>,
 }
 
-impl Lasting {
+impl LogThrottle {
     /// Notes a failure. True when it is to be reported.
     pub(crate) fn failed(&mut self, now: Instant) -> bool {
         let is_due = self.reported.is_none_or(|at| now.saturating_duration_since(at) >= REMIND_INTERVAL);
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_reported_at_its_start_each_minute_and_at_its_end() {
-        let (mut lasting, start) = (Lasting::default(), Instant::now());
+        let (mut lasting, start) = (LogThrottle::default(), Instant::now());
         assert!(!lasting.worked());
         let reports = (0..200).filter(|second| lasting.failed(start + Duration::from_secs(*second)));
         assert_eq!(reports.collect::<Vec<_>>(), [0, 60, 120, 180]);

@@ -4,7 +4,7 @@ use rocketpy_protocol::body::OtherSubscription;
 
 /// The latest word about a member with other subscriptions.
 #[derive(Debug, Default)]
-pub(crate) struct Others {
+pub(crate) struct SubscriptionConflict {
     other: Option<OtherSubscription>,
     /// The user has not been told since the last heartbeat.
     is_due: bool,
@@ -20,7 +20,7 @@ pub(crate) enum Change {
     Agrees,
 }
 
-impl Others {
+impl SubscriptionConflict {
     /// Takes what the answers to a heartbeat said. `None` ends a disagreement only where all brokers answered.
     pub(crate) fn heard(&mut self, other: Option<OtherSubscription>, all_answered: bool) -> Change {
         if other.is_none() && !all_answered {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn each_heartbeat_renews_the_error_and_only_a_change_is_logged() {
-        let mut others = Others::default();
+        let mut others = SubscriptionConflict::default();
         assert_eq!(others.heard(None, true), Change::Nothing);
         assert_eq!(others.heard(other("t: A"), true), Change::Differs);
         assert_eq!((others.take_due(), others.take_due()), (other("t: A"), None));
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn an_end_is_believed_when_all_brokers_were_asked_and_takes_the_error_back() {
-        let mut others = Others::default();
+        let mut others = SubscriptionConflict::default();
         others.heard(other("t: A"), false);
         assert_eq!(others.heard(None, false), Change::Nothing);
         assert_eq!(others.heard(None, true), Change::Agrees);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rocketpy_model::QueueOffset;
 
-use super::push::Delivery;
+use super::delivery::Delivery;
 use super::state::{QueueChange, State};
 use super::state_tests::{config, number, pulled, queue};
 
@@ -30,7 +30,7 @@ fn shown(change: &QueueChange) -> (bool, Vec<u32>) {
 fn tell(state: &mut State) -> Option<(bool, Vec<u32>)> {
     let change = state.change()?;
     assert_eq!(state.change().as_ref(), Some(&change));
-    state.told(&change);
+    state.delivered(&change);
     Some(shown(&change))
 }
 
@@ -112,7 +112,7 @@ fn who_leaves_is_told_that_all_queues_are_lost_and_of_nothing_after_that() {
     assert_eq!(tell(&mut state), Some((false, vec![0, 1])));
     assign(&mut state, 0..4);
     assert_eq!(tell(&mut state), None);
-    assert!(state.has_told_all());
+    assert!(state.has_delivered_all());
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn who_is_being_told_of_a_gain_when_the_member_leaves_is_told_of_the_loss_after_
     let mut state = told(Delivery::Push { ordered: false, broadcast: false }, 0..1);
     let gain = state.next_change().unwrap();
     state.begin_leaving();
-    assert_eq!((state.change(), state.has_told_all()), (None, false));
-    state.told(&gain);
-    assert!(!state.has_told_all());
+    assert_eq!((state.change(), state.has_delivered_all()), (None, false));
+    state.delivered(&gain);
+    assert!(!state.has_delivered_all());
     assert_eq!(tell(&mut state), Some((false, vec![0])));
-    assert!(state.has_told_all());
+    assert!(state.has_delivered_all());
 }
