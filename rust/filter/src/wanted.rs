@@ -93,7 +93,7 @@ impl TagsError {
         let names = if names.is_empty() { vec!["UA", "AA"] } else { names };
         let is_sql = matches!(self, Self::OtherLanguage { sign, .. } if SQL_SIGNS.contains(sign) || CAPITALS.contains(sign));
         let no_sql = if is_sql { "; for an SQL expression use the consumer option sql" } else { "" };
-        format!("write \"{}\", or the list tags={names:?}{no_sql}", names.join(" || "))
+        format!("write \"{}\", or tags={names:?}, which is not parsed{no_sql}", names.join(" || "))
     }
 }
 
