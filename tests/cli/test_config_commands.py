@@ -84,7 +84,7 @@ def test_keys_that_are_not_used_are_explained_too(command):
 
 def test_an_unknown_key_names_the_nearest(command):
     error = command("config", "explain", "flushDiskTyp", code=2).stderr
-    assert "hint: write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType`" in error
+    assert "hint: write flushDiskType, or remove the key; `rocketpy config explain flushDiskType`" in error
 
 
 def test_only_what_differs_from_the_defaults_is_listed(command, file: Path):

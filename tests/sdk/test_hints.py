@@ -47,7 +47,7 @@ def test_settings_that_are_no_dict_are_named(tmp_path):
 def test_an_sql_expression_is_said_to_be_one(rocketpy_server, rocketpy_topic):
     with pytest.raises(rocketpy.InvalidArgumentError) as refused:
         rocketpy_server.consumer("g", rocketpy_topic, tags="a IS NOT NULL")
-    assert "SQL expressions are an option of consumers, sql" in refused.value.hint
+    assert "for an SQL expression use the consumer option sql" in refused.value.hint
 
 
 def test_an_offset_outside_the_queue_is_said_in_words(rocketpy_server, rocketpy_topic):

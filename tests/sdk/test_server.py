@@ -112,7 +112,7 @@ def test_a_stop_that_is_cut_off_is_an_error_and_the_next_start_recovers(tmp_path
     server = PatientServer(tmp_path / "store", settings=SMALL_FILES).start()
     with server.producer("ingest") as producer:
         producer.send(Message("orders", b"text"))
-    with pytest.raises(rocketpy.ServerError, match="cut off before everything was closed, after 0 s") as cut_off:
+    with pytest.raises(rocketpy.ServerError, match="timed out before everything was closed, after 0 s") as cut_off:
         server.stop(timeout=0)
     assert cut_off.value.hint
     assert server.closed

@@ -275,7 +275,7 @@ def test_a_topic_that_is_not_there_is_named(reader):
         ({"batch_rows": 0}, InvalidArgumentError, "batch_rows"),
         ({"batch_bytes": -1}, InvalidArgumentError, "batch_bytes"),
         ({"tags": 1}, TypeError, None),
-        ({"tags": "a|b"}, InvalidArgumentError, "tags are separated by"),
+        ({"tags": "a|b"}, InvalidArgumentError, "tags must be separated by"),
         ({"stored_from": "yesterday"}, InvalidArgumentError, "point in time"),
     ],
 )

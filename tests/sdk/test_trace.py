@@ -270,7 +270,7 @@ def test_options_of_traces_are_checked(rocketpy_server: Server, rocketpy_topic: 
 
     with pytest.raises(InvalidArgumentError, match="contradict each other"):
         make(trace=False, trace_topic="traces")
-    with pytest.raises(InvalidArgumentError, match=r'the topic name has a character .*: "a b"'):
+    with pytest.raises(InvalidArgumentError, match=r'topic name has an invalid character .*: "a b"'):
         make(trace_topic="a b")
     with pytest.raises(InvalidArgumentError, match="system topic: SCHEDULE_TOPIC_XXXX"):
         make(trace_topic="SCHEDULE_TOPIC_XXXX")

@@ -23,7 +23,7 @@ pub enum EnvError {
     #[error("no such file or folder, cannot {operation}: {}", path.display())]
     NotFound { operation: &'static str, path: PathBuf },
     /// The name is taken.
-    #[error("the name is taken, cannot {operation}: {}", path.display())]
+    #[error("file or folder exists already, cannot {operation}: {}", path.display())]
     AlreadyExists { operation: &'static str, path: PathBuf },
     /// A part of the path that must be a folder is a file.
     #[error("not a folder, cannot {operation}: {}", path.display())]
@@ -154,10 +154,11 @@ impl EnvError {
             Self::TooManyOpenFiles { .. } => Some("raise the limit of open files (ulimit -n)"),
             Self::Locked { .. } => Some("stop the other process first, or name another folder"),
             Self::Unreadable { .. } => Some(
-                "check the disk and the length of the file; restore the file from a copy, or look at what `rocketpy store repair` would do",
+                "check the disk and the length of the file; restore the file from a copy, or see what `rocketpy store repair` would \
+                change",
             ),
             Self::Io { .. } | Self::FlushFailed { .. } => {
-                Some("the system could not do it: check the disk, and what the system's log says of it")
+                Some("check the disk and the system log for the cause")
             }
             _ => None,
         }

@@ -17,14 +17,14 @@ pub enum Tags {
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum TagsError {
     /// Such text would be one long tag, which no message has.
-    #[error("illegal tag expression (tags are separated by ||, it has {sign}): {expression}")]
+    #[error("illegal tag expression (tags must be separated by ||, found {sign}): {expression}")]
     OtherLanguage { expression: String, sign: &'static str },
     /// Apache's clients take the star for a tag, which no message has.
-    #[error("illegal tag expression (`*` stands among tags): {expression}")]
+    #[error("illegal tag expression (`*` cannot be combined with tags): {expression}")]
     EverythingAmongTags { expression: String },
-    #[error("illegal tag expression (no tag is named): {expression}")]
+    #[error("illegal tag expression (no tag): {expression}")]
     NoTag { expression: String },
-    #[error("a tag that no subscription can name ({reason}): {tag:?}")]
+    #[error("tag cannot be used in a subscription ({reason}): {tag:?}")]
     Unnameable { tag: String, reason: &'static str },
 }
 
@@ -86,14 +86,14 @@ impl TagsError {
                 return "write \"*\" alone for every message, or only the tags".to_owned();
             }
             Self::Unnameable { tag, .. } if tag == TagFilter::EVERYTHING => {
-                return "for every message write tags=\"*\"".to_owned();
+                return "write tags=\"*\" for every message".to_owned();
             }
             Self::Unnameable { .. } => return "send the messages with another tag".to_owned(),
         };
         let names = if names.is_empty() { vec!["UA", "AA"] } else { names };
         let is_sql = matches!(self, Self::OtherLanguage { sign, .. } if SQL_SIGNS.contains(sign) || CAPITALS.contains(sign));
-        let no_sql = if is_sql { "; SQL expressions are an option of consumers, sql" } else { "" };
-        format!("write \"{}\", or tags={names:?}, which takes tags as they are{no_sql}", names.join(" || "))
+        let no_sql = if is_sql { "; for an SQL expression use the consumer option sql" } else { "" };
+        format!("write \"{}\", or tags={names:?}, which is not parsed{no_sql}", names.join(" || "))
     }
 }
 
@@ -136,9 +136,9 @@ fn names(expression: &str) -> Vec<&str> {
 pub fn unnameable(tag: &str) -> Option<&'static str> {
     match tag {
         "" => Some("it is empty"),
-        TagFilter::EVERYTHING => Some("`*` asks for all messages"),
+        TagFilter::EVERYTHING => Some("`*` selects all messages"),
         _ if tag.contains(TagFilter::SEPARATOR) => Some("`||` separates tags"),
-        _ if tag.starts_with(is_blank) || tag.ends_with(is_blank) => Some("blanks around a tag do not count"),
+        _ if tag.starts_with(is_blank) || tag.ends_with(is_blank) => Some("blanks around a tag are ignored"),
         _ => None,
     }
 }

@@ -47,13 +47,13 @@ impl fmt::Display for NameKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// It is empty.
-    #[error("the {kind} name is empty")]
+    #[error("{kind} name is empty")]
     Empty {
         /// What it is the name of.
         kind: NameKind,
     },
     /// It is too long.
-    #[error("the {kind} name has {length} characters, at most {limit} are allowed: {}", head(.name))]
+    #[error("{kind} name exceeds {limit} characters ({length}): {}", head(.name))]
     TooLong {
         /// What it is the name of.
         kind: NameKind,
@@ -65,7 +65,7 @@ pub enum NameError {
         limit: usize,
     },
     /// It has a character that is not allowed.
-    #[error("the {kind} name has a character that is not allowed ({character:?}), use a-z A-Z 0-9 _ - % |: {}", head(.name))]
+    #[error("{kind} name has an invalid character ({character:?}), use a-z A-Z 0-9 _ - % |: {}", head(.name))]
     Character {
         /// What it is the name of.
         kind: NameKind,

@@ -8,25 +8,25 @@ use crate::property;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PropertyError {
     /// The name is empty.
-    #[error("a property needs a name; its value is: {value:?}")]
+    #[error("property name must not be empty, its value: {value:?}")]
     EmptyName {
         /// The value that came with it.
         value: String,
     },
     /// The value is empty.
-    #[error("a property needs a value, the stored text cannot hold an empty one: {name:?}")]
+    #[error("property value must not be empty: {name:?}")]
     EmptyValue {
         /// The name of the property.
         name: String,
     },
     /// The name or the value contains a separator.
-    #[error("a property must not contain the separators \\u0001 and \\u0002: {name:?}")]
+    #[error("property must not contain the separators \\u0001 and \\u0002: {name:?}")]
     Separator {
         /// The name as given.
         name: String,
     },
     /// The name belongs to the system.
-    #[error("this property name is reserved for the system: {name}")]
+    #[error("property name is reserved for the system: {name}")]
     Reserved {
         /// The name.
         name: String,

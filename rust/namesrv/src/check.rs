@@ -83,7 +83,7 @@ pub(crate) fn good_topics(topics: Vec<TopicConfig>, own_names: [&str; 2]) -> Vec
         .collect();
     if let Some(error) = first_bad {
         let left_out = stated - good.len();
-        warn!(broker = own_names[0], left_out, first = %error, "topics with bad names left out of a registration");
+        warn!(broker = own_names[0], left_out, first = %error, "registration has topics with invalid names, topics ignored");
     }
     good
 }

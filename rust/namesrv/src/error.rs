@@ -22,7 +22,7 @@ pub enum NameServerError {
     #[error("name server: {0}")]
     Disk(#[from] EnvError),
     /// The file of the key-value configuration cannot be decoded.
-    #[error("the key-value configuration cannot be decoded ({reason}): {}", path.display())]
+    #[error("cannot decode the key-value configuration ({reason}): {}", path.display())]
     KvConfig {
         /// The file.
         path: PathBuf,
@@ -30,7 +30,7 @@ pub enum NameServerError {
         reason: String,
     },
     /// The entries of the file take more memory than there is for them.
-    #[error("the key-value configuration is too large ({reason}): {}", path.display())]
+    #[error("key-value configuration is too large ({reason}): {}", path.display())]
     KvTooLarge {
         /// The file.
         path: PathBuf,
@@ -46,7 +46,7 @@ impl NameServerError {
             Self::Listen(_) | Self::KvTooLarge { .. } => None,
             Self::Disk(error) => error.hint().map(str::to_owned),
             Self::KvConfig { path, .. } => Some(format!(
-                "move it away; without it the start takes {}.bak, the version before the last change",
+                "move the file away; the next start then reads {}.bak, the version before the last change",
                 path.display()
             )),
         }
@@ -81,35 +81,33 @@ pub(crate) enum Refusal {
     NoRoute { topic: String },
     #[error("no key {key} in namespace {namespace}")]
     NoKey { namespace: String, key: String },
-    #[error("nothing in namespace {namespace}")]
+    #[error("namespace {namespace} has no keys")]
     NoNamespace { namespace: String },
     #[error("field {field} must not be empty")]
     Empty { field: &'static str },
     #[error(transparent)]
     Name(#[from] NameError),
-    #[error("field {field} must have at most {limit_bytes} bytes, it has: {size_bytes}")]
+    #[error("field {field} exceeds {limit_bytes} bytes: {size_bytes}")]
     TooLong { field: &'static str, size_bytes: usize, limit_bytes: usize },
-    #[error("field {field} must not have control characters: {value:?}")]
+    #[error("field {field} must not contain control characters: {value:?}")]
     Control { field: &'static str, value: String },
-    #[error("field {field} must be an address, as host:port: {}", head(.value))]
+    #[error("field {field} must be an address, host:port: {}", head(.value))]
     Address { field: &'static str, value: String },
     #[error(transparent)]
     Memory(#[from] NoMemory),
-    #[error(
-        "the key-value configuration is full; delete keys, its file may have at most {limit_bytes} bytes"
-    )]
+    #[error("key-value configuration exceeds {limit_bytes} bytes; delete keys")]
     KvFull { limit_bytes: usize },
     #[error("the body must be UTF-8 lines of key=value")]
     Properties,
-    #[error("this key cannot change while the name server runs; set it at the start: {}", head(.key))]
+    #[error("key cannot change while the name server runs, set it before the start: {}", head(.key))]
     FixedSetting { key: String },
     #[error("{key} must be {expected}")]
     SettingValue { key: String, expected: &'static str },
-    #[error("too many changes wait for the file of the key-value configuration: {limit}")]
+    #[error("pending changes of the key-value configuration exceed the limit: {limit}")]
     KvBusy { limit: usize },
-    #[error("the key-value configuration is not written, the change may or may not be on disk: {0}")]
+    #[error("cannot save the key-value configuration, the change may or may not be on disk: {0}")]
     KvWrite(#[from] EnvError),
-    #[error("none of the brokers of topic {topic} is registered: {names}")]
+    #[error("no broker of topic {topic} is registered: {names}")]
     UnknownBrokers { topic: String, names: String },
     #[error("request code {code} ({}) is not supported here: {why}", name_of(*.code).unwrap_or("unknown"))]
     NotSupported { code: i32, why: &'static str },

@@ -273,7 +273,7 @@ impl Processor {
                 topic = header.topic,
                 unknown = unknown.len(),
                 first,
-                "topic registered for unknown brokers, left out"
+                "topic registered for unknown brokers, brokers ignored"
             );
         }
         if stated > 0 && unknown.len() == stated {

@@ -68,9 +68,7 @@ pub(crate) struct Registered {
 
 /// Refuses a single topic of a broker that has not registered its whole table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "broker {name} with id {id} is not registered: its whole topic table must come before a single topic"
-)]
+#[error("broker {name} with id {id} is not registered: it must register all topics before a single topic")]
 pub(crate) struct NotRegistered {
     pub(crate) name: String,
     pub(crate) id: u64,
@@ -175,7 +173,7 @@ impl RouteTable {
                 name = live.name,
                 id = live.id,
                 addr = broker.addr,
-                "connection of a broker closed, broker unregistered"
+                "broker connection closed, broker unregistered"
             );
         }
         gone.len()
@@ -191,7 +189,12 @@ impl RouteTable {
         let silent = tables.live_where(is_silent);
         for (broker, live) in &silent {
             tables.unregister(broker, &live.name);
-            warn!(name = live.name, id = live.id, addr = broker.addr, "broker fell silent, unregistered");
+            warn!(
+                name = live.name,
+                id = live.id,
+                addr = broker.addr,
+                "broker timed out, broker unregistered"
+            );
         }
         silent.into_iter().map(|(_, live)| live.connection_id).collect()
     }
@@ -286,7 +289,7 @@ impl Tables {
         if let Some(old) = old_addr.as_ref().filter(|old| **old != new.broker.addr)
             && self.is_stale(old, &new)
         {
-            warn!(name = new.name, id = new.id, addr = new.broker.addr, %old, "registration older than the live one, ignored");
+            warn!(name = new.name, id = new.id, addr = new.broker.addr, %old, "registration ignored, older than the current one");
             self.live.remove(&new.broker);
             return Ok(Registered::default());
         }

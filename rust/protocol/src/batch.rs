@@ -25,15 +25,15 @@ pub const ITEM_FIXED_BYTES: usize = 22;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum BatchError {
-    #[error("batch item {index} ends in its field {field}")]
+    #[error("batch item {index} is truncated in field {field}")]
     Truncated { index: usize, field: &'static str },
-    #[error("batch item {index} states {stated} bytes, its fields need: {computed}")]
+    #[error("batch item {index} declares {stated} bytes, its fields need: {computed}")]
     Size { index: usize, stated: i64, computed: usize },
-    #[error("batch item {index} has a negative {field}: {value}")]
+    #[error("{field} of batch item {index} is negative: {value}")]
     Negative { index: usize, field: &'static str, value: i64 },
-    #[error("the properties of a batch item have {length} bytes, at most are allowed: {limit}")]
+    #[error("properties of a batch item exceed {limit} bytes: {length}")]
     PropertiesTooLong { length: usize, limit: usize },
-    #[error("the body of a batch item has {length} bytes, at most are allowed: {limit}")]
+    #[error("body of a batch item exceeds {limit} bytes: {length}")]
     BodyTooLong { length: usize, limit: usize },
 }
 

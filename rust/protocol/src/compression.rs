@@ -54,13 +54,13 @@ impl Default for DecompressLimits {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum CompressionError {
-    #[error("the compression type bits are unknown: {bits:#x}")]
+    #[error("unknown compression type bits: {bits:#x}")]
     UnknownType { bits: i32 },
-    #[error("the {compressed} compressed bytes grow past the limit of {limit} bytes")]
+    #[error("{compressed} compressed bytes exceed the limit of {limit} decompressed bytes")]
     TooLarge { compressed: usize, limit: usize },
-    #[error("the body is not valid {kind:?} data")]
+    #[error("body is not valid {kind:?} data")]
     Malformed { kind: CompressionType, source: io::Error },
-    #[error("the {kind:?} encoder failed")]
+    #[error("{kind:?} encoder failed")]
     Encoder { kind: CompressionType, source: io::Error },
 }
 

@@ -48,27 +48,27 @@ pub struct Frame {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum FrameError {
-    #[error("the frame length is shorter than the frame's own head: {length}")]
+    #[error("frame length is less than the frame's fixed part: {length}")]
     TooShort { length: u32 },
-    #[error("the frame has {bytes} bytes, the limit is: {limit}")]
+    #[error("frame exceeds {limit} bytes: {bytes}")]
     TooLong { bytes: u64, limit: usize },
-    #[error("the header states {header} bytes, the frame holds behind its head: {available}")]
+    #[error("header declares {header} bytes, the frame has left: {available}")]
     HeaderLength { header: usize, available: usize },
-    #[error("the header's serialize type is unknown: {serialize}")]
+    #[error("unknown serialize type of the header: {serialize}")]
     SerializeType { serialize: u8 },
-    #[error("the header is not UTF-8 at byte: {at}")]
+    #[error("header is not UTF-8 at byte {at}")]
     Utf8 { at: usize },
-    #[error("the header is not the JSON object it should be: {reason}")]
+    #[error("header does not match its JSON format: {reason}")]
     Json { reason: String },
-    #[error("the binary header ends in its field {field}")]
+    #[error("binary header is truncated in field {field}")]
     BinaryTruncated { field: &'static str },
-    #[error("the binary header has a negative length in its field {field}: {length}")]
+    #[error("length of field {field} in the binary header is negative: {length}")]
     BinaryLength { field: &'static str, length: i32 },
-    #[error("{extra} bytes stand behind the fields of the binary header")]
+    #[error("{extra} trailing bytes after the fields of the binary header")]
     BinaryTrailing { extra: usize },
-    #[error("the header has more fields than the limit: {limit}")]
+    #[error("number of header fields exceeds the limit: {limit}")]
     TooManyFields { limit: usize },
-    #[error("the header to send has {bytes} bytes, at most fit: {limit}")]
+    #[error("header to send exceeds {limit} bytes: {bytes}")]
     HeaderTooLong { bytes: usize, limit: usize },
 }
 

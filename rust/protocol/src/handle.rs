@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 
 /// Why a text is not a valid handle. A retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("this is no {kind}: {}", .text.chars().take(128).collect::<String>())]
+#[error("invalid {kind}: {}", .text.chars().take(128).collect::<String>())]
 pub struct HandleError {
     /// What kind of text it should be.
     pub kind: &'static str,

@@ -21,13 +21,13 @@ pub const V6_DIGITS: usize = 56;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum MessageIdError {
-    #[error("a message id has 32 or 56 hex digits, this has: {length}")]
+    #[error("message id must have 32 or 56 hex digits: {length}")]
     Length { length: usize },
-    #[error("a message id has hex digits only, this has: {character:?}")]
+    #[error("message id must have hex digits only: {character:?}")]
     Digit { character: char },
-    #[error("the port inside this message id is: {port}")]
+    #[error("invalid port in the message id: {port}")]
     Port { port: u32 },
-    #[error("the offset inside this message id is negative: {offset}")]
+    #[error("negative offset in the message id: {offset}")]
     Offset { offset: i64 },
 }
 

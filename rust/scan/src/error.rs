@@ -15,21 +15,19 @@ pub enum ScanError {
     #[error("unknown column: {column}")]
     UnknownColumn { column: String },
     /// A group was asked for that messages cannot be added up by.
-    #[error("messages cannot be grouped by {group}")]
+    #[error("cannot group messages by {group}")]
     UnknownGroup { group: String },
     /// A field has a type that no JSON value becomes.
-    #[error("no JSON value becomes a field {field} of type {data_type}")]
+    #[error("field {field} has a type that JSON bodies do not support: {data_type}")]
     JsonType { field: String, data_type: String },
     /// Bodies whose lists and maps have too many items for the fields of each.
-    #[error(
-        "too many fields in the items of the JSON bodies of this batch, those not there included; the limit is: {limit}"
-    )]
+    #[error("fields of the JSON items in this batch, missing ones included, exceed the limit: {limit}")]
     JsonFields { limit: usize },
     /// A record is not of the topic that its queue entry stands in, or cannot be parsed.
     #[error("record of topic {topic}, queue {queue_id}, queue offset {queue_offset} is damaged: {reason}")]
     Damaged { topic: String, queue_id: u32, queue_offset: QueueOffset, reason: String },
     /// A compressed body does not give back a body within the bounds.
-    #[error("body of the record does not decompress ({reason}) at physical offset: {physical_offset}")]
+    #[error("cannot decompress the record body ({reason}) at physical offset: {physical_offset}")]
     Body {
         physical_offset: PhysicalOffset,
         reason: String,
@@ -76,27 +74,28 @@ impl ScanError {
         match self {
             Self::UnknownColumn { .. } => {
                 let names: Vec<_> = Column::ALL.iter().map(|column| column.name()).collect();
-                Some(format!("columns are {}", names.join(", ")))
+                Some(format!("available columns: {}", names.join(", ")))
             }
             Self::Body { limit_bytes: Some(limit), .. } => Some(format!(
-                "raise the limit of {limit} bytes by max_body_bytes (on the command line --max-body-bytes)"
+                "raise the limit of {limit} bytes with max_body_bytes (on the command line --max-body-bytes)"
             )),
             Self::Damaged { .. }
             | Self::Body { .. }
             | Self::Store(ReadError::Missing { .. } | ReadError::BrokenRecord { .. }) => Some(
-                "read without failing on data loss to go on behind it; what is left out is counted"
+                "read without failing on data loss to skip it; skipped messages are counted"
                     .to_owned(),
             ),
             Self::Store(ReadError::IncompleteQueues { .. }) => Some(
-                "start a server on the folder, it rebuilds them; or read without failing on data loss what is there"
+                "start a server on the folder to rebuild them, or read the remaining messages without failing on data loss"
                     .to_owned(),
             ),
             Self::JsonType { .. } => Some(
-                "types are boolean, integers up to 64 bits, float, double, decimal, string, binary, date, timestamp, array, struct and map<string, ...>"
+                "supported types: boolean, integers up to 64 bits, float, double, decimal, string, binary, date, timestamp, array, struct \
+                and map<string, ...>"
                     .to_owned(),
             ),
             Self::JsonFields { .. } => Some(
-                "decode fewer bodies at once; Spark's option for it is spark.sql.execution.arrow.maxRecordsPerBatch"
+                "decode fewer bodies at once (Spark: spark.sql.execution.arrow.maxRecordsPerBatch)"
                     .to_owned(),
             ),
             Self::Tool(error) => error.hint(),

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use crate::ServerError;
 
 /// The warning at the start of a server that other machines can reach.
-const OPEN_TO_ALL: &str = "there is no access control: whoever reaches this address can read, write and delete everything; \
-                           let a firewall admit only chosen machines";
+const OPEN_TO_ALL: &str = "access control is not supported yet: any host that reaches this address can read, write and delete all messages; \
+                           restrict access with a firewall";
 
 /// The address to listen on. Blocks while a name is looked up.
 ///

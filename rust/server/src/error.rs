@@ -21,7 +21,7 @@ pub enum ServerError {
     #[error(transparent)]
     NameServer(#[from] NameServerError),
     /// The host to listen on has no address.
-    #[error("the host to listen on has no address ({reason}): {host}")]
+    #[error("host to listen on has no address ({reason}): {host}")]
     Host {
         /// The host as configured.
         host: String,
@@ -32,16 +32,16 @@ pub enum ServerError {
     #[error("no name server is configured for the broker (namesrvAddr)")]
     NoNameServer,
     /// The ready file cannot be written.
-    #[error("the ready file cannot be written: {0}")]
+    #[error("cannot write the ready file: {0}")]
     ReadyFile(#[source] EnvError),
     /// The system refused threads.
-    #[error("the threads of the server cannot be started: {0}")]
+    #[error("cannot start the threads of the server: {0}")]
     Threads(#[source] std::io::Error),
     /// The disk failed, and the server stopped by itself.
-    #[error("the server stopped by itself: {0}")]
+    #[error("server stopped after a failure: {0}")]
     Failed(#[source] StoreError),
     /// A stop ran out of time.
-    #[error("the stop was cut off before everything was closed, after {} s", within.as_secs_f64())]
+    #[error("server stop timed out before everything was closed, after {} s", within.as_secs_f64())]
     CutOff {
         /// The time that it had.
         within: Duration,
@@ -65,7 +65,7 @@ impl ServerError {
             Self::Threads(_) => Some("raise the limit of processes and threads (ulimit -u)".to_owned()),
             Self::Failed(error) => error.hint(),
             Self::CutOff { .. } => Some(
-                "the next start recovers what was flushed, as after a kill; look at the disk if it was slow"
+                "the next start recovers flushed messages, as after a kill; check whether the disk is slow"
                     .to_owned(),
             ),
         }

@@ -17,7 +17,7 @@ pub(crate) fn fit(config: &mut ServerConfig, role: Role) {
     let (has_name_server, has_broker) = (role.has_name_server(), role.has_broker());
     let limit = match raise_open_file_limit() {
         Ok(limit) => limit,
-        Err(error) => return warn!(%error, "the limit of open files is not known"),
+        Err(error) => return warn!(%error, "cannot read the limit of open files"),
     };
     // The default was taken before the limit was raised.
     config.broker.store.open_queue_files = StoreConfig::open_queue_files_of(limit);
@@ -29,7 +29,7 @@ pub(crate) fn fit(config: &mut ServerConfig, role: Role) {
     let ports = if config.broker.vip_channel { 2 } else { 1 };
     let [name_server_fits, broker_fits] = shares(room, name_server, broker, ports);
     if (name_server_fits, broker_fits) == (name_server, broker) {
-        return info!(open_files = limit, name_server, broker, "connections fit the limit of open files");
+        return info!(open_files = limit, name_server, broker, "limit of open files allows all connections");
     }
     let numbers = |config: &ServerConfig| (config.broker.max_connections, config.name_server.max_connections);
     let asked_for = numbers(config) != numbers(&ServerConfig::default());
@@ -41,10 +41,10 @@ pub(crate) fn fit(config: &mut ServerConfig, role: Role) {
             open_files,
             name_server,
             broker,
-            "fewer connections than maxConnections fit the limit of open files; raise it (ulimit -n)"
+            "limit of open files allows fewer connections than maxConnections; raise it (ulimit -n)"
         );
     } else {
-        info!(open_files, name_server, broker, "connections are bounded by the limit of open files");
+        info!(open_files, name_server, broker, "number of connections reduced to the limit of open files");
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn adopt_size(config: &mut ServerConfig) {
     if found_bytes != default_bytes {
         info!(
             mappedFileSizeCommitLog = found_bytes,
-            default_bytes, "the log files found have another size than the default one; theirs is taken"
+            default_bytes, "existing log files differ from the default size, keeping their size"
         );
         config.broker.store.commit_log_file_size = found_bytes;
     }

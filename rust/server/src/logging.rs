@@ -20,6 +20,6 @@ pub fn init_logging() {
     // A subscriber that is there already stays.
     drop(lines.try_init());
     if let Some(error) = wrong {
-        warn!(ROCKETPY_LOG = given, %error, "the log filter cannot be read, using info");
+        warn!(ROCKETPY_LOG = given, %error, "cannot parse the log filter, using info");
     }
 }

@@ -119,7 +119,7 @@ impl Process {
         config.broker.memory = Some(memory.clone());
         config.name_server.memory = Some(memory);
         if !config.ignored.is_empty() {
-            warn!(keys = config.ignored.join(" "), "configuration keys without a meaning here");
+            warn!(keys = config.ignored.join(" "), "configuration keys ignored, RocketPy does not use them");
         }
         let runtime = runtime()?;
         let mut process = Self {
@@ -160,7 +160,7 @@ impl Process {
         *self.broker.lock().await = Some(broker.clone());
         tokio::spawn(supervise(self.broker.clone(), broker.clone(), config, self.failure.clone()));
         if !broker.registered(REGISTER_WAIT).await {
-            warn!("not registered at every name server yet; clients find this broker once it is");
+            warn!("broker is not registered at every name server yet, clients cannot find it there");
         }
         Ok(())
     }
@@ -185,12 +185,16 @@ impl Process {
             let given = config.broker.name_servers.join(";");
             // The variable is there for clients. Only who names other name servers for this server may want a broker alone.
             if *config.origin("namesrvAddr") == Origin::Environment(NAME_SERVERS.to_owned()) {
-                debug!(given, used = address, "NAMESRV_ADDR is for clients and brokers alone, not used");
+                debug!(
+                    given,
+                    used = address,
+                    "NAMESRV_ADDR ignored, this process has a name server of its own"
+                );
             } else {
                 warn!(
                     given,
                     used = address,
-                    "namesrvAddr is not used: this process has a name server of its own"
+                    "namesrvAddr ignored, this process has a name server of its own"
                 );
             }
         }
@@ -264,7 +268,7 @@ impl Process {
         });
         if stopped.is_err() {
             self.is_cut_off.store(true, Ordering::Release);
-            warn!(within_ms = within.as_millis() as u64, "not everything stopped in time");
+            warn!(within_ms = within.as_millis() as u64, "server stop timed out");
         }
         runtime.shutdown_timeout(within.saturating_sub(started.elapsed()));
         if let Some(path) = &self.ready_file
@@ -298,7 +302,7 @@ async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: Server
     loop {
         let order = tokio::select! {
             failed = broker.failed() => {
-                error!(failure = %failed, "the disk failed; check it, then start again: recovery keeps what is durable");
+                error!(failure = %failed, "disk failed; check it and restart: recovery keeps all durable messages");
                 if config.broker.store.on_failed_flush == OnFailedFlush::Stop {
                     broker.shutdown().await;
                     *failure.lock() = Some(ServerError::Failed(failed));
@@ -316,7 +320,7 @@ async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: Server
                 broker = started;
             }
             Err(error) => {
-                error!(%error, "the broker is gone after a change of its role");
+                error!(%error, "broker stopped, role change failed");
                 *failure.lock() = Some(error);
                 return;
             }
@@ -343,7 +347,7 @@ async fn change_role(
     match start_as(*order, config).await {
         Ok(broker) => Ok(broker),
         Err(error) => {
-            error!(%error, ?order, "the broker cannot start in its new role, and goes back to the former one");
+            error!(%error, ?order, "cannot start the broker in its new role, restoring the previous role");
             start_as(before, config).await
         }
     }
@@ -353,7 +357,7 @@ async fn start_as(order: RoleOrder, config: &mut ServerConfig) -> Result<Arc<Bro
     if let Some(at) = order.cut_at
         && let Err(error) = again(|| cut_log(config.broker.store.clone(), at)).await
     {
-        error!(%error, %at, "the end of the log, which nobody was promised, cannot be cut off: the master is not followed");
+        error!(%error, %at, "cannot cut the unacknowledged end of the log, not following the master");
         config.broker.replication.keeps_tail = true;
     }
     order.keep(&config.broker.store.root, RoleOrder::of(&config.broker))?;
@@ -369,7 +373,7 @@ where
     loop {
         match work().await {
             Err(error) if error.retryable() && Instant::now() < deadline => {
-                debug!(%error, "not started again yet");
+                debug!(%error, "cannot restart yet, retrying");
                 tokio::time::sleep(START_PAUSE).await;
             }
             done => return done,

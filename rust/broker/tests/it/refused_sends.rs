@@ -98,7 +98,7 @@ async fn a_header_without_a_field_or_with_a_bad_number_is_named() {
     missing.ext.remove("b");
     let answer = fixture.call(missing).await;
     assert_eq!(answer.code, 29);
-    assert!(answer.remark.unwrap().contains("lacks its field: b"));
+    assert!(answer.remark.unwrap().contains("has no field b"));
     let mut bad = Send::new("orders", "x").command();
     bad.ext.push("e", "three");
     let answer = fixture.call(bad).await;

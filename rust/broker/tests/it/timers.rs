@@ -118,7 +118,7 @@ async fn what_cannot_be_recalled_is_refused_by_its_reason() {
     let soon_ms = now_ms() + 60_000;
     let broker = send(&fixture, "x", soon_ms).await.unwrap().parse::<RecallHandle>().unwrap().broker_name;
     for (topic, handle, named) in [
-        ("orders", "no handle".to_owned(), "no recall handle"),
+        ("orders", "no handle".to_owned(), "invalid recall handle"),
         ("orders", handle("other", &broker, soon_ms), "it is of topic other"),
         ("orders", handle("orders", "elsewhere", soon_ms), "it is of broker elsewhere"),
         ("orders", handle("orders", &broker, now_ms() - 1), "its time is over"),

@@ -49,7 +49,7 @@ async fn a_damaged_body_is_an_error_after_the_messages_before_it_and_a_seek_skip
     };
     assert_eq!((of, *queue_offset, *physical_offset), (&queue(), QueueOffset(2), PhysicalOffset(2000)));
     let (stored, computed) = (body_crc(b"2"), body_crc(b"3"));
-    assert_eq!(*reason, format!("the body's checksum is stored as {stored:#010x} and is: {computed:#010x}"));
+    assert_eq!(*reason, format!("body checksum mismatch: stored {stored:#010x}, computed {computed:#010x}"));
     assert!(!error.retryable());
     assert_eq!(consumer.positions(), [(queue(), QueueOffset(2))]);
     consumer.seek(&queue(), Position::Offset(QueueOffset(3))).await.unwrap();

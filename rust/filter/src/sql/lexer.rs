@@ -71,7 +71,7 @@ impl Kind {
             Self::Long(number) => number.to_string(),
             Self::Double(number) => number.to_string(),
             Self::Symbol(symbol) => format!("\"{symbol}\""),
-            Self::End => "its end".to_owned(),
+            Self::End => "the end".to_owned(),
         }
     }
 }

@@ -29,37 +29,35 @@ pub struct SqlFilter {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum SqlError {
-    #[error("the SQL92 expression has {size_bytes} bytes, at most {limit_bytes} are allowed; shorten it")]
+    #[error("SQL92 expression exceeds {limit_bytes} bytes ({size_bytes}); shorten it")]
     TooLong { size_bytes: usize, limit_bytes: usize },
     #[error(
-        "the SQL92 expression nests deeper than {limit} levels at character {at}; use fewer parentheses, or AND between comparisons"
+        "SQL92 expression exceeds {limit} nesting levels at character {at}; use fewer parentheses, or AND between comparisons"
     )]
     TooDeep { at: usize, limit: usize },
-    #[error("the SQL92 expression names more than {limit} properties at character {at}; use fewer")]
+    #[error("SQL92 expression exceeds {limit} properties at character {at}; use fewer")]
     TooManyNames { at: usize, limit: usize },
-    #[error("the SQL92 expression has {found} at character {at}, where {expected} is expected")]
+    #[error("expected {expected}, found {found} at character {at} of the SQL92 expression")]
     Unexpected { at: usize, found: String, expected: &'static str },
     #[error(
-        "the SQL92 expression has LIKE at character {at}, which is not supported; write CONTAINS, STARTSWITH or ENDSWITH"
+        "LIKE at character {at} of the SQL92 expression is not supported; write CONTAINS, STARTSWITH or ENDSWITH"
     )]
     Like { at: usize },
-    #[error("the SQL92 expression has {found:?} at character {at}, which no part of it begins with")]
+    #[error("SQL92 expression has an unexpected {found:?} at character {at}")]
     Character { at: usize, found: char },
-    #[error("the {what} at character {at} of the SQL92 expression is not closed")]
+    #[error("{what} at character {at} of the SQL92 expression is not closed")]
     NotClosed { at: usize, what: &'static str },
-    #[error("the number at character {at} of the SQL92 expression is not one; write 10, 0.5 or 1e3")]
+    #[error("invalid number at character {at} of the SQL92 expression; write 10, 0.5 or 1e3")]
     Number { at: usize },
-    #[error(
-        "the SQL92 expression has no condition at character {at}; write a comparison, or the name of a property"
-    )]
+    #[error("SQL92 expression has no condition at character {at}; write a comparison or a property name")]
     NotCondition { at: usize },
     #[error(
-        "the operand at character {at} of the SQL92 expression has no order; compare numbers or properties"
+        "operand at character {at} of the SQL92 expression cannot be ordered; compare numbers or properties"
     )]
     NotOrdered { at: usize },
-    #[error("the SQL92 expression compares with NULL at character {at}; write IS NULL or IS NOT NULL")]
+    #[error("SQL92 expression cannot compare with NULL at character {at}; write IS NULL or IS NOT NULL")]
     ComparedWithNull { at: usize },
-    #[error("the range at character {at} of the SQL92 expression is empty; write the lower bound first")]
+    #[error("range at character {at} of the SQL92 expression is empty; write the lower bound first")]
     EmptyRange { at: usize },
 }
 

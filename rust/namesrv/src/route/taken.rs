@@ -12,7 +12,7 @@ pub(super) const ALIVE: Duration = Duration::from_secs(60);
 /// Refuses the name of a broker that is there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "broker {name} with id {id} is registered from {live} and alive, refused is: {addr}; give one of the two another brokerId or another brokerName"
+    "broker {name} with id {id} is already registered from {live}, refused: {addr}; set another brokerId or brokerName for one of them"
 )]
 pub(crate) struct NameTaken {
     pub(crate) name: String,
@@ -43,13 +43,7 @@ impl Tables {
         {
             return Err(NameTaken { name: name.clone(), id, live: live_addr.clone(), addr: addr.clone() });
         }
-        warn!(
-            name,
-            id,
-            former = live_addr,
-            addr,
-            "another address takes the name of a broker that has not unregistered"
-        );
+        warn!(name, id, former = live_addr, addr, "broker address replaced without an unregistration");
         Ok(())
     }
 }

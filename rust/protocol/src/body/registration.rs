@@ -31,19 +31,19 @@ pub struct RegisterBrokerBody {
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum RegistrationError {
-    #[error("the registration body has the checksum {computed}, its header states: {stated}")]
+    #[error("registration body has the checksum {computed}, its header declares: {stated}")]
     Checksum { stated: i32, computed: u32 },
-    #[error("the compressed registration body could not be inflated")]
+    #[error("cannot decompress the registration body")]
     Inflate(#[source] CompressionError),
-    #[error("the compressed registration body could not be made")]
+    #[error("cannot compress the registration body")]
     Deflate(#[source] CompressionError),
-    #[error("the compressed registration body ends in its part {part}")]
+    #[error("compressed registration body is truncated in part {part}")]
     Truncated { part: &'static str },
-    #[error("the compressed registration body has a bad count or length in its part {part}: {value}")]
+    #[error("compressed registration body has an invalid count or length in part {part}: {value}")]
     Length { part: &'static str, value: i32 },
-    #[error("this is no topic in text form: {text:?}")]
+    #[error("expected a topic in text form: {text:?}")]
     Topic { text: String },
-    #[error("the registration body is not the JSON it should be")]
+    #[error("registration body does not match its JSON format")]
     Json(#[from] JsonError),
 }
 

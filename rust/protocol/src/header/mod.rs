@@ -67,9 +67,9 @@ pub trait Header<'a>: Sized {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum HeaderError {
-    #[error("the request header lacks its field: {field}")]
+    #[error("request header has no field {field}")]
     Missing { field: &'static str },
-    #[error("the request header's field {field} is not {expected}: {value:?}")]
+    #[error("request header field {field} must be {expected}: {value:?}")]
     Invalid { field: &'static str, expected: &'static str, value: String },
 }
 
@@ -97,10 +97,7 @@ mod tests {
         assert_eq!(missing, Err(HeaderError::Missing { field: "queueId" }));
         fields.push("queueId", "three");
         let invalid = GetMaxOffsetRequestHeader::read(&fields).unwrap_err();
-        assert_eq!(
-            invalid.to_string(),
-            "the request header's field queueId is not a 32-bit integer: \"three\""
-        );
+        assert_eq!(invalid.to_string(), "request header field queueId must be a 32-bit integer: \"three\"");
         fields.push("queueId", "3");
         fields.push("unknown", "field");
         let header = GetMaxOffsetRequestHeader::read(&fields).unwrap();

@@ -25,13 +25,13 @@ pub(crate) use write::{push_inner_text, push_text};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum JsonError {
-    #[error("not UTF-8 at byte: {at}")]
+    #[error("not UTF-8 at byte {at}")]
     Utf8 { at: usize },
-    #[error("{expected} was expected at byte: {at}")]
+    #[error("expected {expected} at byte {at}")]
     Syntax { expected: &'static str, at: usize },
-    #[error("nested deeper than the limit of {limit} at byte: {at}")]
+    #[error("nesting exceeds {limit} levels at byte {at}")]
     TooDeep { limit: usize, at: usize },
-    #[error("bytes stand behind the value at byte: {at}")]
+    #[error("trailing bytes after the JSON value at byte {at}")]
     Trailing { at: usize },
     #[error("{message}")]
     Value { message: String },

@@ -4,23 +4,23 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum RecordError {
-    #[error("the record ends in its field {field}, bytes there: {available}")]
+    #[error("record is truncated in field {field}, available bytes: {available}")]
     Truncated { field: &'static str, available: usize },
-    #[error("this is no record, its magic is: {magic:#010x}")]
+    #[error("unknown record magic: {magic:#010x}")]
     Magic { magic: u32 },
-    #[error("the record states {stated} bytes, its fields need: {computed}")]
+    #[error("record declares {stated} bytes, its fields need: {computed}")]
     Size { stated: u32, computed: usize },
-    #[error("the record's field {field} is negative: {value}")]
+    #[error("record field {field} is negative: {value}")]
     Negative { field: &'static str, value: i64 },
-    #[error("the record's field {field} is no port: {value}")]
+    #[error("record field {field} is not a port: {value}")]
     Port { field: &'static str, value: i32 },
-    #[error("the record's topic is not UTF-8")]
+    #[error("record topic is not UTF-8")]
     Topic,
-    #[error("the body's checksum is stored as {stored:#010x} and is: {computed:#010x}")]
+    #[error("body checksum mismatch: stored {stored:#010x}, computed {computed:#010x}")]
     BodyCrc { stored: u32, computed: u32 },
-    #[error("the record's checksum is stored as {stored:#010x} and is: {computed:#010x}")]
+    #[error("record checksum mismatch: stored {stored:#010x}, computed {computed:#010x}")]
     RecordCrc { stored: u32, computed: u32 },
-    #[error("the record has no checksum of its own (property __CRC32# at the end)")]
+    #[error("record has no whole-record checksum (property __CRC32# at the end)")]
     NoRecordCrc,
 }
 
@@ -28,10 +28,10 @@ pub enum RecordError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum RecordEncodeError {
-    #[error("the topic has {length} bytes, a record holds at most: {limit}")]
+    #[error("record topic exceeds {limit} bytes: {length}")]
     TopicTooLong { length: usize, limit: usize },
-    #[error("the properties have {length} bytes, a record holds at most: {limit}")]
+    #[error("record properties exceed {limit} bytes: {length}")]
     PropertiesTooLong { length: usize, limit: usize },
-    #[error("the body has {length} bytes, a record holds at most: {limit}")]
+    #[error("record body exceeds {limit} bytes: {length}")]
     BodyTooLong { length: usize, limit: usize },
 }

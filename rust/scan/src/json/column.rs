@@ -210,7 +210,7 @@ impl Column {
     /// Appends a null for a value that is null or not there.
     fn push_missing(&mut self) -> Result<(), Wrong> {
         if !self.field.is_nullable() {
-            return Err(Wrong::new("required, but null or not there".to_owned()));
+            return Err(Wrong::new("required, but null or missing".to_owned()));
         }
         self.push_null();
         Ok(())

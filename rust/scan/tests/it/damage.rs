@@ -125,7 +125,7 @@ fn a_damaged_body_is_an_error_that_names_file_offset_and_checksums_unless_told_n
         "entry 25 of flights-0",
         &format!("at {place} "),
         &format!("commitlog/{file:020}"),
-        &format!("the body's checksum is stored as {stated:#010x} and is: 0x"),
+        &format!("body checksum mismatch: stored {stated:#010x}, computed 0x"),
     ] {
         assert!(error.to_string().contains(fact), "{fact} in {error}");
     }

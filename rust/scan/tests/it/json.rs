@@ -207,7 +207,7 @@ fn a_required_field_must_be_there_and_not_null() {
         [r#"{"r": 1}"#, r#"{"s": {}, "r": 1}"#, "{}", r#"{"r": null}"#, r#"{"r": 2, "s": {"r": 3}}"#, "null"];
     let (objects, errors) = of(fields, &bodies);
     let errors: Vec<_> = errors.iter().collect();
-    let required = |name| format!("{name}: required, but null or not there");
+    let required = |name| format!("{name}: required, but null or missing");
     assert_eq!(
         errors,
         [None, Some(&*required("s.r")), Some(&*required("r")), Some(&*required("r")), None, None]
@@ -259,7 +259,7 @@ fn a_type_that_no_json_becomes_is_refused_with_its_field() {
         let inner = Field::new_struct("s", vec![nullable("d", refused)], true);
         let error =
             decode_json(&BinaryArray::from_iter_values([b"{}"]), &vec![Arc::new(inner)].into()).unwrap_err();
-        assert_eq!(error.to_string(), format!("no JSON value becomes a field d of type {name}"));
+        assert_eq!(error.to_string(), format!("field d has a type that JSON bodies do not support: {name}"));
         assert!(error.hint().is_some() && !error.retryable());
     }
 }

@@ -26,33 +26,33 @@ struct Cli {
 enum Command {
     /// Name server and broker in one process.
     Server {
-        /// Folder of the store; made when it is missing.
+        /// Folder of the store; created if missing.
         dir: PathBuf,
-        /// Port of the broker; 0 takes a free one.
+        /// Port of the broker; 0 selects a free one.
         #[arg(long)]
         port: Option<u16>,
-        /// Port of the name server; 0 takes a free one.
+        /// Port of the name server; 0 selects a free one.
         #[arg(long)]
         name_server_port: Option<u16>,
         #[command(flatten)]
         common: Common,
     },
-    /// A name server alone.
+    /// Name server without a broker.
     Namesrv {
-        /// Port of the name server; 0 takes a free one.
+        /// Port of the name server; 0 selects a free one.
         #[arg(long)]
         port: Option<u16>,
         #[command(flatten)]
         common: Common,
     },
-    /// A broker alone.
+    /// Broker without a name server.
     Broker {
-        /// Folder of the store; made when it is missing.
+        /// Folder of the store; created if missing.
         dir: PathBuf,
-        /// Name servers, several with commas between: HOST:PORT[,HOST:PORT].
+        /// Name servers, separated by commas: HOST:PORT[,HOST:PORT].
         #[arg(long)]
         name_server: Option<String>,
-        /// Port of the broker; 0 takes a free one.
+        /// Port of the broker; 0 selects a free one.
         #[arg(long)]
         port: Option<u16>,
         #[command(flatten)]
@@ -68,10 +68,10 @@ struct Common {
     /// Configuration file: TOML, or Apache's properties.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Any key of Apache's configuration or ours; may be given many times.
+    /// Any key of Apache's or RocketPy's configuration; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair)]
     settings: Vec<(String, String)>,
-    /// Gets {"pid", "name_server", "broker"} once everything accepts.
+    /// File that receives {"pid", "name_server", "broker"} once all ports accept connections.
     #[arg(long)]
     ready_file: Option<PathBuf>,
 }

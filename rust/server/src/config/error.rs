@@ -30,7 +30,7 @@ pub enum ConfigError {
         origin: Origin,
     },
     /// The value asks for a feature that is not there yet.
-    #[error("{key}={value} in {origin} needs {feature}, which is not there yet; leave it at {only:?}")]
+    #[error("{key}={value} in {origin} requires {feature}, which is not supported yet; keep it at {only:?}")]
     NotThereYet {
         /// The key's proper name.
         key: &'static str,
@@ -44,22 +44,22 @@ pub enum ConfigError {
         origin: Origin,
     },
     /// A running server was to change what it has read at its start.
-    #[error("{key} is read at the start only; set it there, and restart")]
+    #[error("{key} cannot change while the server runs; set it in the configuration and restart")]
     ReadAtStart {
         /// The key's proper name.
         key: &'static str,
     },
     /// A running server was to change a key of Apache's that means nothing here.
-    #[error("{key} has no meaning here; leave it out")]
+    #[error("{key} is not used by RocketPy; remove it")]
     Meaningless {
         /// The key's proper name.
         key: &'static str,
     },
     /// A text is not in its format.
-    #[error("this is no text of key=value lines: {0}")]
+    #[error("expected `key=value` lines: {0}")]
     Text(String),
     /// Several settings cannot be used.
-    #[error("{} settings cannot be used:{}", .0.len(), lines(.0))]
+    #[error("{} settings are invalid:{}", .0.len(), lines(.0))]
     Several(Vec<Self>),
     /// The file cannot be read or is not in its format.
     #[error("cannot read the configuration file {}: {reason}", path.display())]
@@ -76,10 +76,10 @@ impl ConfigError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownKey { near, .. } if near.is_empty() => {
-                Some("leave it out; `rocketpy config show` lists the keys".to_owned())
+                Some("remove it; `rocketpy config show` lists the keys".to_owned())
             }
             Self::UnknownKey { near, .. } => Some(format!(
-                "write {}, or leave the key out; `rocketpy config explain {}` tells what it does",
+                "write {}, or remove the key; `rocketpy config explain {}` describes it",
                 near.join(" or "),
                 near[0]
             )),
@@ -88,7 +88,7 @@ impl ConfigError {
                 let hints: Vec<_> = errors.iter().filter_map(Self::hint).collect();
                 (!hints.is_empty()).then(|| hints.join("; "))
             }
-            Self::Value { key, .. } => Some(format!("`rocketpy config explain {key}` tells what it takes")),
+            Self::Value { key, .. } => Some(format!("`rocketpy config explain {key}` lists its values")),
             Self::NotThereYet { .. }
             | Self::ReadAtStart { .. }
             | Self::Meaningless { .. }

@@ -114,7 +114,7 @@ impl Kind for Whole {
 impl<T: TryFrom<i64> + TryInto<i64> + Copy> Holds<T> for Whole {
     fn parse(&self, text: &str) -> Result<T, Wanted> {
         let value = integer(text, self.0, self.1)?;
-        T::try_from(value).map_err(|_| "a number that this machine can count to".to_owned())
+        T::try_from(value).map_err(|_| "a number within the range of this machine".to_owned())
     }
 
     fn value(&self, held: &T) -> Value {
@@ -164,7 +164,7 @@ impl Holds<Duration> for Time {
     }
 }
 
-/// A port; 0 takes a free one.
+/// A port; 0 selects a free one.
 pub(super) struct Port;
 
 impl Kind for Port {
@@ -175,7 +175,7 @@ impl Kind for Port {
 
 impl Holds<u16> for Port {
     fn parse(&self, text: &str) -> Result<u16, Wanted> {
-        text.parse().map_err(|_| "a port from 0 to 65535 (0 takes a free one)".to_owned())
+        text.parse().map_err(|_| "a port from 0 to 65535 (0 selects a free one)".to_owned())
     }
 
     fn value(&self, held: &u16) -> Value {
@@ -329,7 +329,7 @@ impl Holds<Vec<IpAddr>> for Ips {
     fn parse(&self, text: &str) -> Result<Vec<IpAddr>, Wanted> {
         let parts = text.split([';', ',']).map(str::trim).filter(|part| !part.is_empty());
         let parts: Result<_, _> = parts.map(str::parse).collect();
-        parts.map_err(|_| "addresses such as 10.0.0.2, with semicolons between them".to_owned())
+        parts.map_err(|_| "addresses such as 10.0.0.2, separated by semicolons".to_owned())
     }
 
     fn value(&self, held: &Vec<IpAddr>) -> Value {
@@ -390,7 +390,7 @@ impl Holds<PathBuf> for Folder {
     }
 }
 
-/// Folders parted by commas; at least this many.
+/// Folders separated by commas; at least this many.
 pub(super) struct Folders {
     /// The fewest that may be named.
     pub(super) least: usize,
@@ -408,7 +408,7 @@ impl Holds<Vec<PathBuf>> for Folders {
         let paths: Vec<_> = paths.map(PathBuf::from).collect();
         // A text of commas alone is a mistake; nothing at all may be meant.
         if paths.len() < self.least || paths.is_empty() && !text.is_empty() {
-            return Err("the path of a folder, or several parted by commas".to_owned());
+            return Err("the path of a folder, or several separated by commas".to_owned());
         }
         Ok(paths)
     }

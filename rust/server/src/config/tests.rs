@@ -58,7 +58,7 @@ fn all_settings_that_cannot_be_used_are_named_at_once() {
     let error =
         ServerConfig::load(&Sources { file: Some(file), settings, ..Sources::default() }).unwrap_err();
     let text = error.to_string();
-    assert!(text.starts_with("4 settings cannot be used:\n"), "{text}");
+    assert!(text.starts_with("4 settings are invalid:\n"), "{text}");
     for named in ["aclEnable=true", "enableControllerMode=true", "listenPrt", "listenPort"] {
         assert!(text.lines().any(|line| line.starts_with("  ") && line.contains(named)), "{named} in {text}");
     }
@@ -81,7 +81,7 @@ fn an_unknown_key_names_the_nearest() {
     let error = ServerConfig::default().set("flushDiskTyp", "SYNC_FLUSH").unwrap_err();
     assert_eq!(
         error.hint().unwrap(),
-        "write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType` tells what it does"
+        "write flushDiskType, or remove the key; `rocketpy config explain flushDiskType` describes it"
     );
     let error = ServerConfig::default().set("foo", "1").unwrap_err();
     assert!(error.to_string().ends_with("the flags or settings: foo"), "{error}");
@@ -249,6 +249,6 @@ fn a_key_is_found_by_any_spelling() {
     assert_eq!(key_name("timer-warm-enable").unwrap(), "timerWarmEnable");
     assert_eq!(
         key_name("flushDiskTyp").unwrap_err().hint().unwrap(),
-        "write flushDiskType, or leave the key out; `rocketpy config explain flushDiskType` tells what it does"
+        "write flushDiskType, or remove the key; `rocketpy config explain flushDiskType` describes it"
     );
 }

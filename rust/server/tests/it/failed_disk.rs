@@ -143,7 +143,7 @@ fn a_failed_flush_stops_the_server_with_a_clear_last_line() {
     assert_eq!(code, Some(1), "{log}");
     let [.., error, hint] = log.lines().collect::<Vec<_>>()[..] else { panic!("{log}") };
     assert!(
-        error.starts_with("error: the server stopped by itself: ") && error.contains("a flush failed"),
+        error.starts_with("error: server stopped after a failure: ") && error.contains("a flush failed"),
         "{error}"
     );
     assert!(hint.starts_with("hint: check the disk"), "{hint}");

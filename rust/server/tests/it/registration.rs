@@ -266,7 +266,7 @@ fn a_second_broker_of_a_name_is_told_so_and_gets_the_name_when_the_first_has_sto
     assert_eq!(master(), first.addresses().broker, "the first keeps its name");
     let log = second.stop();
     assert!(
-        log.contains("is registered from") && log.contains("another brokerId or another brokerName"),
+        log.contains("is already registered from") && log.contains("another brokerId or brokerName"),
         "{log}"
     );
 
