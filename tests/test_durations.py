@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 PYTEST = """<testsuites><testsuite name="pytest">
 <testcase classname="tests.sdk.test_admin" name="test_one" time="2.5"/>
 <testcase classname="tests.sdk.test_admin" name="test_two[a]" time="61.0"/>
+<testcase classname="tests.sdk.test_admin" name="test_three" time="300.0"><failure>late</failure></testcase>
 <testcase classname="python.rocketpy.admin" name="rocketpy.admin.Admin" time="0.5"/>
 </testsuite></testsuites>"""
 NEXTEST = """<testsuites><testsuite name="rocketpy-store::it">

@@ -591,6 +591,9 @@ def apache_cluster(
 SHARED_SETTINGS = {"messageDelayLevel": LEVEL_TABLE, "recallMessageEnable": "true", "enablePropertyFilter": "true"}
 """Of the broker of Apache that all tests share."""
 
+KEPT: list[subprocess.Popen] = []
+"""What outlives this process, and is not to be warned of."""
+
 
 def shared_apache(folder: Path, run: int) -> str:
     """Address of a cluster of Apache that all test processes of a run share; the first one starts it.
@@ -601,7 +604,7 @@ def shared_apache(folder: Path, run: int) -> str:
     with only_one(folder / "lock"):
         if not ready.exists():
             with (folder / "log").open("w") as log:
-                keeper = subprocess.Popen(
+                keeper = subprocess.Popen(  # it outlives this process
                     [sys.executable, str(HERE / "shared_apache.py"), str(folder), str(run)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -609,6 +612,7 @@ def shared_apache(folder: Path, run: int) -> str:
                     start_new_session=True,
                     env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (HERE, HERE.parent)))},
                 )
+            KEPT.append(keeper)
             wait_until(ready.exists, f"Apache's cluster: {folder / 'log'}", process=keeper)
     return ready.read_text()
 

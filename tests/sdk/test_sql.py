@@ -78,13 +78,13 @@ def test_members_of_a_group_share_an_expression_and_differ_by_another(rocketpy_s
             wait_until(lambda: first.assignment() and second.assignment() and len(second.assignment()) < 4)
             send(producer, rocketpy_topic)
             bodies = []
-            for member in (first, second):
-                wait_until(
-                    lambda member=member: (
-                        bodies.extend(int(one.body) for one in member.poll(timeout=0.1))
-                        or not any(member.lag().values())
-                    )
-                )
+
+            def come() -> bool:
+                for member in (first, second):
+                    bodies.extend(int(one.body) for one in member.poll(timeout=0.1))
+                return len(bodies) >= 6 and not any((*first.lag().values(), *second.lag().values()))
+
+            wait_until(come, "all messages that are wanted")
     assert sorted(bodies) == [4, 5, 6, 7, 8, 9]
 
 
