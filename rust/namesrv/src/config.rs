@@ -14,28 +14,28 @@ pub const DEFAULT_PORT: u16 = rocketpy_model::port::NAME_SERVER;
 #[derive(Debug, Clone)]
 #[doc(alias = "NamesrvConfig")]
 pub struct NameServerConfig {
-    /// Address to listen on; port 0 takes a free one. Default 127.0.0.1:9876.
+    /// Address to listen on; port 0 selects a free one. Default 127.0.0.1:9876.
     #[doc(alias = "listenPort")]
     pub listen: SocketAddr,
-    /// Interval of the search for brokers that fell silent. Default 5 s.
+    /// Interval between checks for brokers that timed out. Default 5 s.
     #[doc(alias = "scanNotActiveBrokerInterval")]
     pub scan_interval: Duration,
-    /// Whether routes carry the order configuration of KV namespace `ORDER_TOPIC_CONFIG`. Default no.
+    /// Whether routes contain the order configuration of KV namespace `ORDER_TOPIC_CONFIG`. Default no.
     #[doc(alias = "orderMessageEnable")]
     pub order_message_enabled: bool,
-    /// File of the key-value configuration; its folder is made with the first entry. Default none: it is in memory alone.
+    /// File of the key-value configuration; its folder is created with the first entry. Default none: memory only.
     #[doc(alias = "kvConfigPath")]
     pub kv_config_path: Option<PathBuf>,
-    /// Connections open at a time. Default 10,000.
+    /// Maximum number of open connections. Default 10,000.
     pub max_connections: usize,
-    /// A connection on which nothing was read or written for this long is closed, and its brokers are unregistered. Default 120 s.
+    /// Idle time after which a connection is closed and its brokers are unregistered. Default 120 s.
     #[doc(alias = "serverChannelMaxIdleTimeSeconds")]
     pub idle_timeout: Duration,
-    /// What all connections together make the name server hold in memory. Default 512 MiB.
+    /// Maximum memory that all connections together may make the name server hold. Default 512 MiB.
     pub max_peer_bytes: usize,
-    /// The budget that the parts of a process share; `None`: one of its own, of `max_peer_bytes`.
+    /// Memory budget shared by the parts of a process; `None`: a separate budget of `max_peer_bytes`.
     pub memory: Option<Arc<MemoryBudget>>,
-    /// Longest wait of the stop for answers that are being written. Default 200 ms.
+    /// Timeout of the stop for answers that are being written. Default 200 ms.
     pub shutdown_deadline: Duration,
 }
 

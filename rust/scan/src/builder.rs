@@ -12,10 +12,10 @@ use crate::rows::Rows;
 use crate::spent::Spent;
 use crate::{Column, Columns, ScanError};
 
-/// When a batch is full.
+/// Limits of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
-    /// Most rows of a batch; more than [`MOST_ROWS`](Self::MOST_ROWS) count as that.
+    /// Maximum rows of a batch; larger values count as [`MOST_ROWS`](Self::MOST_ROWS).
     pub rows: usize,
     /// Bytes of bodies and properties after which a batch is full; a larger message is a batch by itself. More than
     /// [`MOST_BYTES`](Self::MOST_BYTES) count as that.
@@ -23,9 +23,9 @@ pub struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Most rows of any batch.
+    /// Upper limit of the rows of a batch.
     pub const MOST_ROWS: usize = 1 << 20;
-    /// Most bytes after which any batch is full.
+    /// Upper limit of the bytes after which a batch is full.
     ///
     /// An Arrow column of these types holds less than 2 GiB. Text that is not UTF-8 may become three times as long, and the last
     /// body is known only when it is decompressed.

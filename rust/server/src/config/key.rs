@@ -6,15 +6,15 @@ use super::kind::{Shape, Value, Wanted};
 /// A key that is used.
 #[derive(Debug)]
 pub struct Key {
-    /// Apache's name of it, where Apache has it.
+    /// Apache's name of the key, if Apache has the key.
     pub name: &'static str,
-    /// Where the page of keys lists it.
+    /// Section on the page of keys.
     pub section: Section,
-    /// What Apache does about it.
+    /// Apache's counterpart of the key.
     pub apache: Apache,
-    /// The key that sets the same value.
+    /// Key that sets the same value.
     pub alias_of: Option<&'static str>,
-    /// Whether it may change while a server runs.
+    /// Whether the key may change while a server runs.
     pub is_changeable: bool,
     pub(super) description: &'static str,
     pub(super) shape: fn() -> Shape,
@@ -23,22 +23,22 @@ pub struct Key {
 }
 
 impl Key {
-    /// What it does.
+    /// Description of the key.
     pub fn description(&self) -> &'static str {
         self.description.trim_start()
     }
 
-    /// Which values it takes.
+    /// Accepted values.
     pub fn shape(&self) -> Shape {
         (self.shape)()
     }
 
-    /// The value that a configuration gives it.
+    /// Value of the key in a configuration.
     pub fn value(&self, config: &ServerConfig) -> Value {
         (self.get)(config)
     }
 
-    /// The value without a configuration.
+    /// Default value.
     pub fn default_value(&self) -> Value {
         self.value(&ServerConfig::default())
     }
@@ -52,21 +52,21 @@ impl Key {
 /// A part of the page of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// Who the broker is and how it is reached.
+    /// Identity and address of the broker.
     Network,
-    /// Slaves, and what a master does for them.
+    /// Replication between a master and its slaves.
     Replication,
     /// Topics, consumer groups and their offsets.
     Topics,
-    /// Half messages and the questions for their end.
+    /// Half messages and check-backs.
     Transactions,
-    /// Messages that wait for their time.
+    /// Delayed messages and timer messages.
     Timers,
-    /// What a pull gets.
+    /// Answers to pulls.
     Reading,
     /// Files, flushes and the index.
     Store,
-    /// When messages are removed.
+    /// Removal of old files.
     Retention,
     /// The name server.
     NameServer,
@@ -106,7 +106,7 @@ impl Section {
     }
 }
 
-/// What Apache 5.5.0 does about a key.
+/// Apache 5.5.0's counterpart of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apache {
     /// It has the key, with this default.

@@ -28,7 +28,7 @@ pub use origin::Origin;
 use rocketpy_broker::BrokerConfig;
 use rocketpy_namesrv::NameServerConfig;
 
-/// Where configuration comes from. Later layers win: defaults, file, environment, settings.
+/// Sources of the configuration, lowest priority first: defaults, file, environment, settings.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// TOML when it ends in `.toml`, else Apache's `broker.conf` properties.
@@ -67,11 +67,11 @@ impl Sources {
 pub struct ServerConfig {
     /// Host or address that every part binds (`bindAddress`); default `127.0.0.1` (Apache: `0.0.0.0`).
     pub host: String,
-    /// Port of the broker (`listenPort`); 0 takes a free one, `None` is 10911.
+    /// Port of the broker (`listenPort`); 0 selects a free one, `None` is 10911.
     pub port: Option<u16>,
-    /// Port of the name server (`nameServerPort`); 0 takes a free one, `None` is 9876.
+    /// Port of the name server (`nameServerPort`); 0 selects a free one, `None` is 9876.
     pub name_server_port: Option<u16>,
-    /// Where `{"pid", "name_server", "broker"}` is written once all parts accept (`readyFile`).
+    /// File for `{"pid", "name_server", "broker"}`, written once all ports accept connections (`readyFile`).
     pub ready_file: Option<PathBuf>,
     /// The broker; the start fills in `listen`, `describe` and, standalone, `name_servers`.
     pub broker: BrokerConfig,
@@ -79,7 +79,7 @@ pub struct ServerConfig {
     pub name_server: NameServerConfig,
     /// The layer of each key that was set.
     pub origins: BTreeMap<&'static str, Origin>,
-    /// Apache keys that were given and have no meaning here; reported in one warning at start.
+    /// Ignored Apache keys of the configuration; reported in one warning at the start.
     pub ignored: Vec<&'static str>,
 }
 
@@ -102,7 +102,7 @@ impl ServerConfig {
     /// Defaults, then the layers of `sources` in order.
     ///
     /// # Errors
-    /// Unknown keys, values out of range, keys that ask for what is not there yet: all of them at once. A file that cannot be read.
+    /// Unknown keys, values out of range and keys that need an unsupported feature, all reported at once; or an unreadable file.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut config = Self::default();
         let mut refused = Vec::new();
@@ -144,7 +144,7 @@ impl ServerConfig {
     /// With the changes of a text of Java properties, all of them or none.
     ///
     /// # Errors
-    /// The text is malformed, a key cannot change while the server runs, or its value is none of its values.
+    /// The text is malformed, a key cannot change while the server runs, or a value is not allowed.
     pub(crate) fn changed(mut self, text: &str) -> Result<Self, ConfigError> {
         for (key, value) in file::properties_pairs(text).map_err(ConfigError::Text)? {
             let is_changeable = |key: &Key| key.is_changeable && key.section != Section::NameServer;
