@@ -1,6 +1,7 @@
 //! Faults that are planted on purpose: the proof must find them.
 //!
-//! Without the feature `planted-bugs` none of them is compiled in. A build of the Python module refuses the feature.
+//! Without the feature `planted-bugs` none of them is compiled in. The proof asks for it, and so has each build of the whole workspace.
+//! A release build of the Python module refuses the feature; a test looks at the module of the other profile.
 
 /// Whether this build can have planted bugs.
 pub const PLANTED_BUGS: bool = cfg!(feature = "planted-bugs");

@@ -5,7 +5,6 @@ pub mod checker;
 pub mod fuzz;
 pub mod history;
 mod later;
-#[cfg(feature = "planted-bugs")]
 pub mod planted;
 pub mod real;
 pub mod sim;

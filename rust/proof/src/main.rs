@@ -46,13 +46,12 @@ enum Harness {
         turns: Option<u64>,
     },
     /// Plants one bug after the other and checks that the ordinary run finds it.
-    #[cfg(feature = "planted-bugs")]
     Planted {
         /// Random seeds to try for each bug, before the enumerated script.
         #[arg(long, default_value_t = 3000)]
         seeds: u64,
         /// Lives of real servers to try for each bug, killed and without power.
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 120)]
         cycles: u64,
     },
 }
@@ -114,7 +113,6 @@ fn main() -> ExitCode {
         Harness::Members(members) => members.run(),
         Harness::Member { member } => members_command::work(&member),
         Harness::Soak { turns } => soak(turns.unwrap_or(u64::MAX)),
-        #[cfg(feature = "planted-bugs")]
         Harness::Planted { seeds, cycles } => {
             planted(seeds) & real_command::planted(cycles) & members_command::planted()
         }
@@ -310,7 +308,6 @@ impl<'a> Progress<'a> {
     }
 }
 
-#[cfg(feature = "planted-bugs")]
 fn planted(seeds: u64) -> bool {
     use rocketpy_proof::planted::{Layer, all, proof_by};
     SIMULATES.store(true, Ordering::Relaxed);

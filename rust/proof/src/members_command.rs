@@ -31,7 +31,6 @@ pub(crate) struct Members {
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Plants the bug with this title in the members and in the server.
-    #[cfg(feature = "planted-bugs")]
     #[arg(long)]
     bug: Option<String>,
 }
@@ -58,10 +57,7 @@ impl Members {
             server: self.server.clone().unwrap_or_else(server_beside),
             member: std::env::current_exe().ok()?,
             history: self.history.clone(),
-            #[cfg(feature = "planted-bugs")]
             planted: self.bug.clone(),
-            #[cfg(not(feature = "planted-bugs"))]
-            planted: None,
         })
     }
 
@@ -110,7 +106,6 @@ pub(crate) fn work(member: &str) -> bool {
 }
 
 /// Plants each bug that the members must show, and checks that their ordinary run finds it.
-#[cfg(feature = "planted-bugs")]
 pub(crate) fn planted() -> bool {
     use rocketpy_proof::planted::{Layer, PROOFS, ordinary_members};
     let mut all_caught = true;

@@ -431,28 +431,26 @@ pub fn ordinary(seeds: u64) -> Option<Catch> {
     caught
 }
 
-/// Runs with each bug in turn that the simulated disk must find.
-pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
-    let is_simulated = |bug: &Bug| proof_by(*bug, SIMULATED).is_some();
-    let caught = Bug::ALL.into_iter().filter(is_simulated).map(|bug| {
-        planted::set(Some(bug));
-        (bug, ordinary(seeds))
-    });
-    let caught = caught.collect();
+/// Runs on the simulated disk with the bug planted in this process, up to the first failure.
+pub fn by_disk(bug: Bug, seeds: u64) -> Option<Catch> {
+    planted::set(Some(bug));
+    let caught = ordinary(seeds);
     planted::set(None);
     caught
 }
 
-/// Runs pairs with each bug in turn that they must find. Returns what was said first, and the seed.
-pub fn all_of_pairs(seeds: u64) -> Vec<(Bug, Option<PairOutcome>)> {
-    let is_pairs = |bug: &Bug| proof_by(*bug, PAIR).is_some();
-    let caught = Bug::ALL.into_iter().filter(is_pairs).map(|bug| {
-        planted::set(Some(bug));
-        (bug, (0..seeds).map(run_pair).find(|outcome| !outcome.violations.is_empty()))
-    });
-    let caught = caught.collect();
+/// Runs pairs of simulated disks with the bug planted in this process, up to the first failure.
+pub fn by_pair(bug: Bug, seeds: u64) -> Option<PairOutcome> {
+    planted::set(Some(bug));
+    let caught = (0..seeds).map(run_pair).find(|outcome| !outcome.violations.is_empty());
     planted::set(None);
     caught
+}
+
+/// Runs with each bug in turn that the simulated disk must find.
+pub fn all(seeds: u64) -> Vec<(Bug, Option<Catch>)> {
+    let is_simulated = |bug: &Bug| proof_by(*bug, SIMULATED).is_some();
+    Bug::ALL.into_iter().filter(is_simulated).map(|bug| (bug, by_disk(bug, seeds))).collect()
 }
 
 /// Runs real servers up to the first failure, with the bug planted in the server. Returns what was reported, and after how

@@ -1,21 +1,19 @@
-//! A fixed part of what `make soak` runs without end; with the feature `planted-bugs`, whether each bug is caught.
+//! A fixed part of what `make soak` runs without end.
 
 mod fuzz;
 mod kill;
 mod members;
-#[cfg(feature = "planted-bugs")]
 mod planted;
-#[cfg(feature = "planted-bugs")]
 mod planted_real;
 mod power;
-#[cfg(not(feature = "planted-bugs"))]
 mod sim;
 
 use rocketpy_proof::real::{Flush, Harness, Options, Outcome, PRODUCERS, run};
 
 /// The seed of the runs: `ROCKETPY_TEST_SEED`, if it is set. `rocketpy-proof` repeats a run by its `--seed`.
 fn seed() -> u64 {
-    std::env::var("ROCKETPY_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20)
+    let seed = std::env::var("ROCKETPY_TEST_SEED").ok();
+    seed.map_or(20, |seed| seed.parse().expect("ROCKETPY_TEST_SEED is a number"))
 }
 
 fn options(harness: Harness, cycles: u64, cycles_a_store: u64, flush: Flush) -> Options {

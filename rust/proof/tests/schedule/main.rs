@@ -34,6 +34,9 @@ mod turn;
 #[path = "../../../store/src/wake.rs"]
 mod wake;
 
+#[path = "../support/cases.rs"]
+mod cases;
+
 mod allocator;
 mod append;
 mod dispatch;
@@ -41,10 +44,14 @@ mod flush;
 mod held;
 mod sleep;
 
-use std::time::Duration;
+use std::panic::catch_unwind;
+use std::time::{Duration, Instant};
 
-use rocketpy_env::planted::Bug;
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_proof::planted::{Layer, proof_by};
 use shuttle::thread::JoinHandle;
+
+use crate::cases::Case;
 
 /// Schedules of each kind for each scenario.
 const SCHEDULES: usize = 2000;
@@ -65,7 +72,7 @@ struct Scenario {
     bugs: &'static [Bug],
 }
 
-const SCENARIOS: [Scenario; 12] = [
+static SCENARIOS: [Scenario; 12] = [
     Scenario { name: "group commit", run: flush::group_commit, bugs: &[Bug::NextFlushNotRung] },
     Scenario { name: "room", run: flush::room, bugs: &[] },
     Scenario { name: "wake-up", run: sleep::wake_up, bugs: &[Bug::SleepNotedLate] },
@@ -93,38 +100,45 @@ fn explore(scenario: fn()) {
     shuttle::check_pct(scenario, SCHEDULES, DEPTH);
 }
 
-/// Plants the bugs of each scenario, one after the other. Each must be found, and reported as what it is.
-#[cfg(feature = "planted-bugs")]
-fn find_planted_bugs() {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+impl Scenario {
+    fn holds(&self) {
+        let started = Instant::now();
+        explore(self.run);
+        eprintln!("{}: {} schedules in {:?}", self.name, 2 * SCHEDULES, started.elapsed());
+    }
 
-    use rocketpy_env::planted;
-    use rocketpy_proof::planted::{Layer, proof_by};
-    let mut found = Vec::new();
-    for (name, run, &bug) in SCENARIOS.iter().flat_map(|of| of.bugs.iter().map(|bug| (of.name, of.run, bug)))
-    {
+    /// Plants the bug. A schedule must show it, and be reported as what it is.
+    fn finds(&self, bug: Bug) {
         planted::set(Some(bug));
-        let panic = catch_unwind(AssertUnwindSafe(|| explore(run))).expect_err("a schedule shows the bug");
+        let panic = catch_unwind(|| explore(self.run)).expect_err("a schedule shows the bug");
         planted::set(None);
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();
         let proof = proof_by(bug, Layer::Schedules).expect("it is this harness's to find");
         let shown = proof.findings.iter().find(|(_, words)| text.contains(words));
         let (_, words) = shown.unwrap_or_else(|| panic!("{}: {text}", bug.title()));
-        eprintln!("{name}: {}, found: {words}", bug.title());
-        found.push(bug);
+        eprintln!("{}: {}, found: {words}", self.name, bug.title());
     }
+}
+
+fn every_bug_of_the_schedules_has_a_scenario() {
+    let is_planted = |bug: Bug| SCENARIOS.iter().any(|scenario| scenario.bugs.contains(&bug));
     let is_wanted = |bug: Bug| proof_by(bug, Layer::Schedules).is_some();
-    assert!(Bug::ALL.into_iter().filter(|bug| is_wanted(*bug)).all(|bug| found.contains(&bug)));
+    assert!(Bug::ALL.into_iter().filter(|bug| is_wanted(*bug)).all(is_planted));
 }
 
 fn main() {
-    for Scenario { name, run, bugs } in SCENARIOS {
-        let started = std::time::Instant::now();
-        explore(run);
-        let planted = bugs.iter().map(|bug| bug.title()).collect::<Vec<_>>().join(", ");
-        eprintln!("{name}: {} schedules in {:?}, planted bugs: {planted}", 2 * SCHEDULES, started.elapsed());
+    let mut tests = vec![Case {
+        name: "every_bug_of_the_schedules_has_a_scenario".to_owned(),
+        run: Box::new(every_bug_of_the_schedules_has_a_scenario),
+    }];
+    for scenario in &SCENARIOS {
+        let name = cases::name_of(scenario.name);
+        for &bug in scenario.bugs {
+            let name = format!("{name}::planted_{}", cases::name_of(bug.title()));
+            tests.push(Case { name, run: Box::new(move || scenario.finds(bug)) });
+        }
+        tests.push(Case { name: format!("{name}::holds"), run: Box::new(|| scenario.holds()) });
     }
-    #[cfg(feature = "planted-bugs")]
-    find_planted_bugs();
+    cases::main(tests);
 }
