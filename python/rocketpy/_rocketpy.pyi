@@ -19,6 +19,8 @@ from rocketpy.store_reports import LogDiff, Repair, Snapshot, StoreFacts, Transf
 _V_co = TypeVar("_V_co", default=object, covariant=True)
 
 __version__: str
+__profile__: str
+__has_test_faults__: bool
 
 def end_threads() -> None: ...
 def log_to_stderr() -> None: ...

@@ -37,11 +37,12 @@ TOOLS = "Tools"
 
 
 def show_version(asked: bool) -> None:
-    """Prints the version and ends."""
+    """Prints the version with the profile of its build, and ends."""
     if asked:
         from rocketpy import __version__
+        from rocketpy._rocketpy import __profile__
 
-        print(f"rocketpy {__version__}")
+        print(f"rocketpy {__version__} ({__profile__} build)")
         raise typer.Exit
 
 

@@ -51,9 +51,12 @@ mod wait;
 
 use pyo3::prelude::*;
 
-#[cfg(not(debug_assertions))] // checks of the whole workspace build it together with the proof
-const _: () = assert!(!rocketpy_env::failpoint::FAILPOINTS, "a module for users does not kill its process");
-const _: () = assert!(!rocketpy_store::planted::PLANTED_BUGS, "a module for users has no planted bugs");
+/// Whether this build can end its process at a failpoint, or can have planted bugs.
+const HAS_TEST_FAULTS: bool = rocketpy_env::failpoint::FAILPOINTS || rocketpy_store::planted::PLANTED_BUGS;
+
+// Checks of the whole workspace build it together with the proof, by the dev profile; `tests/cli/test_build.py` looks at that wheel.
+#[cfg(not(debug_assertions))]
+const _: () = assert!(!HAS_TEST_FAULTS, "release module must not contain faults of tests");
 
 #[pymodule(name = "_rocketpy")]
 mod extension {
@@ -140,4 +143,13 @@ mod extension {
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name that Python packages use")]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// The cargo profile: `make demo` and `make test` install a wheel that builds fast, users get the other one.
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "like the version")]
+    const __profile__: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "like the version")]
+    const __has_test_faults__: bool = crate::HAS_TEST_FAULTS;
 }
