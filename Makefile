@@ -3,7 +3,9 @@
 
 VENV := $(CURDIR)/.venv
 PACKAGES := $(VENV)/.packages
-INSTALLED := $(VENV)/.wheel
+# .venv holds one of two wheels: the quick one is built by the dev profile, and the other one as users get it.
+QUICK := $(VENV)/.wheel-dev
+RELEASED := $(VENV)/.wheel-release
 SOURCES := $(shell find rust/*/src rust/*/Cargo.toml python Cargo.toml Cargo.lock pyproject.toml README.md LICENSE \
                    -type f ! -name '*.pyc' ! -name '*.so')
 
@@ -14,56 +16,70 @@ unexport VIRTUAL_ENV CONDA_PREFIX PYTHONPATH
 
 .PHONY: demo demo-cluster test lint bench wheel soak soak-spark site
 
-demo: $(INSTALLED)
+demo: $(QUICK)
 	@# With the shell's own PATH, so that the commands which it prints at its end run there.
 	PATH="$(PATH_OF_THE_SHELL)" .venv/bin/rocketpy demo .demo
 
 # The same flights through two masters with a slave each, one of which is killed for good in the middle.
-demo-cluster: $(INSTALLED)
+demo-cluster: $(QUICK)
 	rm -rf .demo-cluster
 	.venv/bin/rocketpy demo .demo-cluster --cluster
 
-test: $(INSTALLED)
-	cargo test --workspace --locked
-	cargo test --locked -p rocketpy-proof --features planted-bugs planted
-	pytest -n 2 --dist loadfile # a module's tests share fixtures; most of their time they wait
+# The benches have no tests; without them criterion is not built.
+TESTED := --workspace --exclude rocketpy-benches --locked
 
-# The memory that hostile peers make a server hold, and that of clients and a server over 10 million messages. Then the proof of
-# durability (docs/durability.md), without end or for N turns: each fuzz target for FUZZ seconds, simulated seeds, kills, power cuts,
-# members that are killed.
+# Everything is built once, then the Rust tests and pytest run side by side.
+test: $(QUICK)
+	tools/stage "test build" cargo nextest run $(TESTED) --no-run
+	tools/stage doctests cargo test --doc $(TESTED)
+	tools/stage tests python tools/run_tests.py "$(TESTED)"
+
+# The memory that hostile peers make a server hold, and that of clients and a server over 10 million messages. Then every planted bug,
+# and the tests that the gate omits. Then the proof of durability (docs/durability.md), without end or for N turns: each fuzz target
+# for FUZZ seconds, simulated seeds, kills, power cuts, members that are killed.
 FUZZ ?= 60
-soak: $(INSTALLED)
+soak: $(QUICK)
+	tools/system soak
 	cargo build --release --locked -p rocketpy-proof
 	cargo test --locked -p rocketpy-server --test it -- --ignored hostile --nocapture
 	python benches/macro/memory.py
+	target/release/rocketpy-proof planted
+	pytest -n 2 --dist loadfile -m soak --ignore tests/spark
 	turn=0; while [ -z "$(N)" ] || [ $$turn -lt "$(N)" ]; do \
 	    turn=$$((turn + 1)); tools/fuzz $(FUZZ) && target/release/rocketpy-proof soak 1 || exit 1; \
 	done
 
-# N kills of drivers, workers and brokers, under each format of the archive, the sink and streams.
-soak-spark: $(INSTALLED)
-	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
+# N kills of drivers, workers and brokers, under each format of the archive, the sink and streams; `-m ''` is for tests that the gate omits.
+soak-spark: $(QUICK)
+	tools/system soak-spark
+	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s -m '' tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
 
-lint: $(INSTALLED)
-	tools/lint
+lint: $(QUICK)
+	tools/stage lint tools/lint
 
-site: $(INSTALLED)
+site: $(QUICK)
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	@echo target/site/index.html
 
-bench: $(INSTALLED)
+bench: $(RELEASED)
 	cargo bench --locked -p rocketpy-benches
 	python benches/macro/figures.py
 
-wheel: $(INSTALLED)
+wheel: $(RELEASED)
 	@ls -l target/wheels
 
 $(PACKAGES): tools/environment requirements/constraints.txt
-	tools/environment $(VENV)
+	tools/stage environment tools/environment $(VENV)
 	touch $@
 
-$(INSTALLED): $(PACKAGES) $(SOURCES)
-	rm -rf target/wheels
+$(QUICK): $(PACKAGES) $(SOURCES)
+	rm -rf target/wheels-dev $(RELEASED)
+	tools/stage wheel maturin build --profile dev --locked --out target/wheels-dev
+	python -m pip install --quiet --force-reinstall --no-deps target/wheels-dev/*.whl
+	touch $@
+
+$(RELEASED): $(PACKAGES) $(SOURCES)
+	rm -rf target/wheels $(QUICK)
 	maturin build --release --locked --out target/wheels
 	python -m pip install --quiet --force-reinstall --no-deps target/wheels/*.whl
 	touch $@
