@@ -31,15 +31,13 @@ TESTED := --workspace --exclude rocketpy-benches --locked
 # Everything is built once, then the Rust tests and pytest run side by side.
 test: $(QUICK)
 	tools/stage "test build" cargo nextest run $(TESTED) --no-run
-	tools/stage doctests cargo test --doc $(TESTED)
 	tools/stage tests python tools/run_tests.py "$(TESTED)"
 
 # The memory that hostile peers make a server hold, and that of clients and a server over 10 million messages. Then every planted bug,
 # and the tests that the gate omits. Then the proof of durability (docs/durability.md), without end or for N turns: each fuzz target
 # for FUZZ seconds, simulated seeds, kills, power cuts, members that are killed.
 FUZZ ?= 60
-soak: $(QUICK)
-	tools/system soak
+soak: system-soak $(QUICK)
 	cargo build --release --locked -p rocketpy-proof
 	cargo test --locked -p rocketpy-server --test it -- --ignored hostile --nocapture
 	python benches/macro/memory.py
@@ -50,9 +48,12 @@ soak: $(QUICK)
 	done
 
 # N kills of drivers, workers and brokers, under each format of the archive, the sink and streams; `-m ''` is for tests that the gate omits.
-soak-spark: $(QUICK)
-	tools/system soak-spark
+soak-spark: system-soak-spark $(QUICK)
 	SPARK_KILLS=$(or $(N),1000) pytest -n 1 -s -m '' tests/spark/test_archive_kills.py tests/spark/test_sink_kills.py tests/spark/test_stream.py
+
+# What the machine lacks for them.
+system-%:
+	tools/system $*
 
 lint: $(QUICK)
 	tools/stage lint tools/lint

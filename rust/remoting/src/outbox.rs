@@ -327,9 +327,9 @@ fn wake(waker: Waker) {
 /// A thread that answers many requests, or starts many calls, takes a cork first: each connection is then woken once, finds all
 /// of its frames and writes them together. Corks nest; the outermost one counts. Do not wait for a peer while corked.
 ///
-/// ```
-/// let _cork = rocketpy_remoting::cork();
-/// // reply.send(...), many times
+/// ```text
+/// let _cork = cork();
+/// reply.send(...); // many times
 /// ```
 pub fn cork() -> Cork {
     let outermost = CORKED.with_borrow_mut(|corked| {
