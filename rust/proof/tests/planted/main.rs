@@ -3,7 +3,7 @@
 //!
 //! A program of its own: a bug is planted in the whole process. `rust/proof/tests/it/planted_real.rs` plants bugs in other processes.
 
-#[path = "../cases.rs"]
+#[path = "../support/cases.rs"]
 mod cases;
 
 use rocketpy_proof::checker::Violation;

@@ -34,7 +34,7 @@ mod turn;
 #[path = "../../../store/src/wake.rs"]
 mod wake;
 
-#[path = "../cases.rs"]
+#[path = "../support/cases.rs"]
 mod cases;
 
 mod allocator;
