@@ -39,7 +39,7 @@ class CallsAtOnce(AdminCalls):
         self._name_servers, self._options = name_servers, options
         self.native = _rocketpy.Admin(name_servers, **options)
 
-    def _client(self) -> _rocketpy.Admin:
+    def _native_admin(self) -> _rocketpy.Admin:
         return self.native
 
     async def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:

@@ -125,7 +125,7 @@ class AdminCalls(DeadLetterCalls):
         known = await self._known_topic(topic)
         held = sum([await self.next_offset(one.queue) - one.min_offset for one in change.dropped(known)])
         for arguments in change.calls(known, held):
-            await self._ask(self._client().create_topic, *arguments)
+            await self._ask(self._native_admin().create_topic, *arguments)
 
     async def _known_topic(self, topic: str) -> TopicInfo | None:
         try:
@@ -139,11 +139,11 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             TopicNotFoundError: There is no such topic.
         """
-        await self._ask(self._client().delete_topic, topic)
+        await self._ask(self._native_admin().delete_topic, topic)
 
     async def topics(self) -> list[str]:
         """Names of all topics, sorted, those of the system too."""
-        return await self._ask(self._client().topics)
+        return await self._ask(self._native_admin().topics)
 
     async def describe_topic(self, topic: str) -> TopicInfo:
         """A topic with its brokers and what its queues hold.
@@ -151,15 +151,15 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             TopicNotFoundError: No name server knows it.
         """
-        return TopicInfo.of(topic, *await self._ask(self._client().describe_topic, topic))
+        return TopicInfo.of(topic, *await self._ask(self._native_admin().describe_topic, topic))
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be read, sorted."""
-        return await self._ask(self._client().queues, topic)
+        return await self._ask(self._native_admin().queues, topic)
 
     async def groups(self) -> list[GroupInfo]:
         """Consumer groups that the brokers know, sorted by name."""
-        return [GroupInfo(name, tuple(members)) for name, members in await self._ask(self._client().groups)]
+        return [GroupInfo(name, tuple(members)) for name, members in await self._ask(self._native_admin().groups)]
 
     async def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
         """How far a group is in each queue, counted from its stored commits.
@@ -174,11 +174,11 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             GroupNotFoundError: There is no such group.
         """
-        return [QueueLag(*row) for row in await self._ask(self._client().group_lag, group, topic)]
+        return [QueueLag(*row) for row in await self._ask(self._native_admin().group_lag, group, topic)]
 
     async def group_members(self, group: str) -> list[str]:
         """Client ids of the members of a group that are there now, sorted."""
-        return await self._ask(self._client().group_members, group)
+        return await self._ask(self._native_admin().group_members, group)
 
     async def describe_group(self, group: str) -> list[GroupMember]:
         """The members of a group that are there now, sorted by client id, with what each subscribes to.
@@ -186,7 +186,7 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             GroupNotFoundError: There is no such group.
         """
-        return [GroupMember(*member) for member in await self._ask(self._client().describe_group, group)]
+        return [GroupMember(*member) for member in await self._ask(self._native_admin().describe_group, group)]
 
     async def producer_connections(self, group: str) -> list[ProducerConnection]:
         """The members of a producer group that are there now, sorted by client id.
@@ -206,7 +206,7 @@ class AdminCalls(DeadLetterCalls):
             ...     [one.language for one in found]
             ['RUST']
         """
-        return [ProducerConnection(*row) for row in await self._ask(self._client().producer_connections, group)]
+        return [ProducerConnection(*row) for row in await self._ask(self._native_admin().producer_connections, group)]
 
     async def create_group(self, group: str) -> None:
         """Creates a group at every broker, as its first consumer would; does nothing where it is there already.
@@ -216,7 +216,7 @@ class AdminCalls(DeadLetterCalls):
         Args:
             group: Its name: up to 120 of `a-z A-Z 0-9 _ - % |`.
         """
-        await self._ask(self._client().create_group, group)
+        await self._ask(self._native_admin().create_group, group)
 
     async def delete_group(self, group: str) -> None:
         """Deletes a group with its offsets at every broker.
@@ -225,7 +225,7 @@ class AdminCalls(DeadLetterCalls):
             GroupConflictError: The group has live members.
             GroupNotFoundError: There is no such group.
         """
-        await self._ask(self._client().delete_group, group)
+        await self._ask(self._native_admin().delete_group, group)
 
     async def reset_offsets(
         self, group: str, topic: str, to: Start | str | datetime, *, force: bool = False
@@ -247,7 +247,7 @@ class AdminCalls(DeadLetterCalls):
             GroupConflictError: The group has live members.
             GroupNotFoundError: There is no such group: see `create_group`.
         """
-        return dict(await self._ask(self._client().reset_offsets, group, topic, to, force))
+        return dict(await self._ask(self._native_admin().reset_offsets, group, topic, to, force))
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, force: bool = False) -> None:
         """Stores the offset that a group reads next in a queue. It may be repeated.
@@ -263,7 +263,7 @@ class AdminCalls(DeadLetterCalls):
             GroupConflictError: The group has live members.
             GroupNotFoundError: There is no such group: see `create_group`.
         """
-        await self._ask(self._client().commit_offset, group, queue, offset, force)
+        await self._ask(self._native_admin().commit_offset, group, queue, offset, force)
 
     async def clone_offsets(
         self, source: str, target: str, *, topic: str | None = None, force: bool = False
@@ -293,22 +293,22 @@ class AdminCalls(DeadLetterCalls):
             (None, None)
             ['clone-doc']
         """
-        return await self._ask(self._client().clone_offsets, source, target, topic, force)
+        return await self._ask(self._native_admin().clone_offsets, source, target, topic, force)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Offset of the oldest message of a queue."""
-        return await self._ask(self._client().min_offset, queue)
+        return await self._ask(self._native_admin().min_offset, queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Offset after the newest message of a queue that can be read."""
-        return await self._ask(self._client().max_offset, queue)
+        return await self._ask(self._native_admin().max_offset, queue)
 
     async def next_offset(self, queue: MessageQueue) -> int:
         """Offset that the next message of a queue gets: beyond `max_offset` while acknowledged ones are on their way.
 
         An Apache broker answers both alike.
         """
-        return await self._ask(self._client().next_offset, queue)
+        return await self._ask(self._native_admin().next_offset, queue)
 
     async def search_offset(self, queue: MessageQueue, instant: Instant) -> int:
         """First offset stored at or after a point in time.
@@ -317,11 +317,11 @@ class AdminCalls(DeadLetterCalls):
             queue: The queue.
             instant: Seconds since 1970 UTC, or a datetime.
         """
-        return await self._ask(self._client().search_offset, queue, instant_ms(instant))
+        return await self._ask(self._native_admin().search_offset, queue, instant_ms(instant))
 
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         """The offset stored for a group in a queue; None if there is none."""
-        return await self._ask(self._client().committed_offset, group, queue)
+        return await self._ask(self._native_admin().committed_offset, group, queue)
 
     async def view_message(self, offset_msg_id: str) -> ReceivedMessage:
         """Reads one message by its offset message id.
@@ -331,7 +331,7 @@ class AdminCalls(DeadLetterCalls):
             RefusedError: There is no message at that place.
             DamagedDataError: Its body is not what was sent.
         """
-        return await self._ask(self._client().view_message, offset_msg_id)
+        return await self._ask(self._native_admin().view_message, offset_msg_id)
 
     async def query_messages(
         self,
@@ -372,7 +372,7 @@ class AdminCalls(DeadLetterCalls):
             [b'late']
         """
         begin_ms, end_ms = span_ms(begin, end)
-        found = await self._ask(self._client().query_messages, topic, key, kind, begin_ms, end_ms, max_messages)
+        found = await self._ask(self._native_admin().query_messages, topic, key, kind, begin_ms, end_ms, max_messages)
         warn_of_cut(found, key, max_messages)
         return found
 
@@ -386,7 +386,7 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             TopicNotFoundError: No name server knows the topic.
         """
-        return await self._ask(self._client().message, topic, msg_id)
+        return await self._ask(self._native_admin().message, topic, msg_id)
 
     async def trace(
         self,
@@ -430,7 +430,7 @@ class AdminCalls(DeadLetterCalls):
 
     async def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""
-        return [BrokerInfo(*broker) for broker in await self._ask(self._client().brokers)]
+        return [BrokerInfo(*broker) for broker in await self._ask(self._native_admin().brokers)]
 
     async def broker_figures(self, address: str) -> dict[str, str]:
         """Figures of one broker, as text by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
@@ -438,7 +438,7 @@ class AdminCalls(DeadLetterCalls):
         Args:
             address: `host:port` of the broker; see `brokers`.
         """
-        return await self._ask(self._client().broker_figures, address)
+        return await self._ask(self._native_admin().broker_figures, address)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """Settings of one broker, as text by Apache's names: `brokerName`, `flushDiskType` and others.
@@ -446,7 +446,7 @@ class AdminCalls(DeadLetterCalls):
         Args:
             address: `host:port` of the broker; see `brokers`.
         """
-        return await self._ask(self._client().broker_config, address)
+        return await self._ask(self._native_admin().broker_config, address)
 
     async def update_broker_config(self, address: str, changes: Mapping[str, str | float]) -> None:
         """Changes settings of one broker while it runs, by Apache's names. It may be repeated.
@@ -470,7 +470,7 @@ class AdminCalls(DeadLetterCalls):
             ...     admin.broker_config(address)["autoCreateTopicEnable"]
             'true'
         """
-        await self._ask(self._client().update_broker_config, address, settings_text(changes))
+        await self._ask(self._native_admin().update_broker_config, address, settings_text(changes))
 
     async def ha_status(self, address: str) -> HaStatus:
         """The slaves of one broker, and how far their logs reach.
@@ -481,7 +481,7 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             RefusedError: The broker does not know the question, as Apache's before 5.0.
         """
-        return status_of(*await self._ask(self._client().ha_status, address))
+        return status_of(*await self._ask(self._native_admin().ha_status, address))
 
     async def promote(self, address: str, *, sync: bool = False, force: bool = False) -> None:
         """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when it is done.
@@ -500,7 +500,7 @@ class AdminCalls(DeadLetterCalls):
             RefusedError: A master answers, another slave has more of the log, or no name server says who there is; the
                 broker is a master already.
         """
-        await self._ask(self._client().change_role, address, master_role(sync), None, force)
+        await self._ask(self._native_admin().change_role, address, master_role(sync), None, force)
 
     async def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
         """Makes a master a slave of its name, as `promote` does the reverse.
@@ -515,4 +515,4 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             RefusedError: No slave had the whole log in 10 s: the broker takes messages again. It is a slave already.
         """
-        await self._ask(self._client().change_role, address, "SLAVE", broker_id, force)
+        await self._ask(self._native_admin().change_role, address, "SLAVE", broker_id, force)

@@ -44,7 +44,7 @@ class DeadLetterCalls(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def _client(self) -> _rocketpy.Admin:
+    def _native_admin(self) -> _rocketpy.Admin:
         """The native client."""
 
     @abstractmethod
@@ -190,6 +190,6 @@ class DeadLetterCalls(ABC):
     async def _range(self, queue: MessageQueue, start: int, end: int) -> AsyncIterator[ReceivedMessage]:
         """The messages of a part of a queue."""
         while start < end:
-            messages, start = await self._ask(self._client().read, queue, start, end)
+            messages, start = await self._ask(self._native_admin().read, queue, start, end)
             for message in messages:
                 yield message

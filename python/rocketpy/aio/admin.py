@@ -57,7 +57,7 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
     async def _open(self, arrivals: _rocketpy.Arrivals) -> object:
         return _rocketpy.Admin(self._name_servers, arrivals, **self._options)
 
-    def _client(self) -> _rocketpy.Admin:
+    def _native_admin(self) -> _rocketpy.Admin:
         return cast("_rocketpy.Admin", self._checked())
 
     async def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
