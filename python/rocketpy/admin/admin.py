@@ -2,77 +2,65 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from rocketpy import _rocketpy
-from rocketpy.admin.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
-from rocketpy.admin.dead_letter_calls import DeadLetterCalls
-from rocketpy.admin.replication import HaStatus, status_of
-from rocketpy.admin.topic_change import TopicChange
-from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
-from rocketpy.base.instant import instant_ms
-from rocketpy.base.names import check_type, name_server_list
+from rocketpy.admin.calls import AdminCalls
+from rocketpy.admin.dead_letters import RESENDER
+from rocketpy.base.at_once import at_once, finished, steps
+from rocketpy.base.lifetime import Closing
+from rocketpy.base.names import name_server_list
 from rocketpy.base.options import takes_options
 from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
-from rocketpy.errors import TopicNotFoundError
+from rocketpy.producing.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-    from typing import Literal, Unpack
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from typing import Unpack
 
-    from rocketpy._rocketpy import ReceivedMessage
-    from rocketpy.config import Instant, Start
-    from rocketpy.message import MessageQueue
-
-logger = logging.getLogger("rocketpy.client")
-
-BROKER_LIMIT = 64
-"""Messages that a broker gives to one query unless it is configured otherwise (`maxMsgsNumBatch`)."""
-CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an earlier end"
+    from rocketpy.admin.dead_letter_calls import Send
+    from rocketpy.admin.dead_letters import DeadLetter, DeadLetterFilter, Resent
+    from rocketpy.message import Message, Receipt
 
 __all__ = ["Admin"]
 
-
-def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
-    """The brokers that probably found more messages than they gave.
-
-    Args:
-        found: What a query gave.
-        max_messages: How many were asked for.
-    """
-    counts = Counter(message.broker_name for message in found)
-    return [broker_name for broker_name, count in counts.items() if count == BROKER_LIMIT < max_messages]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def warn_of_cut(found: Iterable[ReceivedMessage], key: str, max_messages: int) -> None:
-    """Warns of brokers that probably found more messages than they gave."""
-    for broker_name in cut_off(found, max_messages):
-        logger.warning(CUT_OFF, broker_name, BROKER_LIMIT, key)
+class CallsAtOnce(AdminCalls):
+    """The calls for a thread: it waits for each answer."""
 
+    __slots__ = ("_name_servers", "_options", "native")
 
-def span_ms(begin: Instant | None, end: Instant | None) -> tuple[int, int]:
-    """A span of time, in milliseconds; everything where an end is not given."""
-    return 0 if begin is None else instant_ms(begin), 2**63 - 1 if end is None else instant_ms(end)
+    def __init__(self, name_servers: list[str], options: ClientOptions) -> None:
+        self._name_servers, self._options = name_servers, options
+        self.native = _rocketpy.Admin(name_servers, **options)
 
+    def _native_admin(self) -> _rocketpy.Admin:
+        return self.native
 
-def master_role(sync: bool) -> str:
-    """The role of a master, whose sends wait for slaves or do not."""
-    return "SYNC_MASTER" if sync else "ASYNC_MASTER"
+    async def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        return call(*arguments, **options)
 
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
-def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
-    """Values of settings as brokers write them."""
-    check_type("changes", changes, Mapping, "a dict by name")
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in changes.items()}
+    @asynccontextmanager
+    async def _resender(self) -> AsyncGenerator[Send, None]:
+        with Producer(RESENDER, name_servers=self._name_servers, **self._options) as producer:
+
+            async def send(message: Message, msg_id: str) -> Receipt:
+                return producer.send(message, msg_id=msg_id)
+
+            yield send
 
 
 @takes_options(ClientOptions, CLIENT_DEFAULTS)
-class Admin(DeadLetterCalls):
-    """Administration of a cluster.
+class Admin(Closing):
+    """Administration of a cluster. Its calls are those of `rocketpy.admin.calls.AdminCalls`, without `await`.
 
     Where no broker is registered, every call but `brokers` raises `BrokerNotFoundError`: nothing was done, and a later
     call may succeed.
@@ -89,457 +77,110 @@ class Admin(DeadLetterCalls):
         [0, 1]
     """
 
-    __slots__ = ()
+    __slots__ = ("_calls",)
     _warns = False
 
     def __init__(self, name_servers: Iterable[str] | str | None = None, **options: Unpack[ClientOptions]) -> None:
         super().__init__()
-        self._name_servers, self._options = name_server_list(name_servers), options
-        self._native = _rocketpy.Admin(self._name_servers, **options)
+        self._calls = CallsAtOnce(name_server_list(name_servers), options)
         self._opened()
 
-    def create_topic(
+    create_topic = at_once(AdminCalls.create_topic, "Admin")
+    delete_topic = at_once(AdminCalls.delete_topic, "Admin")
+    topics = at_once(AdminCalls.topics, "Admin")
+    describe_topic = at_once(AdminCalls.describe_topic, "Admin")
+    queues = at_once(AdminCalls.queues, "Admin")
+    groups = at_once(AdminCalls.groups, "Admin")
+    group_lag = at_once(AdminCalls.group_lag, "Admin")
+    group_members = at_once(AdminCalls.group_members, "Admin")
+    describe_group = at_once(AdminCalls.describe_group, "Admin")
+    producer_connections = at_once(AdminCalls.producer_connections, "Admin")
+    create_group = at_once(AdminCalls.create_group, "Admin")
+    delete_group = at_once(AdminCalls.delete_group, "Admin")
+    reset_offsets = at_once(AdminCalls.reset_offsets, "Admin")
+    commit_offset = at_once(AdminCalls.commit_offset, "Admin")
+    clone_offsets = at_once(AdminCalls.clone_offsets, "Admin")
+    min_offset = at_once(AdminCalls.min_offset, "Admin")
+    max_offset = at_once(AdminCalls.max_offset, "Admin")
+    next_offset = at_once(AdminCalls.next_offset, "Admin")
+    search_offset = at_once(AdminCalls.search_offset, "Admin")
+    committed_offset = at_once(AdminCalls.committed_offset, "Admin")
+    view_message = at_once(AdminCalls.view_message, "Admin")
+    query_messages = at_once(AdminCalls.query_messages, "Admin")
+    message = at_once(AdminCalls.message, "Admin")
+    trace = at_once(AdminCalls.trace, "Admin")
+    brokers = at_once(AdminCalls.brokers, "Admin")
+    broker_figures = at_once(AdminCalls.broker_figures, "Admin")
+    broker_config = at_once(AdminCalls.broker_config, "Admin")
+    update_broker_config = at_once(AdminCalls.update_broker_config, "Admin")
+    ha_status = at_once(AdminCalls.ha_status, "Admin")
+    promote = at_once(AdminCalls.promote, "Admin")
+    demote = at_once(AdminCalls.demote, "Admin")
+    dead_letter_groups = at_once(AdminCalls.dead_letter_groups, "Admin")
+    was_resent = at_once(AdminCalls.was_resent, "Admin")
+
+    def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
+        """The dead letters of a group, queue by queue, the oldest first. Those that die meanwhile are left out.
+
+        A group that has given up nothing has none. Those of a group that was deleted can still be read.
+
+        Args:
+            group: The consumer group.
+            which: Which ones; default: all.
+
+        Raises:
+            GroupNotFoundError: There is no such group, nor a topic of its dead letters.
+            InvalidArgumentError: A time is none.
+        """
+        return steps(finished(self._calls._letters_of(group, which)))
+
+    def resend_dead_letters(
         self,
-        topic: str,
-        queues: int | None = None,
+        letters: Iterable[DeadLetter],
         *,
-        write_queues: int | None = None,
-        readable: bool | None = None,
-        writable: bool | None = None,
-        cluster: str | None = None,
-        broker: str | None = None,
-        attributes: Mapping[str, str | None] | None = None,
-        force: bool = False,
-    ) -> None:
-        """Creates a topic, or changes it, and waits until its route is known.
+        to: str | None = None,
+        rate: float | None = None,
+        again: bool = False,
+    ) -> Iterator[Resent]:
+        """Sends dead letters again, each to the topic that it came from. Each step of the iteration sends the next one.
 
-        What is not named stays as it is; a new topic has 8 queues, and may be read and written.
+        The dead letters stay. One that was resent before is not sent again: its copy has an id of its own, made from
+        its place, and is looked up first. So a resend that ended in the middle may be repeated. Two at the same time
+        may both send one; the copies then have one `msg_id`. A copy is found as long as its topic keeps it. Without
+        `to`, one that does not say where it came from is passed over.
 
-        Args:
-            topic: Its name: up to 127 of `a-z A-Z 0-9 _ - % |`.
-            queues: Queues to read at each broker, from 1.
-            write_queues: Queues to write at each broker; as many as `queues`, if only that is given.
-            readable: Whether consumers may read it.
-            writable: Whether producers may send to it.
-            cluster: Only at the brokers of this cluster.
-            broker: Only at this broker.
-            attributes: Attributes to set, by name; None as the value removes one. Those that are not named stay as they
-                are. RocketPy's brokers know `retention.hours` and `flush.type` beside some of Apache's.
-            force: Remove queues even if they hold messages. The same number as before brings them back.
-
-        Raises:
-            InvalidArgumentError: The name, a number of queues, or the text of an attribute breaks its rules; the
-                name is one of the system's; or queues that hold messages would go.
-            RefusedError: A broker does not know an attribute, or not this value of it; the message names both.
-        """
-        change = TopicChange(
-            topic,
-            queues,
-            write_queues=write_queues,
-            readable=readable,
-            writable=writable,
-            cluster=cluster,
-            broker=broker,
-            attributes=attributes,
-            force=force,
-        )
-        known = self._known_topic(topic)
-        held = sum(self.next_offset(one.queue) - one.min_offset for one in change.dropped(known))
-        for arguments in change.calls(known, held):
-            self._native.create_topic(*arguments)
-
-    def _known_topic(self, topic: str) -> TopicInfo | None:
-        try:
-            return self.describe_topic(topic)
-        except TopicNotFoundError:
-            return None
-
-    def delete_topic(self, topic: str) -> None:
-        """Deletes a topic at every broker and name server. Its messages stay in the log until retention takes them.
-
-        Raises:
-            TopicNotFoundError: There is no such topic.
-        """
-        self._native.delete_topic(topic)
-
-    def topics(self) -> list[str]:
-        """Names of all topics, sorted, those of the system too."""
-        return self._native.topics()
-
-    def describe_topic(self, topic: str) -> TopicInfo:
-        """A topic with its brokers and what its queues hold.
-
-        Raises:
-            TopicNotFoundError: No name server knows it.
-        """
-        return TopicInfo.of(topic, *self._native.describe_topic(topic))
-
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of a topic that may be read, sorted."""
-        return self._native.queues(topic)
-
-    def groups(self) -> list[GroupInfo]:
-        """Consumer groups that the brokers know, sorted by name."""
-        return [GroupInfo(name, tuple(members)) for name, members in self._native.groups()]
-
-    def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
-        """How far a group is in each queue, counted from its stored commits.
-
-        A member that ends without a commit gives back what it holds, and a server that is killed may lose the commits
-        of its last 5 s; live members repeat theirs.
+        A copy has the body, tag, keys, order key and own properties of the dead letter, and `rocketpyResentFrom`,
+        `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its count of deliveries begins at 0.
 
         Args:
-            group: Name of the group.
-            topic: Only this topic; default: all topics that the group has offsets for.
+            letters: What to resend, from `dead_letters`.
+            to: Another topic for all of them. It must exist.
+            rate: Most messages a second. Those that were resent before do not count.
+            again: Send also what was resent before.
 
         Raises:
-            GroupNotFoundError: There is no such group.
-        """
-        return [QueueLag(*row) for row in self._native.group_lag(group, topic)]
-
-    def group_members(self, group: str) -> list[str]:
-        """Client ids of the members of a group that are there now, sorted."""
-        return self._native.group_members(group)
-
-    def describe_group(self, group: str) -> list[GroupMember]:
-        """The members of a group that are there now, sorted by client id, with what each subscribes to.
-
-        Raises:
-            GroupNotFoundError: There is no such group.
-        """
-        return [GroupMember(*member) for member in self._native.describe_group(group)]
-
-    def producer_connections(self, group: str) -> list[ProducerConnection]:
-        """The members of a producer group that are there now, sorted by client id.
-
-        Empty where none is, also for a name that nobody has: brokers know a producer group as long as it has members.
-
-        Args:
-            group: Name of the producer group.
+            TopicNotFoundError: There is no topic `to`, and nothing was sent; or that of origin is gone: those in front
+                of it were resent.
+            InvalidArgumentError: The rate is not above 0.
+            RocketPyError: As for `Producer.send`. Those before it were resent.
 
         Examples:
             >>> import rocketpy
             >>> server = getfixture("rocketpy_server")
-            >>> with server.admin() as admin, server.producer("ingest-doc") as producer:
-            ...     _ = producer.send(rocketpy.Message("producer-doc", b"text"))
-            ...     while not (found := admin.producer_connections("ingest-doc")):  # the first heartbeat is on its way
-            ...         pass
-            ...     [one.language for one in found]
-            ['RUST']
+            >>> with server.admin() as admin, server.producer("ingest") as producer:
+            ...     admin.create_topic("resend-doc", queues=1)
+            ...     _ = producer.send(rocketpy.Message("%DLQ%resend-doc", b"a dead letter that names no topic"))
+            ...     resent = admin.resend_dead_letters(admin.dead_letters("resend-doc"), to="resend-doc", rate=100)
+            ...     print(sum(one.receipt is not None for one in resent))  # they are sent as they are read
+            1
         """
-        return [ProducerConnection(*row) for row in self._native.producer_connections(group)]
-
-    def create_group(self, group: str) -> None:
-        """Creates a group at every broker, as its first consumer would; does nothing where it is there already.
-
-        `reset_offsets` can then say where it begins, before any consumer started.
-
-        Args:
-            group: Its name: up to 120 of `a-z A-Z 0-9 _ - % |`.
-        """
-        self._native.create_group(group)
-
-    def delete_group(self, group: str) -> None:
-        """Deletes a group with its offsets at every broker.
-
-        Raises:
-            GroupConflictError: The group has live members.
-            GroupNotFoundError: There is no such group.
-        """
-        self._native.delete_group(group)
-
-    def reset_offsets(
-        self, group: str, topic: str, to: Start | str | datetime, *, force: bool = False
-    ) -> dict[MessageQueue, int]:
-        """Stores new offsets for a group that exists.
-
-        Args:
-            group: Name of the group.
-            topic: The topic. One that the group has not consumed yet is taken too: the group begins there.
-            to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
-            force: Also while members are there. They continue at the new offsets, each with its next pull: it may hand
-                out messages before that it has pulled ahead. A broker with `useServerSideResetOffset=false` stores
-                nothing, and tells them: then see with `group_lag` where they are.
-
-        Returns:
-            The new offset by queue.
-
-        Raises:
-            GroupConflictError: The group has live members.
-            GroupNotFoundError: There is no such group: see `create_group`.
-        """
-        return dict(self._native.reset_offsets(group, topic, to, force))
-
-    def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, force: bool = False) -> None:
-        """Stores the offset that a group reads next in a queue. It may be repeated.
-
-        Args:
-            group: Name of the group.
-            queue: The queue.
-            offset: The offset, from `min_offset` to `max_offset`.
-            force: Also while members are there. Their next commit replaces it: `reset_offsets` tells them.
-
-        Raises:
-            OffsetError: The queue does not reach there.
-            GroupConflictError: The group has live members.
-            GroupNotFoundError: There is no such group: see `create_group`.
-        """
-        self._native.commit_offset(group, queue, offset, force)
-
-    def clone_offsets(self, source: str, target: str, *, topic: str | None = None, force: bool = False) -> list[str]:
-        """Gives a group the stored offsets of another one, so that it begins where that is. It may be repeated.
-
-        Args:
-            source: The group whose offsets are taken.
-            target: The group that gets them. What it had stored in these topics is replaced.
-            topic: Only this topic; default: all topics that `source` has offsets for.
-            force: Also while `target` has members. Their next commits replace the offsets.
-
-        Returns:
-            The topics, sorted; none where `source` has stored nothing.
-
-        Raises:
-            GroupConflictError: `target` has live members.
-            GroupNotFoundError: There is no such group: see `create_group`.
-
-        Examples:
-            >>> server = getfixture("rocketpy_server")
-            >>> with server.admin() as admin:
-            ...     admin.create_topic("clone-doc", queues=1)
-            ...     admin.create_group("blue"), admin.create_group("green")
-            ...     _ = admin.reset_offsets("blue", "clone-doc", "latest")
-            ...     admin.clone_offsets("blue", "green")
-            (None, None)
-            ['clone-doc']
-        """
-        return self._native.clone_offsets(source, target, topic, force)
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        """Offset of the oldest message of a queue."""
-        return self._native.min_offset(queue)
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        """Offset after the newest message of a queue that can be read."""
-        return self._native.max_offset(queue)
-
-    def next_offset(self, queue: MessageQueue) -> int:
-        """Offset that the next message of a queue gets: beyond `max_offset` while acknowledged ones are on their way.
-
-        An Apache broker answers both alike.
-        """
-        return self._native.next_offset(queue)
-
-    def search_offset(self, queue: MessageQueue, instant: Instant) -> int:
-        """First offset stored at or after a point in time.
-
-        Args:
-            queue: The queue.
-            instant: Seconds since 1970 UTC, or a datetime.
-        """
-        return self._native.search_offset(queue, instant_ms(instant))
-
-    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The offset stored for a group in a queue; None if there is none."""
-        return self._native.committed_offset(group, queue)
-
-    def view_message(self, offset_msg_id: str) -> ReceivedMessage:
-        """Reads one message by its offset message id.
-
-        Raises:
-            InvalidArgumentError: It is not an offset message id.
-            RefusedError: There is no message at that place.
-            DamagedDataError: Its body is not what was sent.
-        """
-        return self._native.view_message(offset_msg_id)
-
-    def query_messages(
-        self,
-        topic: str,
-        key: str,
-        *,
-        kind: Literal["key", "unique_key", "tag"] = "key",
-        begin: Instant | None = None,
-        end: Instant | None = None,
-        max_messages: int = 64,
-    ) -> list[ReceivedMessage]:
-        """Messages of a topic that have a key, the oldest first: what the index of its brokers finds.
-
-        A message is found a moment after it was stored, and as long as it is in the log.
-
-        Args:
-            topic: The topic.
-            key: A key of the messages, or what `kind` names.
-            kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"` (Apache's brokers before 5.4 find
-                nothing).
-            begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
-            end: Stored at or before this.
-            max_messages: Maximum number of messages; the newest are kept. A broker has a limit of
-                its own (`maxMsgsNumBatch`, 64): reaching it below `max_messages` is logged as a warning, because there
-                may be older ones. Narrow `begin` and `end` to find them.
-
-        Raises:
-            TopicNotFoundError: No name server knows the topic.
-
-        Examples:
-            >>> import rocketpy
-            >>> server = getfixture("rocketpy_server")
-            >>> with server.admin() as admin, server.producer("query-doc") as producer:
-            ...     receipt = producer.send(rocketpy.Message("query-doc", b"late", keys=["N14228"]))
-            ...     while not (found := admin.query_messages("query-doc", "N14228")):
-            ...         pass
-            ...     [message.body for message in found]
-            [b'late']
-        """
-        found = self._native.query_messages(topic, key, kind, *span_ms(begin, end), max_messages)
-        warn_of_cut(found, key, max_messages)
-        return found
-
-    def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
-        """The message of a topic with this id; None if there is none.
-
-        Args:
-            topic: The topic.
-            msg_id: The `msg_id` or the `offset_msg_id` of a receipt or of a received message.
-
-        Raises:
-            TopicNotFoundError: No name server knows the topic.
-        """
-        return self._native.message(topic, msg_id)
-
-    def trace(
-        self,
-        msg_id: str,
-        *,
-        trace_topic: str = TRACE_TOPIC,
-        begin: Instant | None = None,
-        end: Instant | None = None,
-        max_messages: int = 64,
-    ) -> MessageTrace:
-        """What producers and consumers with `trace=True`, of any language, wrote about a message.
-
-        Traces arrive some seconds after what they tell of. They are best effort: what is not there may have happened.
-
-        Args:
-            msg_id: The `msg_id` of a receipt or of a received message.
-            trace_topic: The topic of the traces.
-            begin: Only traces stored at or after this time.
-            end: Only traces stored at or before this time.
-            max_messages: Maximum number of trace messages that are read, from 1; the newest are kept. A broker gives at
-                most `maxMsgsNumBatch`, which is 64 by default.
-
-        Returns:
-            The trace; it is false when nobody wrote anything.
-
-        Raises:
-            TopicNotFoundError: There is no such trace topic yet.
-
-        Examples:
-            >>> import rocketpy
-            >>> server = getfixture("rocketpy_server")
-            >>> with server.producer("trace-doc", trace=True) as producer:
-            ...     msg_id = producer.send(rocketpy.Message("trace-doc", b"text")).msg_id
-            >>> with server.admin() as admin:
-            ...     [(one.group, one.topic, one.success) for one in admin.trace(msg_id).sends]
-            [('trace-doc', 'trace-doc', True)]
-        """
-        with explained(trace_topic):
-            found = self.query_messages(trace_topic, msg_id, begin=begin, end=end, max_messages=max_messages)
-        return trace_of(msg_id, found)
-
-    def brokers(self) -> list[BrokerInfo]:
-        """Brokers of the cluster, sorted by name."""
-        return [BrokerInfo(*broker) for broker in self._native.brokers()]
-
-    def broker_figures(self, address: str) -> dict[str, str]:
-        """Figures of one broker, as text by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-        """
-        return self._native.broker_figures(address)
-
-    def broker_config(self, address: str) -> dict[str, str]:
-        """Settings of one broker, as text by Apache's names: `brokerName`, `flushDiskType` and others.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-        """
-        return self._native.broker_config(address)
-
-    def update_broker_config(self, address: str, changes: Mapping[str, str | float]) -> None:
-        """Changes settings of one broker while it runs, by Apache's names. It may be repeated.
-
-        A broker of RocketPy keeps a change until its next start; `rocketpy config` shows which settings it may change.
-        One of Apache's writes it to its file, and passes over names that it does not know.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-            changes: The new value of each setting; True and False as `true` and `false`.
-
-        Raises:
-            RefusedError: A name is unknown, a value breaks its rules, or a setting cannot change while the broker runs.
-                Nothing was changed.
-
-        Examples:
-            >>> server = getfixture("rocketpy_server")
-            >>> with server.admin() as admin:
-            ...     address = admin.brokers()[0].addresses[0]
-            ...     admin.update_broker_config(address, {"autoCreateTopicEnable": True})
-            ...     admin.broker_config(address)["autoCreateTopicEnable"]
-            'true'
-        """
-        self._native.update_broker_config(address, settings_text(changes))
-
-    def ha_status(self, address: str) -> HaStatus:
-        """The slaves of one broker, and how far their logs reach.
-
-        Args:
-            address: `host:port` of the broker; see `brokers`.
-
-        Raises:
-            RefusedError: The broker does not know the question, as Apache's before 5.0.
-        """
-        return status_of(*self._native.ha_status(address))
-
-    def promote(self, address: str, *, sync: bool = False, force: bool = False) -> None:
-        """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when it is done.
-
-        The broker stops in order and starts again, in its process: its clients connect anew. The role is kept in the
-        store, and wins over the configuration at later starts. What it checks first may take 10 s: the call waits up to
-        30 s, or `api_timeout` where that is longer.
-
-        Args:
-            address: `host:port` of the slave.
-            sync: Whether its sends wait for slaves (SYNC_MASTER).
-            force: Do not ask whether a master of its name answers, or another slave has more of the log. Two masters
-                write two histories.
-
-        Raises:
-            RefusedError: A master answers, another slave has more of the log, or no name server says who there is; the
-                broker is a master already.
-        """
-        self._native.change_role(address, master_role(sync), None, force)
-
-    def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
-        """Makes a master a slave of its name, as `promote` does the reverse.
-
-        It takes no messages any more, and waits up to 10 s until a slave has all. The call waits as that of `promote`.
-
-        Args:
-            address: `host:port` of the master.
-            broker_id: Its id as a slave, from 1 on; default: the smallest free one.
-            force: Do not wait for a slave. What none has cannot be read while this broker is no master.
-
-        Raises:
-            RefusedError: No slave had the whole log in 10 s: the broker takes messages again. It is a slave already.
-        """
-        self._native.change_role(address, "SLAVE", broker_id, force)
+        return steps(finished(self._calls._resent(letters, to, rate, again)))
 
     def _begin_close(self) -> None:
-        self._native.begin_close()
+        self._calls.native.begin_close()
 
     def _close(self) -> None:
-        self._native.close()
+        self._calls.native.close()
 
     def __repr__(self) -> str:
         return f"<Admin{' (closed)' if self.closed else ''}>"

@@ -17,7 +17,7 @@ from rocketpy.cli.message import BODY_SHOWN
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import dead_letters, filter_of
+from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
 
 
 def group_of(given: str) -> str:
@@ -34,13 +34,8 @@ Group = Annotated[
     ),
 ]
 Topic = Annotated[str | None, typer.Option("--topic", help="Only those that were sent to this topic first.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Died at or after this time, or -10m.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Died before this time.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="One of their keys.")]
 Id = Annotated[str | None, typer.Option("--id", "-i", metavar="MSG_ID", help="Their msg_id.")]
-Property = Annotated[
-    list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property that they have; may repeat.")
-]
 Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages, the oldest of them.")]
 
 STDOUT = Path("-")

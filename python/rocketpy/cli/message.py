@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from rocketpy import Admin, MessageTrace, ReceivedMessage, TracedSend
-from rocketpy.admin.admin import BROKER_LIMIT, CUT_OFF, cut_off
+from rocketpy.admin.calls import BROKER_LIMIT, CUT_OFF, cut_off
 from rocketpy.admin.trace import TRACE_TOPIC
 from rocketpy.cli.consume import as_json as facts_of
 from rocketpy.cli.options import LOCAL, WAITING, Json, NameServer

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from rocketpy.config import ProducerOptions
 
 READ_BYTES = 256 << 10
-MAX_BODY_BYTES = 4 << 20
-"""Default of producers and brokers."""
 SEND_BYTES = 8 << 20
 """Maximum bytes of bodies in one `send_many`, so that large files do not fill the memory."""
 RENEWED = {

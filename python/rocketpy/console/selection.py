@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from rocketpy.admin.dead_letters import DeadLetterFilter
 from rocketpy.base.instant import instant_ms
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
     from rocketpy.admin.admin import Admin
     from rocketpy.admin.dead_letters import DeadLetter
 
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Died at or after this time, or -10m.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Died before this time.")]
+Property = Annotated[
+    list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property that they have; may repeat.")
+]
 LIST = "`rocketpy dlq list` shows the groups that have some"
 
 

@@ -16,7 +16,7 @@ from rocketpy.base.instant import instant_ms
 from rocketpy.config import PATIENT
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
-from rocketpy.console.selection import dead_letters, filter_of
+from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
 from rocketpy.spark.picture import Bar, draw_bars, drawn
@@ -60,15 +60,9 @@ NameServer = Annotated[
 Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Only this group; may repeat. Default: all.")]
 Origin = Annotated[str | None, typer.Option("--topic", "-t", help="Only those that were sent to this topic first.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Only those with this key.")]
-Property = Annotated[
-    list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property that they have; may repeat.")
-]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Died at or after this time, or -10m.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Died before this time.")]
 Sample = Annotated[int, typer.Option("--sample", min=0, max=100, help="Messages shown of each kind, the newest.")]
 Resend = Annotated[bool, typer.Option("--resend", help="Send those that are chosen again.")]
 To = Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Another topic than that of origin.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second, in all.")]
 Again = Annotated[bool, typer.Option("--again", help="Send also what was sent again before.")]
 
 
@@ -288,7 +282,7 @@ def dlq_triage(
     sample: Sample = 1,
     resend_them: Resend = False,
     to: To = None,
-    rate: Rate = None,
+    rate: job.Rate = None,
     again: Again = False,
     out: job.Out = None,
     dry_run: job.DryRun = False,

@@ -43,6 +43,7 @@ OutWithPicture = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Where tables (Parquet) and pictures go; must not exist.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be read and done, and end.")]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second, in all.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 IS_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ

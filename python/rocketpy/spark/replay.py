@@ -66,7 +66,6 @@ Where = Annotated[
         "properties, msg_id, stored_at, born_at: \"properties['region'] = 'eu'\".",
     ),
 ]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second, in all.")]
 AnyOrder = Annotated[
     bool,
     typer.Option("--any-order", help="Do not keep the order of each queue: more tasks, and no shuffle of the bodies."),
@@ -253,7 +252,7 @@ def replay(
     tags: Tags = None,
     where: Where = None,
     to_topic: ToTopic = None,
-    rate: Rate = None,
+    rate: job.Rate = None,
     any_order: AnyOrder = False,
     out: OutFolder = None,
     dry_run: job.DryRun = False,
