@@ -43,28 +43,10 @@ impl Patience {
 }
 
 /// Where an answer goes.
-pub(crate) enum Answer {
-    Channel(oneshot::Sender<Result<Command, CallError>>),
-    Callback(Box<dyn FnOnce(Result<Command, CallError>) + Send>),
-}
+pub(crate) type Answer = oneshot::Sender<Result<Command, CallError>>;
 
-impl Answer {
-    fn give(self, result: Result<Command, CallError>) {
-        match self {
-            // The caller may have given up.
-            Self::Channel(sender) => drop(sender.send(result)),
-            Self::Callback(callback) => callback(result),
-        }
-    }
-}
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Channel(_) => "Channel",
-            Self::Callback(_) => "Callback",
-        })
-    }
+fn give(answer: Answer, result: Result<Command, CallError>) {
+    drop(answer.send(result)); // the caller may have given up
 }
 
 /// One call on its way.
@@ -184,11 +166,14 @@ impl Calls {
         let call = self.table.lock().waiting.remove(&response.opaque);
         let Some(call) = call else { return false };
         self.release(call.cost);
-        call.answer.give(if response.code == code::response::GO_AWAY {
-            Err(CallError::GoAway { addr: addr.to_owned(), code: call.code })
-        } else {
-            Ok(response)
-        });
+        give(
+            call.answer,
+            if response.code == code::response::GO_AWAY {
+                Err(CallError::GoAway { addr: addr.to_owned(), code: call.code })
+            } else {
+                Ok(response)
+            },
+        );
         true
     }
 
@@ -216,7 +201,7 @@ impl Calls {
         for call in overdue {
             self.release(call.cost);
             let timeout_ms = call.patience.timeout_ms();
-            call.answer.give(Err(CallError::Timeout { addr: addr.to_owned(), code: call.code, timeout_ms }));
+            give(call.answer, Err(CallError::Timeout { addr: addr.to_owned(), code: call.code, timeout_ms }));
         }
         last_begun
     }
@@ -229,7 +214,10 @@ impl Calls {
         let waiting = std::mem::take(&mut table.waiting);
         drop(table);
         for call in waiting.into_values() {
-            call.answer.give(Err(CallError::Closed { addr: addr.to_owned(), code: call.code, queued: true }));
+            give(
+                call.answer,
+                Err(CallError::Closed { addr: addr.to_owned(), code: call.code, queued: true }),
+            );
         }
     }
 }

@@ -228,27 +228,8 @@ impl Connection {
         self.complete(&mut request);
         let cost = self.calls.try_reserve(&request).ok_or_else(|| self.no_room(request.code, 0))?;
         let (sender, receiver) = oneshot::channel();
-        self.enqueue(&mut request, Patience::from_now(timeout), cost, Answer::Channel(sender))?;
+        self.enqueue(&mut request, Patience::from_now(timeout), cost, sender)?;
         Ok(PendingCall::new(receiver, self.outbox.helper().filter(|_| reads_here()).cloned()))
-    }
-
-    /// Queues a request as [`start_call`](Self::start_call) does, and gives the answer to `callback`, on the connection's task
-    /// or in a thread that [reads](crate::read_here) for it.
-    ///
-    /// The callback must not block. When this returns an error the callback is not called.
-    ///
-    /// # Errors
-    /// As [`start_call`](Self::start_call).
-    pub async fn start_call_with(
-        &self,
-        mut request: Command,
-        timeout: Duration,
-        callback: impl FnOnce(Result<Command, CallError>) + Send + 'static,
-    ) -> Result<(), CallError> {
-        let patience = Patience::from_now(timeout);
-        self.complete(&mut request);
-        let cost = self.room_for(&request, patience).await?;
-        self.enqueue(&mut request, patience, cost, Answer::Callback(Box::new(callback)))
     }
 
     /// Queues a request that is not answered.
@@ -275,7 +256,7 @@ impl Connection {
         self.complete(request);
         let cost = self.room_for(request, patience).await?;
         let (sender, receiver) = oneshot::channel();
-        self.enqueue(request, patience, cost, Answer::Channel(sender))?;
+        self.enqueue(request, patience, cost, sender)?;
         Ok(PendingCall::new(receiver, self.outbox.helper().filter(|_| reads_here()).cloned()))
     }
 

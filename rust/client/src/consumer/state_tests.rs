@@ -415,3 +415,12 @@ fn a_lost_queue_is_kept_while_messages_of_it_are_in_work() {
     assert!(state.is_kept(&queue(0)), "the next one is not");
     assert!(state.settle() && state.give_up(&mut later, false).1[0].to_commit() == Some(QueueOffset(4)));
 }
+
+#[test]
+#[should_panic(expected = "no more is settled than was handed out")]
+fn a_settled_offset_past_what_was_handed_out_is_found() {
+    let mut state = started(1);
+    state.pulled(&queue(0), number(0), pulled(0, 0, 5, 5));
+    assert_eq!(offsets(&mut state, 2).len(), 2);
+    state.settle_at(&queue(0), QueueOffset(3));
+}

@@ -266,4 +266,11 @@ mod tests {
         assert_eq!(window.enter(1, LONG, || ()).await.unwrap_err(), ClientError::Closed { what: "producer" });
         assert_eq!(window.messages.available_permits(), 1, "who is refused takes no place");
     }
+    #[tokio::test]
+    #[should_panic(expected = "each place of an open round is given back once")]
+    async fn a_place_that_is_given_back_twice_is_found() {
+        let window = window(2);
+        let place = window.enter(1, LONG, || ()).await.unwrap();
+        window.leave([place, place].into_iter());
+    }
 }

@@ -210,4 +210,12 @@ mod tests {
         messages.take_before(&queue, QueueOffset(1));
         assert!(messages.insert(&queue, QueueOffset(MAX_UNCOMMITTED as u64), consumption("M")));
     }
+    #[test]
+    #[should_panic(expected = "messages of a lost queue were counted")]
+    fn messages_of_a_lost_queue_that_were_not_counted_are_found() {
+        let (mut messages, queue) = (Messages::default(), Arc::new(MessageQueue::new("t", "b", 0)));
+        assert!(messages.insert(&queue, QueueOffset(0), consumption("M")));
+        messages.count = 0;
+        messages.forget(&queue);
+    }
 }

@@ -352,27 +352,6 @@ async fn calls_that_come_together_open_one_connection() {
 }
 
 #[tokio::test]
-async fn a_callback_gets_the_answer_or_the_end() {
-    let (listener, addr) = listener().await;
-    let client = client();
-    let connection = client.connection(&addr, PATIENCE).await.expect("open");
-    let (sender, mut answers) = tokio::sync::mpsc::unbounded_channel();
-    for _ in 0..2 {
-        let sender = sender.clone();
-        let callback = move |result| sender.send(result).expect("the test listens");
-        connection.start_call_with(echo_request(b""), PATIENCE, callback).await.expect("queued");
-    }
-    let mut server = RawPeer::accept(&listener).await;
-    let opaque = server.receive().await.expect("a request").opaque();
-    server.send(&response(0, opaque, b"answer")).await;
-    let answer = soon(answers.recv()).await.expect("called").expect("an answer");
-    assert_eq!(&answer.body[..], b"answer");
-    drop(server);
-    let error = soon(answers.recv()).await.expect("called").unwrap_err();
-    assert!(matches!(error, CallError::Closed { queued: true, .. }), "{error}");
-}
-
-#[tokio::test]
 async fn a_closed_client_fails_its_calls_and_takes_no_more() {
     let (listener, addr) = listener().await;
     let client = client();

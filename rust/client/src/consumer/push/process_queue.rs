@@ -215,4 +215,11 @@ mod tests {
         drop(queue);
         assert!(over.load(Ordering::Acquire));
     }
+    #[test]
+    #[should_panic(expected = "a message that ends was counted as unfinished")]
+    fn a_message_in_work_that_was_not_counted_is_found() {
+        let mut queue = of(&[0]);
+        queue.unfinished = 0;
+        queue.finish(&spans(&[0]), LIFE);
+    }
 }
