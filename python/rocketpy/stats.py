@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rocketpy import _rocketpy
-    from rocketpy.consuming.rebalance import Callbacks
     from rocketpy.message import MessageQueue
 
 __all__ = ["ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"]
@@ -198,19 +196,3 @@ class PushStats:
     """Handlers work on them now, or they are being sent back."""
     failed_callbacks: int = 0
     """Calls of `on_assigned` and `on_revoked` that raised."""
-
-
-def producer_stats(native: _rocketpy.Producer) -> ProducerStats:
-    """The stats of a native producer."""
-    counts, (total, percentiles), window = native.stats()
-    sent, failed, retried, unknown, oneway = (Traffic(*count) for count in counts)
-    latency = Latency(total, *(percentiles or (None, None, None, None, None)))
-    return ProducerStats(sent, failed, retried, unknown, oneway, latency, *window)
-
-
-def consumer_stats(native: _rocketpy.Consumer, callbacks: Callbacks | None) -> ConsumerStats:
-    """The stats of a native consumer."""
-    counts, failed_pulls, queues = native.stats()
-    received, pulled = (Traffic(*count) for count in counts)
-    of_queues = tuple(QueueStats(*queue) for queue in queues)
-    return ConsumerStats(received, pulled, failed_pulls, of_queues, callbacks.failures if callbacks else 0)

@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rocketpy.admin.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
 from rocketpy.admin.dead_letter_calls import DeadLetterCalls
-from rocketpy.admin.replication import HaStatus, status_of
 from rocketpy.admin.topic_change import TopicChange
 from rocketpy.admin.trace import TRACE_TOPIC, MessageTrace, explained, trace_of
 from rocketpy.base.instant import instant_ms
@@ -23,6 +21,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from rocketpy._rocketpy import ReceivedMessage
+    from rocketpy.admin.cluster import BrokerInfo, GroupInfo, GroupMember, ProducerConnection, QueueLag, TopicInfo
+    from rocketpy.admin.replication import HaStatus
     from rocketpy.config import Instant, Start
     from rocketpy.message import MessageQueue
 
@@ -151,7 +151,7 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             TopicNotFoundError: No name server knows it.
         """
-        return TopicInfo.of(topic, *await self._ask(self._native_admin().describe_topic, topic))
+        return await self._ask(self._native_admin().describe_topic, topic)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Queues of a topic that may be read, sorted."""
@@ -159,7 +159,7 @@ class AdminCalls(DeadLetterCalls):
 
     async def groups(self) -> list[GroupInfo]:
         """Consumer groups that the brokers know, sorted by name."""
-        return [GroupInfo(name, tuple(members)) for name, members in await self._ask(self._native_admin().groups)]
+        return await self._ask(self._native_admin().groups)
 
     async def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
         """How far a group is in each queue, counted from its stored commits.
@@ -174,7 +174,7 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             GroupNotFoundError: There is no such group.
         """
-        return [QueueLag(*row) for row in await self._ask(self._native_admin().group_lag, group, topic)]
+        return await self._ask(self._native_admin().group_lag, group, topic)
 
     async def group_members(self, group: str) -> list[str]:
         """Client ids of the members of a group that are there now, sorted."""
@@ -186,7 +186,7 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             GroupNotFoundError: There is no such group.
         """
-        return [GroupMember(*member) for member in await self._ask(self._native_admin().describe_group, group)]
+        return await self._ask(self._native_admin().describe_group, group)
 
     async def producer_connections(self, group: str) -> list[ProducerConnection]:
         """The members of a producer group that are there now, sorted by client id.
@@ -206,7 +206,7 @@ class AdminCalls(DeadLetterCalls):
             ...     [one.language for one in found]
             ['RUST']
         """
-        return [ProducerConnection(*row) for row in await self._ask(self._native_admin().producer_connections, group)]
+        return await self._ask(self._native_admin().producer_connections, group)
 
     async def create_group(self, group: str) -> None:
         """Creates a group at every broker, as its first consumer would; does nothing where it is there already.
@@ -430,7 +430,7 @@ class AdminCalls(DeadLetterCalls):
 
     async def brokers(self) -> list[BrokerInfo]:
         """Brokers of the cluster, sorted by name."""
-        return [BrokerInfo(*broker) for broker in await self._ask(self._native_admin().brokers)]
+        return await self._ask(self._native_admin().brokers)
 
     async def broker_figures(self, address: str) -> dict[str, str]:
         """Figures of one broker, as text by Apache's names: `putTps`, `bootTimestamp`, `commitLogDiskRatio` and others.
@@ -481,7 +481,7 @@ class AdminCalls(DeadLetterCalls):
         Raises:
             RefusedError: The broker does not know the question, as Apache's before 5.0.
         """
-        return status_of(*await self._ask(self._native_admin().ha_status, address))
+        return await self._ask(self._native_admin().ha_status, address)
 
     async def promote(self, address: str, *, sync: bool = False, force: bool = False) -> None:
         """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when it is done.

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from datetime import datetime
-    from typing import Any, Self
 
     from rocketpy.message import MessageQueue
 
@@ -61,11 +59,6 @@ class TopicInfo:
     brokers: tuple[TopicBroker, ...]
     queues: tuple[QueueInfo, ...]
     """Sorted."""
-
-    @classmethod
-    def of(cls, name: str, brokers: Iterable[Any], queues: Iterable[Any]) -> Self:
-        """Of what the native call gives."""
-        return cls(name, tuple(TopicBroker(*one) for one in brokers), tuple(QueueInfo(*one) for one in queues))
 
 
 @dataclass(frozen=True, slots=True)

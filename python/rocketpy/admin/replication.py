@@ -1,6 +1,5 @@
 """What a broker says of its log, and of the slaves that copy it."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["Epoch", "HaStatus", "RefusedSlave", "SlaveInfo"]
@@ -64,35 +63,3 @@ class HaStatus:
     """Why a slave does not follow its master, though it reaches it; of a master, that another one parted from it."""
     refused_slaves: tuple[RefusedSlave, ...] = ()
     """Slaves of RocketPy that asked for its log and get nothing of it."""
-
-
-def status_of(
-    is_master: bool,
-    end: int,
-    slaves: Iterable[tuple[str, int | None, int, tuple[int, int | None, int | None], bool, int]],
-    epochs: Iterable[tuple[str, int]],
-    not_followed: str | None,
-    refused: Iterable[tuple[str, int, str]],
-) -> HaStatus:
-    """Makes a status of what the extension returns."""
-    return HaStatus(
-        is_master,
-        end,
-        tuple(_slave(*slave) for slave in slaves),
-        tuple(Epoch(*epoch) for epoch in epochs),
-        not_followed,
-        tuple(RefusedSlave(*slave) for slave in refused),
-    )
-
-
-def _slave(
-    address: str,
-    broker_id: int | None,
-    end: int,
-    lag: tuple[int, int | None, int | None],
-    is_near: bool,
-    bytes_per_second: int,
-) -> SlaveInfo:
-    lag_bytes, lag_records, lag_ms = lag
-    lag_seconds = None if lag_ms is None else lag_ms / 1000
-    return SlaveInfo(address, broker_id, end, lag_bytes, lag_records, lag_seconds, is_near, bytes_per_second)

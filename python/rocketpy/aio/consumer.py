@@ -17,7 +17,6 @@ from rocketpy.config import (
 from rocketpy.consuming.balance import Allocating, allocating, assigned
 from rocketpy.consuming.consumer import (
     FOREVER,
-    BrokerContact,
     ConsumerState,
     OffsetMove,
     V_co,
@@ -27,7 +26,6 @@ from rocketpy.consuming.consumer import (
 )
 from rocketpy.consuming.rebalance import callbacks
 from rocketpy.errors import ClosedError
-from rocketpy.stats import ConsumerStats, consumer_stats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from rocketpy.config import Duration, Start
     from rocketpy.consuming.consumer import V
     from rocketpy.message import MessageQueue
+    from rocketpy.stats import ConsumerStats
 
 __all__ = ["AsyncConsumer"]
 
@@ -272,16 +271,16 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
 
     def state(self) -> ConsumerState:
         """What this member reads, and which of its brokers answer. Asks no broker."""
-        assigned, brokers = self._native().state()
-        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+        return self._native().state()
 
     def stats(self) -> ConsumerStats:
         """What was received so far, as `Consumer.stats`. Any thread may ask, such as that of an exporter."""
-        return consumer_stats(self._started(), self._callbacks)
+        native: _rocketpy.Consumer = self._started()
+        return native.stats(self._callbacks.failures if self._callbacks else 0)
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call, as `Consumer.offset_moves`."""
-        return [OffsetMove(*move) for move in self._native().take_offset_moves()]
+        return self._native().take_offset_moves()
 
     def __repr__(self) -> str:
         return f"<AsyncConsumer{self._shown_state()} of group {self._group!r}>"

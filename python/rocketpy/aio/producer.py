@@ -18,7 +18,6 @@ from rocketpy.message import Message
 from rocketpy.producing.producer import recall_handle
 from rocketpy.producing.receipts import Receipts
 from rocketpy.producing.selector import chosen, split
-from rocketpy.stats import ProducerStats, producer_stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from rocketpy.config import Duration
     from rocketpy.message import MessageQueue, Receipt
     from rocketpy.producing.selector import Select
+    from rocketpy.stats import ProducerStats
 
 __all__ = ["AsyncProducer"]
 
@@ -185,7 +185,8 @@ class AsyncProducer(AsyncClosing):
 
     def stats(self) -> ProducerStats:
         """What was sent so far, as `Producer.stats`. Any thread may ask, such as that of an exporter."""
-        return producer_stats(self._started())
+        native: _rocketpy.Producer = self._started()
+        return native.stats()
 
     def __repr__(self) -> str:
         return f"<AsyncProducer{self._shown_state()} of group {self._group!r}>"

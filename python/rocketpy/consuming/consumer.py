@@ -15,7 +15,6 @@ from rocketpy.config import CONSUMER_DEFAULTS, ConsumerOptions
 from rocketpy.consuming.balance import allocating, assigned
 from rocketpy.consuming.rebalance import Telling, callbacks
 from rocketpy.errors import ClosedError
-from rocketpy.stats import ConsumerStats, consumer_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from rocketpy.codec import Codec
     from rocketpy.config import Duration, Start
     from rocketpy.message import MessageQueue
+    from rocketpy.stats import ConsumerStats
 
     V = DefaultTypeVar("V", default=object)
     V_co = DefaultTypeVar("V_co", default=object, covariant=True)
@@ -470,19 +470,18 @@ class Consumer(Closing, Generic[V_co]):
 
     def state(self) -> ConsumerState:
         """What this member reads, and which of its brokers answer. Asks no broker."""
-        assigned, brokers = self._native.state()
-        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+        return self._native.state()
 
     def stats(self) -> ConsumerStats:
         """What was received so far, and how far it is behind, as last known.
 
         Asks no broker, and works after a close too.
         """
-        return consumer_stats(self._native, self._callbacks)
+        return self._native.stats(self._callbacks.failures if self._callbacks else 0)
 
     def offset_moves(self) -> list[OffsetMove]:
         """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
-        return [OffsetMove(*move) for move in self._native.take_offset_moves()]
+        return self._native.take_offset_moves()
 
     def _begin_close(self) -> None:
         if self._telling is None:  # else `on_revoked` comes first

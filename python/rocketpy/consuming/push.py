@@ -15,7 +15,7 @@ from rocketpy.base.options import takes_options
 from rocketpy.base.signature import check_function
 from rocketpy.config import CONCURRENCY, HANDLER_SECONDS, PUSH_DEFAULTS, STOP_SECONDS, PushOptions, duration_seconds
 from rocketpy.consuming.balance import Allocating, allocating
-from rocketpy.consuming.consumer import BrokerContact, ConsumerState, decode_by
+from rocketpy.consuming.consumer import ConsumerState, decode_by
 from rocketpy.consuming.handlers import Handler, Reject, Retry
 from rocketpy.consuming.rebalance import callbacks
 from rocketpy.consuming.workers import END_SECONDS, Workers
@@ -297,15 +297,16 @@ class PushConsumer(Closing):
 
     def stats(self) -> PushStats:
         """What became of messages since the start."""
-        counts = (0, 0, 0, 0, 0, 0) if self._native is None else self._native.counts()
-        return PushStats(*counts, failed_callbacks=self._callbacks.failures if self._callbacks else 0)
+        failed_callbacks = self._callbacks.failures if self._callbacks else 0
+        if self._native is None:
+            return PushStats(0, 0, 0, 0, 0, 0, failed_callbacks)
+        return self._native.stats(failed_callbacks)
 
     def state(self) -> ConsumerState:
         """What this consumer reads, and which of its brokers answer. Asks no broker."""
         if self._native is None:
             return ConsumerState((), ())
-        assigned, brokers = self._native.state()
-        return ConsumerState(tuple(assigned), tuple(BrokerContact(*broker) for broker in brokers))
+        return self._native.state()
 
     def __enter__(self) -> Self:
         """Starts it, unless it has no handler yet: then call `start` in the block."""

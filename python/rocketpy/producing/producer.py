@@ -13,7 +13,6 @@ from rocketpy.errors import InvalidArgumentError, PartlySentError
 from rocketpy.message import Message, Receipt
 from rocketpy.producing.receipts import Receipts
 from rocketpy.producing.selector import chosen, split
-from rocketpy.stats import ProducerStats, producer_stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from rocketpy.config import Duration
     from rocketpy.message import MessageQueue, ReceivedMessage
     from rocketpy.producing.selector import Select
+    from rocketpy.stats import ProducerStats
 
 __all__ = ["Producer"]
 
@@ -307,7 +307,7 @@ class Producer(Closing):
 
     def stats(self) -> ProducerStats:
         """What was sent so far, and how long it took. Asks no broker, and works after a close too."""
-        return producer_stats(self._native)
+        return self._native.stats()
 
     def _begin_close(self) -> None:
         self._native.begin_close()

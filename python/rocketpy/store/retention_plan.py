@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocketpy import _rocketpy
 from rocketpy.base.names import path_text
@@ -12,6 +11,7 @@ from rocketpy.base.names import path_text
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
+    from datetime import datetime, timedelta
 
 __all__ = ["AgedQueue", "FolderUsage", "KeptFile", "Removal", "RetentionPlan", "retention"]
 
@@ -123,28 +123,6 @@ def retention(
     given = [(key, str(value)) for key, value in (settings or {}).items()]
     if commit_log is not None:
         given.append(("storePathCommitLog", path_text("commit_log", commit_log)))
-    plan, aged = _rocketpy.store_retention(
+    return _rocketpy.store_retention(
         path_text("path", path), None if config is None else path_text("config", config), given, ask
     )
-    removals, kept, folders, refusal, log_files, log_bytes = plan
-    return RetentionPlan(
-        removals=tuple(
-            Removal(**_file(file), age=timedelta(milliseconds=age_ms), rule=rule, reason=reason)
-            for file, (age_ms, rule, reason) in removals
-        ),
-        kept=None if kept is None else KeptFile(**_file(kept[0]), reason=kept[1]),
-        aged_queues=tuple(
-            AgedQueue(topic, queue_id, former, new, f"older than {hours} h, the retention.hours of the topic")
-            for topic, queue_id, former, new, hours in aged
-        ),
-        folders=tuple(FolderUsage(str(path), percent) for path, percent in folders),
-        refusal=refusal,
-        log_files=log_files,
-        log_bytes=log_bytes,
-    )
-
-
-def _file(file: tuple[Any, int, int, int]) -> dict[str, Any]:
-    path, start, size_bytes, written_at_ms = file
-    written_at = datetime.fromtimestamp(written_at_ms / 1000, UTC)
-    return {"path": str(path), "start": start, "size_bytes": size_bytes, "written_at": written_at}

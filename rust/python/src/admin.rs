@@ -1,19 +1,19 @@
-//! Administration: plain values, of which `rocketpy.admin.admin` makes dataclasses.
+//! Administration, for threads and event loops alike: `rocketpy.admin.calls` makes one object of it for both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rocketpy_client::{
-    Admin, BrokerDescription, Client, ClientError, Connection, FoundMessage, GroupMember, MessageQuery,
-    OffsetTarget, QueryKind, QueueStats, Start, TopicSpec,
+    Admin, Client, ClientError, FoundMessage, GroupMember, GroupSummary, MessageQuery, OffsetTarget,
+    QueryKind, Start, TopicSpec,
 };
-use rocketpy_model::{MessageQueue, Permission, QueueOffset};
+use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
 use rocketpy_protocol::record::RecordView;
+use serde::Serialize;
 use tokio::runtime::Handle;
 
 use crate::aio::{Arrivals, Caller};
@@ -25,8 +25,9 @@ use crate::number::{self, within};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
-use crate::received::{Origin, ReceivedMessage, instant};
+use crate::received::{Origin, ReceivedMessage};
 use crate::start::StartArgument;
+use crate::{named, rows};
 
 /// Topics, groups, offsets and clusters.
 #[pyclass(name = "Admin", module = "rocketpy._rocketpy", frozen)]
@@ -50,30 +51,6 @@ impl Drop for Running {
 
 /// What a call gives: its answer, or for an event loop a future of it.
 type Answer<'py> = PyResult<Bound<'py, PyAny>>;
-/// Broker name, cluster, addresses by broker id, read and write queues, readable, writable.
-type TopicBroker = (String, String, BTreeMap<u64, String>, u32, u32, bool, bool, BTreeMap<String, String>);
-/// Client id, address, language, tags by topic, whether these differ from those of most members, version.
-type MemberRow = (String, String, String, Option<BTreeMap<String, String>>, bool, i32);
-/// Broker name, cluster, addresses by broker id.
-/// How far a slave is behind: bytes, records, milliseconds.
-type Lag = (i64, Option<i64>, Option<i64>);
-/// Whether it is a master, where its log ends; of each slave its address, its broker id, where its log ends, its lag, whether that is near,
-/// and bytes a second; id and start of the epochs; why a slave does not follow; of each slave that gets nothing its address, its broker id and why.
-type HaStatus = (
-    bool,
-    i64,
-    Vec<(String, Option<u64>, i64, Lag, bool, i64)>,
-    Vec<(String, i64)>,
-    Option<String>,
-    Vec<(String, u64, String)>,
-);
-
-type BrokerRow = (String, String, BTreeMap<u64, String>);
-/// Queue, smallest and largest offset, time of the newest message.
-type QueueRow<'py> = (Bound<'py, PyAny>, u64, u64, Option<SystemTime>);
-/// Queue, committed and largest offset, messages between, time of the last consumed message, messages that members hold.
-type LagRow<'py> = (Bound<'py, PyAny>, Option<u64>, u64, u64, Option<SystemTime>, u64);
-
 #[pymethods]
 impl PyAdmin {
     #[new]
@@ -126,12 +103,7 @@ impl PyAdmin {
 
     fn describe_topic<'py>(&self, py: Python<'py>, topic: String) -> Answer<'py> {
         let described = |admin: Admin| async move { admin.describe_topic(&topic).await };
-        self.answer(py, described, |py, topic| {
-            let queues: Vec<_> =
-                topic.queues.iter().map(|row| queue_row(py, row)).collect::<PyResult<_>>()?;
-            let brokers: Vec<_> = topic.brokers.into_iter().map(topic_broker).collect();
-            (brokers, queues).into_py_any(py)
-        })
+        self.answer(py, described, |py, topic| object(py, &rows::TopicInfo::from(topic)))
     }
 
     fn queues<'py>(&self, py: Python<'py>, topic: String) -> Answer<'py> {
@@ -150,8 +122,8 @@ impl PyAdmin {
             py,
             |admin| async move { admin.groups().await },
             |py, groups| {
-                let groups: Vec<_> = groups.into_iter().map(|group| (group.name, group.members)).collect();
-                groups.into_py_any(py)
+                let row = |group: GroupSummary| rows::GroupInfo { name: group.name, members: group.members };
+                list(py, groups.into_iter().map(row))
             },
         )
     }
@@ -159,10 +131,7 @@ impl PyAdmin {
     #[pyo3(signature = (group, topic=None))]
     fn group_lag<'py>(&self, py: Python<'py>, group: String, topic: Option<String>) -> Answer<'py> {
         let lag = |admin: Admin| async move { admin.group_lag(&group, topic.as_deref()).await };
-        self.answer(py, lag, |py, lag| {
-            let rows = lag.rows.iter().map(|row| lag_row(py, row));
-            rows.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
-        })
+        self.answer(py, lag, |py, lag| list(py, lag.rows.into_iter().map(rows::QueueLag::from)))
     }
 
     fn group_members<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
@@ -173,11 +142,9 @@ impl PyAdmin {
     fn describe_group<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
         let described = |admin: Admin| async move { admin.describe_group(&group).await };
         self.answer(py, described, |py, described| {
-            let row = |member: &GroupMember| -> MemberRow {
-                let GroupMember { client_id, address, language, version, subscriptions } = member.clone();
-                (client_id, address, language, subscriptions, described.differs(member), version)
-            };
-            described.members.iter().map(row).collect::<Vec<_>>().into_py_any(py)
+            let row =
+                |member: &GroupMember| rows::GroupMember::new(member.clone(), described.differs(member));
+            list(py, described.members.iter().map(row))
         })
     }
 
@@ -276,20 +243,14 @@ impl PyAdmin {
         self.answer(
             py,
             |admin| async move { admin.cluster().await },
-            |py, cluster| {
-                let row = |broker: BrokerDescription| -> BrokerRow {
-                    (broker.broker_name, broker.cluster, broker.addresses)
-                };
-                cluster.brokers.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
-            },
+            |py, cluster| list(py, cluster.brokers.into_iter().map(rows::BrokerInfo::from)),
         )
     }
 
     fn producer_connections<'py>(&self, py: Python<'py>, group: String) -> Answer<'py> {
         let asked = |admin: Admin| async move { admin.producer_connections(&group).await };
         self.answer(py, asked, |py, connections| {
-            let row = |one: Connection| (one.client_id, one.address, one.language, one.version);
-            connections.into_iter().map(row).collect::<Vec<_>>().into_py_any(py)
+            list(py, connections.into_iter().map(rows::ProducerConnection::from))
         })
     }
 
@@ -358,20 +319,7 @@ impl PyAdmin {
 
     fn ha_status<'py>(&self, py: Python<'py>, address: String) -> Answer<'py> {
         let status = |admin: Admin| async move { admin.ha_status(&address).await };
-        self.answer(py, status, |py, status| {
-            let slaves = status.ha_connection_info.into_iter().map(|slave| {
-                let speed = slave.transferred_byte_in_second;
-                let lag = (slave.diff, slave.lag_records, slave.lag_ms);
-                (slave.addr, slave.broker_id, slave.slave_ack_offset, lag, slave.in_sync, speed)
-            });
-            let epochs = status.epochs.into_iter().map(|epoch| (epoch.id, epoch.start));
-            let refused =
-                status.refused_slaves.into_iter().map(|slave| (slave.addr, slave.broker_id, slave.why));
-            let (end, refused) = (status.master_commit_log_max_offset, refused.collect());
-            let status: HaStatus =
-                (status.master, end, slaves.collect(), epochs.collect(), status.not_followed, refused);
-            status.into_py_any(py)
-        })
+        self.answer(py, status, |py, status| object(py, &rows::HaStatus::from(status)))
     }
 
     fn change_role<'py>(
@@ -428,29 +376,14 @@ impl PyAdmin {
     }
 }
 
-fn topic_broker(broker: rocketpy_client::TopicBroker) -> TopicBroker {
-    let permission = Permission(broker.perm as i32);
-    (
-        broker.broker_name,
-        broker.cluster,
-        broker.addresses,
-        broker.read_queues,
-        broker.write_queues,
-        permission.is_readable(),
-        permission.is_writable(),
-        broker.attributes,
-    )
+/// A row as an object of its own class.
+fn object<T: Serialize>(py: Python<'_>, row: &T) -> PyResult<Py<PyAny>> {
+    named::to_python(py, row).map(Bound::unbind)
 }
 
-fn queue_row<'py>(py: Python<'py>, row: &QueueStats) -> PyResult<QueueRow<'py>> {
-    let last_stored_at = row.last_stored_at_ms.map(instant);
-    Ok((row.queue.to_python(py)?, row.min_offset.get(), row.max_offset.get(), last_stored_at))
-}
-
-fn lag_row<'py>(py: Python<'py>, row: &rocketpy_client::LagRow) -> PyResult<LagRow<'py>> {
-    let (committed, max) = (row.committed_offset.map(QueueOffset::get), row.max_offset.get());
-    let last_consumed_at = row.last_consumed_at_ms.map(instant);
-    Ok((row.queue.to_python(py)?, committed, max, row.lag(), last_consumed_at, row.held()))
+/// The list of rows.
+fn list<T: Serialize>(py: Python<'_>, rows: impl IntoIterator<Item = T>) -> PyResult<Py<PyAny>> {
+    named::list(py, rows).map(Bound::unbind)
 }
 
 /// The error of an unknown kind of key.

@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use arrow_array::RecordBatch;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList};
 use rocketpy_client::{
-    BrokerContact, Client, ClientError, Namespace, Position, PullConsumer, PulledBatch, PulledPart, Start,
+    Client, ClientError, Namespace, Position, PullConsumer, PulledBatch, PulledPart, Start,
 };
 use rocketpy_model::{MessageQueue, QueueOffset};
 use rocketpy_protocol::compression::DecompressLimits;
@@ -28,18 +27,15 @@ use crate::number::{count, offset};
 use crate::options::Options;
 use crate::process::Owned;
 use crate::queue::{self, QueueArgument};
-use crate::received::{Decoding, Origin, ReceivedMessage, Shown, instant};
+use crate::received::{Decoding, Origin, ReceivedMessage, Shown};
 use crate::start::StartArgument;
 use crate::wait::wait;
-use crate::{consumer_options, stats, tags, untracked};
+use crate::{consumer_options, named, rows, stats, tags, untracked};
 
 /// Batches kept for their memory: one that the caller reads, and one that it has read.
 const SPENT_BATCHES: usize = 2;
 /// Do not keep the memory of a batch whose records are larger than this.
 const MAX_SPENT_BYTES: usize = 64 << 20;
-
-/// Queues; and name, time and reason of each broker.
-type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Option<String>)>);
 
 /// A member of a consumer group.
 #[pyclass(name = "Consumer", module = "rocketpy._rocketpy", frozen)]
@@ -267,21 +263,15 @@ impl PyConsumer {
         self.running.get()?.consumer.assignment().iter().map(|queue| queue.to_python(py)).collect()
     }
 
-    /// The assigned queues; and for each broker its name, since when it cannot be reached, and why.
-    fn state<'py>(&self, py: Python<'py>) -> PyResult<State<'py>> {
-        let state = self.running.get()?.consumer.state();
-        let assigned = state.assigned.iter().map(|queue| queue.to_python(py)).collect::<PyResult<_>>()?;
-        let contact = |one: BrokerContact| {
-            let (since, why) =
-                one.trouble.map(|trouble| (instant(trouble.since_ms), trouble.last.to_string())).unzip();
-            (one.broker_name.to_string(), since, why)
-        };
-        Ok((assigned, state.brokers.into_iter().map(contact).collect()))
+    /// The assigned queues, and which brokers answer.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        named::to_python(py, &rows::ConsumerState::from(self.running.get()?.consumer.state()))
     }
 
     /// What was received so far.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<stats::OfConsumer<'py>> {
-        stats::of_consumer(py, &self.running.get()?.consumer.stats())
+    fn stats<'py>(&self, py: Python<'py>, failed_callbacks: u64) -> PyResult<Bound<'py, PyAny>> {
+        let stats = self.running.get()?.consumer.stats();
+        named::to_python(py, &stats::ConsumerStats::new(stats, failed_callbacks))
     }
 
     /// What the user has to be told of queues that changed, the same again until `told`.
@@ -302,9 +292,9 @@ impl PyConsumer {
         Ok(())
     }
 
-    fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Vec<(Bound<'py, PyAny>, u64, u64)>> {
+    fn take_offset_moves<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let moves = self.running.get()?.consumer.take_offset_moves();
-        moves.iter().map(|one| Ok((one.queue.to_python(py)?, one.from.get(), one.to.get()))).collect()
+        named::list(py, moves.into_iter().map(rows::OffsetMove::from))
     }
 
     /// Begins what [`close`](Self::close) then waits for.

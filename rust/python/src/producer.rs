@@ -29,7 +29,7 @@ use crate::receipt::SentMany;
 use crate::received::{Origin, ReceivedMessage};
 use crate::transaction::{Checks, Half};
 use crate::wait::{wait, wait_detached, wait_reading};
-use crate::{stats, trace};
+use crate::{named, stats, trace};
 
 /// Longest wait of a close for the callbacks of futures.
 const CALLBACK_TIMEOUT: Duration = Duration::from_secs(3);
@@ -308,8 +308,8 @@ impl PyProducer {
     }
 
     /// What was sent so far.
-    fn stats(&self) -> PyResult<stats::OfProducer> {
-        Ok(stats::of_producer(&self.running.get()?.producer.stats()))
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        named::to_python(py, &stats::ProducerStats::from(&self.running.get()?.producer.stats()))
     }
 
     /// Queues of a topic that may be written.

@@ -2,35 +2,30 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rocketpy_client::{
-    BrokerContact, Client, ClientError, Fate, Namespace, PulledPart, PushConfig, PushConsumer, PushCounts,
-    PushTopic, Subscription, Verdict, Work,
+    Client, ClientError, Fate, Namespace, PulledPart, PushConfig, PushConsumer, PushTopic, Subscription,
+    Verdict, Work,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use crate::change::PyChange;
 use crate::client::connect_member;
-use crate::convert::ToPython;
 use crate::duration::Seconds;
 use crate::error::raise;
 use crate::options::Options;
 use crate::process::Owned;
-use crate::received::{Decoding, Origin, ReceivedMessage, Shown, instant};
+use crate::received::{Decoding, Origin, ReceivedMessage, Shown};
 use crate::tags::TagsArgument;
 use crate::wait::{wait, wait_in_thread};
-use crate::{consumer_options, untracked};
+use crate::{consumer_options, named, rows, stats, untracked};
 
 /// The instance name of a member that finds its offsets again after a restart, as Apache's clients name it.
 const LASTING_NAME: &str = "DEFAULT";
-
-/// Queues; and name, time and reason of each broker.
-type State<'py> = (Vec<Bound<'py, PyAny>>, Vec<(String, Option<SystemTime>, Option<String>)>);
 
 /// A member of a consumer group whose messages go to handlers.
 #[pyclass(name = "PushConsumer", module = "rocketpy._rocketpy", frozen)]
@@ -134,11 +129,10 @@ impl PyPushConsumer {
         Ok(())
     }
 
-    /// What became of messages: consumed, failed, timed out, sent back, dead, unfinished.
-    fn counts(&self) -> PyResult<(u64, u64, u64, u64, u64, u64)> {
-        let PushCounts { consumed, failed, timed_out, sent_back, dead, unfinished } =
-            self.running.get()?.consumer.counts();
-        Ok((consumed, failed, timed_out, sent_back, dead, unfinished))
+    /// What became of messages.
+    fn stats<'py>(&self, py: Python<'py>, failed_callbacks: u64) -> PyResult<Bound<'py, PyAny>> {
+        let counts = self.running.get()?.consumer.counts();
+        named::to_python(py, &stats::PushStats::new(counts, failed_callbacks))
     }
 
     /// Handlers of a lane that had messages for too long and have not returned.
@@ -146,16 +140,9 @@ impl PyPushConsumer {
         Ok(self.running.get()?.consumer.stuck(lane))
     }
 
-    /// The assigned queues; and for each broker its name, since when it cannot be reached, and why.
-    fn state<'py>(&self, py: Python<'py>) -> PyResult<State<'py>> {
-        let state = self.running.get()?.consumer.state();
-        let assigned = state.assigned.iter().map(|queue| queue.to_python(py)).collect::<PyResult<_>>()?;
-        let contact = |one: BrokerContact| {
-            let (since, why) =
-                one.trouble.map(|trouble| (instant(trouble.since_ms), trouble.last.to_string())).unzip();
-            (one.broker_name.to_string(), since, why)
-        };
-        Ok((assigned, state.brokers.into_iter().map(contact).collect()))
+    /// The assigned queues, and which brokers answer.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        named::to_python(py, &rows::ConsumerState::from(self.running.get()?.consumer.state()))
     }
 
     /// Begins what the next [`stop`](Self::stop) then waits for.

@@ -1,53 +1,136 @@
-//! What clients count, as plain tuples in the order of the fields of `rocketpy.stats`.
+//! What clients count, as the dataclasses of `rocketpy.stats` ([`crate::named`]).
 
-use pyo3::prelude::*;
-use rocketpy_client::{ConsumerStats, LatencyStats, ProducerStats, QueueProgress, Traffic};
+use rocketpy_client::{LatencyStats, PushCounts};
 use rocketpy_model::QueueOffset;
+use serde::Serialize;
 
-use crate::convert::ToPython;
+use crate::rows::Queue;
 
-/// Requests, messages, bytes.
-type Counted = (u64, u64, u64);
-
-/// Seconds: the sum of all times, then 50 %, 90 %, 99 %, 99.9 % and the largest of the recent ones, if there are any.
-type Latency = (f64, Option<[f64; 5]>);
-
-/// Messages and bytes in the window, then the most of each.
-type Window = (usize, usize, usize, usize);
-
-/// The counts sent, failed, retried, unknown and one-way; the latency; the window.
-pub(crate) type OfProducer = ([Counted; 5], Latency, Window);
-
-/// Queue, position, end, messages and bytes pulled ahead, whether it is paused.
-type OfQueue<'py> = (Bound<'py, PyAny>, Option<u64>, Option<u64>, usize, usize, bool);
-
-/// The counts received and pulled; failed pulls; queues.
-pub(crate) type OfConsumer<'py> = ([Counted; 2], u64, Vec<OfQueue<'py>>);
-
-pub(crate) fn of_producer(stats: &ProducerStats) -> OfProducer {
-    let ProducerStats { sent, failed, retried, unknown, oneway, latency, .. } = stats;
-    let window = (stats.in_flight_messages, stats.in_flight_bytes, stats.window_messages, stats.window_bytes);
-    ([sent, failed, retried, unknown, oneway].map(counted), of_latency(latency), window)
+#[derive(Serialize)]
+struct Traffic {
+    requests: u64,
+    messages: u64,
+    bytes: u64,
 }
 
-pub(crate) fn of_consumer<'py>(py: Python<'py>, stats: &ConsumerStats) -> PyResult<OfConsumer<'py>> {
-    let of_queue = |progress: &QueueProgress| -> PyResult<OfQueue<'py>> {
-        let offset = |offset: Option<QueueOffset>| offset.map(QueueOffset::get);
-        let (position, end) = (offset(progress.position), offset(progress.end));
-        let (messages, bytes) = (progress.prefetched_messages, progress.prefetched_bytes);
-        Ok((progress.queue.to_python(py)?, position, end, messages, bytes, progress.is_paused))
-    };
-    let queues = stats.queues.iter().map(of_queue).collect::<PyResult<_>>()?;
-    Ok(([&stats.received, &stats.pulled].map(counted), stats.failed_pulls, queues))
+impl From<&rocketpy_client::Traffic> for Traffic {
+    fn from(traffic: &rocketpy_client::Traffic) -> Self {
+        Self { requests: traffic.requests, messages: traffic.messages, bytes: traffic.bytes }
+    }
 }
 
-fn counted(traffic: &Traffic) -> Counted {
-    (traffic.requests, traffic.messages, traffic.bytes)
+/// Seconds.
+#[derive(Serialize)]
+struct Latency {
+    total: f64,
+    p50: Option<f64>,
+    p90: Option<f64>,
+    p99: Option<f64>,
+    p999: Option<f64>,
+    max: Option<f64>,
 }
 
-fn of_latency(latency: &LatencyStats) -> Latency {
-    let seconds = |us: u64| us as f64 / 1e6;
-    let recent = &latency.recent_us;
-    let percentiles = [0.5, 0.9, 0.99, 0.999, 1.0].map(|part| seconds(recent.value_at_quantile(part)));
-    (latency.total.as_secs_f64(), (!recent.is_empty()).then_some(percentiles))
+impl From<&LatencyStats> for Latency {
+    fn from(latency: &LatencyStats) -> Self {
+        let recent = &latency.recent_us;
+        let at = |part| (!recent.is_empty()).then(|| recent.value_at_quantile(part) as f64 / 1e6);
+        Self {
+            total: latency.total.as_secs_f64(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: at(1.0),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct ProducerStats {
+    sent: Traffic,
+    failed: Traffic,
+    retried: Traffic,
+    unknown: Traffic,
+    oneway: Traffic,
+    latency: Latency,
+    in_flight_messages: usize,
+    in_flight_bytes: usize,
+    window_messages: usize,
+    window_bytes: usize,
+}
+
+impl From<&rocketpy_client::ProducerStats> for ProducerStats {
+    fn from(stats: &rocketpy_client::ProducerStats) -> Self {
+        Self {
+            sent: (&stats.sent).into(),
+            failed: (&stats.failed).into(),
+            retried: (&stats.retried).into(),
+            unknown: (&stats.unknown).into(),
+            oneway: (&stats.oneway).into(),
+            latency: (&stats.latency).into(),
+            in_flight_messages: stats.in_flight_messages,
+            in_flight_bytes: stats.in_flight_bytes,
+            window_messages: stats.window_messages,
+            window_bytes: stats.window_bytes,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct QueueStats {
+    queue: Queue,
+    position: Option<u64>,
+    end: Option<u64>,
+    prefetched_messages: usize,
+    prefetched_bytes: usize,
+    paused: bool,
+}
+
+#[derive(Serialize)]
+pub(crate) struct ConsumerStats {
+    received: Traffic,
+    pulled: Traffic,
+    failed_pulls: u64,
+    queues: Vec<QueueStats>,
+    failed_callbacks: u64,
+}
+
+impl ConsumerStats {
+    /// `failed_callbacks`: calls of the user's functions that raised, which Python counts.
+    pub(crate) fn new(stats: rocketpy_client::ConsumerStats, failed_callbacks: u64) -> Self {
+        let queues = stats.queues.into_iter().map(|progress| QueueStats {
+            queue: Queue(progress.queue),
+            position: progress.position.map(QueueOffset::get),
+            end: progress.end.map(QueueOffset::get),
+            prefetched_messages: progress.prefetched_messages,
+            prefetched_bytes: progress.prefetched_bytes,
+            paused: progress.is_paused,
+        });
+        Self {
+            received: (&stats.received).into(),
+            pulled: (&stats.pulled).into(),
+            failed_pulls: stats.failed_pulls,
+            queues: queues.collect(),
+            failed_callbacks,
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct PushStats {
+    consumed: u64,
+    failed: u64,
+    timed_out: u64,
+    sent_back: u64,
+    dead: u64,
+    unfinished: u64,
+    failed_callbacks: u64,
+}
+
+impl PushStats {
+    /// `failed_callbacks`: calls of the user's functions that raised, which Python counts.
+    pub(crate) fn new(counts: PushCounts, failed_callbacks: u64) -> Self {
+        let PushCounts { consumed, failed, timed_out, sent_back, dead, unfinished } = counts;
+        Self { consumed, failed, timed_out, sent_back, dead, unfinished, failed_callbacks }
+    }
 }

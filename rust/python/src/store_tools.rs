@@ -15,8 +15,8 @@ use rocketpy_store::tools::{self, Progress, Selected, Selection, ToolError, Tran
 
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};
+use crate::named;
 use crate::number::body_limits;
-use crate::report;
 
 /// Interval at which a running tool checks for signals and reports its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
@@ -68,7 +68,7 @@ pub(crate) fn store_facts(
     commit_log: Option<PathBuf>,
 ) -> PyResult<Bound<'_, PyAny>> {
     let facts = watched(py, None, |watch| tools::facts(&open(&path, commit_log)?, watch))?;
-    report::to_python(py, &facts)
+    named::to_python(py, &facts)
 }
 
 #[pyfunction]
@@ -79,7 +79,7 @@ pub(crate) fn store_verify(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyAny>> {
     let checked = watched(py, progress, |watch| tools::verify(&open(&path, commit_log)?, watch))?;
-    report::to_python(py, &checked)
+    named::to_python(py, &checked)
 }
 
 #[pyfunction]
@@ -92,7 +92,7 @@ pub(crate) fn store_repair(
 ) -> PyResult<Bound<'_, PyAny>> {
     let tool = if apply { tools::repair } else { tools::plan_repair };
     let repair = watched(py, progress, |watch| tool(&open(&path, commit_log)?, watch))?;
-    report::to_python(py, &repair)
+    named::to_python(py, &repair)
 }
 
 #[pyfunction]
@@ -106,7 +106,7 @@ pub(crate) fn store_cut(
 ) -> PyResult<Bound<'_, PyAny>> {
     let tool = if apply { tools::cut } else { tools::plan_cut };
     let cut = watched(py, progress, |watch| tool(&open(&path, commit_log)?, PhysicalOffset(at), watch))?;
-    report::to_python(py, &cut)
+    named::to_python(py, &cut)
 }
 
 #[pyfunction]
@@ -118,7 +118,7 @@ pub(crate) fn store_snapshot(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyAny>> {
     let made = watched(py, progress, |watch| tools::snapshot(&open(&path, commit_log)?, &target, watch))?;
-    report::to_python(py, &made)
+    named::to_python(py, &made)
 }
 
 #[pyfunction]
@@ -131,7 +131,7 @@ pub(crate) fn store_diff(
     let found = watched(py, progress, |watch| {
         tools::diff(&open(&first.0, first.1)?, &open(&second.0, second.1)?, watch)
     })?;
-    report::to_python(py, &found)
+    named::to_python(py, &found)
 }
 
 /// Selected records of a store.
@@ -328,6 +328,6 @@ impl StoreTransfer {
         let transfer =
             self.transfer.lock().take().ok_or_else(|| error::closed("the transfer is finished"))?;
         let finished = watched(py, None, |_| transfer.finish(self.like.as_deref()))?;
-        report::to_python(py, &finished)
+        named::to_python(py, &finished)
     }
 }

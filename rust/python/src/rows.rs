@@ -1,0 +1,251 @@
+//! Rows of answers: each struct becomes the dataclass of its name ([`crate::named`]), so its fields are those of the class.
+
+use std::collections::BTreeMap;
+
+use rocketpy_client::{BrokerContact as Contact, BrokerDescription, Connection, LagRow, TopicDescription};
+use rocketpy_model::{Permission, QueueOffset};
+use rocketpy_protocol::body::HaRuntimeInfo;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+/// A queue, as `rocketpy.MessageQueue`.
+pub(crate) struct Queue(pub(crate) rocketpy_model::MessageQueue);
+
+impl Serialize for Queue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_struct("MessageQueue", 3)?;
+        row.serialize_field("topic", &*self.0.topic)?;
+        row.serialize_field("broker_name", &*self.0.broker_name)?;
+        row.serialize_field("queue_id", &self.0.queue_id)?;
+        row.end()
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct TopicInfo {
+    name: String,
+    brokers: Vec<TopicBroker>,
+    queues: Vec<QueueInfo>,
+}
+
+#[derive(Serialize)]
+struct TopicBroker {
+    broker_name: String,
+    cluster: String,
+    addresses: BTreeMap<u64, String>,
+    read_queues: u32,
+    write_queues: u32,
+    readable: bool,
+    writable: bool,
+    attributes: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct QueueInfo {
+    queue: Queue,
+    min_offset: u64,
+    max_offset: u64,
+    last_stored_at_ms: Option<i64>,
+}
+
+impl From<TopicDescription> for TopicInfo {
+    fn from(topic: TopicDescription) -> Self {
+        let brokers = topic.brokers.into_iter().map(|broker| {
+            let permission = Permission(broker.perm as i32);
+            TopicBroker {
+                broker_name: broker.broker_name,
+                cluster: broker.cluster,
+                addresses: broker.addresses,
+                read_queues: broker.read_queues,
+                write_queues: broker.write_queues,
+                readable: permission.is_readable(),
+                writable: permission.is_writable(),
+                attributes: broker.attributes,
+            }
+        });
+        let queues = topic.queues.into_iter().map(|queue| QueueInfo {
+            queue: Queue(queue.queue),
+            min_offset: queue.min_offset.get(),
+            max_offset: queue.max_offset.get(),
+            last_stored_at_ms: queue.last_stored_at_ms,
+        });
+        Self { name: topic.name, brokers: brokers.collect(), queues: queues.collect() }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct GroupInfo {
+    pub(crate) name: String,
+    pub(crate) members: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct GroupMember {
+    client_id: String,
+    address: String,
+    language: String,
+    subscriptions: Option<BTreeMap<String, String>>,
+    differs: bool,
+    version: i32,
+}
+
+impl GroupMember {
+    /// `differs`: whether it subscribes to something else than most members.
+    pub(crate) fn new(member: rocketpy_client::GroupMember, differs: bool) -> Self {
+        let rocketpy_client::GroupMember { client_id, address, language, version, subscriptions } = member;
+        Self { client_id, address, language, subscriptions, differs, version }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct ProducerConnection {
+    client_id: String,
+    address: String,
+    language: String,
+    version: i32,
+}
+
+impl From<Connection> for ProducerConnection {
+    fn from(connection: Connection) -> Self {
+        let Connection { client_id, address, language, version } = connection;
+        Self { client_id, address, language, version }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct QueueLag {
+    queue: Queue,
+    committed_offset: Option<u64>,
+    max_offset: u64,
+    lag: u64,
+    last_consumed_at_ms: Option<i64>,
+    held: u64,
+}
+
+impl From<LagRow> for QueueLag {
+    fn from(row: LagRow) -> Self {
+        Self {
+            committed_offset: row.committed_offset.map(QueueOffset::get),
+            max_offset: row.max_offset.get(),
+            lag: row.lag(),
+            last_consumed_at_ms: row.last_consumed_at_ms,
+            held: row.held(),
+            queue: Queue(row.queue),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct BrokerInfo {
+    broker_name: String,
+    cluster: String,
+    addresses: BTreeMap<u64, String>,
+}
+
+impl From<BrokerDescription> for BrokerInfo {
+    fn from(broker: BrokerDescription) -> Self {
+        let BrokerDescription { broker_name, cluster, addresses } = broker;
+        Self { broker_name, cluster, addresses }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct HaStatus {
+    is_master: bool,
+    end: i64,
+    slaves: Vec<SlaveInfo>,
+    epochs: Vec<Epoch>,
+    not_followed: Option<String>,
+    refused_slaves: Vec<RefusedSlave>,
+}
+
+#[derive(Serialize)]
+struct SlaveInfo {
+    address: String,
+    broker_id: Option<u64>,
+    end: i64,
+    lag_bytes: i64,
+    lag_records: Option<i64>,
+    lag_seconds: Option<f64>,
+    is_near: bool,
+    bytes_per_second: i64,
+}
+
+#[derive(Serialize)]
+struct Epoch {
+    id: String,
+    start: i64,
+}
+
+#[derive(Serialize)]
+struct RefusedSlave {
+    address: String,
+    broker_id: u64,
+    why: String,
+}
+
+impl From<HaRuntimeInfo> for HaStatus {
+    fn from(status: HaRuntimeInfo) -> Self {
+        let slaves = status.ha_connection_info.into_iter().map(|slave| SlaveInfo {
+            address: slave.addr,
+            broker_id: slave.broker_id,
+            end: slave.slave_ack_offset,
+            lag_bytes: slave.diff,
+            lag_records: slave.lag_records,
+            lag_seconds: slave.lag_ms.map(|lag_ms| lag_ms as f64 / 1000.0),
+            is_near: slave.in_sync,
+            bytes_per_second: slave.transferred_byte_in_second,
+        });
+        let epochs = status.epochs.into_iter().map(|epoch| Epoch { id: epoch.id, start: epoch.start });
+        let refused = status.refused_slaves.into_iter().map(|slave| RefusedSlave {
+            address: slave.addr,
+            broker_id: slave.broker_id,
+            why: slave.why,
+        });
+        Self {
+            is_master: status.master,
+            end: status.master_commit_log_max_offset,
+            slaves: slaves.collect(),
+            epochs: epochs.collect(),
+            not_followed: status.not_followed,
+            refused_slaves: refused.collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct ConsumerState {
+    assigned: Vec<Queue>,
+    brokers: Vec<BrokerContact>,
+}
+
+#[derive(Serialize)]
+struct BrokerContact {
+    broker_name: String,
+    unreachable_since_ms: Option<i64>,
+    last_error: Option<String>,
+}
+
+impl From<rocketpy_client::ConsumerState> for ConsumerState {
+    fn from(state: rocketpy_client::ConsumerState) -> Self {
+        let brokers = state.brokers.into_iter().map(|Contact { broker_name, trouble }| {
+            let (unreachable_since_ms, last_error) =
+                trouble.map(|trouble| (trouble.since_ms, trouble.last.to_string())).unzip();
+            BrokerContact { broker_name: broker_name.to_string(), unreachable_since_ms, last_error }
+        });
+        Self { assigned: state.assigned.into_iter().map(Queue).collect(), brokers: brokers.collect() }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct OffsetMove {
+    queue: Queue,
+    from_offset: u64,
+    to_offset: u64,
+}
+
+impl From<rocketpy_client::OffsetMove> for OffsetMove {
+    fn from(one: rocketpy_client::OffsetMove) -> Self {
+        Self { queue: Queue(one.queue), from_offset: one.from.get(), to_offset: one.to.get() }
+    }
+}
