@@ -1,7 +1,7 @@
 //! Start, run and stop of a broker.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,18 +15,26 @@ use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, Semaphore, watch};
 use tracing::{error, info, warn};
 
-use crate::blocking::blocking;
-use crate::call::{aside, on_disk};
+use crate::advertised::Advertised;
+use crate::blocking::{aside, blocking, on_disk};
 use crate::config_file::make_config_folder;
 use crate::delay::{self, DelayDelivery};
-use crate::ha::{BrokerRole, MasterSearch, Past, Replication, SlaveProgress, begin_life, where_to_begin};
+use crate::desk::{Desk, Endpoints};
+use crate::ground::{Ground, hot_bytes};
+use crate::ha::{
+    BrokerRole, MasterSearch, Past, Peers, Replication, SlaveProgress, begin_life, where_to_begin,
+};
+use crate::members::Members;
+use crate::parts::{Foundation, Parts};
 use crate::process::{self, Processor};
 use crate::refusal::Refusal;
 use crate::registration::{Identity, Registrar};
-use crate::role::OwnLog;
-use crate::role_change::Succession;
-use crate::service::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling, Services};
-use crate::shared::{Advertised, Shared};
+use crate::role::{OwnLog, Role, RoleCell};
+use crate::role_change::{RoleChanges, Succession};
+use crate::service::Services;
+use crate::service::background::{
+    ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling,
+};
 use crate::slave::MasterMetadata;
 use crate::timer::{self, TimerDelivery, TimerProgress};
 use crate::transaction::{TransactionCheck, settle_at_stop};
@@ -47,11 +55,11 @@ const TASKS_END: Duration = Duration::from_millis(150);
 /// A running broker.
 #[doc(alias = "BrokerController")]
 pub struct Broker {
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
+    registrar: Option<Arc<Registrar>>,
     server: Server,
     /// On `port - 2`, when asked for and free.
     vip_server: Option<Server>,
-    replication: Replication,
     services: Services,
     /// Set once everything has stopped.
     stopped: OnceCell<()>,
@@ -69,77 +77,29 @@ impl Broker {
         let configured = RoleOrder::of(&config);
         role_change::adopt_kept(&mut config)?;
         role_change::give_way(&mut config, configured).await?;
-        name::check_cluster(&config.cluster_name)?;
-        name::check_broker(&config.broker_name)?;
-        if (config.replication.role == BrokerRole::Slave) != (config.broker_id != system::MASTER_ID) {
-            return Err(BrokerError::RoleAndId(config.broker_id));
-        }
+        check(&config)?;
         let host = resolve(&config).await?;
         let memory = config.memory.take().unwrap_or_else(|| MemoryBudget::new(config.max_peer_bytes));
-        config.memory = Some(memory.clone());
+        config.memory = Some(memory);
         // Before the store: a failed start leaves no folder behind.
         let address = Reserved::new(config.listen)?;
-        let slave_port = config.replication.reserve_port(config.listen)?;
+        let local_addr = address.local_addr()?;
+        let slave_listener = config.replication.reserve_port(config.listen)?;
+        let endpoints = endpoints(host, local_addr, slave_listener.as_ref())?;
         if let Some(begin) = where_to_begin(&config).await? {
             config.store.begin_at = Some(begin);
         }
-        let (runtime, ip) = (Handle::current(), host.ip);
-        // Recovery reads files: not on a thread that serves connections.
-        let opening = config.clone();
-        let store = opened(move || open_store(&opening, ip)).await?;
-        // Before the tables are read, which follow from the log.
-        let past = begin_life(&config, &store).await.inspect_err(|_| close(&store))?;
-        // The log of who becomes a master may end before that of the one before it did, though it was stopped in order.
-        let is_promoted =
-            config.broker_id == system::MASTER_ID && past.as_ref().is_some_and(|past| past.was_slave());
-        let is_in_doubt = !store.recovery().clean_exit || is_promoted;
-        let opening = move || {
-            let _runtime = runtime.enter();
-            let unique_keys = UniqueKeys::new(ip, std::process::id(), random_u64() as u32);
-            Shared::open(config, store, unique_keys, Handle::current(), is_in_doubt)
-        };
-        let shared = Arc::new(opened(opening).await?);
-        // Each of the tables has said by now which messages wait.
-        shared.store.set_waiting_from(AT_OPEN, None);
-        if let Some(past) = past {
-            if shared.role.is_master() && past.was_slave() {
-                shared.topics.begin_as_master();
-                begin_as_master(&shared, &past).await;
-            }
-            shared.set_past(past);
-        }
-        shared.sample(Instant::now());
-        let config = &shared.config();
-        let processor = Arc::new(Processor(shared.clone()));
-        // Before the first request: one may wait for what only the listener hears of.
-        let (listener, failed) = Listener::new(&shared);
-        shared.store.add_listener(Arc::new(listener));
-        let server = address
-            .serve(server_config(config, config.listen, &memory), processor.clone())
-            .inspect_err(|_| close_store(&shared))?;
-        let local_addr = server.local_addr();
-        let store_host = SocketAddr::new(ip, local_addr.port());
-        shared.set_advertised(Advertised { store_host, host: host.name, port: local_addr.port() });
-        let vip_server = bind_vip(config, local_addr, &memory, &processor);
-        let replication =
-            Replication::start(&shared, local_addr, slave_port).inspect_err(|_| close_store(&shared))?;
-        let _ = shared.replication.set(replication.clone()); // it is set once
-        let services = start_services(&shared);
-        services.start(Arc::new(MasterSearch::new(shared.clone(), replication.clone())));
-        let advertised = register(&shared, &services);
+        let role = Arc::new(RoleCell::new(Role::of_id(config.broker_id)));
+        let registrar = registrar(&config, &endpoints, role.clone());
+        let (parts, past) = open(config, role, registrar.clone(), &endpoints.advertised).await?;
+        let started = start_serving(&parts, past, registrar.clone(), endpoints, (address, slave_listener));
+        let (desk, server, vip_server, failed) = started.inspect_err(|_| close(parts.ground.store()))?;
+        let services = start_services(&desk, &parts, registrar.as_ref());
+        let (config, advertised) = (desk.ground.config(), desk.endpoints.advertised.address());
         info!(%local_addr, advertised, broker = config.broker_name, cluster = config.cluster_name, "broker started");
+        drop(config);
         let stopped = OnceCell::new();
-        Ok(Self {
-            shared,
-            server,
-            vip_server,
-            replication,
-            services,
-            stopped,
-            failed,
-            local_addr,
-            advertised,
-        })
+        Ok(Self { desk, registrar, server, vip_server, services, stopped, failed, local_addr, advertised })
     }
 
     /// The address that listens, with the real port.
@@ -149,7 +109,7 @@ impl Broker {
 
     /// The address that listens for slaves, when one does.
     pub fn slave_addr(&self) -> Option<SocketAddr> {
-        self.replication.slave_addr()
+        self.desk.role_changes.replication().slave_addr()
     }
 
     /// `host:port` as announced to the name servers.
@@ -159,7 +119,7 @@ impl Broker {
 
     /// Waits until every name server took the first registration; false when the time is up.
     pub async fn registered(&self, within: Duration) -> bool {
-        match self.shared.registrar() {
+        match &self.registrar {
             Some(registrar) => registrar.registered(within).await,
             None => true,
         }
@@ -168,22 +128,18 @@ impl Broker {
     /// Says where the master is, `host:port`, of whose log this broker's is a beginning, and from which it takes topics, groups, offsets and
     /// progress while it is a slave; `None`: that is not known.
     pub fn set_master_address(&self, address: Option<&str>) {
-        self.shared.master.set(address);
-        self.shared.role.set_log(if address.is_some() { OwnLog::Followed } else { OwnLog::Unchecked });
+        self.desk.peers.master().set(address);
+        self.desk.ground.role().set_log(if address.is_some() { OwnLog::Followed } else { OwnLog::Unchecked });
     }
 
     /// The configuration as it is now.
     pub fn config(&self) -> Arc<BrokerConfig> {
-        self.shared.config().clone()
+        self.desk.ground.config().clone()
     }
 
     /// Waits until a command wants another role of this broker. Whoever started it is to stop it then, and to start it in that role.
     pub async fn role_ordered(&self) -> RoleOrder {
-        let mut orders = self.shared.role_orders.subscribe();
-        match orders.wait_for(Option::is_some).await.map(|order| *order) {
-            Ok(Some(order)) => order,
-            _ => std::future::pending().await,
-        }
+        self.desk.role_changes.ordered().await
     }
 
     /// Does one round of a background service now, whenever its next one is due; false when there is no such service,
@@ -223,49 +179,49 @@ impl Broker {
     }
 
     async fn stop(&self) {
+        let Desk { ground, acks, held, .. } = &*self.desk;
         self.services.stop_all(SERVICES_END).await;
-        if let Some(registrar) = self.shared.registrar() {
+        if let Some(registrar) = &self.registrar {
             registrar.unregister().await;
         }
         // Questions wait on: before dispatch has reached them, an answer would leave out acknowledged messages.
-        process::held::resume_all(&self.shared, |held| held.for_messages()).await;
-        self.shared.tasks.join(TASKS_END).await;
-        self.shared.store.request_flush(self.shared.store.max_physical_offset());
+        process::held::resume_all(&self.desk, |held| held.for_messages()).await;
+        ground.tasks().join(TASKS_END).await;
+        ground.store().request_flush(ground.store().max_physical_offset());
         match &self.vip_server {
             Some(vip) => drop(tokio::join!(self.server.shutdown(DRAIN), vip.shutdown(DRAIN))),
             None => self.server.shutdown(DRAIN).await,
         }
         // Dispatch did not come in time: their senders get an error.
-        drop(self.shared.held.all());
-        self.shared.tasks.join(TASKS_END).await;
-        self.shared.held_sends.give_up_all("the broker stopped before the flush; the message may be stored");
-        self.shared
-            .held_for_slaves
-            .give_up_all("the broker stopped before slaves had the message; it is stored here");
+        drop(held.all());
+        ground.tasks().join(TASKS_END).await;
+        let [for_flush, for_slaves] = acks.held();
+        for_flush.give_up_all("the broker stopped before the flush; the message may be stored");
+        for_slaves.give_up_all("the broker stopped before slaves had the message; it is stored here");
         // What a slave keeps of these came from its master, and is written already.
-        let is_master = self.shared.role.is_master();
+        let is_master = ground.role().is_master();
         if is_master {
-            let shared = self.shared.clone();
-            aside(move || settle_at_stop(&shared)).await;
+            let transactions = self.desk.transactions.clone();
+            aside(move || settle_at_stop(&transactions)).await;
         }
-        write_tables(&self.shared).await;
+        write_tables(ground, &self.desk.members).await;
         if is_master {
-            let shared = self.shared.clone();
+            let (delays, timers) = (self.desk.delays.clone(), self.desk.timers.clone());
             let runtime = Handle::current();
             aside(move || {
-                timer::deliver_at_stop(&shared, &runtime);
-                delay::write_at_stop(&shared);
-                timer::settle_at_stop(&shared);
+                timer::deliver_at_stop(&timers, &runtime);
+                delay::write_at_stop(&delays);
+                timer::settle_at_stop(&timers);
             })
             .await;
         }
-        let (shared, replication) = (self.shared.clone(), self.replication.clone());
+        let desk = self.desk.clone();
         aside(move || {
-            replication.stop(SLAVES_END);
-            if let Some(Err(error)) = shared.past().map(|past| past.settle()) {
+            desk.role_changes.replication().stop(SLAVES_END);
+            if let Some(Err(error)) = desk.peers.past().map(|past| past.settle()) {
                 warn!(%error, "what is known of the past of the log is not written");
             }
-            close_store(&shared);
+            close(desk.ground.store());
         })
         .await;
         info!(local_addr = %self.local_addr, "broker stopped");
@@ -281,8 +237,8 @@ impl fmt::Debug for Broker {
 impl Drop for Broker {
     fn drop(&mut self) {
         self.services.abort();
-        self.replication.stop(Duration::ZERO);
-        close_store(&self.shared);
+        self.desk.role_changes.replication().stop(Duration::ZERO);
+        close(self.desk.ground.store());
     }
 }
 
@@ -291,6 +247,131 @@ impl Drop for Broker {
 struct Host {
     ip: IpAddr,
     name: String,
+}
+
+/// # Errors
+/// A name is not one of a cluster or broker, or role and id contradict each other.
+fn check(config: &BrokerConfig) -> Result<(), BrokerError> {
+    name::check_cluster(&config.cluster_name)?;
+    name::check_broker(&config.broker_name)?;
+    if (config.replication.role == BrokerRole::Slave) != (config.broker_id != system::MASTER_ID) {
+        return Err(BrokerError::RoleAndId(config.broker_id));
+    }
+    Ok(())
+}
+
+/// How clients and slaves reach a broker whose addresses are bound.
+fn endpoints(
+    host: Host,
+    local_addr: SocketAddr,
+    slave_listener: Option<&TcpListener>,
+) -> Result<Endpoints, BrokerError> {
+    let store_host = SocketAddr::new(host.ip, local_addr.port());
+    let advertised = Advertised { store_host, host: host.name, port: local_addr.port() };
+    let port = slave_listener.map(TcpListener::local_addr).transpose();
+    let port = port.map_err(|source| BrokerError::ListenForSlaves { addr: local_addr, source })?;
+    let slaves = port.map(|addr| advertised.with_port(addr.port()));
+    Ok(Endpoints { advertised, slaves })
+}
+
+/// The name servers of the broker, if it has any.
+fn registrar(config: &BrokerConfig, endpoints: &Endpoints, role: Arc<RoleCell>) -> Option<Arc<Registrar>> {
+    if config.name_servers.is_empty() {
+        return None;
+    }
+    let identity = Identity {
+        cluster_name: config.cluster_name.clone(),
+        broker_name: config.broker_name.clone(),
+        broker_addr: endpoints.advertised.address(),
+        ha_addr: endpoints.slaves.clone().unwrap_or_default(),
+        period: config.register_period.clamp(Duration::from_secs(10), Duration::from_secs(60)),
+        timeout: config.register_timeout,
+    };
+    let client = Client::new(ClientConfig::default());
+    Some(Arc::new(Registrar::new(client, &config.name_servers, identity, role)))
+}
+
+/// Opens the store and the parts over it, on threads that serve no connections.
+///
+/// # Errors
+/// A file cannot be read or written; a slave has more of the log than this master.
+async fn open(
+    config: BrokerConfig,
+    role: Arc<RoleCell>,
+    registrar: Option<Arc<Registrar>>,
+    advertised: &Advertised,
+) -> Result<(Parts, Option<Arc<Past<RealDisk>>>), BrokerError> {
+    let (opening, store_host, runtime) = (config.clone(), advertised.store_host, Handle::current());
+    let store = opened(move || open_store(&opening, store_host)).await?;
+    // Before the tables are read, which follow from the log.
+    let past = begin_life(&config, &store).await.inspect_err(|_| close(&store))?;
+    // The log of who becomes a master may end before that of the one before it did, though it was stopped in order.
+    let was_slave = past.as_ref().is_some_and(|past| past.was_slave());
+    let is_promoted = config.broker_id == system::MASTER_ID && was_slave;
+    let is_in_doubt = !store.recovery().clean_exit || is_promoted;
+    let opening = move || {
+        let _runtime = runtime.enter();
+        let unique_keys = UniqueKeys::new(store_host.ip(), std::process::id(), random_u64() as u32);
+        let (runtime, hot_bytes) = (Handle::current(), hot_bytes());
+        Parts::open(Foundation {
+            config,
+            store,
+            role,
+            registrar,
+            unique_keys,
+            runtime,
+            is_in_doubt,
+            hot_bytes,
+        })
+    };
+    let parts = opened(opening).await?;
+    // Each of the tables has said by now which messages wait.
+    parts.ground.store().set_waiting_from(AT_OPEN, None);
+    if let Some(past) = past.as_ref().filter(|_| is_promoted) {
+        parts.ground.topics().begin_as_master();
+        begin_as_master(&parts.ground, past).await;
+    }
+    parts.ground.sample(Instant::now());
+    Ok((parts, past))
+}
+
+/// What a broker serves with: its parts, its servers, and the failed flush that its listener is told of.
+type Serving = (Arc<Desk>, Server, Option<Server>, watch::Receiver<Option<StoreError>>);
+
+/// Copies the log and serves requests.
+///
+/// # Errors
+/// An address cannot be listened on.
+fn start_serving(
+    parts: &Parts,
+    past: Option<Arc<Past<RealDisk>>>,
+    registrar: Option<Arc<Registrar>>,
+    endpoints: Endpoints,
+    (address, slave_listener): (Reserved, Option<TcpListener>),
+) -> Result<Serving, BrokerError> {
+    let (ground, advertised) = (&parts.ground, endpoints.advertised.clone());
+    let peers = Peers::new(parts.slaves.clone(), past);
+    let orders = watch::Sender::default();
+    let replication = Replication::start(ground, &peers, &advertised, slave_listener, &orders)?;
+    let metadata = Arc::new(MasterMetadata::new(parts, peers.master().clone()));
+    let role_changes = Arc::new(RoleChanges::new(
+        ground.clone(),
+        advertised,
+        peers.clone(),
+        replication.clone(),
+        metadata,
+        orders,
+    ));
+    let desk = Arc::new(Desk::new(parts, registrar, peers, role_changes, endpoints));
+    let processor = Arc::new(Processor(desk.clone()));
+    // Before the first request: one may wait for what only the listener hears of.
+    let (listener, failed) = Listener::new(&desk);
+    ground.store().add_listener(Arc::new(listener));
+    let config = ground.config();
+    let server = address.serve(server_config(&config, config.listen), processor.clone())?;
+    let vip_server = bind_vip(&config, server.local_addr(), &processor);
+    replication.follow_without_names(&config);
+    Ok((desk, server, vip_server, failed))
 }
 
 /// Finds how clients reach this broker.
@@ -347,8 +428,7 @@ async fn opened<T: Send + 'static>(
     }
 }
 
-fn open_store(config: &BrokerConfig, ip: IpAddr) -> Result<Arc<Store>, BrokerError> {
-    let store_host = SocketAddr::new(ip, config.listen.port());
+fn open_store(config: &BrokerConfig, store_host: SocketAddr) -> Result<Arc<Store>, BrokerError> {
     warn_of_messages_that_fit_no_file(config);
     let store = Store::open(StoreConfig {
         store_host,
@@ -373,9 +453,10 @@ fn warn_of_messages_that_fit_no_file(config: &BrokerConfig) {
     }
 }
 
-fn server_config(config: &BrokerConfig, addr: SocketAddr, memory: &Arc<MemoryBudget>) -> ServerConfig {
+fn server_config(config: &BrokerConfig, addr: SocketAddr) -> ServerConfig {
+    let own = || MemoryBudget::new(config.max_peer_bytes);
     ServerConfig {
-        memory: memory.clone(),
+        memory: config.memory.clone().unwrap_or_else(own),
         max_frame_bytes: config.max_frame_bytes,
         max_connections: config.max_connections,
         idle_timeout: config.idle_timeout,
@@ -383,18 +464,13 @@ fn server_config(config: &BrokerConfig, addr: SocketAddr, memory: &Arc<MemoryBud
     }
 }
 
-fn bind_vip(
-    config: &BrokerConfig,
-    local_addr: SocketAddr,
-    memory: &Arc<MemoryBudget>,
-    processor: &Arc<Processor>,
-) -> Option<Server> {
+fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Processor>) -> Option<Server> {
     // Apache's slaves ask for topics there.
     if !config.vip_channel && !config.replication.serves_slaves() {
         return None;
     }
     let addr = SocketAddr::new(local_addr.ip(), local_addr.port().checked_sub(2)?);
-    match Server::bind(server_config(config, addr, memory), processor.clone()) {
+    match Server::bind(server_config(config, addr), processor.clone()) {
         Ok(server) => Some(server),
         Err(error) => {
             warn!(%addr, %error, "the second port is not served");
@@ -404,62 +480,44 @@ fn bind_vip(
 }
 
 /// A slave's folder is a master's from now on. Where that cannot be written, the next start begins as a promoted slave's again.
-async fn begin_as_master(shared: &Shared, past: &Past<RealDisk>) {
-    let written = async { on_disk(shared.topics.persist()?).await }.await.map_err(|cause| cause.to_string());
+async fn begin_as_master(ground: &Ground, past: &Past<RealDisk>) {
+    let written =
+        async { on_disk(ground.topics().persist()?).await }.await.map_err(|cause| cause.to_string());
     let noted = written.and_then(|()| past.end_following().map_err(|cause| cause.to_string()));
     if let Err(cause) = noted {
         warn!(cause, "it cannot be written that this folder is a master's by now");
     }
 }
 
-/// Starts the background work that needs no name server.
-fn start_services(shared: &Arc<Shared>) -> Services {
-    let services = Services::default();
-    services.start(Arc::new(HeldRequestWatch::new(shared.clone())));
-    services.start(Arc::new(HeldSendWatch::new(&shared.held_sends)));
-    services.start(Arc::new(HeldSendWatch::new(&shared.held_for_slaves)));
-    services.start(Arc::new(ClientExpiry::new(shared.clone())));
-    services.start(Arc::new(Sampling::new(shared.clone())));
-    services.start(Arc::new(OffsetPersistence::new(shared.clone())));
-    services.start(Arc::new(DelayDelivery::new(shared.clone())));
-    services.start(Arc::new(TimerDelivery::new(shared.clone())));
-    services.start(Arc::new(TimerProgress::new(shared.clone())));
-    services.start(Arc::new(TransactionCheck::new(shared.clone())));
-    if let Some(past) = shared.past() {
+/// Starts the background work.
+fn start_services(desk: &Arc<Desk>, parts: &Parts, registrar: Option<&Arc<Registrar>>) -> Services {
+    let (services, ground, changes) = (Services::default(), &parts.ground, &desk.role_changes);
+    services.start(Arc::new(HeldRequestWatch::new(desk.clone())));
+    services.start(Arc::new(HeldSendWatch::new(&parts.held_sends)));
+    services.start(Arc::new(HeldSendWatch::new(&parts.held_for_slaves)));
+    services.start(Arc::new(ClientExpiry::new(desk.clone())));
+    services.start(Arc::new(Sampling::new(ground.clone())));
+    services.start(Arc::new(OffsetPersistence::new(ground, parts.members.clone())));
+    services.start(Arc::new(DelayDelivery::new(parts.delays.clone())));
+    services.start(Arc::new(TimerDelivery::new(parts.timers.clone())));
+    services.start(Arc::new(TimerProgress::new(parts.timers.clone())));
+    services.start(Arc::new(TransactionCheck::new(parts.transactions.clone())));
+    if let Some(past) = desk.peers.past() {
         services.start(Arc::new(SlaveProgress::new(past.clone())));
-        services.start(Arc::new(Succession::new(shared.clone(), past.clone())));
+        services.start(Arc::new(Succession::new(changes.clone(), past.clone())));
     }
-    let metadata = Arc::new(MasterMetadata::new(shared.clone()));
-    shared.set_master_metadata(&metadata);
-    services.start(metadata);
+    services.start(changes.metadata().clone());
+    let (master, replication) = (desk.peers.master().clone(), changes.replication().clone());
+    services.start(Arc::new(MasterSearch::new(ground.clone(), registrar.cloned(), master, replication)));
+    if let Some(registrar) = registrar {
+        registrar.services(ground.topics()).for_each(|service| services.start(service));
+    }
     services
-}
-
-/// Starts the registration; returns the announced address.
-fn register(shared: &Arc<Shared>, services: &Services) -> String {
-    let config = &shared.config();
-    let Some(advertised) = shared.advertised() else { return String::new() };
-    let broker_addr = advertised.address();
-    if !config.name_servers.is_empty() {
-        let identity = Identity {
-            cluster_name: config.cluster_name.clone(),
-            broker_name: config.broker_name.clone(),
-            broker_addr: broker_addr.clone(),
-            ha_addr: shared.slave_address().unwrap_or_default(),
-            period: config.register_period.clamp(Duration::from_secs(10), Duration::from_secs(60)),
-            timeout: config.register_timeout,
-        };
-        let client = Client::new(ClientConfig::default());
-        let registrar = Registrar::new(client, &config.name_servers, identity, shared.role.clone());
-        registrar.services(&shared.topics).for_each(|service| services.start(service));
-        shared.set_registrar(registrar);
-    }
-    broker_addr
 }
 
 /// Takes the store's events. All but the wait of an append and the loss of waiting messages only lock and answer: they do not block.
 pub(crate) struct Listener {
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
     failed: watch::Sender<Option<StoreError>>,
     /// One permit for each send that waits on its thread.
     pub(crate) wait_permits: Semaphore,
@@ -467,29 +525,26 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// The listener, and the failed flush that it is told of.
-    pub(crate) fn new(shared: &Arc<Shared>) -> (Self, watch::Receiver<Option<StoreError>>) {
+    pub(crate) fn new(desk: &Arc<Desk>) -> (Self, watch::Receiver<Option<StoreError>>) {
         let (sender, failed) = watch::channel(None);
-        (
-            Self { shared: shared.clone(), failed: sender, wait_permits: Semaphore::new(MAX_WAITING_SENDS) },
-            failed,
-        )
+        (Self { desk: desk.clone(), failed: sender, wait_permits: Semaphore::new(MAX_WAITING_SENDS) }, failed)
     }
 }
 
 impl StoreListener for Listener {
     fn flushed(&self, offset: PhysicalOffset) {
-        self.shared.held_sends.reached(offset);
+        self.desk.acks.flushed(offset);
     }
 
     fn arrived(&self, arrivals: &[Arrival]) {
-        process::held::arrived(&self.shared, arrivals);
-        self.shared.delays.arrived(arrivals);
-        self.shared.timers.arrived(arrivals);
-        self.shared.transactions.arrived(arrivals);
+        process::held::arrived(&self.desk, arrivals);
+        self.desk.delays.arrived(arrivals);
+        self.desk.timers.arrived(arrivals);
+        self.desk.transactions.arrived(arrivals);
     }
 
     fn dispatched(&self, offset: PhysicalOffset) {
-        process::held::dispatched(&self.shared, offset);
+        process::held::dispatched(&self.desk, offset);
     }
 
     fn waits(&self, wait: &mut dyn FnMut()) {
@@ -499,24 +554,24 @@ impl StoreListener for Listener {
     }
 
     fn removes_waiting(&self, file: &Range<PhysicalOffset>) {
-        lost::tell(&self.shared, file);
+        let Desk { ground, delays, timers, transactions, .. } = &*self.desk;
+        lost::tell(lost::Waiting { store: ground.store(), delays, timers, transactions }, file);
     }
 
     fn poisoned(&self, failure: &StoreError) {
         error!(%failure, "a flush failed, nothing more is acknowledged");
         let remark = "a flush failed on the broker; the message may be stored";
-        self.shared.held_sends.give_up_all(remark);
-        self.shared.held_for_slaves.give_up_all(remark);
+        self.desk.acks.held().into_iter().for_each(|held| held.give_up_all(remark));
         self.failed.send_replace(Some(failure.clone()));
     }
 }
 
 /// Writes what is still in memory.
-pub(crate) async fn write_tables(shared: &Shared) {
+pub(crate) async fn write_tables(ground: &Ground, members: &Members) {
     let begun = [
-        ("consumer offsets", shared.offsets.persist().map_err(Refusal::from)),
-        ("topics", shared.topics.persist()),
-        ("consumer groups", shared.groups.persist()),
+        ("consumer offsets", members.offsets().persist().map_err(Refusal::from)),
+        ("topics", ground.topics().persist()),
+        ("consumer groups", ground.groups().persist()),
     ];
     for (table, written) in begun {
         let written = match written {
@@ -533,10 +588,6 @@ pub(crate) async fn write_tables(shared: &Shared) {
 ///
 /// Store and listener hold each other. The shutdown ends the store's threads and lets go of the listener: then none of these
 /// threads is the last to drop the store.
-fn close_store(shared: &Shared) {
-    close(&shared.store);
-}
-
 fn close(store: &Store) {
     if let Err(failure) = store.shutdown() {
         error!(%failure, "the store did not close in order");

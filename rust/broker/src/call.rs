@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rocketpy_env::Disk;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::code::{request as code, response};
 use rocketpy_protocol::{Command, Header, json};
@@ -11,19 +10,18 @@ use rocketpy_remoting::{Connection, Reply, Response};
 use serde::Serialize;
 use tracing::debug;
 
+use crate::desk::Desk;
 use crate::disk_read::DiskReads;
 use crate::refusal::Refusal;
-use crate::shared::Shared;
-use crate::table::group_commit::Written;
 use crate::waiting::{self, header_bytes};
 
 /// What a function answers.
 pub(crate) type Answer = Result<Response, Refusal>;
 
 /// A request and what its function may need.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) desk: &'a Arc<Desk>,
     pub(crate) connection: &'a Arc<Connection>,
     pub(crate) request: &'a Command,
 }
@@ -39,34 +37,34 @@ pub(crate) enum Function {
     /// By reads that may wait for the disk, from the header of the request alone.
     LookUp(Serve),
     /// From memory if `test` is true of the request, else by such reads.
-    LookUpUnless { test: fn(&Shared, &Command) -> bool, serve: Serve },
+    LookUpUnless { test: fn(&Desk, &Command) -> bool, serve: Serve },
     /// As [`Self::LookUp`], with as many reads as there are queues.
     Survey(Serve),
 }
 
 /// Answers with what the function returns.
-pub(crate) fn answer(function: Function, shared: &Arc<Shared>, request: Command, reply: Reply) {
+pub(crate) fn answer(function: Function, desk: &Arc<Desk>, request: Command, reply: Reply) {
     match function {
-        Function::LookUpUnless { test, serve } if test(shared, &request) => {
-            answer(Function::AtOnce(serve), shared, request, reply);
+        Function::LookUpUnless { test, serve } if test(desk, &request) => {
+            answer(Function::AtOnce(serve), desk, request, reply);
         }
         Function::AtOnce(serve) => {
-            let answer = serve(Call { shared, connection: reply.connection(), request: &request });
+            let answer = serve(Call { desk, connection: reply.connection(), request: &request });
             finish(answer, reply);
         }
         Function::LookUp(serve) | Function::LookUpUnless { serve, .. } => {
-            look_up(serve, &shared.look_ups, shared, request, reply)
+            look_up(serve, &desk.reads.look_ups, desk, request, reply)
         }
-        Function::Survey(serve) => look_up(serve, &shared.surveys, shared, request, reply),
+        Function::Survey(serve) => look_up(serve, &desk.reads.surveys, desk, request, reply),
     }
 }
 
-fn look_up(serve: Serve, reads: &DiskReads, shared: &Arc<Shared>, request: Command, reply: Reply) {
+fn look_up(serve: Serve, reads: &DiskReads, desk: &Arc<Desk>, request: Command, reply: Reply) {
     let request = without_body(request);
-    let (owner, connection) = (shared.clone(), reply.connection().clone());
+    let (owner, connection) = (desk.clone(), reply.connection().clone());
     let bytes = header_bytes(&request);
-    let look_up = move || serve(Call { shared: &owner, connection: &connection, request: &request });
-    read_aside(shared, reads, reply, bytes, look_up, finish);
+    let look_up = move || serve(Call { desk: &owner, connection: &connection, request: &request });
+    read_aside(desk, reads, reply, bytes, look_up, finish);
 }
 
 /// A request that waits. Its body is a part of the whole block that was read from the connection, and would keep it in memory.
@@ -85,48 +83,32 @@ fn finish(answer: Answer, reply: Reply) {
 }
 
 /// Answers when the work is done. No thread that serves connections waits for it.
-pub(crate) fn answer_later(
-    shared: &Shared,
-    reply: Reply,
-    work: impl Future<Output = Answer> + Send + 'static,
-) {
-    shared.tasks.spawn(async move { finish(work.await, reply) });
+pub(crate) fn answer_later(desk: &Desk, reply: Reply, work: impl Future<Output = Answer> + Send + 'static) {
+    desk.ground.tasks().spawn(async move { finish(work.await, reply) });
 }
 
 /// [`answer_later`] to a request that is kept without its body. It counts for its connection.
 pub(crate) fn answer_from_header<W: Future<Output = Answer> + Send + 'static>(
-    Call { shared, request, .. }: Call<'_>,
+    Call { desk, request, .. }: Call<'_>,
     reply: Reply,
-    work: impl FnOnce(Arc<Shared>, Command) -> W,
+    work: impl FnOnce(Arc<Desk>, Command) -> W,
 ) {
     let memory = match waiting::reserve(&reply, header_bytes(request)) {
         Ok(memory) => memory,
         Err(no_memory) => return finish(Err(no_memory.into()), reply),
     };
-    let work = work(shared.clone(), without_body(request.clone()));
-    answer_later(shared, reply, async move {
+    let work = work(desk.clone(), without_body(request.clone()));
+    answer_later(desk, reply, async move {
         let answer = work.await;
         drop(memory);
         answer
     });
 }
 
-/// Waits for a turn and reads from the disk, on a thread that serves no connections.
-///
-/// # Errors
-/// Too many wait.
-pub(crate) async fn look_up_aside<T: Send + 'static>(
-    shared: &Shared<impl Disk>,
-    read: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
-    let place = shared.look_ups.enter()?;
-    Ok(aside(place.in_turn(read).await).await)
-}
-
 /// Waits for a turn, reads from the disk, then calls `then` with the result. Without room for it the answer is SYSTEM_BUSY. What it
 /// keeps until then, `bytes` of memory, counts for its connection; once that has ended nothing is read.
 pub(crate) fn read_aside<T: Send + 'static>(
-    shared: &Shared,
+    desk: &Desk,
     reads: &DiskReads,
     reply: Reply,
     bytes: usize,
@@ -142,7 +124,7 @@ pub(crate) fn read_aside<T: Send + 'static>(
         Err(no_memory) => return finish(Err(no_memory.into()), reply),
     };
     let connection = reply.connection().clone();
-    shared.tasks.spawn(async move {
+    desk.ground.tasks().spawn(async move {
         let done = place.read(move || connection.is_open().then(read)).await;
         drop(memory);
         if let Some(result) = done.flatten() {
@@ -153,7 +135,7 @@ pub(crate) fn read_aside<T: Send + 'static>(
 
 /// Reads the record at an offset of the log, then calls `then` with the result: at once if it is in memory, else as [`read_aside`] does.
 pub(crate) fn read_record<T: Send + 'static>(
-    shared: &Shared,
+    desk: &Desk,
     offset: i64,
     reply: Reply,
     bytes: usize,
@@ -161,28 +143,10 @@ pub(crate) fn read_record<T: Send + 'static>(
     then: impl FnOnce(T, Reply) + Send + 'static,
 ) {
     let is_in_memory =
-        u64::try_from(offset).is_ok_and(|at| shared.store.is_record_in_memory(PhysicalOffset(at)));
+        u64::try_from(offset).is_ok_and(|at| desk.ground.store().is_record_in_memory(PhysicalOffset(at)));
     match is_in_memory {
         true => then(read(), reply),
-        false => read_aside(shared, &shared.look_ups, reply, bytes, read, then),
-    }
-}
-
-/// Does work that waits for the disk, on a thread that serves no connections.
-pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(failure) if failure.is_panic() => std::panic::resume_unwind(failure.into_panic()),
-        // The runtime ends, and this task with it at its next wait.
-        Err(_) => std::future::pending().await,
-    }
-}
-
-/// Waits for a change to be on disk, if it is not.
-pub(crate) async fn on_disk(written: Option<Written>) -> Result<(), Refusal> {
-    match written {
-        Some(written) => Ok(written.done().await?),
-        None => Ok(()),
+        false => read_aside(desk, &desk.reads.look_ups, reply, bytes, read, then),
     }
 }
 
@@ -208,14 +172,6 @@ fn json_body<T: Serialize + ?Sized>(body: &T) -> Vec<u8> {
     // Spare capacity would wait with the answer, and the budget does not count it.
     json.shrink_to_fit();
     json
-}
-
-pub(crate) fn queue_id(value: i32) -> Result<u32, Refusal> {
-    u32::try_from(value).map_err(|_| Refusal::Value {
-        field: "queueId",
-        wanted: "0 or more",
-        value: value.to_string(),
-    })
 }
 
 /// Reads a JSON body.

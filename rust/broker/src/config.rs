@@ -64,6 +64,24 @@ impl ConfigText for NoText {
     }
 }
 
+/// Intervals of background work that no key sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Intervals {
+    /// Pause between two requests of a slave for its master's topics, groups, offsets and progress. Default 3 s.
+    pub ask_master: Duration,
+    /// All held pulls are checked again: a filter may have skipped the message that woke them. Default 5 s.
+    pub scan_held_pulls: Duration,
+    /// Silent clients expire. Default 10 s.
+    pub expire_clients: Duration,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { ask_master: seconds(3), scan_held_pulls: seconds(5), expire_clients: seconds(10) }
+    }
+}
+
 /// Everything the broker needs to know; Apache's defaults unless a field says otherwise.
 #[derive(Clone, Debug)]
 #[doc(alias("MessageStoreConfig", "NettyServerConfig"))]
@@ -87,8 +105,6 @@ pub struct BrokerConfig {
     pub broker_id: u64,
     /// Whether a slave serves pulls, and a master sends readers there that are far behind (`slaveReadEnable`, default false).
     pub slave_read: bool,
-    /// Pause between two questions of a slave for its master's topics, groups, offsets and progress. Default 3 s.
-    pub ask_master_every: Duration,
     /// What a master does for slaves, and a slave with its master.
     pub replication: ReplicationConfig,
     /// `brokerPermission`: 4 read, 2 write; default 6.
@@ -132,8 +148,8 @@ pub struct BrokerConfig {
     pub max_peer_bytes: usize,
     /// The budget that the parts of a process share; `None`: one of its own, of `max_peer_bytes`.
     pub memory: Option<Arc<MemoryBudget>>,
-    /// Interval at which all held pulls are checked again: a filter may have skipped the message that woke them. Default 5 s.
-    pub scan_held_pulls_every: Duration,
+    /// Intervals of background work.
+    pub intervals: Intervals,
     /// `notifyConsumerIdsChangedEnable`, default true.
     pub notify_consumer_ids_changed: bool,
     /// `useServerSideResetOffset`, default true: a member of a group that is set to other offsets goes there with its next pull. Else
@@ -169,8 +185,6 @@ pub struct BrokerConfig {
     pub store_replies: bool,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
     pub client_expiry: Duration,
-    /// Interval of the checks for clients that went silent; default 10 s.
-    pub expire_clients_every: Duration,
     /// Most bytes of one pull's answer (`maxTransferBytesOnMessageInMemory`), default 1 MiB. A pull that states no
     /// `maxMsgBytes` gets 256 KiB, Apache's limit.
     pub max_transfer_bytes: usize,
@@ -207,7 +221,6 @@ impl Default for BrokerConfig {
             broker_name: "broker-a".to_owned(),
             broker_id: system::MASTER_ID,
             slave_read: false,
-            ask_master_every: Duration::from_secs(3),
             replication: ReplicationConfig::default(),
             broker_permission: Permission::READ_WRITE.bits(),
             region_id: system::DEFAULT_REGION.to_owned(),
@@ -228,7 +241,7 @@ impl Default for BrokerConfig {
             max_filter_bytes: 64 << 10,
             max_peer_bytes: MemoryBudget::DEFAULT_BYTES,
             memory: None,
-            scan_held_pulls_every: Duration::from_secs(5),
+            intervals: Intervals::default(),
             notify_consumer_ids_changed: true,
             server_side_reset: true,
             lite_pull: true,
@@ -245,7 +258,6 @@ impl Default for BrokerConfig {
             recalls: true,
             store_replies: true,
             client_expiry: Duration::from_secs(120),
-            expire_clients_every: Duration::from_secs(10),
             max_transfer_bytes: 1 << 20,
             max_transfer_messages: 4096,
             sync_flush_timeout: Duration::from_secs(5),

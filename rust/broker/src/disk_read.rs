@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use crate::blocking::aside;
 use crate::refusal::Refusal;
 
 /// Most reads that run at a time, each on a thread. More would only wait for each other at the disk.
@@ -68,6 +69,18 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// Waits for a turn and reads from the disk, on a thread that serves no connections.
+///
+/// # Errors
+/// Too many wait.
+pub(crate) async fn look_up_aside<T: Send + 'static>(
+    look_ups: &DiskReads,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let place = look_ups.enter()?;
+    Ok(aside(place.in_turn(read).await).await)
 }
 
 impl DiskReads {

@@ -10,7 +10,17 @@ use rocketpy_remoting::ServerError;
 use rocketpy_store::StoreError;
 use rocketpy_store::tools::ToolError;
 
-use crate::role_change::Rival;
+/// Another master of this broker's name, and both have acknowledged messages that the other one does not have.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{master} is the master of this name too, and the two logs part at {at}: both may have acknowledged what the other one does not have"
+)]
+pub struct DivergedMaster {
+    /// Where it answers.
+    pub master: String,
+    /// How far the logs are the same, in bytes.
+    pub at: PhysicalOffset,
+}
 
 /// Why a broker could not start. Nothing that was acknowledged is lost by any of them.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +69,7 @@ pub enum BrokerError {
     },
     /// Another master of the name serves, with a history of its own.
     #[error(transparent)]
-    Rival(#[from] Rival),
+    DivergedMaster(#[from] DivergedMaster),
     /// A slave that has no log yet found no master.
     #[error("no master of {broker} was found: {reason}")]
     NoMaster {
@@ -126,7 +136,7 @@ impl BrokerError {
             Self::ListenForSlaves { .. } => {
                 Some("set haListenPort to a free port, or stop the process that has this one".to_owned())
             }
-            Self::Rival(_) => Some(
+            Self::DivergedMaster(_) => Some(
                 "compare the two (`rocketpy store diff`); start this one as a slave (--role slave) if nothing that it alone has is wanted, else end the \
                  other one"
                     .to_owned(),
@@ -163,7 +173,7 @@ impl BrokerError {
             Self::DelayLevels { .. }
             | Self::ConfigFile { .. }
             | Self::SlaveHasMore { .. }
-            | Self::Rival(_)
+            | Self::DivergedMaster(_)
             | Self::NoToken { .. }
             | Self::RoleAndId(_)
             | Self::Name(_)

@@ -1,5 +1,8 @@
 //! The languages of subscription expressions.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use rocketpy_filter::MessageFilter;
 use rocketpy_protocol::body::SubscriptionData;
 
@@ -36,6 +39,48 @@ impl ExpressionKind {
             Self::Sql92 => MessageFilter::sql(expression)
                 .map_err(|error| Refusal::Sql { error, expression: beginning(expression) }),
         }
+    }
+}
+
+/// The filter of the last pull that brought its own: scans and lite consumers send the same one over and over.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    last: Mutex<LastFilter>,
+}
+
+impl Filters {
+    /// The filter of an expression of this type.
+    ///
+    /// # Errors
+    /// The expression is of a type that is not served, or broken.
+    pub(crate) fn parsed(
+        &self,
+        expression_type: Option<&str>,
+        expression: &str,
+    ) -> Result<Arc<MessageFilter>, Refusal> {
+        let kind = ExpressionKind::of(expression_type)?;
+        if let Some(filter) = self.last.lock().of(kind, expression) {
+            return Ok(filter);
+        }
+        // Nobody waits for the lock while this one is parsed.
+        let filter = Arc::new(kind.parse(expression)?);
+        let last = LastFilter { kind, expression: expression.to_owned(), filter: filter.clone() };
+        *self.last.lock() = last;
+        Ok(filter)
+    }
+}
+
+/// An expression and its filter.
+#[derive(Debug, Default)]
+struct LastFilter {
+    kind: ExpressionKind,
+    expression: String,
+    filter: Arc<MessageFilter>,
+}
+
+impl LastFilter {
+    fn of(&self, kind: ExpressionKind, expression: &str) -> Option<Arc<MessageFilter>> {
+        (self.kind == kind && self.expression == expression).then(|| self.filter.clone())
     }
 }
 

@@ -10,7 +10,7 @@ use rocketpy_model::perm;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::Store;
 
-use crate::shared::Shared;
+use crate::desk::Desk;
 use crate::stats::{Rates, Totals};
 use crate::transaction::End;
 
@@ -58,12 +58,12 @@ pub(crate) struct Figures(pub(crate) Vec<Figure>);
 
 impl Figures {
     /// Reads them. Looks at every queue and at the file systems: for a tool that asks now and then. May block.
-    pub(crate) fn of(shared: &Shared, now: Instant) -> Self {
+    pub(crate) fn of(desk: &Desk, now: Instant) -> Self {
         let mut figures = Self::default();
-        figures.add_broker(shared);
-        figures.add_traffic(shared, now);
-        figures.add_log(&shared.store);
-        figures.add_disks(&shared.store);
+        figures.add_broker(desk);
+        figures.add_traffic(desk, now);
+        figures.add_log(desk.ground.store());
+        figures.add_disks(desk.ground.store());
         figures
     }
 
@@ -94,24 +94,28 @@ impl Figures {
         self.0.push(Figure { name, unit, labels, value });
     }
 
-    fn add_broker(&mut self, shared: &Shared) {
-        let is_writable = shared.permission() & perm::WRITE != 0;
+    fn add_broker(&mut self, desk: &Desk) {
+        let is_writable = desk.ground.permission() & perm::WRITE != 0;
         self.add("broker_writable", Unit::Flag, Value::Flag(is_writable));
-        self.add("started_at", Unit::UnixMillis, Value::Time(shared.started_at_ms));
-        self.add("uptime", Unit::Seconds, Value::Count(shared.stats.uptime().as_secs()));
-        self.add("held_pulls", Unit::Requests, Value::Count(shared.held.count_for_messages() as u64));
-        if let Some(memory) = &shared.config().memory {
+        self.add("started_at", Unit::UnixMillis, Value::Time(desk.ground.started_at_ms()));
+        self.add("uptime", Unit::Seconds, Value::Count(desk.ground.stats().uptime().as_secs()));
+        self.add("held_pulls", Unit::Requests, Value::Count(desk.held.count_for_messages() as u64));
+        if let Some(memory) = &desk.ground.config().memory {
             self.add("peer_memory", Unit::Bytes, Value::Count(memory.used_bytes() as u64));
             self.add("peer_memory_limit", Unit::Bytes, Value::Count(memory.limit_bytes() as u64));
             let closed = Value::Count(memory.closed_connections());
             self.add("peers_closed_for_memory_total", Unit::Connections, closed);
         }
-        self.add("held_pulls_limit", Unit::Requests, Value::Count(shared.config().max_held_pulls as u64));
+        self.add(
+            "held_pulls_limit",
+            Unit::Requests,
+            Value::Count(desk.ground.config().max_held_pulls as u64),
+        );
     }
 
-    fn add_traffic(&mut self, shared: &Shared, now: Instant) {
+    fn add_traffic(&mut self, desk: &Desk, now: Instant) {
         use Unit::{Bytes, Messages, Requests, RequestsPerSecond};
-        let stats = &shared.stats;
+        let stats = desk.ground.stats();
         let totals = stats.totals();
         self.add("messages_in_total", Messages, Value::Count(totals.put_messages));
         self.add("messages_out_total", Messages, Value::Count(totals.got_messages));
@@ -119,9 +123,9 @@ impl Figures {
         let average = totals.put_bytes as f64 / totals.put_messages.max(1) as f64;
         self.add("message_size_average", Bytes, Value::Real(average));
         self.add("puts_failed_total", Requests, Value::Count(totals.put_failures));
-        self.add("delayed_delivered_total", Messages, Value::Count(shared.delays.delivered()));
-        self.add("delayed_dropped_total", Messages, Value::Count(shared.delays.dropped()));
-        let timers = &shared.timers;
+        self.add("delayed_delivered_total", Messages, Value::Count(desk.delays.delivered()));
+        self.add("delayed_dropped_total", Messages, Value::Count(desk.delays.dropped()));
+        let timers = &desk.timers;
         self.add("timers_waiting", Messages, Value::Count(timers.waiting()));
         self.add("timers_delivered_total", Messages, Value::Count(timers.delivered()));
         self.add("timers_recalled_total", Messages, Value::Count(timers.recalled()));
@@ -132,9 +136,9 @@ impl Figures {
             ("transactions_given_up_total", End::GivenUp),
             ("transactions_lost_total", End::Lost),
         ] {
-            self.add(name, Messages, Value::Count(shared.transactions.ended(end)));
+            self.add(name, Messages, Value::Count(desk.transactions.ended(end)));
         }
-        self.add("transactions_checked_total", Requests, Value::Count(shared.transactions.checked()));
+        self.add("transactions_checked_total", Requests, Value::Count(desk.transactions.checked()));
         let (yesterday, today) = stats.mornings();
         for (day, morning) in [("today", today), ("yesterday", yesterday)] {
             let labels = vec![("day", day.to_owned())];
@@ -195,12 +199,12 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestShared;
+    use crate::testing::TestBroker;
 
     #[tokio::test]
     async fn every_figure_has_a_name_and_labels_of_its_own_and_a_value_of_its_unit() {
-        let shared = TestShared::open(|_| {});
-        let figures = Figures::of(&shared, Instant::now());
+        let broker = TestBroker::open(|_| {});
+        let figures = Figures::of(&broker, Instant::now());
         for (index, figure) in figures.0.iter().enumerate() {
             let same = |other: &Figure| other.name == figure.name && other.labels == figure.labels;
             assert!(!figures.0[..index].iter().any(same), "twice: {figure:?}");

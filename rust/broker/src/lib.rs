@@ -5,34 +5,43 @@
 //! what is not in memory for the disk (`cold_read`), and what changes a table of `config` for its file
 //! (`table::group_commit`). None of them waits on a thread that serves connections.
 //!
-//! The inner doors: `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
+//! `broker` builds the parts in one order: `ground`, `members`, `put::Intake`, what waits, replication, and the `desk` of the processors
+//! (docs/decisions/broker-parts.md). A processor decodes a request, calls an operation, and encodes its answer.
+//!
+//! The inner doors: `operation` for what clients and operators ask for, `put` for a message to store, `held_request` for a request that waits, `service` for background work, `tasks`
 //! for work that a request leaves behind, `figures` for whoever shows what the broker does, `role` for what it is among its
 //! brokers, `slave` for what it takes over from a master.
 
+mod advertised;
 mod blocking;
 mod broker;
 mod call;
 mod config;
 mod config_file;
 mod delay;
+mod desk;
 mod disk_read;
 mod error;
 mod expression;
 mod figures;
+mod ground;
 mod ha;
 mod held_request;
 mod held_send;
 mod held_state;
 mod lost;
+mod members;
 mod minute;
+mod operation;
+mod parts;
 mod process;
 mod put;
 mod refusal;
 mod registration;
 mod role;
 mod role_change;
+mod role_order;
 mod service;
-mod shared;
 mod slave;
 mod stats;
 #[cfg(feature = "sim")]
@@ -48,10 +57,10 @@ mod transaction;
 mod waiting;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, SettingError};
+pub use config::{BrokerConfig, ConfigText, DEFAULT_PORT, Endpoint, Intervals, SettingError};
 #[cfg(feature = "sim")]
 pub use config_file::make_config_folder;
-pub use error::BrokerError;
+pub use error::{BrokerError, DivergedMaster};
 pub use ha::{BrokerRole, ReplicationConfig};
 #[cfg(feature = "sim")]
 pub use ha::{Refused, SteppedLink, SteppedReplica};
@@ -60,7 +69,8 @@ pub use rocketpy_remoting::MemoryBudget;
 pub use rocketpy_store::{
     BadHours, DelayLevels, DeleteHours, FlushMode, OnFailedFlush, RetentionConfig, StoreConfig, StoreError,
 };
-pub use role_change::{Rival, RoleOrder, cut_log};
+pub use role_change::cut_log;
+pub use role_order::RoleOrder;
 #[cfg(feature = "sim")]
 pub use stepped::{NotDone, Placed, Sent, SteppedBroker};
 #[cfg(feature = "sim")]

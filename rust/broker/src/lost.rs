@@ -6,9 +6,12 @@ use std::ops::Range;
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;
+use rocketpy_store::Store;
 use tracing::error;
 
-use crate::shared::Shared;
+use crate::delay::Delays;
+use crate::timer::Timers;
+use crate::transaction::Transactions;
 
 /// Entries that are read at once.
 const PAGE: usize = 512;
@@ -23,9 +26,17 @@ pub(crate) struct Lost {
     pub(crate) halves: u64,
 }
 
+/// The parts that hold messages back.
+pub(crate) struct Waiting<'a, D: Disk> {
+    pub(crate) store: &'a Store<D>,
+    pub(crate) delays: &'a Delays<D>,
+    pub(crate) timers: &'a Timers<D>,
+    pub(crate) transactions: &'a Transactions<D>,
+}
+
 /// Says which messages are about to be lost.
-pub(crate) fn tell(shared: &Shared<impl Disk>, file: &Range<PhysicalOffset>) {
-    let lost = in_file(shared, file);
+pub(crate) fn tell(waiting: Waiting<'_, impl Disk>, file: &Range<PhysicalOffset>) {
+    let lost = in_file(waiting, file);
     for (topic, Lost { delayed, timers, halves }) in lost.iter().take(MAX_TOPICS) {
         error!(
             start = %file.start, topic, delayed, timers, halves,
@@ -40,20 +51,24 @@ pub(crate) fn tell(shared: &Shared<impl Disk>, file: &Range<PhysicalOffset>) {
 }
 
 /// What waits in a part of the log, by the topic that it is for.
-pub(crate) fn in_file(shared: &Shared<impl Disk>, file: &Range<PhysicalOffset>) -> BTreeMap<String, Lost> {
+pub(crate) fn in_file(
+    waiting: Waiting<'_, impl Disk>,
+    file: &Range<PhysicalOffset>,
+) -> BTreeMap<String, Lost> {
+    let Waiting { store, delays, timers, transactions } = waiting;
     let mut lost = BTreeMap::new();
-    for (level, from) in shared.delays.waiting_from().into_iter().enumerate() {
-        each(shared, (system::SCHEDULE_TOPIC, level as u32), from, file, |_, record| {
+    for (level, from) in delays.waiting_from().into_iter().enumerate() {
+        each(store, (system::SCHEDULE_TOPIC, level as u32), from, file, |_, record| {
             of_topic(&mut lost, record).delayed += 1;
         });
     }
-    each(shared, (system::TIMER_TOPIC, 0), QueueOffset::ZERO, file, |_, record| {
-        if shared.timers.is_waiting(record) {
+    each(store, (system::TIMER_TOPIC, 0), QueueOffset::ZERO, file, |_, record| {
+        if timers.is_waiting(record) {
             of_topic(&mut lost, record).timers += 1;
         }
     });
-    each(shared, (system::HALF_TOPIC, 0), QueueOffset::ZERO, file, |half, record| {
-        if shared.transactions.is_open(half) {
+    each(store, (system::HALF_TOPIC, 0), QueueOffset::ZERO, file, |half, record| {
+        if transactions.is_open(half) {
             of_topic(&mut lost, record).halves += 1;
         }
     });
@@ -66,21 +81,21 @@ fn of_topic<'l>(lost: &'l mut BTreeMap<String, Lost>, record: &RecordView<'_>) -
 
 /// The records of a queue that lie in the file, from an offset on. What cannot be read is left out.
 fn each(
-    shared: &Shared<impl Disk>,
+    store: &Store<impl Disk>,
     (topic, queue_id): (&str, u32),
     from: QueueOffset,
     file: &Range<PhysicalOffset>,
     mut found: impl FnMut(QueueOffset, &RecordView<'_>),
 ) {
-    let mut at = from.max(shared.store.queue_bounds(topic, queue_id).min);
-    while let Ok(entries) = shared.store.entries(topic, queue_id, at, PAGE) {
+    let mut at = from.max(store.queue_bounds(topic, queue_id).min);
+    while let Ok(entries) = store.entries(topic, queue_id, at, PAGE) {
         let Some(last) = entries.last() else { return };
         at = last.queue_offset + 1;
         for entry in &entries {
             if entry.physical_offset >= file.end {
                 return;
             }
-            if let Ok(Some(bytes)) = shared.store.record_at(entry.physical_offset)
+            if let Ok(Some(bytes)) = store.record_at(entry.physical_offset)
                 && let Ok(record) = RecordView::parse(&bytes)
             {
                 found(entry.queue_offset, &record);
@@ -94,14 +109,15 @@ mod tests {
     use rocketpy_model::TopicConfig;
 
     use super::*;
+    use crate::desk::Desk;
     use crate::put::{Origin, put};
-    use crate::testing::{TestShared, add_topic, message, until};
+    use crate::testing::{TestBroker, add_topic, message, until};
 
     #[tokio::test]
     async fn what_waits_in_a_file_is_counted_by_its_topic() {
-        let shared = TestShared::open(|_| {});
+        let broker = TestBroker::open(|_| {});
         for topic in ["orders", "payments"] {
-            add_topic(&shared, TopicConfig::new(topic, 1)).await;
+            add_topic(&broker, TopicConfig::new(topic, 1)).await;
         }
         let later =
             ["DELAY\u{1}18\u{2}", "TIMER_DELAY_SEC\u{1}9999\u{2}", "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}"];
@@ -112,17 +128,19 @@ mod tests {
             ("payments", later[1]),
             ("orders", later[2]),
         ] {
-            put(&shared, Origin::Client, &message(topic, properties)).unwrap();
+            put(&broker.intake, Origin::Client, &message(topic, properties)).unwrap();
         }
-        let end = shared.store.max_physical_offset();
-        let behind = put(&shared, Origin::Client, &message("payments", later[0])).unwrap();
+        let end = broker.ground.store().max_physical_offset();
+        let behind = put(&broker.intake, Origin::Client, &message("payments", later[0])).unwrap();
         assert_eq!(behind.places.as_slice(), [end]);
-        let dispatched = shared.store.max_physical_offset();
-        until("it can be read", || shared.store.dispatched_offset() >= dispatched).await;
+        let dispatched = broker.ground.store().max_physical_offset();
+        until("it can be read", || broker.ground.store().dispatched_offset() >= dispatched).await;
         let expected = [
             ("orders".to_owned(), Lost { delayed: 1, timers: 1, halves: 1 }),
             ("payments".to_owned(), Lost { delayed: 0, timers: 1, halves: 0 }),
         ];
-        assert_eq!(in_file(&shared, &(PhysicalOffset::ZERO..end)), expected.into());
+        let Desk { delays, timers, transactions, .. } = &**broker;
+        let waiting = Waiting { store: broker.ground.store(), delays, timers, transactions };
+        assert_eq!(in_file(waiting, &(PhysicalOffset::ZERO..end)), expected.into());
     }
 }

@@ -125,7 +125,7 @@ pub(crate) enum Refusal {
     #[error(
         "the log of this slave of {broker} (broker id {id}) is not its master's: it serves no group until it is. `rocketpy ha status` says why"
     )]
-    Parted { broker: String, id: u64 },
+    Diverged { broker: String, id: u64 },
     #[error("the role of this broker is not changed: {why}")]
     NoRoleChange { why: String },
     #[error("nothing of the log is given: {why}")]
@@ -233,7 +233,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The response code, the same that Apache's broker gives.
+    /// The response code, the same that Apache's broker gives: SYSTEM_ERROR where nothing says more.
     ///
     /// # Source
     /// docs/reference/protocol.md 3, docs/reference/store-format.md 6.6.
@@ -263,17 +263,6 @@ impl Refusal {
             Self::LateEnd { .. } | Self::EndedOtherwise { .. } | Self::RecallHandle { .. } => {
                 response::ILLEGAL_OPERATION
             }
-            Self::SendDenied { .. }
-            | Self::TransactionsOff { .. }
-            | Self::RecallsOff { .. }
-            | Self::TopicNotReadable { .. }
-            | Self::BrokerNotWritable { .. }
-            | Self::BrokerNotReadable { .. }
-            | Self::LitePullOff { .. }
-            | Self::GroupDisabled { .. }
-            | Self::BroadcastDisabled { .. }
-            | Self::Setting(SettingError::Fixed(_))
-            | Self::ReadForbidden { .. } => response::NO_PERMISSION,
             Self::TooManyHeld { .. }
             | Self::HeldBytes { .. }
             | Self::DiskReads { .. }
@@ -284,7 +273,7 @@ impl Refusal {
             | Self::PendingRecalls { .. }
             | Self::RecallsOfSecond { .. }
             | Self::TooManyWaitForTopics { .. }
-            | Self::Parted { .. } => response::SYSTEM_BUSY,
+            | Self::Diverged { .. } => response::SYSTEM_BUSY,
             Self::FilterTooLong { .. } | Self::Sql { .. } => response::SUBSCRIPTION_PARSE_FAILED,
             Self::Slave { refused, .. } => refused.code(),
             Self::Commit(error) => code_of_commit(error),
@@ -296,30 +285,28 @@ impl Refusal {
             Self::ConsumerOffline { .. } => response::CONSUMER_NOT_ONLINE,
             Self::MemberSilent { .. } => response::CONSUME_MSG_TIMEOUT,
             Self::NotText | Self::Setting(SettingError::Value(_)) => response::INVALID_PARAMETER,
-            Self::Store(_)
-            | Self::Config(_)
-            | Self::TableFull { .. }
-            | Self::TooManyTopics { .. }
-            | Self::TooManyGroups { .. }
-            | Self::TooMuchForbidden { .. }
-            | Self::FilterType { .. }
-            | Self::ClassFilter { .. }
-            | Self::ProducerOffline { .. }
-            | Self::NobodyInGroup { .. }
-            | Self::NoMember { .. }
-            | Self::OffsetRange { .. }
-            | Self::NoOffsetToLeave { .. }
-            | Self::OldMember { .. }
-            | Self::MemberGone { .. }
-            | Self::NoRequester
-            | Self::ReplyNotPushed { .. }
-            | Self::NoMessageAt { .. }
-            | Self::NoHalf { .. }
-            | Self::HalfOfOtherGroup { .. }
-            | Self::NoCopy { .. }
-            | Self::NoRoleChange { .. } => response::SYSTEM_ERROR,
             Self::EndAtWork { .. } => response::SYSTEM_BUSY,
+            _ if self.is_forbidden() => response::NO_PERMISSION,
+            _ => response::SYSTEM_ERROR,
         }
+    }
+
+    /// Whether a permission, a switch of the configuration, or a system topic forbids it.
+    fn is_forbidden(&self) -> bool {
+        matches!(
+            self,
+            Self::SendDenied { .. }
+                | Self::TransactionsOff { .. }
+                | Self::RecallsOff { .. }
+                | Self::TopicNotReadable { .. }
+                | Self::BrokerNotWritable { .. }
+                | Self::BrokerNotReadable { .. }
+                | Self::LitePullOff { .. }
+                | Self::GroupDisabled { .. }
+                | Self::BroadcastDisabled { .. }
+                | Self::Setting(SettingError::Fixed(_))
+                | Self::ReadForbidden { .. }
+        )
     }
 
     /// Whether the transaction that the request names can never end as it asks.

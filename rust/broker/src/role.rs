@@ -102,7 +102,7 @@ pub(crate) enum OwnLog {
     /// It was when the slave last connected.
     Followed,
     /// It is not: what the slave has may not be what was acknowledged.
-    Parted,
+    Diverged,
 }
 
 /// The role of a running broker.
@@ -130,14 +130,14 @@ impl RoleCell {
     pub(crate) fn log(&self) -> OwnLog {
         match self.log.load(Ordering::Acquire) {
             log if log == OwnLog::Followed as u8 => OwnLog::Followed,
-            log if log == OwnLog::Parted as u8 => OwnLog::Parted,
+            log if log == OwnLog::Diverged as u8 => OwnLog::Diverged,
             _ => OwnLog::Unchecked,
         }
     }
 
     /// Whether this is a slave whose log is another one than its master's: nobody is to read it, or to count on what groups did here.
-    pub(crate) fn has_parted(&self) -> bool {
-        self.log() == OwnLog::Parted && !self.is_master()
+    pub(crate) fn has_diverged(&self) -> bool {
+        self.log() == OwnLog::Diverged && !self.is_master()
     }
 
     pub(crate) fn set_log(&self, log: OwnLog) {

@@ -7,9 +7,7 @@
 //! docs/decisions/role-change-by-restart.md.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io::ErrorKind;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,80 +16,32 @@ use rocketpy_ha::{Epoch, Epochs};
 use rocketpy_model::{PhysicalOffset, perm, system};
 use rocketpy_protocol::body::{EpochInfo, HaRuntimeInfo};
 use rocketpy_protocol::code::{request, response};
-use rocketpy_protocol::header::{ChangeBrokerRoleHeader, Header};
 use rocketpy_protocol::{Command, json};
-use rocketpy_remoting::{CallError, Client, ClientConfig, Reply, Response};
+use rocketpy_remoting::{CallError, Client, ClientConfig};
 use rocketpy_store::StoreConfig;
 use rocketpy_store::reader::StoreReader;
 use rocketpy_store::tools::{self, ToolError};
-use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use crate::call::{Call, answer_later, aside};
+use crate::advertised::Advertised;
+use crate::blocking::aside;
 use crate::config_file::ConfigFile;
-use crate::ha::{EPOCHS, NONCE, PROOF, Past, Replication, STATUS, brokers_of};
+use crate::error::DivergedMaster;
+use crate::ground::Ground;
+use crate::ha::{EPOCHS, NONCE, PROOF, Past, Peers, Replication, STATUS, brokers_of};
 use crate::refusal::Refusal;
+use crate::role_order::{FILE, Kept, RoleOrder};
 use crate::service::{Pace, Service, Work};
-use crate::shared::{Advertised, Shared};
-use crate::slave::end_of_log;
+use crate::slave::{MasterMetadata, end_of_log};
 use crate::{BrokerConfig, BrokerError, BrokerRole};
 
-/// Name of the file in the `config` folder of the store. Apache has none of it.
-const FILE: &str = "role.json";
 /// Longest wait for an answer of another broker.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two looks for a slave that was promoted.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How long a master that takes no messages any more waits until a slave has its whole log.
 const SLAVE_HAS_ALL: Duration = Duration::from_secs(10);
-
-/// What a broker is to become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RoleOrder {
-    /// Master or slave.
-    pub role: BrokerRole,
-    /// 0 for a master.
-    pub broker_id: u64,
-    /// Its log is cut here before it starts: what follows was acknowledged to nobody, and its master does not have it.
-    #[serde(skip)]
-    pub cut_at: Option<PhysicalOffset>,
-}
-
-impl fmt::Display for RoleOrder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.role {
-            BrokerRole::AsyncMaster => "ASYNC_MASTER",
-            BrokerRole::SyncMaster => "SYNC_MASTER",
-            BrokerRole::Slave => return write!(f, "SLAVE {}", self.broker_id),
-        })
-    }
-}
-
-impl RoleOrder {
-    /// What a configuration says.
-    #[must_use]
-    pub fn of(config: &BrokerConfig) -> Self {
-        Self { role: config.replication.role, broker_id: config.broker_id, cut_at: None }
-    }
-
-    /// Puts it into a configuration. A master has a port for slaves, also where a slave's configuration names none.
-    pub(crate) fn apply(self, config: &mut BrokerConfig) {
-        (config.replication.role, config.broker_id) = (self.role, self.broker_id);
-        config.replication.is_promoted = self.role != BrokerRole::Slave;
-    }
-
-    /// Keeps it for the next starts on this store whose configuration says `instead_of`.
-    ///
-    /// # Durability
-    /// On return it survives a power loss.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn keep(self, store_root: &Path, instead_of: Self) -> Result<(), BrokerError> {
-        Ok(ConfigFile::new(store_root, FILE).save(&Kept { role: self, instead_of })?)
-    }
-}
 
 /// Cuts the end of the log of a stopped broker off.
 ///
@@ -136,7 +86,7 @@ async fn succession(
             return Some(Other::Successor { master, order });
         }
         if let Some(at) = past.epochs().continued_at(&epochs).filter(|_| !gives_way) {
-            return Some(Other::Rival(Rival { master, at }));
+            return Some(Other::Diverged(DivergedMaster { master, at }));
         }
     }
     None
@@ -150,19 +100,7 @@ enum Other {
         /// That makes this broker its slave.
         order: RoleOrder,
     },
-    Rival(Rival),
-}
-
-/// Another master of this broker's name, and both have acknowledged messages that the other one does not have.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{master} is the master of this name too, and the two logs part at {at}: both may have acknowledged what the other one does not have"
-)]
-pub struct Rival {
-    /// Where it answers.
-    pub master: String,
-    /// How far the logs are the same, in bytes.
-    pub at: PhysicalOffset,
+    Diverged(DivergedMaster),
 }
 
 /// The epochs of the log of a master that proves to know the token, if there is one, and whether it would become the slave of this broker.
@@ -194,7 +132,7 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
     let client = Client::new(ClientConfig::default());
     let (master, order) = match succession(&client, config, None, &past).await {
         None => return Ok(()),
-        Some(Other::Rival(rival)) => return Err(rival.into()),
+        Some(Other::Diverged(master)) => return Err(master.into()),
         Some(Other::Successor { master, order }) => (master, order),
     };
     warn!(
@@ -209,16 +147,16 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
 
 /// Looks whether a slave of a running master was promoted, as it may be while the master is cut off from the others or stands still.
 pub(crate) struct Succession {
-    shared: Arc<Shared>,
+    changes: Arc<RoleChanges>,
     past: Arc<Past<RealDisk>>,
     client: Client,
     pace: Pace,
 }
 
 impl Succession {
-    pub(crate) fn new(shared: Arc<Shared>, past: Arc<Past<RealDisk>>) -> Self {
+    pub(crate) fn new(changes: Arc<RoleChanges>, past: Arc<Past<RealDisk>>) -> Self {
         let client = Client::new(ClientConfig::default());
-        Self { shared, past, client, pace: Pace::new(LOOK_EVERY, LOOK_EVERY) }
+        Self { changes, past, client, pace: Pace::new(LOOK_EVERY, LOOK_EVERY) }
     }
 }
 
@@ -229,22 +167,22 @@ impl Service for Succession {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            self.shared.role.wait_for_master().await;
+            self.changes.ground.role().wait_for_master().await;
             self.pace.due().await;
         })
     }
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            let shared = &self.shared;
-            let (config, own) = (shared.config(), shared.advertised());
-            let found = succession(&self.client, &config, own, &self.past).await;
-            let rival = match &found {
-                Some(Other::Rival(rival)) => Some(rival.to_string()),
+            let changes = &self.changes;
+            let (config, own) = (changes.ground.config(), &changes.advertised);
+            let found = succession(&self.client, &config, Some(own), &self.past).await;
+            let diverged = match &found {
+                Some(Other::Diverged(master)) => Some(master.to_string()),
                 _ => None,
             };
-            let before = std::mem::replace(&mut *shared.not_followed.lock(), rival.clone());
-            if let Some(rival) = rival.filter(|rival| before.as_ref() != Some(rival)) {
+            let before = std::mem::replace(&mut *changes.peers.not_followed().lock(), diverged.clone());
+            if let Some(rival) = diverged.filter(|diverged| before.as_ref() != Some(diverged)) {
                 error!(rival, "two masters");
             }
             let Some(Other::Successor { master, order }) = found else { return };
@@ -252,20 +190,12 @@ impl Service for Succession {
                 master,
                 "a slave of this broker was promoted and goes on from its log: this broker takes no messages any more and becomes its slave"
             );
-            shared.set_permission(perm::READ);
-            if shared.role_orders.receiver_count() > 0 {
-                shared.role_orders.send_replace(Some(order));
+            changes.ground.set_permission(perm::READ);
+            if changes.orders.receiver_count() > 0 {
+                changes.orders.send_replace(Some(order));
             }
         })
     }
-}
-
-/// What the file holds.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Kept {
-    role: RoleOrder,
-    instead_of: RoleOrder,
 }
 
 /// Takes the role that a command chose earlier, which wins over the configuration of then. Where the configuration says something else by now,
@@ -288,33 +218,105 @@ pub(crate) fn adopt_kept(config: &mut BrokerConfig) -> Result<(), BrokerError> {
     Ok(())
 }
 
-/// CHANGE_BROKER_ROLE: makes a slave the master, or a master a slave, if it may. The answer says that it begins.
-pub(crate) fn change_role(call: Call<'_>, reply: Reply) {
-    let header = ChangeBrokerRoleHeader::read(&call.request.ext).map_err(Refusal::from);
-    let wanted =
-        header.and_then(|header| Ok((role(header.role)?, header.broker_id, header.force == Some(true))));
-    let shared = call.shared.clone();
-    answer_later(call.shared, reply, async move {
-        let (role, broker_id, is_forced) = wanted?;
-        let Ok(_alone) = shared.role_change.try_lock() else {
-            return Err(refused("another change of its role is under way".to_owned()));
-        };
-        if shared.role_orders.receiver_count() == 0 {
-            return Err(refused("the program that runs it does not do that".to_owned()));
-        }
-        let order = match (shared.role.is_master(), role) {
-            (false, BrokerRole::Slave) => return Err(refused("it is a slave already".to_owned())),
-            (true, BrokerRole::Slave) => demotion(&shared, broker_id, is_forced).await?,
-            (true, _) => return Err(refused("it is a master already".to_owned())),
-            (false, role) => promotion(&shared, role, is_forced).await?,
-        };
-        info!(%order, "a command changes the role of this broker");
-        shared.role_orders.send_replace(Some(order));
-        Ok(Response::success())
-    });
+/// Changes of the role of a running broker, one at a time.
+pub(crate) struct RoleChanges {
+    ground: Arc<Ground>,
+    advertised: Advertised,
+    peers: Peers,
+    replication: Replication,
+    /// What a slave takes over from its master.
+    metadata: Arc<MasterMetadata>,
+    /// Whoever started the broker is to stop it, and to start it in the role that is ordered here.
+    orders: watch::Sender<Option<RoleOrder>>,
+    /// Held by a command that is about to change the role.
+    alone: tokio::sync::Mutex<()>,
 }
 
-fn role(text: &str) -> Result<BrokerRole, Refusal> {
+impl RoleChanges {
+    pub(crate) fn new(
+        ground: Arc<Ground>,
+        advertised: Advertised,
+        peers: Peers,
+        replication: Replication,
+        metadata: Arc<MasterMetadata>,
+        orders: watch::Sender<Option<RoleOrder>>,
+    ) -> Self {
+        let alone = tokio::sync::Mutex::default();
+        Self { ground, advertised, peers, replication, metadata, orders, alone }
+    }
+
+    /// The threads that copy the log.
+    pub(crate) fn replication(&self) -> &Replication {
+        &self.replication
+    }
+
+    /// The service that asks the master.
+    pub(crate) fn metadata(&self) -> &Arc<MasterMetadata> {
+        &self.metadata
+    }
+
+    /// Waits until another role is ordered.
+    pub(crate) async fn ordered(&self) -> RoleOrder {
+        let mut orders = self.orders.subscribe();
+        match orders.wait_for(Option::is_some).await.map(|order| *order) {
+            Ok(Some(order)) => order,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Orders another role of this broker, if it may have it. The change begins soon.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) async fn change(&self, wanted: WantedRole) -> Result<(), Refusal> {
+        let WantedRole { role, broker_id, is_forced } = wanted;
+        let Ok(_alone) = self.alone.try_lock() else {
+            return Err(refused("another change of its role is under way".to_owned()));
+        };
+        if self.orders.receiver_count() == 0 {
+            return Err(refused("the program that runs it does not do that".to_owned()));
+        }
+        let order = match (self.ground.role().is_master(), role) {
+            (false, BrokerRole::Slave) => return Err(refused("it is a slave already".to_owned())),
+            (true, BrokerRole::Slave) => demotion(self, broker_id, is_forced).await?,
+            (true, _) => return Err(refused("it is a master already".to_owned())),
+            (false, role) => promotion(self, role, is_forced).await?,
+        };
+        info!(%order, "a command changes the role of this broker");
+        self.orders.send_replace(Some(order));
+        Ok(())
+    }
+
+    /// Another slave becomes the master: this one stops to count for the master of before. That may only stand still, and would go on to
+    /// acknowledge with it what the new one does not have.
+    ///
+    /// # Errors
+    /// This broker is a master, or its role is about to change.
+    pub(crate) fn leave_master(&self) -> Result<(), Refusal> {
+        if self.ground.role().is_master() {
+            return Err(refused("it is a master".to_owned()));
+        }
+        let Ok(_alone) = self.alone.try_lock() else {
+            return Err(refused("another change of its role is under way".to_owned()));
+        };
+        self.replication.leave_master();
+        Ok(())
+    }
+}
+
+/// What a command wants this broker to become.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WantedRole {
+    pub(crate) role: BrokerRole,
+    pub(crate) broker_id: Option<i64>,
+    pub(crate) is_forced: bool,
+}
+
+/// The role of this name.
+///
+/// # Errors
+/// There is no such role.
+pub(crate) fn role(text: &str) -> Result<BrokerRole, Refusal> {
     let wanted = "ASYNC_MASTER, SYNC_MASTER or SLAVE";
     json::from_slice(format!("\"{text}\"").as_bytes()).map_err(|_| Refusal::Value {
         field: "brokerRole",
@@ -331,23 +333,23 @@ fn refused(why: String) -> Refusal {
 ///
 /// # Errors
 /// The master answers, or nobody knows whether it does.
-async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> Result<RoleOrder, Refusal> {
+async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> Result<RoleOrder, Refusal> {
     let order = RoleOrder { role, broker_id: system::MASTER_ID, cut_at: None };
     let client = Client::new(ClientConfig::default());
     if !is_forced {
-        if shared.role.has_parted() {
-            let why = shared.not_followed.lock().clone();
+        if changes.ground.role().has_diverged() {
+            let why = changes.peers.not_followed().lock().clone();
             let why = why.unwrap_or_else(|| "the logs part".to_owned());
             return Err(refused(format!(
                 "its log is not that of the last master it reached, which may have acknowledged what is not here: {why}; force it if no other has more"
             )));
         }
-        if shared.replication.get().is_some_and(Replication::has_left_master) {
+        if changes.replication.has_left_master() {
             return Err(refused(
                 "another slave was being promoted less than 30 s ago: look at `rocketpy ha status`, try again then, or force it".to_owned(),
             ));
         }
-        match living_master(&client, &shared.config(), shared.advertised()).await {
+        match living_master(&client, &changes.ground.config(), &changes.advertised).await {
             Ok(None) => {}
             Ok(Some(address)) => {
                 return Err(refused(format!(
@@ -361,13 +363,10 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
             }
         }
     }
-    let has_all = match shared.master_metadata() {
-        Some(metadata) => metadata.finish(TIMEOUT).await,
-        None => false,
-    };
-    let own_end = shared.store.max_physical_offset();
-    let heard = shared.past().map(|past| past.master_end());
-    let missing = shared.master_metadata().and_then(|metadata| metadata.missing_end());
+    let has_all = changes.metadata.finish(TIMEOUT).await;
+    let own_end = changes.ground.store().max_physical_offset();
+    let heard = changes.peers.past().map(|past| past.master_end());
+    let missing = changes.metadata.missing_end();
     if !is_forced && let Some(end) = missing.max(heard).filter(|end| *end > own_end) {
         return Err(refused(format!(
             "its master had the log up to {end}, this slave has it up to {own_end} only: start the master again, promote a slave that has more, or force it \
@@ -376,7 +375,7 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
     }
     // The first look is before anything changes, the second one once no other slave gets more of the former master.
     for code in [request::GET_BROKER_HA_STATUS, request::LEAVE_MASTER] {
-        let standing = check_other_slaves(&client, shared, code).await;
+        let standing = check_other_slaves(&client, changes, code).await;
         if !is_forced {
             standing?;
         }
@@ -393,15 +392,13 @@ async fn promotion(shared: &Arc<Shared>, role: BrokerRole, is_forced: bool) -> R
 ///
 /// # Errors
 /// No name server answers.
-pub(crate) async fn living_master(
+async fn living_master(
     client: &Client,
     config: &BrokerConfig,
-    own: Option<&Advertised>,
+    own: &Advertised,
 ) -> Result<Option<String>, String> {
     let mut masters = masters(client, config).await?;
-    if let Some(own) = own {
-        masters.remove(&own.address());
-    }
+    masters.remove(&own.address());
     for address in masters {
         // Whatever it answers: it is there.
         if client.call(&address, Command::bare_request(request::GET_BROKER_HA_STATUS), TIMEOUT).await.is_ok()
@@ -430,14 +427,14 @@ async fn masters(client: &Client, config: &BrokerConfig) -> Result<BTreeSet<Stri
 ///
 /// # Errors
 /// One has more, or may: it does not answer and may only stand still. All are asked nevertheless.
-async fn check_other_slaves(client: &Client, shared: &Shared, code: i32) -> Result<(), Refusal> {
-    let config = shared.config();
-    let own = shared.advertised().map(Advertised::address);
+async fn check_other_slaves(client: &Client, changes: &RoleChanges, code: i32) -> Result<(), Refusal> {
+    let config = changes.ground.config();
+    let own = changes.advertised.address();
     let mut slaves = BTreeSet::new();
     for name_server in &config.name_servers {
         let mut brokers = brokers_of(client, &config, name_server, TIMEOUT).await.unwrap_or_default();
         brokers.remove(&system::MASTER_ID);
-        slaves.extend(brokers.into_values().filter(|address| Some(address) != own.as_ref()));
+        slaves.extend(brokers.into_values().filter(|address| *address != own));
     }
     let mut standing = Ok(());
     for address in slaves {
@@ -446,10 +443,10 @@ async fn check_other_slaves(client: &Client, shared: &Shared, code: i32) -> Resu
                 if [response::SUCCESS, response::REQUEST_CODE_NOT_SUPPORTED].contains(&answer.code) =>
             {
                 match log_of(&answer).filter(|(_, epochs)| !epochs.list().is_empty()) {
-                    Some((end, epochs)) => compare(shared, &address, end, &epochs),
+                    Some((end, epochs)) => compare(changes, &address, end, &epochs),
                     // One of Apache's tells no epochs, and not its own end there.
                     None => match tokio::time::timeout(TIMEOUT, end_of_log(client, &address)).await {
-                        Ok(Ok(end)) => compare(shared, &address, end, &Epochs::default()),
+                        Ok(Ok(end)) => compare(changes, &address, end, &Epochs::default()),
                         _ => Err(refused(format!("the slave at {address} does not say where its log ends"))),
                     },
                 }
@@ -483,8 +480,14 @@ fn log_of(answer: &Command) -> Option<(PhysicalOffset, Epochs)> {
 ///
 /// # Errors
 /// The other one has more of the log, or a later life of it.
-fn compare(shared: &Shared, address: &str, end: PhysicalOffset, epochs: &Epochs) -> Result<(), Refusal> {
-    let (own_end, own) = (shared.store.max_physical_offset(), shared.past().map(|past| past.epochs()));
+fn compare(
+    changes: &RoleChanges,
+    address: &str,
+    end: PhysicalOffset,
+    epochs: &Epochs,
+) -> Result<(), Refusal> {
+    let (own_end, own) =
+        (changes.ground.store().max_physical_offset(), changes.peers.past().map(|past| past.epochs()));
     let own = own.unwrap_or_default();
     let at = own.common_end(own_end, epochs, end).unwrap_or(own_end.min(end));
     if end <= at {
@@ -511,7 +514,7 @@ fn compare(shared: &Shared, address: &str, end: PhysicalOffset, epochs: &Epochs)
 /// # Errors
 /// None has, or the id is taken. The broker takes messages again.
 async fn demotion(
-    shared: &Arc<Shared>,
+    changes: &RoleChanges,
     broker_id: Option<i64>,
     is_forced: bool,
 ) -> Result<RoleOrder, Refusal> {
@@ -523,24 +526,24 @@ async fn demotion(
         }
         None => {
             let client = Client::new(ClientConfig::default());
-            let slaves = shared.past().map(|past| past.addresses()).unwrap_or_default();
-            free_id(&client, &shared.config(), slaves.into_keys().collect()).await
+            let slaves = changes.peers.past().map(|past| past.addresses()).unwrap_or_default();
+            free_id(&client, &changes.ground.config(), slaves.into_keys().collect()).await
         }
     };
     let order = RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None };
-    if !is_forced && shared.slaves.all().is_empty() {
+    if !is_forced && changes.peers.slaves().all().is_empty() {
         return Err(refused("no slave is connected to it: force it and lose what none has".to_owned()));
     }
-    let before = shared.set_permission(perm::READ);
-    let owner = shared.clone();
+    let before = changes.ground.set_permission(perm::READ);
+    let (slaves, store) = (changes.peers.slaves().clone(), changes.ground.store().clone());
     let has_all = aside(move || {
         let within = if is_forced { Duration::ZERO } else { SLAVE_HAS_ALL };
-        owner.slaves.wait_until_one_has(|| owner.store.max_physical_offset(), within)
+        slaves.wait_until_one_has(|| store.max_physical_offset(), within)
     });
     if has_all.await || is_forced {
         return Ok(order);
     }
-    shared.set_permission(before);
+    changes.ground.set_permission(before);
     Err(refused(format!(
         "no slave had its whole log within {} s: look at `rocketpy ha status`, or force it and lose what none has",
         SLAVE_HAS_ALL.as_secs()

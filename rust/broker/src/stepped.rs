@@ -7,23 +7,28 @@ use std::sync::Arc;
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig};
 use rocketpy_protocol::Command;
-use rocketpy_protocol::header::RecallMessageRequestHeader;
+use rocketpy_protocol::header::{
+    ConsumerSendMsgBackRequestHeader, EndTransactionRequestHeader, Header, RecallMessageRequestHeader,
+};
 use rocketpy_protocol::message_id::UniqueKeys;
 use rocketpy_store::Store;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::call::on_disk;
-use crate::process::end_transaction::{end_half, half_of};
-use crate::process::recall::store as store_recall;
-use crate::process::send_back::{record_of, take_back};
+use crate::blocking::on_disk;
+use crate::ground::hot_bytes;
+use crate::operation::end_transaction::{Ending, end_half, half_of};
+use crate::operation::look_up::record_at;
+use crate::operation::recall::store as store_recall;
+use crate::operation::send_back::take_back;
+use crate::parts::{Foundation, Parts};
 use crate::put::{AckCondition, Delay, NewMessage, Origin, put_and_make};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
-use crate::{BrokerConfig, BrokerError, delay, timer, transaction};
+use crate::role::{Role, RoleCell};
+use crate::{BrokerConfig, BrokerError, delay, process, timer, transaction};
 
 /// A broker whose services are stepped.
 pub struct SteppedBroker<D: Disk> {
-    shared: Arc<Shared<D>>,
+    parts: Parts<D>,
     runtime: Runtime,
 }
 
@@ -65,14 +70,17 @@ impl<D: Disk> SteppedBroker<D> {
         let unique_keys = UniqueKeys::new(config.listen.ip(), 0, 0); // the same in each run
         let runtime =
             Builder::new_current_thread().build().expect("a runtime without drivers needs no resource");
-        let shared = Arc::new(Shared::open(
+        let parts = Parts::open(Foundation {
+            role: Arc::new(RoleCell::new(Role::of_id(config.broker_id))),
             config,
-            store.clone(),
+            store: store.clone(),
+            registrar: None,
             unique_keys,
-            runtime.handle().clone(),
-            !store.recovery().clean_exit,
-        )?);
-        Ok(Self { shared, runtime })
+            runtime: runtime.handle().clone(),
+            is_in_doubt: !store.recovery().clean_exit,
+            hot_bytes: hot_bytes(),
+        })?;
+        Ok(Self { parts, runtime })
     }
 
     /// Makes a topic, unless it is there.
@@ -80,11 +88,15 @@ impl<D: Disk> SteppedBroker<D> {
     /// # Errors
     /// It is refused, or not written.
     pub fn make_topic(&self, name: &str) -> Result<(), NotDone> {
-        if self.shared.topics.contains(name) {
+        if self.parts.ground.topics().contains(name) {
             return Ok(());
         }
-        let made =
-            self.shared.topics.create(vec![TopicConfig::new(name, 1)]).map_err(|error| not_done(&error))?;
+        let made = self
+            .parts
+            .ground
+            .topics()
+            .create(vec![TopicConfig::new(name, 1)])
+            .map_err(|error| not_done(&error))?;
         self.runtime.block_on(on_disk(made.written)).map_err(|error| not_done(&error))
     }
 
@@ -109,7 +121,7 @@ impl<D: Disk> SteppedBroker<D> {
             body: sent.body,
             properties: sent.properties,
         };
-        let stored = self.runtime.block_on(put_and_make(&self.shared, Origin::Client, &message));
+        let stored = self.runtime.block_on(put_and_make(&self.parts.intake, Origin::Client, &message));
         let stored = stored.map_err(|refusal| not_done(&refusal))?;
         let physical_offset = stored.places.as_slice()[0];
         Ok(Placed { queue_offset: stored.queue_offset, physical_offset, flushed: stored.ack.flushed })
@@ -120,8 +132,12 @@ impl<D: Disk> SteppedBroker<D> {
     /// # Errors
     /// The transaction is as before, or ended otherwise.
     pub fn end_transaction(&self, request: &Command) -> Result<Option<PhysicalOffset>, NotDone> {
-        let half = half_of(&self.shared, request).map_err(|refusal| not_done(&refusal))?;
-        self.answer(end_half(&self.shared, request, &half))
+        let header = EndTransactionRequestHeader::read(&request.ext);
+        let header = header.map_err(|error| not_done(&Refusal::from(error)))?;
+        let Some(asked) = process::end_transaction::asked(&header) else { return Ok(None) };
+        let Parts { ground, intake, transactions, look_ups, .. } = &self.parts;
+        let half = half_of(ground, &asked).map_err(|refusal| not_done(&refusal))?;
+        self.answer(end_half(&Ending { intake, transactions, look_ups }, &asked, &half))
     }
 
     /// CONSUMER_SEND_MSG_BACK. Returns up to where the log has to be flushed before the answer.
@@ -129,8 +145,11 @@ impl<D: Disk> SteppedBroker<D> {
     /// # Errors
     /// The message is not taken back.
     pub fn send_back(&self, request: &Command) -> Result<Option<PhysicalOffset>, NotDone> {
-        let record = record_of(&self.shared, request);
-        self.answer(take_back(&self.shared, request, record))
+        let header = ConsumerSendMsgBackRequestHeader::read(&request.ext);
+        let asked = header.map(|header| process::send_back::asked(&header));
+        let asked = asked.map_err(|error| not_done(&Refusal::from(error)))?;
+        let record = record_at(self.parts.ground.store(), asked.offset);
+        self.answer(take_back(&self.parts.intake, &asked, record))
     }
 
     /// RECALL_MESSAGE. Returns up to where the log has to be flushed before the answer.
@@ -142,7 +161,8 @@ impl<D: Disk> SteppedBroker<D> {
         request: &RecallMessageRequestHeader<'_>,
         born_host: SocketAddr,
     ) -> Result<Option<PhysicalOffset>, NotDone> {
-        self.answer(async { Ok(store_recall(&self.shared, request, born_host).await?.0) })
+        let asked = process::recall::asked(request, born_host);
+        self.answer(async { Ok(store_recall(&self.parts.intake, &asked).await?.0) })
     }
 
     fn answer(
@@ -157,12 +177,12 @@ impl<D: Disk> SteppedBroker<D> {
 
     /// A round of the delivery of delayed messages.
     pub fn step_delays(&self) {
-        delay::round(&self.shared, self.shared.store.now_ms(), self.runtime.handle());
+        delay::round(&self.parts.delays, self.parts.ground.store().now_ms(), self.runtime.handle());
     }
 
     /// A turn of the delivery of timer messages. Returns whether there is more to do.
     pub fn step_timers(&self) -> bool {
-        timer::turn(&self.shared, self.shared.store.now_ms(), self.runtime.handle())
+        timer::turn(&self.parts.timers, self.parts.ground.store().now_ms(), self.runtime.handle())
     }
 
     /// How what waits by wheel and log of the timers differs from what the timer topic and the checkpoint say; `None` when it does not.
@@ -171,22 +191,26 @@ impl<D: Disk> SteppedBroker<D> {
     /// # Errors
     /// A record or a file cannot be read.
     pub fn timers_beside_rebuild(&self) -> Result<Option<String>, NotDone> {
-        timer::difference(&self.shared).map_err(|refusal| not_done(&refusal))
+        timer::difference(&self.parts.timers).map_err(|refusal| not_done(&refusal))
     }
 
     /// A round that writes the progress of timers.
     pub fn step_timer_progress(&self) {
-        timer::settle(&self.shared, timer::settled_end(&self.shared));
+        timer::settle(&self.parts.timers, timer::settled_end(&self.parts.timers));
     }
 
     /// A round of the questions for open transactions. Nobody is there to be asked; it writes how far the transactions are.
     pub fn step_transactions(&self) {
-        transaction::round(&self.shared, self.shared.store.now_ms(), self.runtime.handle());
+        transaction::round(
+            &self.parts.transactions,
+            self.parts.ground.store().now_ms(),
+            self.runtime.handle(),
+        );
     }
 
     /// Writes the consumer offsets, the transactions' own among them. Returns whether that worked.
     pub fn persist_offsets(&self) -> bool {
-        match self.shared.offsets.persist() {
+        match self.parts.members.offsets().persist() {
             Ok(written) => self.runtime.block_on(on_disk(written)).is_ok(),
             Err(_) => false,
         }
@@ -194,14 +218,14 @@ impl<D: Disk> SteppedBroker<D> {
 
     /// The last deliveries of timers before a stop in order.
     pub fn deliver_at_stop(&self) {
-        timer::deliver_at_stop(&self.shared, self.runtime.handle());
+        timer::deliver_at_stop(&self.parts.timers, self.runtime.handle());
     }
 
     /// What a stop in order writes. The log has to be flushed.
     pub fn stop(&self) {
-        delay::write_at_stop(&self.shared);
-        timer::settle_at_stop(&self.shared);
-        transaction::settle_at_stop(&self.shared);
+        delay::write_at_stop(&self.parts.delays);
+        timer::settle_at_stop(&self.parts.timers);
+        transaction::settle_at_stop(&self.parts.transactions);
         self.persist_offsets();
     }
 }

@@ -1,4 +1,4 @@
-//! What the requests of a broker share, on a temporary folder and without connections.
+//! The parts of a broker, on a temporary folder and without connections.
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -15,15 +15,24 @@ use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::header::{SendMessageRequestHeader, SendMessageRequestHeaderV2};
 use rocketpy_protocol::message_id::UniqueKeys;
+use rocketpy_remoting::Client;
 use rocketpy_store::{ReadLimits, Store, StoreConfig};
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use crate::BrokerConfig;
+use crate::advertised::Advertised;
 use crate::broker::write_tables;
+use crate::desk::{Desk, Endpoints};
+use crate::ground::hot_bytes;
+use crate::ha::{Peers, Replication};
+use crate::parts::{Foundation, Parts};
 use crate::put::{Delay, NewMessage, Origin, Template, put};
-use crate::registration::Identity;
+use crate::registration::{Identity, Registrar};
+use crate::role::{Role, RoleCell};
+use crate::role_change::RoleChanges;
 use crate::service::Service;
-use crate::shared::Shared;
+use crate::slave::MasterMetadata;
 
 /// Longest a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,14 +77,37 @@ pub(crate) fn poll_due(service: &impl Service) {
     let _ = service.due().as_mut().poll(&mut Context::from_waker(Waker::noop()));
 }
 
-/// A broker's shared state over a real store. Must be made on a runtime.
-pub(crate) struct TestShared {
-    shared: Arc<Shared>,
+/// The parts of a broker over a real store. Must be made on a runtime.
+pub(crate) struct TestBroker {
+    desk: Arc<Desk>,
+    registrar: Option<Arc<Registrar>>,
     folder: Arc<TempDir>,
 }
 
-impl TestShared {
+impl TestBroker {
     pub(crate) fn open(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        Self::open_with(change, None, hot_bytes())
+    }
+
+    /// One that registers at these name servers, as [`identity`] says.
+    pub(crate) fn registering(
+        client: Client,
+        name_servers: &[String],
+        change: impl FnOnce(&mut BrokerConfig),
+    ) -> Self {
+        Self::open_with(change, Some((client, name_servers)), hot_bytes())
+    }
+
+    /// One where messages this close to the end of the log count as being in memory.
+    pub(crate) fn with_hot_bytes(hot_bytes: u64, change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        Self::open_with(change, None, hot_bytes)
+    }
+
+    fn open_with(
+        change: impl FnOnce(&mut BrokerConfig),
+        names: Option<(Client, &[String])>,
+        hot_bytes: u64,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store_host = "127.0.0.1:10911".parse().unwrap();
         let store = StoreConfig {
@@ -87,46 +119,82 @@ impl TestShared {
         };
         let mut config = BrokerConfig { store, ..BrokerConfig::default() };
         change(&mut config);
-        Self::on(Arc::new(folder), config)
+        Self::on(Arc::new(folder), config, names, hot_bytes)
     }
 
-    fn on(folder: Arc<TempDir>, config: BrokerConfig) -> Self {
+    fn on(
+        folder: Arc<TempDir>,
+        config: BrokerConfig,
+        names: Option<(Client, &[String])>,
+        hot_bytes: u64,
+    ) -> Self {
         let store = Store::open(config.store.clone()).unwrap();
         RealDisk.create_dir_all(&config.store.root.join("config")).unwrap();
-        let keys = UniqueKeys::new(config.store.store_host.ip(), std::process::id(), 0);
+        let store_host = config.store.store_host;
+        let unique_keys = UniqueKeys::new(store_host.ip(), std::process::id(), 0);
         let (runtime, is_in_doubt) = (tokio::runtime::Handle::current(), !store.recovery().clean_exit);
-        let shared = Shared::open(config, store, keys, runtime, is_in_doubt).unwrap();
-        Self { shared: Arc::new(shared), folder }
+        let role = Arc::new(RoleCell::new(Role::of_id(config.broker_id)));
+        let registrar = names.map(|(client, name_servers)| {
+            Arc::new(Registrar::new(client, name_servers, identity(), role.clone()))
+        });
+        let foundation = Foundation {
+            config,
+            store,
+            role,
+            registrar: registrar.clone(),
+            unique_keys,
+            runtime,
+            is_in_doubt,
+            hot_bytes,
+        };
+        let parts = Parts::open(foundation).unwrap();
+        let advertised =
+            Advertised { store_host, host: store_host.ip().to_string(), port: store_host.port() };
+        let peers = Peers::new(parts.slaves.clone(), None);
+        let role_changes = Arc::new(RoleChanges::new(
+            parts.ground.clone(),
+            advertised.clone(),
+            peers.clone(),
+            Replication::default(),
+            Arc::new(MasterMetadata::new(&parts, peers.master().clone())),
+            watch::Sender::default(),
+        ));
+        let endpoints = Endpoints { advertised, slaves: None };
+        let desk = Desk::new(&parts, registrar.clone(), peers, role_changes, endpoints);
+        Self { desk: Arc::new(desk), registrar, folder }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        self.ground.store()
+    }
+
+    /// Of one that registers.
+    pub(crate) fn registrar(&self) -> &Arc<Registrar> {
+        self.registrar.as_ref().unwrap()
     }
 
     /// The same folder after a stop and a start, by which a broker changes its role.
     pub(crate) async fn started_again(self, change: impl FnOnce(&mut BrokerConfig)) -> Self {
-        write_tables(&self).await;
-        let (shared, folder) = (self.shared.clone(), self.folder.clone());
+        write_tables(&self.ground, &self.members).await;
+        let (desk, folder) = (self.desk.clone(), self.folder.clone());
         drop(self);
-        let mut config = BrokerConfig::clone(&shared.config());
+        let mut config = BrokerConfig::clone(&desk.ground.config());
         change(&mut config);
-        assert!(Arc::into_inner(shared).is_some(), "nobody else has the store open");
-        Self::on(folder, config)
-    }
-
-    /// The same, where messages this close to the end of the log count as being in memory.
-    pub(crate) fn with_hot_bytes(mut self, hot_bytes: u64) -> Self {
-        Arc::get_mut(&mut self.shared).expect("nobody else has it yet").hot_bytes = hot_bytes;
-        self
+        assert!(Arc::into_inner(desk).is_some(), "nobody else has the store open");
+        Self::on(folder, config, None, hot_bytes())
     }
 
     /// The bytes of a queue's only record, once it can be read.
     pub(crate) fn only_record(&self, topic: &str, queue_id: u32) -> Vec<u8> {
-        let end = self.store.max_physical_offset();
-        self.store.wait_flushed(end, PATIENCE).unwrap();
+        let end = self.store().max_physical_offset();
+        self.store().wait_flushed(end, PATIENCE).unwrap();
         let started = std::time::Instant::now();
-        while self.store.dispatched_offset() < end {
+        while self.store().dispatched_offset() < end {
             assert!(started.elapsed() < PATIENCE, "dispatch does not reach {end:?}");
             std::thread::yield_now();
         }
         let limits = ReadLimits { max_messages: 2, max_bytes: 1 << 20, copies: true };
-        let fetch = self.store.get(topic, queue_id, 0, &limits, &MessageFilter::All).unwrap();
+        let fetch = self.store().get(topic, queue_id, 0, &limits, &MessageFilter::All).unwrap();
         assert_eq!(fetch.count, 1, "records in {topic} {queue_id}");
         fetch.records.concat()
     }
@@ -151,37 +219,37 @@ pub(crate) fn with_small_files(config: &mut BrokerConfig) {
     config.store.commit_log_file_size = 64 << 10;
 }
 
-impl TestShared {
+impl TestBroker {
     /// Fills more than half of a log file of [`with_small_files`] with messages of topic `filler`.
     pub(crate) fn fill(&self) {
         let body = [7; 4000];
         for _ in 0..10 {
-            put(self, Origin::Broker, &NewMessage { body: &body, ..message("filler", "") }).unwrap();
+            put(&self.intake, Origin::Broker, &NewMessage { body: &body, ..message("filler", "") }).unwrap();
         }
     }
 
     /// Cuts the log file short that is written to, so that the store is poisoned.
     pub(crate) fn poison(&self) {
-        let end = self.store.max_physical_offset();
-        let file_size = self.store.config().commit_log_file_size;
+        let end = self.store().max_physical_offset();
+        let file_size = self.store().config().commit_log_file_size;
         let start = end.get() / file_size * file_size;
-        let path = self.store.config().commit_log_dir().join(format!("{start:020}"));
+        let path = self.store().config().commit_log_dir().join(format!("{start:020}"));
         RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(0).unwrap();
-        assert!(put(self, Origin::Broker, &message("filler", "")).is_err());
-        assert!(self.store.poisoned().is_some());
+        assert!(put(&self.intake, Origin::Broker, &message("filler", "")).is_err());
+        assert!(self.store().poisoned().is_some());
     }
 
     /// Cuts the first log file short, so that the record at a place and all behind it there cannot be read.
     pub(crate) fn cut_log(&self, at: PhysicalOffset) -> CutLog {
-        let end = self.store.max_physical_offset();
-        assert!(end.get() > self.store.config().commit_log_file_size, "appends go to another file");
-        self.store.wait_flushed(end, PATIENCE).unwrap();
+        let end = self.store().max_physical_offset();
+        assert!(end.get() > self.store().config().commit_log_file_size, "appends go to another file");
+        self.store().wait_flushed(end, PATIENCE).unwrap();
         let started = std::time::Instant::now();
-        while self.store.dispatched_offset() < end {
+        while self.store().dispatched_offset() < end {
             assert!(started.elapsed() < PATIENCE, "dispatch does not reach {end:?}");
             std::thread::yield_now();
         }
-        let path = self.store.config().commit_log_dir().join(format!("{:020}", 0));
+        let path = self.store().config().commit_log_dir().join(format!("{:020}", 0));
         let bytes = RealDisk.read(&path, 1 << 30).unwrap();
         RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(at.get() / 4096 * 4096).unwrap();
         CutLog { path, bytes }
@@ -189,22 +257,22 @@ impl TestShared {
 
     /// The time passes after which what cannot be read is tried again.
     pub(crate) fn skip_time(&self, time: Duration) {
-        *self.unreadable.skipped.lock() += time;
+        *self.intake.unreadable().skipped.lock() += time;
     }
 }
 
-impl Deref for TestShared {
-    type Target = Arc<Shared>;
+impl Deref for TestBroker {
+    type Target = Arc<Desk>;
 
     fn deref(&self) -> &Self::Target {
-        &self.shared
+        &self.desk
     }
 }
 
-impl Drop for TestShared {
+impl Drop for TestBroker {
     fn drop(&mut self) {
-        let closed = self.shared.store.shutdown();
-        let may_fail = std::thread::panicking() || self.shared.store.poisoned().is_some();
+        let closed = self.store().shutdown();
+        let may_fail = std::thread::panicking() || self.store().poisoned().is_some();
         // After a failed test its own message is the one to read.
         assert!(closed.is_ok() || may_fail, "{closed:?}");
     }
@@ -281,8 +349,8 @@ pub(crate) fn message<'a>(topic: &'a str, properties: &'a str) -> NewMessage<'a>
     }
 }
 
-pub(crate) async fn add_topic(shared: &Shared, topic: TopicConfig) {
-    let created = shared.topics.create(vec![topic]).unwrap();
+pub(crate) async fn add_topic(broker: &TestBroker, topic: TopicConfig) {
+    let created = broker.ground.topics().create(vec![topic]).unwrap();
     created.written.unwrap().done().await.unwrap();
 }
 

@@ -1,16 +1,12 @@
 //! The requests that this broker may hold, and what each waits for.
 
-use std::sync::Arc;
-
-use rocketpy_filter::MessageFilter;
-use rocketpy_model::{PhysicalOffset, QueueOffset};
+use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::Command;
 use rocketpy_remoting::{MemoryKind, NoMemory, Reply, Reservation};
-use rocketpy_store::ReadLimits;
 
 use crate::call::Function;
-use crate::held_request::{Awaited, QueueKey, Waiter, WaitsFor};
-use crate::process::Sources;
+use crate::held_request::{Awaited, Waiter, WaitsFor};
+use crate::operation::pull::Pull;
 
 /// Bytes that a waiting request takes at least: its task, with the request and the right to answer it.
 const WAIT_BYTES: usize = 1024;
@@ -37,31 +33,6 @@ pub(crate) struct Question {
 /// Takes memory of the budget of all peers for what this request keeps while it waits: `bytes` besides what every request takes.
 pub(crate) fn reserve(reply: &Reply, bytes: usize) -> Result<Reservation, NoMemory> {
     reply.connection().reserve(MemoryKind::Requests, WAIT_BYTES + bytes)
-}
-
-/// A pull that passed its checks.
-#[derive(Debug)]
-pub(crate) struct Pull {
-    pub(crate) queue: QueueKey,
-    pub(crate) offset: i64,
-    pub(crate) filter: Arc<MessageFilter>,
-    pub(crate) group: Arc<str>,
-    pub(crate) limits: ReadLimits,
-    pub(crate) topic_sys_flag: i32,
-    pub(crate) group_sys_flag: i32,
-    pub(crate) sources: Sources,
-}
-
-impl Pull {
-    /// Whether the queue holds a message at its offset or later.
-    pub(crate) fn is_before(&self, max_offset: QueueOffset) -> bool {
-        max_offset.to_wire() > self.offset
-    }
-
-    /// Bytes of memory behind the struct. A filter counts for each pull, though several pulls may share one.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.queue.topic.len() + self.group.len() + self.filter.heap_bytes()
-    }
 }
 
 impl Waiter for Waiting {

@@ -163,6 +163,14 @@ impl Reserved {
         }
     }
 
+    /// The bound address, with the real port.
+    ///
+    /// # Errors
+    /// [`ServerError::Bind`] when the system does not tell.
+    pub fn local_addr(&self) -> Result<SocketAddr, ServerError> {
+        self.socket.local_addr().map_err(|source| ServerError::Bind { addr: self.addr, source })
+    }
+
     /// Serves the bound address; the one in `config` is ignored.
     ///
     /// # Errors

@@ -16,11 +16,8 @@ impl<D: Disk> Delays<D> {
     ///
     /// # Errors
     /// The file is not written: what was known before counts.
-    pub(crate) fn adopt(
-        &self,
-        store: &Store<D>,
-        mut master: DelayOffsetSerializeWrapper,
-    ) -> Result<bool, EnvError> {
+    pub(crate) fn adopt(&self, mut master: DelayOffsetSerializeWrapper) -> Result<bool, EnvError> {
+        let store = self.store();
         master.offset_table.retain(|level, offset| (1..=LEVELS as i32).contains(level) && *offset >= 0);
         for (level, offset) in &mut master.offset_table {
             let bounds = store.queue_bounds(system::SCHEDULE_TOPIC, level.unsigned_abs() - 1);

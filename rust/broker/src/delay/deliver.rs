@@ -1,7 +1,6 @@
 //! Stores again what is due.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketpy_env::Disk;
@@ -12,10 +11,9 @@ use rocketpy_store::{QueueEntry, StoreError};
 use tokio::runtime::Handle;
 use tracing::{error, warn};
 
-use super::{LEVELS, State};
+use super::{Delays, LEVELS, State};
 use crate::put::{DueRecord, Late, READ_AGAIN_AFTER, deliver_late, due_record};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// Most messages of a level in one turn; then the others get theirs.
 const TURN: usize = 512;
@@ -34,17 +32,16 @@ enum Outcome {
 /// Stores again what is due at a time, a bounded number of messages. Blocks; puts wait on the runtime.
 ///
 /// Returns when the next message is due, 0 where there may be more by now, `None` where nothing waits.
-pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> Option<i64> {
-    let delays = &shared.delays;
-    let _gather = shared.store.gather();
+pub(super) fn deliver(delays: &Delays<impl Disk>, at_ms: i64, runtime: &Handle) -> Option<i64> {
+    let _gather = delays.store().gather();
     let mut state = delays.state.lock();
     let at_ms = if planted::has(Bug::DelayTooShort) { at_ms.saturating_add(500) } else { at_ms };
-    deliver_passed(shared, &mut state, at_ms, runtime);
+    deliver_passed(delays, &mut state, at_ms, runtime);
     for level in 0..LEVELS as usize {
         if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms) {
             continue;
         }
-        let due_at_ms = match deliver_level(shared, &mut state, level, at_ms, runtime) {
+        let due_at_ms = match deliver_level(delays, &mut state, level, at_ms, runtime) {
             Ok(due_at_ms) => due_at_ms,
             Err(refusal) => {
                 warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
@@ -59,17 +56,17 @@ pub(super) fn deliver(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Han
 }
 
 /// Tries the messages again that could not be read, once in a while.
-fn deliver_passed<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms: i64, runtime: &Handle) {
-    let now = shared.unreadable.now(&shared.store);
+fn deliver_passed<D: Disk>(delays: &Delays<D>, state: &mut State<D>, at_ms: i64, runtime: &Handle) {
+    let now = delays.intake.unreadable().now(delays.store());
     if !state.progress.has_unreadable() || now < state.read_again_at {
         return;
     }
     state.read_again_at = now + READ_AGAIN_AFTER;
     for (level, queue_offset, at) in state.progress.unreadable() {
-        match deliver_one(shared, queue_offset, at, at_ms, runtime) {
+        match deliver_one(delays, queue_offset, at, at_ms, runtime) {
             Ok(Outcome::Unreadable(_) | Outcome::NotDue(_)) => {}
             Ok(Outcome::Done) => {
-                state.progress.is_done(level, queue_offset, shared.store.max_physical_offset())
+                state.progress.is_done(level, queue_offset, delays.store().max_physical_offset())
             }
             Err(refusal) => {
                 warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
@@ -84,13 +81,13 @@ fn deliver_passed<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms:
 /// # Errors
 /// A message could not be stored for now. Those before it are delivered.
 fn deliver_level<D: Disk>(
-    shared: &Arc<Shared<D>>,
+    delays: &Delays<D>,
     state: &mut State<D>,
     level: usize,
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<Option<i64>, Refusal> {
-    let (store, queue_id) = (&shared.store, level as u32);
+    let (store, queue_id) = (delays.store(), level as u32);
     let first = state.progress.next(level);
     let bounds = store.queue_bounds(system::SCHEDULE_TOPIC, queue_id);
     if first >= bounds.max {
@@ -99,7 +96,7 @@ fn deliver_level<D: Disk>(
     }
     if first < bounds.min {
         let lost = bounds.min - first;
-        shared.delays.dropped.fetch_add(lost, Ordering::Relaxed);
+        delays.dropped.fetch_add(lost, Ordering::Relaxed);
         error!(level = level + 1, lost, "delayed messages were removed before they were due");
         let end = store.max_physical_offset();
         state.progress.advance(level, bounds.min, end, end);
@@ -110,10 +107,10 @@ fn deliver_level<D: Disk>(
     if entries.is_empty() {
         next += 1; // nothing but fillers, as far as one read looks
     }
-    let deliver = || deliver_entries(shared, state, level, &entries, &mut next, at_ms, runtime);
+    let deliver = || deliver_entries(delays, state, level, &entries, &mut next, at_ms, runtime);
     // A panic must not undo what was delivered before it: each further round would deliver it once more.
     let outcome = catch_unwind(AssertUnwindSafe(deliver));
-    advance(shared, state, level, next, from);
+    advance(delays, state, level, next, from);
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
@@ -122,7 +119,7 @@ fn deliver_level<D: Disk>(
 /// # Errors
 /// A message could not be stored for now.
 fn deliver_entries<D: Disk>(
-    shared: &Arc<Shared<D>>,
+    delays: &Delays<D>,
     state: &mut State<D>,
     level: usize,
     entries: &[QueueEntry],
@@ -133,14 +130,14 @@ fn deliver_entries<D: Disk>(
     for entry in entries {
         state.first_at[level] = Some(entry.physical_offset);
         if entry.tags_code > at_ms {
-            let due_at_ms = due_by_record(shared, level, entry);
+            let due_at_ms = due_by_record(delays, level, entry);
             if due_at_ms > at_ms {
                 return Ok(Some(due_at_ms));
             }
         }
-        match deliver_one(shared, entry.queue_offset, entry.physical_offset, at_ms, runtime)? {
+        match deliver_one(delays, entry.queue_offset, entry.physical_offset, at_ms, runtime)? {
             Outcome::NotDue(due_at_ms) => {
-                report_entry(shared, level, entry.queue_offset, due_at_ms);
+                report_entry(delays, level, entry.queue_offset, due_at_ms);
                 return Ok(Some(due_at_ms));
             }
             Outcome::Unreadable(error) => {
@@ -157,38 +154,38 @@ fn deliver_entries<D: Disk>(
 
 /// Notes what was delivered. With synchronous flush nobody reads the copies before the flush.
 fn advance<D: Disk>(
-    shared: &Shared<D>,
+    delays: &Delays<D>,
     state: &mut State<D>,
     level: usize,
     next: QueueOffset,
     from: Option<PhysicalOffset>,
 ) {
     if next > state.progress.next(level) {
-        let end = shared.store.max_physical_offset();
+        let end = delays.store().max_physical_offset();
         state.progress.advance(level, next, from.unwrap_or(end), end);
-        if shared.sync_flush {
-            shared.store.request_flush(end);
+        if delays.intake.is_sync_flush() {
+            delays.store().request_flush(end);
         }
     }
 }
 
 /// When the message of an entry that waits is due: as its record says, for a damaged entry must not block those behind it. Called once
 /// for each wait of a level. What cannot be read is tried again when the entry says that it is due.
-fn due_by_record(shared: &Shared<impl Disk>, level: usize, entry: &QueueEntry) -> i64 {
-    let bytes = shared.store.record_at(entry.physical_offset).ok().flatten();
+fn due_by_record(delays: &Delays<impl Disk>, level: usize, entry: &QueueEntry) -> i64 {
+    let bytes = delays.store().record_at(entry.physical_offset).ok().flatten();
     let record = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok());
     let Some(record) = record else { return entry.tags_code };
-    let due_at_ms = shared.store.tags_code(&record);
+    let due_at_ms = delays.store().tags_code(&record);
     if due_at_ms != entry.tags_code {
-        report_entry(shared, level, entry.queue_offset, due_at_ms);
+        report_entry(delays, level, entry.queue_offset, due_at_ms);
     }
     due_at_ms
 }
 
 /// Says once for each level that its queue is damaged.
-fn report_entry(shared: &Shared<impl Disk>, level: usize, queue_offset: QueueOffset, due_at_ms: i64) {
+fn report_entry(delays: &Delays<impl Disk>, level: usize, queue_offset: QueueOffset, due_at_ms: i64) {
     let bit = 1 << level;
-    if shared.delays.damaged_levels.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+    if delays.damaged_levels.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let level = level + 1;
         warn!(level, %queue_offset, due_at_ms, "queue entry with a wrong delivery time, that of its record counts");
     }
@@ -199,20 +196,20 @@ fn report_entry(shared: &Shared<impl Disk>, level: usize, queue_offset: QueueOff
 /// # Errors
 /// The message could not be stored for now.
 fn deliver_one(
-    shared: &Arc<Shared<impl Disk>>,
+    delays: &Delays<impl Disk>,
     queue_offset: QueueOffset,
     physical_offset: PhysicalOffset,
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<Outcome, Refusal> {
-    let outcome = match due_record(shared, physical_offset)? {
+    let outcome = match due_record(&delays.intake, physical_offset)? {
         DueRecord::Found(bytes) => match RecordView::parse(&bytes) {
             Ok(record) => {
-                let due_at_ms = shared.store.tags_code(&record);
+                let due_at_ms = delays.store().tags_code(&record);
                 if due_at_ms > at_ms {
                     return Ok(Outcome::NotDue(due_at_ms));
                 }
-                deliver_late(shared, runtime, &record, Ok)?
+                deliver_late(&delays.intake, runtime, &record, Ok)?
             }
             Err(_) => Late::Dropped("its record is damaged".to_owned()),
         },
@@ -221,10 +218,10 @@ fn deliver_one(
     };
     match outcome {
         Late::Delivered => {
-            shared.delays.delivered.fetch_add(1, Ordering::Relaxed);
+            delays.delivered.fetch_add(1, Ordering::Relaxed);
         }
         Late::Dropped(reason) => {
-            shared.delays.dropped.fetch_add(1, Ordering::Relaxed);
+            delays.dropped.fetch_add(1, Ordering::Relaxed);
             error!(%queue_offset, %physical_offset, reason, "delayed message dropped");
         }
         Late::Unreadable(error) => return Ok(Outcome::Unreadable(error)),

@@ -33,8 +33,8 @@ use tracing::error;
 
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
+use crate::put::Intake;
 use crate::service::flush_at_stop;
-use crate::shared::Shared;
 
 /// Queues of the schedule topic that are looked at: a level of an earlier table may have had messages.
 const LEVELS: u32 = DelayLevels::MAX_COUNT;
@@ -53,12 +53,11 @@ pub(crate) struct Delays<D: Disk = RealDisk> {
     seen: Mutex<Seen>,
     /// Rung when a message begins to wait.
     arrived: Notify,
-    /// How many levels there are; level 1 is the first.
-    levels: u32,
     /// A bit for each level in whose queue an entry had another time than its record says.
     damaged_levels: AtomicU64,
     delivered: AtomicU64,
     dropped: AtomicU64,
+    intake: Arc<Intake<D>>,
 }
 
 #[derive(Debug)]
@@ -104,33 +103,25 @@ impl<D: Disk> State<D> {
 }
 
 impl<D: Disk> Delays<D> {
-    /// Reads how far each level is, and has the store take the levels.
+    /// Reads how far each level is, and has the store take the configured levels.
     ///
     /// # Errors
-    /// The file cannot be read, or not be decoded while it has no good backup; or messages wait by other levels.
-    pub(crate) fn open(store: &Store<D>, levels: &DelayLevels) -> Result<Self, BrokerError> {
-        let file = ConfigFile::on(store.disk().clone(), &store.config().root, "delayOffset.json");
-        let bounds = |level: u32| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1);
-        let progress = Progress::new(file.load()?.unwrap_or_default(), bounds);
-        levels::adopt(store, &progress, levels)?;
-        let state = State {
-            progress,
-            due_at_ms: vec![Some(0); LEVELS as usize],
-            first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
-            write_at: store.monotonic(),
-            read_again_at: Duration::ZERO,
-            file,
-        };
-        store.set_waiting_from(HOLDER, state.waiting_from());
+    /// As [`open`].
+    pub(crate) fn open(intake: Arc<Intake<D>>) -> Result<Self, BrokerError> {
+        let state = open(intake.store(), &intake.config().delay_levels)?;
         Ok(Self {
             seen: Mutex::new(state.seen()),
             state: Mutex::new(state),
             arrived: Notify::new(),
-            levels: levels.count(),
             damaged_levels: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            intake,
         })
+    }
+
+    fn store(&self) -> &Store<D> {
+        self.intake.store()
     }
 
     /// Wakes the delivery where a message begins to wait. Called by the store's threads.
@@ -138,11 +129,6 @@ impl<D: Disk> Delays<D> {
         if arrivals.iter().any(|arrival| &*arrival.topic == system::SCHEDULE_TOPIC) {
             self.arrived.notify_one();
         }
-    }
-
-    /// The level that a message gets which asks for one: the last one for any above it.
-    pub(crate) fn level(&self, asked: u32) -> u32 {
-        asked.min(self.levels)
     }
 
     /// The first message of each level that waits.
@@ -166,7 +152,8 @@ impl<D: Disk> Delays<D> {
     }
 
     /// Writes how far each level is, as far as the copies of its messages are durable. Does nothing where that has not changed.
-    fn write(&self, store: &Store<D>, flushed: PhysicalOffset) {
+    fn write(&self, flushed: PhysicalOffset) {
+        let store = self.store();
         let mut state = self.state.lock();
         let state = &mut *state;
         state.write_at = store.monotonic() + WRITE_EVERY;
@@ -180,11 +167,32 @@ impl<D: Disk> Delays<D> {
     }
 }
 
+/// Reads how far each level is, and has the store take the levels.
+///
+/// # Errors
+/// The file cannot be read, or not be decoded while it has no good backup; or messages wait by other levels.
+fn open<D: Disk>(store: &Store<D>, levels: &DelayLevels) -> Result<State<D>, BrokerError> {
+    let file = ConfigFile::on(store.disk().clone(), &store.config().root, "delayOffset.json");
+    let bounds = |level: u32| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1);
+    let progress = Progress::new(file.load()?.unwrap_or_default(), bounds);
+    levels::adopt(store, &progress, levels)?;
+    let state = State {
+        progress,
+        due_at_ms: vec![Some(0); LEVELS as usize],
+        first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
+        write_at: store.monotonic(),
+        read_again_at: Duration::ZERO,
+        file,
+    };
+    store.set_waiting_from(HOLDER, state.waiting_from());
+    Ok(state)
+}
+
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
-pub(crate) fn write_at_stop(shared: &Shared<impl Disk>) {
-    let is_ahead = shared.delays.state.lock().progress.is_ahead();
+pub(crate) fn write_at_stop(delays: &Delays<impl Disk>) {
+    let is_ahead = delays.state.lock().progress.is_ahead();
     if is_ahead {
-        flush_at_stop(shared, "copies of delayed messages");
+        flush_at_stop(delays.intake.ground(), "copies of delayed messages");
     }
-    shared.delays.write(&shared.store, shared.store.flushed_offset());
+    delays.write(delays.store().flushed_offset());
 }

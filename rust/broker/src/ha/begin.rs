@@ -20,8 +20,10 @@ use tracing::{debug, info};
 
 use super::Replication;
 use super::config::port_above;
+use crate::ground::Ground;
+use crate::registration::Registrar;
 use crate::service::{Pace, Service, Work};
-use crate::shared::Shared;
+use crate::slave::MasterAddress;
 use crate::{BrokerConfig, BrokerError};
 
 /// Longest wait for one answer.
@@ -194,7 +196,9 @@ async fn first_frame(master: String) -> Result<PhysicalOffset, String> {
 
 /// Keeps the address of a slave's master.
 pub(crate) struct MasterSearch {
-    shared: Arc<Shared>,
+    ground: Arc<Ground>,
+    registrar: Option<Arc<Registrar>>,
+    master: Arc<MasterAddress>,
     replication: Replication,
     client: Client,
     pace: Pace,
@@ -203,10 +207,15 @@ pub(crate) struct MasterSearch {
 }
 
 impl MasterSearch {
-    pub(crate) fn new(shared: Arc<Shared>, replication: Replication) -> Self {
+    pub(crate) fn new(
+        ground: Arc<Ground>,
+        registrar: Option<Arc<Registrar>>,
+        master: Arc<MasterAddress>,
+        replication: Replication,
+    ) -> Self {
         let pace = Pace::new(Duration::ZERO, SEARCH_EVERY);
         let (client, is_withdrawn) = (Client::new(ClientConfig::default()), AtomicBool::default());
-        Self { shared, replication, client, pace, is_withdrawn }
+        Self { ground, registrar, master, replication, client, pace, is_withdrawn }
     }
 }
 
@@ -217,23 +226,23 @@ impl Service for MasterSearch {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            self.shared.role.wait_for_slave().await;
+            self.ground.role().wait_for_slave().await;
             self.pace.due().await;
         })
     }
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            let config = self.shared.config().clone();
-            let has_parted = self.shared.role.has_parted();
-            if self.is_withdrawn.swap(has_parted, Ordering::AcqRel) != has_parted
-                && let Some(registrar) = self.shared.registrar()
+            let config = self.ground.config().clone();
+            let has_diverged = self.ground.role().has_diverged();
+            if self.is_withdrawn.swap(has_diverged, Ordering::AcqRel) != has_diverged
+                && let Some(registrar) = &self.registrar
             {
                 registrar.register_again();
             }
             match find_master(&self.client, &config).await {
                 Ok(found) => {
-                    self.shared.master.set(Some(&found.address));
+                    self.master.set(Some(&found.address));
                     self.replication.follow(&found);
                 }
                 // The last known one counts until there is another.

@@ -7,6 +7,7 @@ mod begin;
 mod config;
 mod master;
 mod past;
+mod peers;
 mod progress;
 mod slave;
 mod slaves;
@@ -25,6 +26,7 @@ use config::MAX_BODY_BYTES;
 pub use config::{BrokerRole, ReplicationConfig};
 use master::Master;
 pub(crate) use past::Past;
+pub(crate) use peers::Peers;
 pub(crate) use progress::SlaveProgress;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, RealDisk};
@@ -34,12 +36,14 @@ use slave::{Cutting, Own, Slaving};
 pub(crate) use slaves::{Slave, Slaves};
 #[cfg(feature = "sim")]
 pub use stepped::{Refused, SteppedLink, SteppedReplica};
-pub(crate) use sync_back::copy_log;
+pub(crate) use sync_back::give_back;
 use sync_back::take_back;
+use tokio::sync::watch;
 use tracing::warn;
 
+use crate::advertised::Advertised;
+use crate::ground::Ground;
 use crate::role::OwnLog;
-use crate::shared::{Advertised, Shared};
 use crate::{BrokerConfig, BrokerError, RoleOrder};
 
 /// What is proved by the token: who greets, a request for the end of a log, its answer, and an answer about the state. No proof of one serves
@@ -88,47 +92,44 @@ pub(crate) async fn begin_life(
 }
 
 impl Replication {
-    /// Listens for slaves, or follows a master, as the configuration says.
+    /// Listens for slaves, or follows a master once one is known, as the configuration says. `address` is where this broker answers
+    /// requests; `orders` take a cut of the log's end.
     ///
     /// # Errors
     /// There are no threads; what is known of the past cannot be written.
     pub(crate) fn start(
-        shared: &Arc<Shared>,
-        local_addr: SocketAddr,
+        ground: &Ground,
+        peers: &Peers,
+        address: &Advertised,
         listener: Option<TcpListener>,
+        orders: &watch::Sender<Option<RoleOrder>>,
     ) -> Result<Self, BrokerError> {
-        let config = shared.config();
+        let config = ground.config();
         let replication = &config.replication;
-        let failed = |source| BrokerError::ListenForSlaves { addr: local_addr, source };
-        let Some(past) = shared.past().cloned() else { return Ok(Self::default()) };
-        let (store, file_bytes) = (shared.store.clone(), config.store.commit_log_file_size);
-        let address = shared.advertised().map(Advertised::address).unwrap_or_default();
-        if !shared.role.is_master() {
+        let failed = |source| BrokerError::ListenForSlaves { addr: address.store_host, source };
+        let Some(past) = peers.past().cloned() else { return Ok(Self::default()) };
+        let (store, file_bytes) = (ground.store().clone(), config.store.commit_log_file_size);
+        let address = address.address();
+        if !ground.role().is_master() {
             let (flush, flush_timeout) = (config.store.flush, config.sync_flush_timeout);
-            let not_followed = shared.not_followed.clone();
+            let not_followed = peers.not_followed().clone();
             let cutting = (!replication.keeps_tail)
-                .then(|| Cutting { orders: shared.role_orders.clone(), order: RoleOrder::of(&config) });
-            let role = shared.role.clone();
+                .then(|| Cutting { orders: orders.clone(), order: RoleOrder::of(&config) });
+            let role = ground.role().clone();
             if past.is_parted() {
-                role.set_log(OwnLog::Parted);
+                role.set_log(OwnLog::Diverged);
             }
             let own = Own { address, file_bytes, flush, flush_timeout, not_followed, role, cutting };
             let slave = Slaving::start(store, past, own, replication.follow()).map_err(failed)?;
-            let started = Self { master: None, slave: Some(Arc::new(slave)) };
-            if config.name_servers.is_empty() {
-                started.follow_configured(&config);
-            }
-            return Ok(started);
+            return Ok(Self { master: None, slave: Some(Arc::new(slave)) });
         }
-        if replication.role == BrokerRole::SyncMaster && !shared.slaves.are_waited_for() {
+        let slaves = peers.slaves().clone();
+        if replication.role == BrokerRole::SyncMaster && !slaves.are_waited_for() {
             warn!("inSyncReplicas is 1: this SYNC_MASTER waits for no slave, and a lost disk loses messages");
         }
         let Some(listener) = listener else { return Ok(Self::default()) };
-        let slaves = shared.slaves.clone();
         let master = Master::start(listener, store, slaves, past, address, file_bytes, replication);
-        let master = master.map_err(failed)?;
-        shared.set_slave_port(master.local_addr().port());
-        Ok(Self { master: Some(Arc::new(master)), slave: None })
+        Ok(Self { master: Some(Arc::new(master.map_err(failed)?)), slave: None })
     }
 
     /// The address that listens for slaves.
@@ -160,6 +161,13 @@ impl Replication {
     fn follow_configured(&self, config: &BrokerConfig) {
         if let (Some(slave), Some(address)) = (&self.slave, &config.replication.master_address) {
             slave.set_first_master(address, config.name_servers.is_empty());
+        }
+    }
+
+    /// Follows the master at `haMasterAddress` where there are no name servers to say another.
+    pub(crate) fn follow_without_names(&self, config: &BrokerConfig) {
+        if config.name_servers.is_empty() {
+            self.follow_configured(config);
         }
     }
 

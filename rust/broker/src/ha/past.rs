@@ -556,7 +556,7 @@ fn crc_of<D: Disk>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::TestShared;
+    use crate::testing::TestBroker;
 
     #[test]
     fn a_sudden_end_is_judged_by_how_the_process_flushed_that_ended() {
@@ -574,8 +574,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_follows_a_master_vouches_for_nothing_that_its_folder_knew_of_slaves() {
-        let shared = TestShared::open(|_| ());
-        let (store, root) = (&shared.store, shared.config().store.root.clone());
+        let broker = TestBroker::open(|_| ());
+        let (store, root) = (broker.ground.store(), broker.ground.config().store.root.clone());
         let past = Past::load(*store.disk(), &root, ("pair", 0), None, true).unwrap().unwrap();
         past.begin_life(store, 1).unwrap();
         let end = store.max_physical_offset();

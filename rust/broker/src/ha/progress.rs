@@ -8,7 +8,7 @@ use rocketpy_env::RealDisk;
 use tracing::warn;
 
 use super::Past;
-use crate::call::aside;
+use crate::blocking::aside;
 use crate::service::{Pace, Service, Work};
 
 const WRITE_EVERY: Duration = Duration::from_secs(1);

@@ -258,7 +258,7 @@ impl<D: Disk> Following<D> {
                 Err(end) => end,
             };
             if matches!(end, End::Parted(_) | End::OtherLog(_)) {
-                self.own.role.set_log(OwnLog::Parted);
+                self.own.role.set_log(OwnLog::Diverged);
                 if let Err(error) = self.past.note_parted() {
                     warn!(%error, "that the logs part is not written");
                 }

@@ -12,18 +12,19 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{EnvError, RealDisk};
 use rocketpy_ha::{Epochs, Greeting};
 use rocketpy_model::{PhysicalOffset, system};
+use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::CopyLogHeader;
-use rocketpy_protocol::{Command, Header};
-use rocketpy_remoting::{CallError, Client, ClientConfig, Response};
+use rocketpy_remoting::{CallError, Client, ClientConfig};
 use rocketpy_store::{ReplicateError, Store, StoreError, whole_records};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::begin::brokers_of;
 use super::past::Past;
+use super::peers::Peers;
 use super::{COPY_ASKED, COPY_GIVEN, EPOCHS, PROOF};
-use crate::call::{Answer, Call};
+use crate::ground::Ground;
 use crate::refusal::Refusal;
 use crate::slave::end_of_log;
 use crate::{BrokerConfig, BrokerError};
@@ -198,30 +199,41 @@ async fn compare(store: &Store, client: &Client, address: &str) -> Result<(), Br
     }
 }
 
-/// COPY_LOG: the bytes behind the end of a master's log that is a beginning of this slave's.
-pub(crate) fn copy_log(call: Call<'_>) -> Answer {
-    let Call { shared, request, .. } = call;
-    let CopyLogHeader { greeting } = CopyLogHeader::read(&request.ext)?;
-    let refused = |why: String| Refusal::NoCopy { why };
-    let Some(past) = shared.past().filter(|_| !shared.role.is_master()) else {
+/// What a slave gives to its master that lost the end of its log.
+#[derive(Debug)]
+pub(crate) struct GivenBack {
+    /// The bytes behind the end of the master's log; none where there are none.
+    pub(crate) bytes: Bytes,
+    /// The epochs of this slave's log, as JSON.
+    pub(crate) epochs: String,
+    /// That this broker knows the token, where there is one.
+    pub(crate) proof: Option<String>,
+}
+
+/// The bytes behind the end of a master's log that is a beginning of this slave's. `proof` is of the greeting, which is JSON.
+///
+/// # Errors
+/// This broker is a master, the sender does not prove that it knows the token, or its log is another one.
+pub(crate) fn give_back(
+    ground: &Ground,
+    peers: &Peers,
+    greeting: &str,
+    proof: Option<&str>,
+) -> Result<GivenBack, Refusal> {
+    let (store, refused) = (ground.store(), |why: String| Refusal::NoCopy { why });
+    let Some(past) = peers.past().filter(|_| !ground.role().is_master()) else {
         return Err(refused("this broker is no slave".to_owned()));
     };
-    if !past.is_proved(&[COPY_ASKED, greeting.as_bytes()], request.ext.get(PROOF)) {
+    if !past.is_proved(&[COPY_ASKED, greeting.as_bytes()], proof) {
         return Err(refused(
             "the request does not prove that its sender knows the token of haTokenFile".to_owned(),
         ));
     }
     let greeting = Greeting::decode(greeting.as_bytes())
         .ok_or_else(|| refused("the greeting cannot be read".to_owned()))?;
-    past.check_greeting(&greeting, &shared.store, None).map_err(|cause| refused(cause.to_string()))?;
-    let bytes = shared.store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
-    let mut response = Response::success();
-    let epochs = past.epochs().within(shared.store.max_physical_offset()).to_json();
-    let given = [COPY_GIVEN, greeting.nonce.as_bytes(), epochs.as_bytes(), &bytes];
-    if let Some(proof) = past.prove(&given) {
-        response.command.ext.push(PROOF, &proof);
-    }
-    response.command.ext.push(EPOCHS, &epochs);
-    response.command.body = bytes;
-    Ok(response)
+    past.check_greeting(&greeting, store, None).map_err(|cause| refused(cause.to_string()))?;
+    let bytes = store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
+    let epochs = past.epochs().within(store.max_physical_offset()).to_json();
+    let proof = past.prove(&[COPY_GIVEN, greeting.nonce.as_bytes(), epochs.as_bytes(), &bytes]);
+    Ok(GivenBack { bytes, epochs, proof })
 }

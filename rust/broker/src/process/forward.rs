@@ -3,7 +3,6 @@
 //! # Source
 //! docs/reference/protocol.md 2.4 and 2.6.3.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_protocol::Command;
@@ -13,29 +12,18 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_remoting::{CallError, Reply, Response};
-use tokio::sync::Semaphore;
 
-use crate::call::{Call, answer_from_header, look_up_aside};
+use super::rooms::MAX_FORWARDED;
+use crate::call::{Call, answer_from_header};
+use crate::desk::Desk;
+use crate::disk_read::look_up_aside;
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 use crate::table::client::Member;
 
 /// Longest wait for the member's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Most questions whose members have not answered yet: a tool asks for one at a time.
-const MAX_FORWARDED: usize = 64;
 /// The first version of Apache's client that answers.
 const FIRST_VERSION: i32 = 62;
-
-/// Room for the questions that wait for their members.
-#[derive(Debug)]
-pub(crate) struct Forwarded(Arc<Semaphore>);
-
-impl Default for Forwarded {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_FORWARDED)))
-    }
-}
 
 /// GET_CONSUMER_RUNNING_INFO: what a member says of itself.
 pub(super) fn running_info(call: Call<'_>, reply: Reply) {
@@ -58,10 +46,10 @@ pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
             wanted: "an offset message id of this broker",
             value: id.to_owned(),
         })?;
-        let (store, at) = (owner.store.clone(), place.physical_offset);
-        let record = look_up_aside(&owner, move || store.record_at(at)).await??;
+        let (store, at) = (owner.ground.store().clone(), place.physical_offset);
+        let record = look_up_aside(&owner.reads.look_ups, move || store.record_at(at)).await??;
         let record = record.ok_or(Refusal::NoMessageAt { offset: at.to_wire() })?;
-        let config = owner.config();
+        let config = owner.ground.config();
         let broker_name = Some(config.broker_name.as_str());
         let header = ConsumeMessageDirectlyResultRequestHeader { broker_name, ..header };
         let question = Command::request(request::CONSUME_MESSAGE_DIRECTLY, &header).with_body(record);
@@ -70,14 +58,14 @@ pub(super) fn consume_directly(call: Call<'_>, reply: Reply) {
 }
 
 /// The live members of a group.
-pub(super) fn members(shared: &Shared, group: &str) -> Vec<Member> {
-    let members = shared.clients.consumer_group(group).map(|view| view.members).unwrap_or_default();
+pub(super) fn members(desk: &Desk, group: &str) -> Vec<Member> {
+    let members = desk.members.clients().consumer_group(group).map(|view| view.members).unwrap_or_default();
     members.into_iter().map(|consumer| consumer.member).collect()
 }
 
 /// A live member that can be asked.
-pub(super) fn member(shared: &Shared, group: &str, client_id: &str) -> Result<Member, Refusal> {
-    match members(shared, group).into_iter().find(|it| *it.client_id == *client_id) {
+pub(super) fn member(desk: &Desk, group: &str, client_id: &str) -> Result<Member, Refusal> {
+    match members(desk, group).into_iter().find(|it| *it.client_id == *client_id) {
         Some(member) if member.version >= FIRST_VERSION => Ok(member),
         Some(member) => Err(Refusal::OldMember { client_id: client_id.to_owned(), version: member.version }),
         None => Err(Refusal::NoMember { group: group.to_owned(), client_id: client_id.to_owned() }),
@@ -85,8 +73,8 @@ pub(super) fn member(shared: &Shared, group: &str, client_id: &str) -> Result<Me
 }
 
 /// Puts the question to the member, and passes its answer on.
-async fn ask(shared: &Shared, member: &Member, question: Command) -> Result<Response, Refusal> {
-    let answer = answer_of(shared, member, question).await?;
+async fn ask(desk: &Desk, member: &Member, question: Command) -> Result<Response, Refusal> {
+    let answer = answer_of(desk, member, question).await?;
     if answer.code != response::SUCCESS {
         return Ok(Response::status(answer.code, answer.remark.unwrap_or_default()));
     }
@@ -94,12 +82,8 @@ async fn ask(shared: &Shared, member: &Member, question: Command) -> Result<Resp
 }
 
 /// The member's answer to a question.
-pub(super) async fn answer_of(
-    shared: &Shared,
-    member: &Member,
-    question: Command,
-) -> Result<Command, Refusal> {
-    let Ok(_place) = shared.forwarded.0.try_acquire() else {
+pub(super) async fn answer_of(desk: &Desk, member: &Member, question: Command) -> Result<Command, Refusal> {
+    let Ok(_place) = desk.rooms.forwarded.try_acquire() else {
         return Err(Refusal::TooManyForwarded { limit: MAX_FORWARDED });
     };
     member.connection.call(question, TIMEOUT).await.map_err(|error| match error {

@@ -13,10 +13,11 @@ use tracing::{debug, error};
 
 use super::pull;
 use crate::call::{Call, Function, answer, without_body};
+use crate::desk::Desk;
 use crate::held_request::{Held, HeldRequests, NoRoom, QueueKey, Released};
+use crate::operation::pull::Pull;
 use crate::refusal::Refusal;
-use crate::shared::Shared;
-use crate::waiting::{Pull, Question, Waiting};
+use crate::waiting::{Question, Waiting};
 
 /// Longest wait for dispatch. It is some hundred microseconds behind, unless it cannot write or the machine has no time for it.
 /// Then the answer comes from what is there. Clients wait 3 s for an answer.
@@ -28,48 +29,43 @@ const QUEUES_A_TURN: usize = 1024;
 
 /// Whether the wait is over by what the store and the connection show now. The end of a connection, and the stop of the broker, end
 /// the wait of pulls alone: questions get an answer that leaves nothing out.
-fn is_over(waiter: &Waiting, shared: &Shared, connection: &Connection) -> bool {
+fn is_over(waiter: &Waiting, desk: &Desk, connection: &Connection) -> bool {
     match waiter {
-        Waiting::Pull(pull) => !connection.is_open() || pull.is_before(max_offset(shared, &pull.queue)),
-        Waiting::Question(question) => shared.store.dispatched_offset() >= question.end,
+        Waiting::Pull(pull) => !connection.is_open() || pull.is_before(max_offset(desk, &pull.queue)),
+        Waiting::Question(question) => desk.ground.store().dispatched_offset() >= question.end,
     }
 }
 
 /// Answers a pull, or holds it until there is something to answer.
 pub(super) fn pull(call: Call<'_>, reply: Reply) {
     if let Some((pull, reply, patience)) = pull::pull(call, reply) {
-        hold_pull(call.shared, pull, reply, patience);
+        hold_pull(call.desk, pull, reply, patience);
     }
 }
 
 /// Holds a pull that found nothing.
-pub(super) fn hold_pull(shared: &Arc<Shared>, pull: Pull, reply: Reply, patience: Duration) {
-    hold(shared, Waiting::Pull(pull), reply, patience);
+pub(super) fn hold_pull(desk: &Arc<Desk>, pull: Pull, reply: Reply, patience: Duration) {
+    hold(desk, Waiting::Pull(pull), reply, patience);
 }
 
 /// Answers a question once dispatch has reached what readers may see of the log now.
-pub(super) fn answer_once_dispatched(
-    shared: &Arc<Shared>,
-    function: Function,
-    request: Command,
-    reply: Reply,
-) {
-    let end = shared.store.readable_end();
-    if shared.store.dispatched_offset() >= end {
-        return answer(function, shared, request, reply);
+pub(super) fn answer_once_dispatched(desk: &Arc<Desk>, function: Function, request: Command, reply: Reply) {
+    let end = desk.ground.store().readable_end();
+    if desk.ground.store().dispatched_offset() >= end {
+        return answer(function, desk, request, reply);
     }
-    shared.store.hurry_dispatch();
+    desk.ground.store().hurry_dispatch();
     let request = without_body(request);
-    hold(shared, Waiting::Question(Question { request, function, end }), reply, DISPATCH_PATIENCE);
+    hold(desk, Waiting::Question(Question { request, function, end }), reply, DISPATCH_PATIENCE);
 }
 
 /// Holds a request, for `patience` at most. Without room for it the answer is SYSTEM_BUSY.
-fn hold(shared: &Arc<Shared>, waiter: Waiting, reply: Reply, patience: Duration) {
+fn hold(desk: &Arc<Desk>, waiter: Waiting, reply: Reply, patience: Duration) {
     let connection = reply.connection().clone();
     let held = Held { waiter, reply, deadline: Instant::now() + patience };
     // It may have happened since the caller looked. A connection is no longer open when its requests are taken out.
-    match shared.held.hold(held, |waiter| is_over(waiter, shared, &connection)) {
-        Ok(over) => resume(shared, over),
+    match desk.held.hold(held, |waiter| is_over(waiter, desk, &connection)) {
+        Ok(over) => resume(desk, over),
         Err(refused) => {
             let (held, no_room) = *refused;
             debug!(peer = %held.reply.connection().peer(), ?no_room, "no room to hold a request");
@@ -88,14 +84,14 @@ fn refusal(no_room: NoRoom) -> Refusal {
 
 /// Answers requests that were held. None is held again. A panic in one of them harms no other: the request is answered with
 /// SYSTEM_ERROR.
-fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
+fn resume(desk: &Arc<Desk>, released: impl IntoIterator<Item = Held<Waiting>>) {
     let _cork = cork();
     for Held { waiter, reply, .. } in released {
         let peer = reply.connection().peer();
         // The unwinding drops the reply, which then answers.
         let resumed = catch_unwind(AssertUnwindSafe(|| match waiter {
-            Waiting::Pull(pull) => pull::resume(shared, pull, reply),
-            Waiting::Question(Question { request, function, .. }) => answer(function, shared, request, reply),
+            Waiting::Pull(pull) => pull::resume(desk, pull, reply),
+            Waiting::Question(Question { request, function, .. }) => answer(function, desk, request, reply),
         }));
         if resumed.is_err() {
             error!(%peer, "a held request panicked, answered with SYSTEM_ERROR");
@@ -104,10 +100,10 @@ fn resume(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>
 }
 
 /// Answers pulls that were held, a few at a time.
-async fn resume_in_turns(shared: &Arc<Shared>, pulls: Vec<Held<Waiting>>) {
+async fn resume_in_turns(desk: &Arc<Desk>, pulls: Vec<Held<Waiting>>) {
     let mut pulls = pulls.into_iter();
     loop {
-        resume(shared, pulls.by_ref().take(PULLS_A_TURN));
+        resume(desk, pulls.by_ref().take(PULLS_A_TURN));
         if pulls.len() == 0 {
             return;
         }
@@ -116,25 +112,22 @@ async fn resume_in_turns(shared: &Arc<Shared>, pulls: Vec<Held<Waiting>>) {
 }
 
 /// Answers each of these in a task of its own: an answer from the index may take a while.
-fn resume_each(shared: &Arc<Shared>, released: impl IntoIterator<Item = Held<Waiting>>) {
+fn resume_each(desk: &Arc<Desk>, released: impl IntoIterator<Item = Held<Waiting>>) {
     for held in released {
-        let for_task = shared.clone();
-        shared.tasks.spawn(async move { resume(&for_task, [held]) });
+        let for_task = desk.clone();
+        desk.ground.tasks().spawn(async move { resume(&for_task, [held]) });
     }
 }
 
 /// Answers what `take` takes out, until there is no more.
-pub(crate) async fn resume_all(
-    shared: &Arc<Shared>,
-    take: impl Fn(&HeldRequests<Waiting>) -> Released<Waiting>,
-) {
+pub(crate) async fn resume_all(desk: &Arc<Desk>, take: impl Fn(&HeldRequests<Waiting>) -> Released<Waiting>) {
     loop {
-        let released = take(&shared.held);
+        let released = take(&desk.held);
         let may_be_more = released.is_full();
         let (questions, pulls): (Vec<_>, Vec<_>) =
             released.held.into_iter().partition(|held| matches!(held.waiter, Waiting::Question(_)));
-        resume_each(shared, questions);
-        resume_in_turns(shared, pulls).await;
+        resume_each(desk, questions);
+        resume_in_turns(desk, pulls).await;
         if !may_be_more {
             return;
         }
@@ -144,13 +137,13 @@ pub(crate) async fn resume_all(
 
 /// Resumes the requests that these messages wake. The caller is the thread that dispatches: it takes out the first ones, and a task
 /// does the rest.
-pub(crate) fn arrived(shared: &Arc<Shared>, arrivals: &[Arrival]) {
-    let (mut released, rest) = shared.held.arrived(arrivals);
+pub(crate) fn arrived(desk: &Arc<Desk>, arrivals: &[Arrival]) {
+    let (mut released, rest) = desk.held.arrived(arrivals);
     if released.held.is_empty() {
         return;
     }
-    let (owner, rest) = (shared.clone(), rest.to_vec());
-    shared.tasks.spawn(async move {
+    let (owner, rest) = (desk.clone(), rest.to_vec());
+    desk.ground.tasks().spawn(async move {
         let mut rest = &*rest;
         loop {
             resume_in_turns(&owner, released.held).await;
@@ -163,31 +156,31 @@ pub(crate) fn arrived(shared: &Arc<Shared>, arrivals: &[Arrival]) {
 }
 
 /// Resumes the requests that waited for dispatch to come this far, as [`arrived`] does.
-pub(crate) fn dispatched(shared: &Arc<Shared>, offset: PhysicalOffset) {
-    let released = shared.held.dispatched(offset);
+pub(crate) fn dispatched(desk: &Arc<Desk>, offset: PhysicalOffset) {
+    let released = desk.held.dispatched(offset);
     let may_be_more = released.is_full();
-    resume_each(shared, released.held);
+    resume_each(desk, released.held);
     if may_be_more {
-        let owner = shared.clone();
-        shared.tasks.spawn(async move { resume_all(&owner, |held| held.dispatched(offset)).await });
+        let owner = desk.clone();
+        desk.ground.tasks().spawn(async move { resume_all(&owner, |held| held.dispatched(offset)).await });
     }
 }
 
 /// Resumes the requests whose time is up; with `scans`, also those that a filter kept from being woken.
-pub(crate) async fn resume_due(shared: &Arc<Shared>, now: Instant, scans: bool) {
-    resume_all(shared, |held| held.overdue(now)).await;
+pub(crate) async fn resume_due(desk: &Arc<Desk>, now: Instant, scans: bool) {
+    resume_all(desk, |held| held.overdue(now)).await;
     if !scans {
         return;
     }
-    for queues in shared.held.queues().chunks(QUEUES_A_TURN) {
-        let ends: Vec<_> = queues.iter().map(|queue| (queue.clone(), max_offset(shared, queue))).collect();
-        resume_all(shared, |held| held.behind(&ends)).await;
+    for queues in desk.held.queues().chunks(QUEUES_A_TURN) {
+        let ends: Vec<_> = queues.iter().map(|queue| (queue.clone(), max_offset(desk, queue))).collect();
+        resume_all(desk, |held| held.behind(&ends)).await;
         yield_now().await;
     }
 }
 
-fn max_offset(shared: &Shared, queue: &QueueKey) -> QueueOffset {
-    shared.store.queue_bounds(&queue.topic, queue.queue_id).max
+fn max_offset(desk: &Desk, queue: &QueueKey) -> QueueOffset {
+    desk.ground.store().queue_bounds(&queue.topic, queue.queue_id).max
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
 
 use super::*;
 use crate::call::read_aside;
-use crate::testing::{Closed, TestShared, send, until};
+use crate::testing::{Closed, TestBroker, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -55,14 +55,23 @@ fn look_ups() -> [Command; 5] {
 
 #[tokio::test]
 async fn look_ups_that_wait_for_the_disk_hold_up_nobody_and_take_few_threads() {
-    let shared = TestShared::open(|_| {});
-    shared.topics.create(vec![TopicConfig::new("known", 1)]).unwrap().written.unwrap().done().await.unwrap();
-    let processor = Arc::new(Processor(Arc::clone(&shared)));
+    let broker = TestBroker::open(|_| {});
+    broker
+        .ground
+        .topics()
+        .create(vec![TopicConfig::new("known", 1)])
+        .unwrap()
+        .written
+        .unwrap()
+        .done()
+        .await
+        .unwrap();
+    let processor = Arc::new(Processor(Arc::clone(&broker)));
     let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
     let (address, client) = (server.local_addr().to_string(), Client::new(ClientConfig::default()));
     assert_eq!(client.call(&address, send("known", "x"), TIMEOUT).await.unwrap().code, response::SUCCESS);
-    until("dispatch has come there", || shared.store.queue_bounds("known", 0).max.get() == 1).await;
-    let gate = shared.look_ups.gate.clone();
+    until("dispatch has come there", || broker.ground.store().queue_bounds("known", 0).max.get() == 1).await;
+    let gate = broker.reads.look_ups.gate.clone();
     let closed = Closed::new(&gate);
     let mut waiting = Vec::new();
     for _ in 0..20 {
@@ -70,7 +79,7 @@ async fn look_ups_that_wait_for_the_disk_hold_up_nobody_and_take_few_threads() {
             waiting.push(client.start_call(&address, look_up, TIMEOUT).await.unwrap());
         }
     }
-    until("all look-ups have gone aside", || shared.look_ups.waiting() == 100).await;
+    until("all look-ups have gone aside", || broker.reads.look_ups.waiting() == 100).await;
     until("some have their turn", || gate.arrived() == crate::disk_read::MAX_RUNNING).await;
     assert_eq!(client.call(&address, send("known", "y"), TIMEOUT).await.unwrap().code, response::SUCCESS);
     assert_eq!(gate.arrived(), crate::disk_read::MAX_RUNNING, "the others wait without a thread");
@@ -80,13 +89,12 @@ async fn look_ups_that_wait_for_the_disk_hold_up_nobody_and_take_few_threads() {
         let is_answered = [response::SUCCESS, response::QUERY_NOT_FOUND].contains(&answer.code);
         assert!(is_answered, "{:?}", answer.remark);
     }
-    assert_eq!(shared.look_ups.waiting(), 0);
+    assert_eq!(broker.reads.look_ups.waiting(), 0);
 }
 
 /// Counts the reads that were done for its requests.
-#[derive(Debug)]
 struct Counts {
-    shared: Arc<Shared>,
+    broker: Arc<Desk>,
     reads: Arc<AtomicUsize>,
 }
 
@@ -94,7 +102,7 @@ impl Handler for Counts {
     fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
         let reads = self.reads.clone();
         let read = move || reads.fetch_add(1, Ordering::SeqCst);
-        read_aside(&self.shared, &self.shared.look_ups, reply, 0, read, |_, reply| {
+        read_aside(&self.broker, &self.broker.reads.look_ups, reply, 0, read, |_, reply| {
             reply.send(rocketpy_remoting::Response::success());
         });
     }
@@ -102,22 +110,22 @@ impl Handler for Counts {
 
 #[tokio::test]
 async fn nothing_is_read_for_a_connection_that_has_ended() {
-    let shared = TestShared::open(|_| {});
+    let broker = TestBroker::open(|_| {});
     let reads = Arc::new(AtomicUsize::new(0));
-    let counts = Arc::new(Counts { shared: Arc::clone(&shared), reads: reads.clone() });
+    let counts = Arc::new(Counts { broker: Arc::clone(&broker), reads: reads.clone() });
     let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), counts).unwrap();
     let (address, client) = (server.local_addr().to_string(), Client::new(ClientConfig::default()));
-    let closed = Closed::new(&shared.look_ups.gate);
+    let closed = Closed::new(&broker.reads.look_ups.gate);
     let mut waiting = Vec::new();
     for _ in 0..40 {
         let request = look_ups().into_iter().next().unwrap();
         waiting.push(client.start_call(&address, request, TIMEOUT).await.unwrap());
     }
-    until("all are there", || shared.look_ups.waiting() == 40).await;
+    until("all are there", || broker.reads.look_ups.waiting() == 40).await;
     client.shutdown().await;
     until("the server has noticed", || server.connections().is_empty()).await;
     drop(closed);
-    until("all are done", || shared.look_ups.waiting() == 0).await;
+    until("all are done", || broker.reads.look_ups.waiting() == 0).await;
     assert_eq!(reads.load(Ordering::SeqCst), 0);
     for call in waiting {
         assert!(call.await.is_err());

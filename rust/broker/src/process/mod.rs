@@ -14,6 +14,7 @@ mod page;
 mod pull;
 pub(crate) mod recall;
 mod reset;
+pub(crate) mod rooms;
 pub(crate) mod route;
 mod runtime_info;
 mod send;
@@ -23,41 +24,34 @@ mod send_reply;
 mod slow_disk_tests;
 mod state;
 mod topic;
-mod which_broker;
 mod whole;
 
 use std::sync::Arc;
 
 pub(crate) use client::expire;
-pub(crate) use forward::Forwarded;
-pub(crate) use new_topic::SendsToNewTopics;
-pub(crate) use offset::signed;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request as code;
 use rocketpy_remoting::{Connection, Handler, Reply};
 use route::{Route, route_of};
-pub(crate) use send_reply::Pushes;
 use tracing::debug;
-pub(crate) use which_broker::Sources;
 
 use crate::call::{Call, answer};
+use crate::desk::Desk;
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// Leads requests to their functions.
-#[derive(Debug)]
-pub(crate) struct Processor(pub(crate) Arc<Shared>);
+pub(crate) struct Processor(pub(crate) Arc<Desk>);
 
 impl Handler for Processor {
     fn handle(&self, connection: &Arc<Connection>, request: Command, reply: Reply) {
-        let shared = &self.0;
-        let call = Call { shared, connection, request: &request };
+        let desk = &self.0;
+        let call = Call { desk, connection, request: &request };
         match route_of(request.code) {
             Some(Route::Replies(function)) => function(call, reply),
             Some(Route::Answers { function, waits }) if waits.for_dispatch(&request) => {
-                held::answer_once_dispatched(shared, *function, request, reply);
+                held::answer_once_dispatched(desk, *function, request, reply);
             }
-            Some(Route::Answers { function, .. }) => answer(*function, shared, request, reply),
+            Some(Route::Answers { function, .. }) => answer(*function, desk, request, reply),
             Some(Route::Refused { why }) => refuse(call, reply, why),
             None => refuse(call, reply, code::who_answers(request.code)),
         }

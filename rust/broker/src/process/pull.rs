@@ -1,45 +1,60 @@
-//! Reading a queue, with long polling.
+//! PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling.
 //!
 //! # Source
-//! docs/reference/protocol.md 2.3.3 and 5, docs/reference/store-format.md 11.
+//! docs/reference/protocol.md 2.3.3 and 5.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag::pull as flag;
-use rocketpy_model::{GroupConfig, TopicConfig, perm};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
 use rocketpy_remoting::{Reply, Response};
-use rocketpy_store::{Fetch, FetchStatus, ReadLimits, StoreError};
-use tracing::debug;
+use rocketpy_store::{Fetch, FetchStatus, StoreError};
 
 use super::held;
-use super::offset::{readable, signed};
-use super::which_broker::{Next, Sources};
-use crate::call::{self, Call, on_disk, response as respond};
-use crate::held_request::QueueKey;
+use crate::blocking::on_disk;
+use crate::call::{self, Call, response as respond};
+use crate::desk::Desk;
+use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest};
+use crate::operation::which_broker::{Next, PullStatus};
 use crate::refusal::Refusal;
-use crate::role::OfMaster;
-use crate::shared::Shared;
 use crate::table::group::FoundGroup;
 use crate::table::group_commit::Written;
-use crate::table::offset::{Place, PullAt, Pulling, Readable};
-use crate::waiting::{self, Pull, header_bytes};
-
-/// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
-const DEFAULT_MAX_BYTES: usize = 256 * 1024;
-/// Longest hold, even if the request asks for more.
-const MAX_HOLD: Duration = Duration::from_secs(600);
+use crate::table::offset::Readable;
+use crate::waiting::{self, header_bytes};
 
 /// A pull that is to be held, the right to answer it, and for how long at most.
 type ToHold = (Pull, Reply, Duration);
 
+/// What a request asks for.
+fn asked<'a>(code: i32, header: &PullMessageRequestHeader<'a>) -> PullRequest<'a> {
+    let commits = header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
+    let filter = if header.sys_flag & flag::CLASS_FILTER != 0 {
+        AskedFilter::Class
+    } else if header.sys_flag & flag::SUBSCRIPTION != 0 {
+        let expression = header.subscription.unwrap_or_default();
+        AskedFilter::Own { expression_type: header.expression_type, expression }
+    } else {
+        AskedFilter::OfGroup { version: header.sub_version }
+    };
+    PullRequest {
+        group: header.consumer_group,
+        topic: header.topic,
+        queue_id: header.queue_id,
+        offset: header.queue_offset,
+        max_messages: header.max_msg_nums,
+        max_bytes: header.max_msg_bytes.filter(|bytes| *bytes > 0).map(|bytes| bytes as usize),
+        filter,
+        commit: commits.then_some(header.commit_offset),
+        is_lite: code == request::LITE_PULL_MESSAGE,
+    }
+}
+
 /// Answers a pull, or gives it back to be held when there is nothing to answer and time to wait.
-pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Option<ToHold> {
+pub(super) fn pull(Call { desk, request, .. }: Call<'_>, reply: Reply) -> Option<ToHold> {
     let header = match PullMessageRequestHeader::read(&request.ext) {
         Ok(header) => header,
         Err(error) => {
@@ -47,43 +62,54 @@ pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Opti
             return None;
         }
     };
-    // The length of the filter first: a group may have to be made, and the request waits for it.
-    let found = check_broker(shared, request.code)
-        .and_then(|()| check_length(shared, &header))
-        .and_then(|()| shared.group(header.consumer_group));
-    let checked = match found {
+    let asked = asked(request.code, &header);
+    let checked = match desk.pulls.group(&asked) {
         Ok(FoundGroup { written: Some(written), .. }) => {
-            pull_once_made(shared, written, request, reply);
+            pull_once_made(desk, written, request, reply);
             return None;
         }
-        Ok(FoundGroup { written: None, group }) => check(shared, &header, &group),
+        Ok(FoundGroup { written: None, group }) => desk.pulls.check(&asked, &group),
         Err(refusal) => Err(refusal),
     };
-    match checked {
-        Ok(pull) => place_and_read(shared, &header, pull, reply),
+    let placed = checked.map(|pull| (desk.pulls.place(&pull, asked.commit), pull));
+    let (placed, pull) = match placed {
+        Ok(placed) => placed,
         Err(refusal) => {
             reply.send(refusal_response(&refusal));
-            None
+            return None;
         }
+    };
+    let asked_hold = Duration::from_millis(header.suspend_timeout_millis.max(0).unsigned_abs());
+    let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| desk.pulls.hold_time(asked_hold));
+    match placed {
+        Ok(Placed::Here(None)) => return read(desk, pull, reply, hold),
+        Ok(Placed::Here(Some(written))) => read_once_written(desk, written, pull, reply, hold),
+        Ok(Placed::Elsewhere { next, readable: Readable { min, max }, why }) => {
+            let mut command = head(&pull, next, Bounds { min, max });
+            command.remark = Some(why.to_owned());
+            reply.send(Response::from(command));
+        }
+        Err(refusal) => reply.send(refusal.response()),
     }
+    None
 }
 
 /// Serves the pull from its beginning once its group is made.
-fn pull_once_made(shared: &Arc<Shared>, written: Written, request: &Command, reply: Reply) {
+fn pull_once_made(desk: &Arc<Desk>, written: Written, request: &Command, reply: Reply) {
     let memory = match waiting::reserve(&reply, header_bytes(request)) {
         Ok(memory) => memory,
         Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
     };
     // The body is a part of the whole block that was read from the connection, and would keep it in memory. No pull has one.
     let request = Command { body: Bytes::new(), ..request.clone() };
-    let owner = shared.clone();
-    shared.tasks.spawn(async move {
+    let owner = desk.clone();
+    desk.ground.tasks().spawn(async move {
         let result = on_disk(Some(written)).await;
         drop(memory);
         match result {
             Ok(()) => {
                 let connection = reply.connection().clone();
-                let call = Call { shared: &owner, connection: &connection, request: &request };
+                let call = Call { desk: &owner, connection: &connection, request: &request };
                 held::pull(call, reply);
             }
             Err(refusal) => reply.send(refusal_response(&refusal)),
@@ -91,64 +117,14 @@ fn pull_once_made(shared: &Arc<Shared>, written: Written, request: &Command, rep
     });
 }
 
-/// Reads once the group has an offset for the queue on disk, where it must have one: the offset that the pull commits, the one
-/// that is stored, or the place where a group of push consumers begins. Without it a kill would let the group begin at the end
-/// again, behind messages that it was handed out and had not committed.
-fn place_and_read(
-    shared: &Arc<Shared>,
-    header: &PullMessageRequestHeader<'_>,
-    pull: Pull,
-    reply: Reply,
-) -> Option<ToHold> {
-    let QueueKey { topic, queue_id } = &pull.queue;
-    let commits = header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
-    let at = PullAt {
-        place: Place { group: &pull.group, topic, queue_id: *queue_id },
-        offset: pull.offset,
-        commit: commits.then_some(header.commit_offset),
-        readable: readable(shared, topic, *queue_id),
-    };
-    let written = match shared.offsets.pull(&at, || shared.clients.is_pushed_to(&pull.group)) {
-        Ok((Pulling::Reads { refused }, written)) => {
-            if let Some(error) = refused {
-                debug!(group = &*pull.group, %error, "commit of a pull refused");
-            }
-            written
-        }
-        Ok((Pulling::Moved { to }, _)) => {
-            let why = "the broker's last start took the queue back";
-            reply.send(moved(shared, &pull, to, at.readable, why));
-            return None;
-        }
-        Ok((Pulling::Reset { to }, _)) => {
-            reply.send(moved(shared, &pull, to, at.readable, "the offset of the group was reset"));
-            return None;
-        }
-        Err(error) => {
-            reply.send(Refusal::from(error).response());
-            return None;
-        }
-    };
-    let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| hold_time(shared, header));
-    let Some(written) = written else { return read(shared, pull, reply, hold) };
-    read_once_written(shared, written, pull, reply, hold);
-    None
-}
-
 /// Reads once the offset of the group is on disk.
-fn read_once_written(
-    shared: &Arc<Shared>,
-    written: Written,
-    pull: Pull,
-    reply: Reply,
-    hold: Option<Duration>,
-) {
+fn read_once_written(desk: &Arc<Desk>, written: Written, pull: Pull, reply: Reply, hold: Option<Duration>) {
     let memory = match waiting::reserve(&reply, pull.held_bytes()) {
         Ok(memory) => memory,
         Err(no_memory) => return reply.send(Refusal::from(no_memory).response()),
     };
-    let owner = shared.clone();
-    shared.tasks.spawn(async move {
+    let owner = desk.clone();
+    desk.ground.tasks().spawn(async move {
         let result = on_disk(Some(written)).await;
         drop(memory);
         match result {
@@ -162,194 +138,40 @@ fn read_once_written(
     });
 }
 
-/// The answer that sends a reader elsewhere.
-fn moved(shared: &Shared, pull: &Pull, to: i64, Readable { min, max }: Readable, why: &str) -> Response {
-    let next = Next::moved(shared, pull.sources, pull.offset, to);
-    let mut command = head(pull, next, Bounds { min, max });
-    command.remark = Some(why.to_owned());
-    command.into()
-}
-
-fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration {
-    let asked = Duration::from_millis(header.suspend_timeout_millis.max(0).unsigned_abs()).min(MAX_HOLD);
-    if shared.config().long_polling { asked } else { asked.min(shared.config().short_polling) }
-}
-
 /// Answers a pull that was held.
-pub(super) fn resume(shared: &Arc<Shared>, pull: Pull, reply: Reply) {
-    match check_again(shared, &pull) {
+pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
+    match desk.pulls.check_again(&pull) {
         Ok(()) => {
-            let held_again = read(shared, pull, reply, None);
+            let held_again = read(desk, pull, reply, None);
             debug_assert!(held_again.is_none(), "there is no time to wait");
         }
         Err(refusal) => reply.send(refusal_response(&refusal)),
     }
 }
 
-/// What may have changed while the pull was held.
-fn check_again(shared: &Shared, pull: &Pull) -> Result<(), Refusal> {
-    check_permission(shared)?;
-    if let Some(group) = shared.groups.get(&pull.group) {
-        check_group(shared, &group)?;
-    }
-    check_topic(shared, &pull.group, &pull.queue.topic, i64::from(pull.queue.queue_id)).map(drop)
-}
-
-/// Whether the group may read at all.
-fn check_group(shared: &Shared, group: &GroupConfig) -> Result<(), Refusal> {
-    if !group.consume_enable {
-        return Err(Refusal::GroupDisabled { group: group.name.clone() });
-    }
-    if !group.consume_broadcast_enable && shared.clients.is_broadcasting(&group.name) {
-        return Err(Refusal::BroadcastDisabled { group: group.name.clone() });
-    }
-    Ok(())
-}
-
-/// The topic and its queue, if the group may read them.
-fn check_topic(
-    shared: &Shared,
-    group: &str,
-    topic: &str,
-    queue_id: i64,
-) -> Result<(Arc<TopicConfig>, u32), Refusal> {
-    let Some(topic) = shared.topics.get(topic) else {
-        return Err(Refusal::NoTopic { topic: topic.to_owned() });
-    };
-    let queue_id = check_readable(&topic, queue_id)?;
-    if shared.groups.is_read_forbidden(group, &topic.name) {
-        return Err(Refusal::ReadForbidden { group: group.to_owned(), topic: topic.name.clone() });
-    }
-    Ok((topic, queue_id))
-}
-
-/// The queue, if it may be read.
-fn check_readable(topic: &TopicConfig, queue_id: i64) -> Result<u32, Refusal> {
-    if !topic.perm.is_readable() {
-        return Err(Refusal::TopicNotReadable { topic: topic.name.clone(), perm: topic.perm.bits() });
-    }
-    u32::try_from(queue_id).ok().filter(|queue| *queue < topic.read_queues).ok_or_else(|| {
-        let queue_id = i32::try_from(queue_id).unwrap_or(i32::MAX);
-        Refusal::QueueId { topic: topic.name.clone(), queue_id, queues: topic.read_queues }
-    })
-}
-
-/// Whether this broker serves such pulls.
-fn check_broker(shared: &Shared, code: i32) -> Result<(), Refusal> {
-    check_permission(shared)?;
-    let config = &shared.config();
-    if code == request::LITE_PULL_MESSAGE && !config.lite_pull {
-        return Err(Refusal::LitePullOff { broker: config.broker_name.clone() });
-    }
-    Ok(())
-}
-
-/// Whether this broker may be read.
-fn check_permission(shared: &Shared) -> Result<(), Refusal> {
-    shared.check_log()?;
-    if !shared.config().slave_read {
-        shared.check_master(OfMaster::Pull)?;
-    }
-    let permission = shared.permission();
-    if permission & perm::READ == 0 {
-        let broker = shared.config().broker_name.clone();
-        return Err(Refusal::BrokerNotReadable { broker, permission });
-    }
-    Ok(())
-}
-
-/// Whether the filter that the pull brings, if it brings one, is short enough.
-fn check_length(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Result<(), Refusal> {
-    let brings_one = header.sys_flag & flag::SUBSCRIPTION != 0;
-    shared.check_filter(header.subscription.filter(|_| brings_one).unwrap_or_default())
-}
-
-fn check(
-    shared: &Shared,
-    header: &PullMessageRequestHeader<'_>,
-    group: &GroupConfig,
-) -> Result<Pull, Refusal> {
-    check_group(shared, group)?;
-    let (topic, queue_id) = check_topic(shared, &group.name, header.topic, i64::from(header.queue_id))?;
-    let filter = filter_of(shared, header)?;
-    Ok(Pull {
-        queue: QueueKey { topic: topic.name.as_str().into(), queue_id },
-        offset: header.queue_offset,
-        filter,
-        group: group.name.as_str().into(),
-        limits: limits(shared, header),
-        topic_sys_flag: topic.sys_flag,
-        group_sys_flag: group.sys_flag,
-        sources: Sources::of(group),
-    })
-}
-
-fn limits(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> ReadLimits {
-    let config = &shared.config();
-    let asked =
-        header.max_msg_bytes.filter(|bytes| *bytes > 0).map_or(DEFAULT_MAX_BYTES, |bytes| bytes as usize);
-    let messages = usize::try_from(header.max_msg_nums).unwrap_or(0).clamp(1, config.max_transfer_messages);
-    ReadLimits {
-        max_messages: u32::try_from(messages).unwrap_or(u32::MAX),
-        max_bytes: asked.min(config.max_transfer_bytes) as u64,
-        copies: false,
-    }
-}
-
-fn filter_of(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Result<Arc<MessageFilter>, Refusal> {
-    if header.sys_flag & flag::CLASS_FILTER != 0 {
-        return Err(Refusal::ClassFilter { topic: header.topic.to_owned() });
-    }
-    if header.sys_flag & flag::SUBSCRIPTION != 0 {
-        return shared.parsed_filter(header.expression_type, header.subscription.unwrap_or_default());
-    }
-    let Some(subscription) = shared.clients.for_pull(header.consumer_group, header.topic) else {
-        return Err(Refusal::NoConsumers { group: header.consumer_group.to_owned() });
-    };
-    let Some(subscription) = subscription else {
-        let (group, topic) = (header.consumer_group.to_owned(), header.topic.to_owned());
-        return Err(Refusal::NoSubscription { group, topic });
-    };
-    let (stored, asked) = (subscription.data.sub_version, header.sub_version);
-    if stored < asked {
-        let (group, topic) = (header.consumer_group.to_owned(), header.topic.to_owned());
-        return Err(Refusal::OldSubscription { group, topic, stored, asked });
-    }
-    match &subscription.filter {
-        Some(filter) => Ok(filter.clone()),
-        // The heartbeat was taken, for the sake of the client's other subscriptions: the pull says what is wrong with this one.
-        None => {
-            shared.parsed_filter(subscription.data.expression_type.as_deref(), &subscription.data.sub_string)
-        }
-    }
-}
-
 /// Reads the queue and answers: at once from memory, else when the disk has given what is there. With nothing to give and time
 /// to wait it gives the pull back, to be held.
-fn read(shared: &Arc<Shared>, mut pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
+fn read(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) -> Option<ToHold> {
     pull.limits.copies = reply.connection().has_room_for_copies(); // asked at each read
-    let QueueKey { topic, queue_id } = &pull.queue;
-    let read = shared.store.get_in_memory(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
-    match read.transpose() {
-        Some(read) => finish(shared, pull, reply, hold, read),
+    match desk.pulls.read_in_memory(&pull).transpose() {
+        Some(read) => finish(desk, pull, reply, hold, read),
         None => {
-            read_aside(shared, pull, reply, hold);
+            read_aside(desk, pull, reply, hold);
             None
         }
     }
 }
 
 /// Reads from the disk, while the thread that serves the connection goes on, and answers then.
-fn read_aside(shared: &Arc<Shared>, mut pull: Pull, reply: Reply, hold: Option<Duration>) {
-    let (owner, store, bytes) = (shared.clone(), shared.store.clone(), pull.held_bytes());
+fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) {
+    let (owner, reader, bytes) = (desk.clone(), desk.clone(), pull.held_bytes());
     let connection = reply.connection().clone();
     let read = move || {
         pull.limits.copies = connection.has_room_for_copies();
-        let QueueKey { topic, queue_id } = &pull.queue;
-        let read = store.get(topic, *queue_id, pull.offset, &pull.limits, &pull.filter);
+        let read = reader.pulls.read(&pull);
         (pull, read)
     };
-    call::read_aside(shared, &shared.cold_pulls, reply, bytes, read, move |(pull, read), reply| {
+    call::read_aside(desk, &desk.reads.cold_pulls, reply, bytes, read, move |(pull, read), reply| {
         if let Some((pull, reply, patience)) = finish(&owner, pull, reply, hold, read) {
             held::hold_pull(&owner, pull, reply, patience);
         }
@@ -358,58 +180,35 @@ fn read_aside(shared: &Arc<Shared>, mut pull: Pull, reply: Reply, hold: Option<D
 
 /// Answers with what was read, or gives the pull back to be held.
 fn finish(
-    shared: &Shared,
+    desk: &Desk,
     pull: Pull,
     reply: Reply,
     hold: Option<Duration>,
     read: Result<Fetch, StoreError>,
 ) -> Option<ToHold> {
-    let QueueKey { topic, queue_id } = &pull.queue;
-    let fetch = match read {
-        Ok(fetch) => fetch,
-        Err(error) => {
-            reply.send(Refusal::from(error).response());
-            return None;
-        }
-    };
-    let code = code_of(fetch.status, pull.offset);
-    let next = Next::after(shared, pull.sources, code, pull.offset, &fetch);
-    match hold {
-        Some(patience) if next.code == response::PULL_NOT_FOUND && !patience.is_zero() => {
-            Some((pull, reply, patience))
-        }
-        _ => {
-            let count = u64::from(fetch.count);
-            shared.stats.pulled(count);
-            if count > 0 {
-                shared.rates.got(&pull.group, topic, count);
-            }
-            let place = Place { group: &pull.group, topic, queue_id: *queue_id };
-            shared.offsets.pulled(place, next.offset);
-            reply.send(answer(&pull, fetch, next));
-            None
-        }
+    match read.map(|fetch| desk.pulls.outcome(&pull, fetch, hold)) {
+        Ok(Outcome::Held(patience)) => return Some((pull, reply, patience)),
+        Ok(Outcome::Answered { next, fetch }) => reply.send(answer(&pull, fetch, next)),
+        Err(error) => reply.send(Refusal::from(error).response()),
     }
+    None
 }
 
 /// # Source
 /// docs/reference/protocol.md 5.3.
-fn code_of(status: FetchStatus, offset: i64) -> i32 {
+fn code_of(status: PullStatus) -> i32 {
     match status {
-        FetchStatus::Found => response::SUCCESS,
-        FetchStatus::NoMatchedMessage | FetchStatus::MessageWasRemoving => response::PULL_RETRY_IMMEDIATELY,
-        FetchStatus::NoMessageInQueue if offset == 0 => response::PULL_NOT_FOUND,
-        FetchStatus::OffsetOverflowOne | FetchStatus::OffsetFoundNull => response::PULL_NOT_FOUND,
-        FetchStatus::NoMessageInQueue | FetchStatus::OffsetTooSmall | FetchStatus::OffsetOverflowBadly => {
-            response::PULL_OFFSET_MOVED
-        }
+        PullStatus::Found => response::SUCCESS,
+        PullStatus::RetryNow => response::PULL_RETRY_IMMEDIATELY,
+        PullStatus::NotFound => response::PULL_NOT_FOUND,
+        PullStatus::Moved => response::PULL_OFFSET_MOVED,
     }
 }
 
 fn answer(pull: &Pull, fetch: Fetch, next: Next) -> Response {
-    let bounds = Bounds { min: signed(fetch.min_offset.get()), max: signed(fetch.max_offset.get()) };
+    let bounds = Bounds { min: fetch.min_offset.to_wire(), max: fetch.max_offset.to_wire() };
     let mut command = head(pull, next, bounds);
-    if next.code != response::SUCCESS {
+    if next.status != PullStatus::Found {
         command.remark = Some(remark(fetch.status).to_owned());
     }
     Response { command, body: fetch.records, mapped_bytes: fetch.mapped_bytes }
@@ -423,7 +222,7 @@ struct Bounds {
 
 fn head(pull: &Pull, next: Next, bounds: Bounds) -> Command {
     let header = PullMessageResponseHeader {
-        suggest_which_broker_id: signed(next.broker_id),
+        suggest_which_broker_id: i64::try_from(next.broker_id).unwrap_or(i64::MAX),
         next_begin_offset: next.offset,
         min_offset: bounds.min,
         max_offset: bounds.max,
@@ -434,7 +233,7 @@ fn head(pull: &Pull, next: Next, bounds: Bounds) -> Command {
         region: None,
         trace_on: None,
     };
-    let mut command = respond(next.code);
+    let mut command = respond(code_of(next.status));
     header.write(&mut command.ext);
     command
 }

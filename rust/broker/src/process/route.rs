@@ -12,8 +12,6 @@ use super::{
     send_reply, state, topic, whole,
 };
 use crate::call::{Call, Function, Serve, success_json};
-use crate::ha::copy_log;
-use crate::role_change::change_role;
 
 /// What is done with a request.
 #[derive(Debug)]
@@ -145,27 +143,27 @@ request_table! {
     // The broker itself.
     GET_ALL_CONSUMER_OFFSET => answers(whole::consumer_offsets);
     GET_ALL_DELAY_OFFSET => answers(whole::delay_offsets);
-    GET_BROKER_CONFIG => answers(|call| state::config(call.shared));
+    GET_BROKER_CONFIG => answers(|call| state::config(call.desk));
     UPDATE_BROKER_CONFIG => Route::Replies(state::update_config);
-    GET_BROKER_RUNTIME_INFO => surveys(|call| state::runtime_info(call.shared));
+    GET_BROKER_RUNTIME_INFO => surveys(|call| state::runtime_info(call.desk));
     DELETE_EXPIRED_COMMITLOG => answers(|call| {
-        call.shared.store.delete_expired();
+        call.desk.ground.store().delete_expired();
         Ok(Response::success())
     });
     // A round of retention: files of consume queues go with the log's. Queues stay: their numbers are nowhere else.
     CLEAN_EXPIRED_CONSUMEQUEUE => surveys(|call| {
-        call.shared.store.clean()?;
+        call.desk.ground.store().clean()?;
         Ok(Response::success())
     });
 
-    GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.shared));
-    GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.shared));
+    GET_TIMER_CHECK_POINT => answers(|call| state::timer_checkpoint(call.desk));
+    GET_TIMER_METRICS => answers(|call| state::timer_metrics(call.desk));
     GET_ALL_MESSAGE_REQUEST_MODE => answers(|_| Ok(success_json(&MessageRequestModes::default())));
     GET_BROKER_HA_STATUS => surveys(state::ha_status);
-    CHANGE_BROKER_ROLE => Route::Replies(change_role);
-    COPY_LOG => looks_up(copy_log);
+    CHANGE_BROKER_ROLE => Route::Replies(state::change_role);
+    COPY_LOG => looks_up(state::copy_log);
     LEAVE_MASTER => surveys(state::leave_master);
-    EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.shared));
+    EXCHANGE_BROKER_HA_INFO => answers(|call| state::ha_info(call.desk));
 
     // What is not there yet.
     QUERY_BROKER_OFFSET

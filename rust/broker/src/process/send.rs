@@ -15,48 +15,48 @@ use rocketpy_remoting::{Connection, Reply, Response};
 use super::new_topic;
 use crate::BrokerConfig;
 use crate::call::{Call, response as respond};
+use crate::desk::Desk;
 use crate::put::{Delay, NewMessage, NotPut, Origin, Stored, Template, acknowledge, put, put_and_make};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// Most characters of one offset message id, with an IPv6 host.
 const MESSAGE_ID_CHARS: usize = 56;
 
 /// Stores the message or the batch, and answers as the flush policy says.
-pub(super) fn send(Call { shared, connection, request }: Call<'_>, reply: Reply) {
+pub(super) fn send(Call { desk, connection, request }: Call<'_>, reply: Reply) {
     let header = match SendMessageRequestHeader::of(request) {
         Ok(header) => header,
         Err(error) => {
-            shared.stats.put_failed();
+            desk.ground.stats().put_failed();
             return reply.send(Refusal::from(error).response());
         }
     };
-    if shared.sends_to_new_topics.has(header.topic) {
-        return new_topic::wait(shared, header.topic, request, reply);
+    if desk.rooms.sends_to_new_topics.has(header.topic) {
+        return new_topic::wait(desk, header.topic, request, reply);
     }
-    match put(shared, Origin::Client, &message(&header, connection, request)) {
-        Ok(stored) => acknowledge_stored(shared, header.topic, stored, reply),
+    match put(&desk.intake, Origin::Client, &message(&header, connection, request)) {
+        Ok(stored) => acknowledge_stored(desk, header.topic, stored, reply),
         Err(NotPut::Refused(refusal)) => reply.send(refusal.response()),
-        Err(NotPut::Missing(_)) => new_topic::wait(shared, header.topic, request, reply),
+        Err(NotPut::Missing(_)) => new_topic::wait(desk, header.topic, request, reply),
     }
 }
 
 /// Stores the message or the batch after what is missing for it was made, and answers.
-pub(super) async fn put_and_answer(shared: &Arc<Shared>, request: &Command, reply: Reply) {
+pub(super) async fn put_and_answer(desk: &Arc<Desk>, request: &Command, reply: Reply) {
     let header = match SendMessageRequestHeader::of(request) {
         Ok(header) => header,
         Err(error) => return reply.send(Refusal::from(error).response()),
     };
     let connection = reply.connection().clone();
-    match put_and_make(shared, Origin::Client, &message(&header, &connection, request)).await {
-        Ok(stored) => acknowledge_stored(shared, header.topic, stored, reply),
+    match put_and_make(&desk.intake, Origin::Client, &message(&header, &connection, request)).await {
+        Ok(stored) => acknowledge_stored(desk, header.topic, stored, reply),
         Err(refusal) => reply.send(refusal.response()),
     }
 }
 
-fn acknowledge_stored(shared: &Arc<Shared>, topic: &str, stored: Stored<'_>, reply: Reply) {
-    let response = answer(shared, topic, &stored);
-    acknowledge(shared, stored.ack, reply, response);
+fn acknowledge_stored(desk: &Arc<Desk>, topic: &str, stored: Stored<'_>, reply: Reply) {
+    let response = answer(desk, topic, &stored);
+    acknowledge(&desk.acks, stored.ack, reply, response);
 }
 
 pub(super) fn message<'a>(
@@ -82,22 +82,22 @@ pub(super) fn message<'a>(
     }
 }
 
-pub(super) fn answer(shared: &Shared, topic: &str, stored: &Stored<'_>) -> Response {
+pub(super) fn answer(desk: &Desk, topic: &str, stored: &Stored<'_>) -> Response {
     let places = stored.places.as_slice();
     let mut message_ids = String::with_capacity(MESSAGE_ID_CHARS.max(places.len() * 33));
     for place in places {
         if !message_ids.is_empty() {
             message_ids.push(',');
         }
-        OffsetMessageId { host: shared.store_host(), physical_offset: *place }.write(&mut message_ids);
+        OffsetMessageId { host: desk.ground.store_host(), physical_offset: *place }.write(&mut message_ids);
     }
     let unique_key = stored.unique_key.as_deref();
-    let config = shared.config();
+    let config = desk.ground.config();
     let recall_handle = recall_handle(&config, topic, stored).map(|handle| handle.to_string());
     let header = SendMessageResponseHeader {
         msg_id: &message_ids,
         queue_id: stored.queue_id as i32,
-        queue_offset: super::offset::signed(stored.queue_offset.get()),
+        queue_offset: stored.queue_offset.to_wire(),
         transaction_id: unique_key,
         batch_uniq_id: None, // of inner-batch queues: with it, Java reports one id for a whole batch
         recall_handle: recall_handle.as_deref(),

@@ -17,38 +17,26 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::{Command, Header, properties_text};
 use rocketpy_remoting::{Connection, Reply, Response};
-use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
+use super::rooms::MAX_PUSHES;
 use super::send;
 use crate::call::{Call, response as respond};
+use crate::desk::Desk;
 use crate::put::{NewMessage, Origin, check_writable, put_and_make};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 use crate::waiting;
 
 /// Longest wait for the client's answer.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most replies whose clients have not answered yet. Each is a task that holds its message.
-const MAX_PUSHES: usize = 4096;
 /// Most of them for one client, so that one that does not answer leaves room for the others.
 const MAX_PUSHES_OF_A_CLIENT: usize = 256;
 /// Ends a property in the text of properties.
 const END: char = '\u{2}';
 
-/// Room for the replies that wait for their clients.
-#[derive(Debug)]
-pub(crate) struct Pushes(Arc<Semaphore>);
-
-impl Default for Pushes {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_PUSHES)))
-    }
-}
-
 /// Pushes the reply to its client, stores it, and answers.
-pub(super) fn send_reply(Call { shared, request, .. }: Call<'_>, reply: Reply) {
-    let Ok(place) = shared.reply_pushes.0.clone().try_acquire_owned() else {
+pub(super) fn send_reply(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    let Ok(place) = desk.rooms.reply_pushes.clone().try_acquire_owned() else {
         return reply.send(Refusal::TooManyReplies { limit: MAX_PUSHES }.response());
     };
     let memory = match waiting::reserve(&reply, waiting::header_bytes(request) + request.body.len()) {
@@ -57,8 +45,8 @@ pub(super) fn send_reply(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     };
     // A copy: the body is a part of the whole block that was read from the connection, and would keep it in memory.
     let body = Bytes::copy_from_slice(&request.body);
-    let (owner, request) = (shared.clone(), Command { body, ..request.clone() });
-    shared.tasks.spawn(async move {
+    let (owner, request) = (desk.clone(), Command { body, ..request.clone() });
+    desk.ground.tasks().spawn(async move {
         let answer = push_and_store(&owner, &request, reply.connection()).await;
         drop((place, memory));
         reply.send(answer.unwrap_or_else(|refusal| refusal.response()));
@@ -66,18 +54,18 @@ pub(super) fn send_reply(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 async fn push_and_store(
-    shared: &Arc<Shared>,
+    desk: &Arc<Desk>,
     request: &Command,
     sender: &Connection,
 ) -> Result<Response, Refusal> {
     let header = SendMessageRequestHeader::of(request)?;
-    check(shared, header.topic)?;
-    let pushed = push(shared, &header, sender, &request.body).await;
+    check(desk, header.topic)?;
+    let pushed = push(desk, &header, sender, &request.body).await;
     if let Err(refusal) = &pushed {
         debug!(%refusal, peer = %sender.peer(), "reply not pushed");
     }
     let mut answer = respond(response::SUCCESS);
-    store(shared, &header, sender, request, &mut answer).await;
+    store(desk, &header, sender, request, &mut answer).await;
     let Err(refusal) = pushed else { return Ok(answer.into()) };
     let mut refused = refusal.response();
     refused.command.ext = answer.ext;
@@ -85,12 +73,12 @@ async fn push_and_store(
 }
 
 /// The topic of replies exists on every broker of its cluster: none is made for a reply.
-fn check(shared: &Shared, topic: &str) -> Result<(), Refusal> {
-    check_writable(shared)?;
+fn check(desk: &Desk, topic: &str) -> Result<(), Refusal> {
+    check_writable(&desk.intake)?;
     if system::is_send_denied(topic) {
         return Err(Refusal::SendDenied { topic: topic.to_owned() });
     }
-    match shared.topics.get(topic) {
+    match desk.ground.topics().get(topic) {
         Some(_) => Ok(()),
         None => Err(Refusal::NoTopic { topic: topic.to_owned() }),
     }
@@ -98,7 +86,7 @@ fn check(shared: &Shared, topic: &str) -> Result<(), Refusal> {
 
 /// Hands the reply to the client that its property names, and waits until it has taken it.
 async fn push(
-    shared: &Shared,
+    desk: &Desk,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     body: &Bytes,
@@ -108,13 +96,13 @@ async fn push(
         return Err(Refusal::NoRequester);
     };
     let not_pushed = |reason: String| Refusal::ReplyNotPushed { client_id: client_id.to_owned(), reason };
-    let Some(connection) = shared.clients.producer_connection(client_id) else {
+    let Some(connection) = desk.members.clients().producer_connection(client_id) else {
         return Err(not_pushed("no live producer has this client id".to_owned()));
     };
     if connection.open_calls() >= MAX_PUSHES_OF_A_CLIENT {
         return Err(not_pushed(format!("{MAX_PUSHES_OF_A_CLIENT} replies wait for its answers already")));
     }
-    let pushed = pushed_message(shared, header, sender, body);
+    let pushed = pushed_message(desk, header, sender, body);
     match connection.call(pushed, PUSH_TIMEOUT).await {
         Ok(answer) if answer.code == response::SUCCESS => Ok(()),
         Ok(answer) => Err(not_pushed(format!("it answered with code {}", answer.code))),
@@ -124,7 +112,7 @@ async fn push(
 
 /// PUSH_REPLY_MESSAGE_TO_CLIENT.
 fn pushed_message(
-    shared: &Shared,
+    desk: &Desk,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     body: &Bytes,
@@ -149,7 +137,7 @@ fn pushed_message(
         reconsume_times: header.reconsume_times,
         unit_mode: header.unit_mode,
         born_host: &sender.peer().to_string(),
-        store_host: &shared.store_host().to_string(),
+        store_host: &desk.ground.store_host().to_string(),
         store_timestamp: now_ms,
     };
     Command::request(request::PUSH_REPLY_MESSAGE_TO_CLIENT, &header).with_body(body.clone())
@@ -157,26 +145,26 @@ fn pushed_message(
 
 /// Stores the reply, if the broker keeps replies, and writes its place into the answer; else the place of no message.
 async fn store(
-    shared: &Arc<Shared>,
+    desk: &Arc<Desk>,
     header: &SendMessageRequestHeader<'_>,
     sender: &Connection,
     request: &Command,
     answer: &mut Command,
 ) {
-    if shared.config().store_replies {
+    if desk.ground.config().store_replies {
         let message = NewMessage { is_batch: false, ..send::message(header, sender, request) };
-        match put_and_make(shared, Origin::Client, &message).await {
+        match put_and_make(&desk.intake, Origin::Client, &message).await {
             Ok(stored) => {
                 if let Some(end) = stored.ack.flushed {
-                    shared.store.request_flush(end);
+                    desk.ground.store().request_flush(end);
                 }
-                *answer = send::answer(shared, header.topic, &stored).command;
+                *answer = send::answer(desk, header.topic, &stored).command;
                 return;
             }
             Err(refusal) => warn!(%refusal, topic = header.topic, "reply not stored"),
         }
     }
-    let config = shared.config();
+    let config = desk.ground.config();
     let header = SendMessageResponseHeader {
         msg_id: "0",
         queue_id: header.queue_id.max(0),

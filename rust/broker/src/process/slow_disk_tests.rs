@@ -18,7 +18,7 @@ use rocketpy_store::{Arrival, StoreListener};
 use super::Processor;
 use crate::BrokerConfig;
 use crate::broker::{Listener, MAX_WAITING_SENDS};
-use crate::testing::{Closed, Gate, TestShared, send, until};
+use crate::testing::{Closed, Gate, TestBroker, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -29,7 +29,7 @@ struct Fixture {
     memory: Arc<MemoryBudget>,
     _server: Server,
     /// Dropped last: it closes the store.
-    shared: TestShared,
+    broker: TestBroker,
 }
 
 impl Fixture {
@@ -38,15 +38,15 @@ impl Fixture {
     }
 
     async fn start_with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
-        let shared = TestShared::open(change);
-        let created = shared.topics.create(vec![TopicConfig::new("known", 1)]).unwrap();
+        let broker = TestBroker::open(change);
+        let created = broker.ground.topics().create(vec![TopicConfig::new("known", 1)]).unwrap();
         created.written.unwrap().done().await.unwrap();
-        let processor = Arc::new(Processor(Arc::clone(&shared)));
+        let processor = Arc::new(Processor(Arc::clone(&broker)));
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         let memory = config.memory.clone();
         let server = Server::bind(config, processor).unwrap();
         let address = server.local_addr().to_string();
-        Self { address, client: Client::new(ClientConfig::default()), memory, _server: server, shared }
+        Self { address, client: Client::new(ClientConfig::default()), memory, _server: server, broker }
     }
 
     async fn begin(&self, client: &Client, request: Command) -> PendingCall {
@@ -60,7 +60,10 @@ impl Fixture {
     /// Puts the first message into `known`, and waits until pulls find it.
     async fn send_first(&self) {
         assert_eq!(self.call(&self.client, send("known", "x")).await.code, 0);
-        until("dispatch has come there", || self.shared.store.queue_bounds("known", 0).max.get() == 1).await;
+        until("dispatch has come there", || {
+            self.broker.ground.store().queue_bounds("known", 0).max.get() == 1
+        })
+        .await;
     }
 }
 
@@ -123,7 +126,7 @@ fn pull_with(group: &str, sys_flag: i32, subscription: &str) -> Command {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn creations_on_a_disk_that_stands_still_hold_up_nobody_else_and_share_its_writes() {
     let fixture = Fixture::start().await;
-    let gate = fixture.shared.topics.gate.clone();
+    let gate = fixture.broker.ground.topics().gate.clone();
     let closed = Closed::new(&gate);
     let before = gate.arrived();
     let (mut waiting, mut clients) = (Vec::new(), Vec::new());
@@ -143,14 +146,15 @@ async fn creations_on_a_disk_that_stands_still_hold_up_nobody_else_and_share_its
     }
     assert_eq!(waiting.len(), 600);
     assert_eq!(gate.arrived(), before + 1, "one write is under way");
-    assert!(!fixture.shared.topics.contains("created-0-0"), "it is not on disk");
+    assert!(!fixture.broker.ground.topics().contains("created-0-0"), "it is not on disk");
     drop(closed);
     for call in waiting {
         let answer = call.await.unwrap();
         assert_eq!(answer.code, 0, "{:?}", answer.remark);
     }
     assert!(
-        fixture.shared.topics.contains("created-19-14") && fixture.shared.topics.contains("sent-to-19-14")
+        fixture.broker.ground.topics().contains("created-19-14")
+            && fixture.broker.ground.topics().contains("sent-to-19-14")
     );
     // The one that stood still, the next one, and a few that began before the last requests were read.
     assert!(gate.arrived() - before < 30, "{} writes for 600 topics", gate.arrived() - before);
@@ -159,7 +163,7 @@ async fn creations_on_a_disk_that_stands_still_hold_up_nobody_else_and_share_its
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_of_attributes_keeps_those_that_are_about_to_be_written() {
     let fixture = Fixture::start().await;
-    let gate = fixture.shared.topics.gate.clone();
+    let gate = fixture.broker.ground.topics().gate.clone();
     let closed = Closed::new(&gate);
     let before = gate.arrived();
     let wanted = [("message.type", "FIFO"), ("flush.type", "SYNC_FLUSH"), ("retention.hours", "5")];
@@ -176,18 +180,18 @@ async fn a_change_of_attributes_keeps_those_that_are_about_to_be_written() {
         assert_eq!(call.await.unwrap().code, 0);
     }
     let attributes = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    assert_eq!(fixture.shared.topics.get("known").unwrap().attributes, attributes.into());
+    assert_eq!(fixture.broker.ground.topics().get("known").unwrap().attributes, attributes.into());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_to_a_topic_that_is_being_made_keep_their_order() {
     let fixture = Fixture::start().await;
-    let closed = Closed::new(&fixture.shared.topics.gate);
+    let closed = Closed::new(&fixture.broker.ground.topics().gate);
     let mut calls = Vec::new();
     for number in 0..1000 {
         calls.push(fixture.begin(&fixture.client, send("made", number.to_string())).await);
         if number == 300 {
-            fixture.shared.topics.gate.open();
+            fixture.broker.ground.topics().gate.open();
         }
     }
     for (number, call) in calls.into_iter().enumerate() {
@@ -197,13 +201,13 @@ async fn sends_to_a_topic_that_is_being_made_keep_their_order() {
         assert_eq!(offset, number as i64);
     }
     drop(closed);
-    assert!(!fixture.shared.sends_to_new_topics.has("made"), "nothing is left behind");
+    assert!(!fixture.broker.rooms.sends_to_new_topics.has("made"), "nothing is left behind");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_that_would_take_too_much_memory_while_they_wait_are_told_that_the_broker_is_busy() {
     let fixture = Fixture::start().await;
-    let _closed = Closed::new(&fixture.shared.topics.gate);
+    let _closed = Closed::new(&fixture.broker.ground.topics().gate);
     let body = "x".repeat(3 << 20);
     let clients = [(); 3].map(|()| Client::new(ClientConfig::default()));
     let mut waiting = Vec::new();
@@ -241,7 +245,7 @@ async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
     assert_eq!(fixture.call(&fixture.client, heartbeat).await.code, 0);
     assert_eq!(fixture.call(&fixture.client, commit("TOOLS_CONSUMER", 0)).await.code, 0);
 
-    let gate = fixture.shared.offsets.gate().clone();
+    let gate = fixture.broker.members.offsets().gate().clone();
     let closed = Closed::new(&gate);
     let before = gate.arrived();
     let pushed = fixture.begin(&fixture.client, pull("pushed", 0)).await;
@@ -268,7 +272,7 @@ async fn first_offsets_wait_for_the_disk_and_nobody_else_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_heartbeat_that_is_refused_waits_for_what_it_created_before() {
     let fixture = Fixture::start_with(|config| config.max_filter_bytes = 100).await;
-    let closed = Closed::new(&fixture.shared.topics.gate);
+    let closed = Closed::new(&fixture.broker.ground.topics().gate);
     let member_of = |group: &str, filter: &str| ConsumerData {
         group_name: group.to_owned(),
         subscription_data_set: vec![SubscriptionData {
@@ -291,27 +295,27 @@ async fn a_heartbeat_that_is_refused_waits_for_what_it_created_before() {
     assert!(early.is_err(), "answered before the retry topic is on disk");
     drop(closed);
     assert_eq!(waiting.await.unwrap().code, response::SUBSCRIPTION_PARSE_FAILED);
-    assert!(fixture.shared.topics.contains("%RETRY%new"));
+    assert!(fixture.broker.ground.topics().contains("%RETRY%new"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_of_a_group_that_is_being_made_waits_for_it() {
     let fixture = Fixture::start().await;
     fixture.send_first().await;
-    let gate = fixture.shared.groups.gate.clone();
+    let gate = fixture.broker.ground.groups().gate.clone();
     let closed = Closed::new(&gate);
     let pulled = fixture.begin(&fixture.client, pull("made", 4)).await;
     assert_eq!(fixture.call(&fixture.client, send("known", "x")).await.code, 0);
-    assert!(fixture.shared.groups.get("made").is_none(), "it is not on disk");
+    assert!(fixture.broker.ground.groups().get("made").is_none(), "it is not on disk");
     drop(closed);
     assert_eq!(pulled.await.unwrap().code, 0);
-    assert!(fixture.shared.groups.get("made").is_some());
+    assert!(fixture.broker.ground.groups().get("made").is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_whose_client_went_while_it_waited_for_the_disk_is_not_held() {
     let fixture = Fixture::start().await;
-    let closed = Closed::new(&fixture.shared.groups.gate);
+    let closed = Closed::new(&fixture.broker.ground.groups().gate);
     let client = Client::new(ClientConfig::default());
     let data = HeartbeatData {
         client_id: "c".to_owned(),
@@ -320,16 +324,16 @@ async fn a_pull_whose_client_went_while_it_waited_for_the_disk_is_not_held() {
     };
     let heartbeat = Command::bare_request(request::HEART_BEAT).with_body(json::to_vec(&data));
     assert_eq!(fixture.call(&client, heartbeat.clone()).await.code, 0);
-    let is_there = || !fixture.shared.clients.producer_group("seen").is_empty();
+    let is_there = || !fixture.broker.members.clients().producer_group("seen").is_empty();
     assert!(is_there());
     let pulled = fixture.begin(&client, pull("made", flag::SUBSCRIPTION | flag::SUSPEND)).await;
     assert_eq!(fixture.call(&client, heartbeat).await.code, 0, "the pull came before");
     drop((pulled, client));
     until("the broker has noticed", || !is_there()).await;
     drop(closed);
-    fixture.shared.tasks.join(TIMEOUT).await;
-    assert!(fixture.shared.groups.get("made").is_some(), "the pull went on");
-    assert_eq!(fixture.shared.held.len(), 0);
+    fixture.broker.ground.tasks().join(TIMEOUT).await;
+    assert!(fixture.broker.ground.groups().get("made").is_some(), "the pull went on");
+    assert_eq!(fixture.broker.held.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -337,7 +341,8 @@ async fn pulls_count_in_the_budget_while_they_wait_for_a_file() {
     const PULLS: usize = 20;
     let fixture = Fixture::start().await;
     let filter = (0..6000).map(|number| format!("tag{number:05}")).collect::<Vec<_>>().join("||");
-    let (groups, offsets) = (fixture.shared.groups.gate.clone(), fixture.shared.offsets.gate().clone());
+    let (groups, offsets) =
+        (fixture.broker.ground.groups().gate.clone(), fixture.broker.members.offsets().gate().clone());
     for (gate, group, flags) in [(groups, "made", 0), (offsets, "TOOLS_CONSUMER", flag::COMMIT_OFFSET)] {
         let nothing = fixture.memory.used_bytes();
         let closed = Closed::new(&gate);
@@ -360,16 +365,16 @@ async fn pulls_count_in_the_budget_while_they_wait_for_a_file() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pull_with_a_long_filter_makes_no_group() {
     let fixture = Fixture::start().await;
-    let long = "x".repeat(fixture.shared.config().max_filter_bytes + 1);
+    let long = "x".repeat(fixture.broker.ground.config().max_filter_bytes + 1);
     let refused = fixture.call(&fixture.client, pull_with("made", flag::SUBSCRIPTION, &long)).await;
     assert_eq!(refused.code, response::SUBSCRIPTION_PARSE_FAILED, "{:?}", refused.remark);
-    assert!(fixture.shared.groups.get("made").is_none());
+    assert!(fixture.broker.ground.groups().get("made").is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_headers_of_sends_count_while_they_wait_for_their_topics() {
     let fixture = Fixture::start().await;
-    let _closed = Closed::new(&fixture.shared.topics.gate);
+    let _closed = Closed::new(&fixture.broker.ground.topics().gate);
     let field = "x".repeat(3 << 20);
     let with_field = |topic: &str| {
         let mut request = send(topic, "x");
@@ -401,10 +406,10 @@ impl StoreListener for SlowDispatch {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_that_wait_for_dispatch_leave_threads_for_everybody_else() {
     let fixture = Fixture::start_with(|config| config.store.max_undispatched_bytes = 1).await;
-    let listener = Arc::new(Listener::new(&fixture.shared).0);
-    fixture.shared.store.add_listener(listener.clone());
+    let listener = Arc::new(Listener::new(&fixture.broker).0);
+    fixture.broker.ground.store().add_listener(listener.clone());
     let gate = Arc::new(Gate::default());
-    fixture.shared.store.add_listener(Arc::new(SlowDispatch(gate.clone())));
+    fixture.broker.ground.store().add_listener(Arc::new(SlowDispatch(gate.clone())));
     let closed = Closed::new(&gate);
     let (mut clients, mut calls) = (Vec::new(), Vec::new());
     calls.push(fixture.begin(&fixture.client, send("known", "x")).await);

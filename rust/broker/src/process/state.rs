@@ -13,19 +13,24 @@ use rocketpy_protocol::body::{
     EpochInfo, HaConnectionInfo, HaRuntimeInfo, KvTable, TimerMetrics, TimingCount,
 };
 use rocketpy_protocol::code::response;
-use rocketpy_protocol::header::{ExchangeHaInfoHeader, GetBrokerConfigResponseHeader};
+use rocketpy_protocol::header::{
+    ChangeBrokerRoleHeader, CopyLogHeader, ExchangeHaInfoHeader, GetBrokerConfigResponseHeader, Header,
+};
 use rocketpy_protocol::json;
 use rocketpy_protocol::record::records;
 use rocketpy_remoting::{Reply, Response};
 use tracing::info;
 
 use super::runtime_info;
-use crate::call::{Answer, Call, answer_later, on_disk, response as respond, success_json, success_with};
+use crate::advertised::Advertised;
+use crate::blocking::on_disk;
+use crate::call::{Answer, Call, answer_later, response as respond, success_json, success_with};
+use crate::desk::Desk;
 use crate::figures::Figures;
-use crate::ha::{EPOCHS, NONCE, PROOF, STATUS, Slave};
+use crate::ha::{EPOCHS, NONCE, PROOF, STATUS, Slave, give_back};
 use crate::refusal::Refusal;
 use crate::role::Role;
-use crate::shared::{Advertised, Shared};
+use crate::role_change::{self, WantedRole};
 use crate::table::topic::TopicChange;
 use crate::{BrokerConfig, Endpoint};
 
@@ -33,24 +38,21 @@ use crate::{BrokerConfig, Endpoint};
 const COUNTED_BYTES: usize = 4 << 20;
 
 /// GET_BROKER_CONFIG: Java properties text.
-pub(super) fn config(shared: &Shared) -> Answer {
+pub(super) fn config(desk: &Desk) -> Answer {
     let mut text = String::new();
-    let config = shared.config();
-    let (host, port) = match shared.advertised() {
-        Some(advertised) => (advertised.host.as_str(), advertised.port),
-        None => ("", config.listen.port()),
-    };
+    let config = desk.ground.config();
+    let Advertised { host, port, .. } = &desk.endpoints.advertised;
     let endpoint = Endpoint {
         listen_ip: config.listen.ip(),
-        port,
+        port: *port,
         advertised_host: host,
-        broker_id: shared.role.get().broker_id(),
+        broker_id: desk.ground.role().get().broker_id(),
     };
     for (key, value) in config.text.lines(&config, &endpoint) {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{key}={value}");
     }
-    let version = String::from_utf8_lossy(&json::to_vec(&shared.topics.version())).into_owned();
+    let version = String::from_utf8_lossy(&json::to_vec(&desk.ground.topics().version())).into_owned();
     let command = respond(response::SUCCESS)
         .with_header(&GetBrokerConfigResponseHeader { version: &version })
         .with_body(text.into_bytes());
@@ -58,9 +60,9 @@ pub(super) fn config(shared: &Shared) -> Answer {
 }
 
 /// UPDATE_BROKER_CONFIG: Java properties text. A change holds until the next start.
-pub(super) fn update_config(Call { shared, request, connection }: Call<'_>, reply: Reply) {
+pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply: Reply) {
     let text = std::str::from_utf8(&request.body).map_err(|_| Refusal::NotText);
-    let changed = text.and_then(|text| shared.change_config(text));
+    let changed = text.and_then(|text| desk.ground.change_config(text));
     let [before, after] = match changed {
         Ok(changed) => changed,
         Err(refusal) => return reply.send(refusal.response()),
@@ -68,31 +70,31 @@ pub(super) fn update_config(Call { shared, request, connection }: Call<'_>, repl
     info!(peer = %connection.peer(), "configuration changed until the next start");
     let template = |config: &BrokerConfig| (config.auto_create_topic, config.default_topic_queues);
     // A slave takes its topics from its master.
-    let is_template_new = template(&before) != template(&after) && shared.role.is_master();
-    let owner = shared.clone();
-    answer_later(shared, reply, async move {
+    let is_template_new = template(&before) != template(&after) && desk.ground.role().is_master();
+    let owner = desk.clone();
+    answer_later(desk, reply, async move {
         if is_template_new {
-            let changed = owner.topics.set_template(&after)?;
+            let changed = owner.ground.topics().set_template(&after)?;
             let topics = changed.values;
             on_disk(changed.written).await?;
-            owner.announce(&TopicChange { topics });
+            owner.intake.announce(&TopicChange { topics });
         }
         Ok(Response::success())
     });
 }
 
 /// GET_BROKER_RUNTIME_INFO.
-pub(super) fn runtime_info(shared: &Shared) -> Answer {
-    let figures = Figures::of(shared, Instant::now());
+pub(super) fn runtime_info(desk: &Desk) -> Answer {
+    let figures = Figures::of(desk, Instant::now());
     Ok(success_json(&KvTable { table: runtime_info::render(&figures) }))
 }
 
 /// GET_TIMER_METRICS: the topics that messages wait for.
-pub(super) fn timer_metrics(shared: &Shared) -> Answer {
-    let data_version = shared.timers.counts_version();
-    let (_, topics) = shared.topics.all();
+pub(super) fn timer_metrics(desk: &Desk) -> Answer {
+    let data_version = desk.timers.counts_version();
+    let (_, topics) = desk.ground.topics().all();
     let waiting = |name: String| {
-        let (count, time_stamp) = shared.timers.waiting_for(&name)?;
+        let (count, time_stamp) = desk.timers.waiting_for(&name)?;
         Some((name, TimingCount { count, time_stamp }))
     };
     let timing_count = topics.keys().filter_map(|name| waiting(name.to_string())).collect();
@@ -100,36 +102,36 @@ pub(super) fn timer_metrics(shared: &Shared) -> Answer {
 }
 
 /// GET_TIMER_CHECK_POINT.
-pub(super) fn timer_checkpoint(shared: &Shared) -> Answer {
-    Ok(Response::success().with_body(shared.timers.checkpoint().encode().to_vec().into()))
+pub(super) fn timer_checkpoint(desk: &Desk) -> Answer {
+    Ok(Response::success().with_body(desk.timers.checkpoint().encode().to_vec().into()))
 }
 
 /// How many records of the log lie between a slave's end and the own one, and how many milliseconds ago the first was stored. More than
 /// [`COUNTED_BYTES`] of them are estimated by the first ones. `None` when they cannot be read, or the slave has not reported.
-fn lag(shared: &Shared, has: PhysicalOffset, end: PhysicalOffset) -> Option<(i64, i64)> {
+fn lag(desk: &Desk, has: PhysicalOffset, end: PhysicalOffset) -> Option<(i64, i64)> {
     if has >= end {
         return Some((0, 0));
     }
-    let bytes = shared.store.log_slice(has, COUNTED_BYTES).ok()??;
+    let bytes = desk.ground.store().log_slice(has, COUNTED_BYTES).ok()??;
     let mut found = records(&bytes).map_while(Result::ok).peekable();
     let first_ms = found.peek()?.stored_at_ms;
     let (count, size) = found.fold((0, 0), |(count, size), record| (count + 1, size + record.size() as u64));
     let count = (end - has).max(size) * count / size.max(1);
-    Some((count as i64, (shared.store.now_ms() - first_ms).max(0)))
+    Some((count as i64, (desk.ground.store().now_ms() - first_ms).max(0)))
 }
 
 /// GET_BROKER_HA_STATUS. Where there is a token, an answer to a request that asks for it proves that this broker knows it.
 pub(super) fn ha_status(call: Call<'_>) -> Answer {
-    let shared = call.shared;
-    let end = shared.store.max_physical_offset();
-    let slaves = shared.slaves.all();
+    let desk = call.desk;
+    let end = desk.ground.store().max_physical_offset();
+    let slaves = desk.peers.slaves().all();
     let info = |slave: &Arc<Slave>| {
-        let lag = lag(shared, slave.acknowledged(), end);
+        let lag = lag(desk, slave.acknowledged(), end);
         HaConnectionInfo {
             addr: slave.peer.to_string(),
             slave_ack_offset: slave.acknowledged().to_wire(),
             diff: end.saturating_sub(slave.acknowledged()) as i64,
-            in_sync: shared.slaves.is_near(slave, end),
+            in_sync: desk.peers.slaves().is_near(slave, end),
             transferred_byte_in_second: slave.bytes_per_second() as i64,
             transfer_from_where: slave.next().to_wire(),
             broker_id: slave.broker_id(),
@@ -143,23 +145,25 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
         after_loss,
     };
     let of_asker =
-        shared.past().and_then(|past| Some((past, Epochs::from_json(call.request.ext.get(EPOCHS)?)?)));
+        desk.peers.past().and_then(|past| Some((past, Epochs::from_json(call.request.ext.get(EPOCHS)?)?)));
     let mut answer = success_json(&HaRuntimeInfo {
-        master: shared.role.get() == Role::Master,
+        master: desk.ground.role().get() == Role::Master,
         master_commit_log_max_offset: end.to_wire(),
-        in_sync_slave_nums: slaves.iter().filter(|slave| shared.slaves.is_near(slave, end)).count() as i32,
+        in_sync_slave_nums: slaves.iter().filter(|slave| desk.peers.slaves().is_near(slave, end)).count()
+            as i32,
         // One that has said nothing yet may be no slave.
         ha_connection_info: slaves.iter().filter(|slave| slave.has_reported()).map(info).collect(),
-        refused_slaves: shared.slaves.refused(),
-        epochs: shared
+        refused_slaves: desk.peers.slaves().refused(),
+        epochs: desk
+            .peers
             .past()
             .map(|past| past.epochs().list().iter().map(epoch).collect())
             .unwrap_or_default(),
-        not_followed: shared.not_followed.lock().clone(),
-        gives_way: shared.role.is_master()
+        not_followed: desk.peers.not_followed().lock().clone(),
+        gives_way: desk.ground.role().is_master()
             && of_asker.is_some_and(|(past, epochs)| past.gives_way_to(&epochs)),
     });
-    if let (Some(nonce), Some(past)) = (call.request.ext.get(NONCE), shared.past()) {
+    if let (Some(nonce), Some(past)) = (call.request.ext.get(NONCE), desk.peers.past()) {
         let proof = past.prove(&[STATUS, nonce.as_bytes(), &answer.command.body]);
         proof.into_iter().for_each(|proof| answer.command.ext.push(PROOF, &proof));
     }
@@ -169,28 +173,45 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
 /// LEAVE_MASTER: another slave becomes the master. Before the answer, which is that of GET_BROKER_HA_STATUS, this one stops to count for the
 /// master of before: that may only stand still, and would go on to acknowledge with it what the new one does not have.
 pub(super) fn leave_master(call: Call<'_>) -> Answer {
-    let shared = call.shared;
-    let refused = |why: &str| Err(Refusal::NoRoleChange { why: why.to_owned() });
-    if shared.role.is_master() {
-        return refused("it is a master");
-    }
-    let Ok(_alone) = shared.role_change.try_lock() else {
-        return refused("another change of its role is under way");
-    };
-    if let Some(replication) = shared.replication.get() {
-        replication.leave_master();
-    }
+    call.desk.role_changes.leave_master()?;
     info!(peer = %call.connection.peer(), "another slave becomes the master: this one has left the master of before");
     ha_status(call)
 }
 
+/// CHANGE_BROKER_ROLE: makes a slave the master, or a master a slave, if it may. The answer says that it begins.
+pub(super) fn change_role(Call { desk, request, .. }: Call<'_>, reply: Reply) {
+    let header = ChangeBrokerRoleHeader::read(&request.ext).map_err(Refusal::from);
+    let wanted = header.and_then(|header| {
+        let role = role_change::role(header.role)?;
+        Ok(WantedRole { role, broker_id: header.broker_id, is_forced: header.force == Some(true) })
+    });
+    let changes = desk.role_changes.clone();
+    answer_later(desk, reply, async move {
+        changes.change(wanted?).await?;
+        Ok(Response::success())
+    });
+}
+
+/// COPY_LOG: the bytes behind the end of a master's log that is a beginning of this slave's.
+pub(super) fn copy_log(Call { desk, request, .. }: Call<'_>) -> Answer {
+    let CopyLogHeader { greeting } = CopyLogHeader::read(&request.ext)?;
+    let given = give_back(&desk.ground, &desk.peers, greeting, request.ext.get(PROOF))?;
+    let mut response = Response::success();
+    if let Some(proof) = given.proof {
+        response.command.ext.push(PROOF, &proof);
+    }
+    response.command.ext.push(EPOCHS, &given.epochs);
+    response.command.body = given.bytes;
+    Ok(response)
+}
+
 /// EXCHANGE_BROKER_HA_INFO: where slaves connect, and where the log begins. What the asker says of itself is not used.
-pub(super) fn ha_info(shared: &Shared) -> Answer {
-    let (slaves, own) = (shared.slave_address(), shared.advertised().map(Advertised::address));
+pub(super) fn ha_info(desk: &Desk) -> Answer {
+    let (slaves, own) = (&desk.endpoints.slaves, desk.endpoints.advertised.address());
     Ok(success_with(&ExchangeHaInfoHeader {
         master_ha_address: slaves.as_deref(),
-        master_flush_offset: Some(shared.store.flushed_offset().to_wire()),
-        master_address: own.as_deref(),
-        log_start: slaves.is_some().then(|| shared.store.min_physical_offset().to_wire()),
+        master_flush_offset: Some(desk.ground.store().flushed_offset().to_wire()),
+        master_address: Some(&own),
+        log_start: slaves.is_some().then(|| desk.ground.store().min_physical_offset().to_wire()),
     }))
 }

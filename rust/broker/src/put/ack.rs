@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use rocketpy_env::Disk;
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::code::response;
 use rocketpy_remoting::{Reply, Response};
 
-use crate::held_send::Held;
-use crate::registration::Announced;
-use crate::shared::Shared;
+use crate::ground::Ground;
+use crate::ha::Slaves;
+use crate::held_send::{Held, HeldSends};
+use crate::registration::{Announced, Registrar};
 
 /// What must have happened before an answer may leave: every mark that is set. Without one it leaves at once.
 #[derive(Debug, Default)]
@@ -23,34 +23,64 @@ pub(crate) struct AckCondition {
     pub(crate) announced: Option<Announced>,
 }
 
+/// Answers of puts: each is sent once its condition is met.
+#[derive(Debug)]
+pub(crate) struct Acks {
+    ground: Arc<Ground>,
+    registrar: Option<Arc<Registrar>>,
+    slaves: Arc<Slaves>,
+    /// Those that wait for the flush.
+    held: Arc<HeldSends>,
+    /// Those that wait for slaves.
+    held_for_slaves: Arc<HeldSends>,
+}
+
+impl Acks {
+    /// `held` are the sends that wait for the flush, and those that wait for slaves.
+    pub(crate) fn new(
+        ground: Arc<Ground>,
+        slaves: Arc<Slaves>,
+        registrar: Option<Arc<Registrar>>,
+        [held, held_for_slaves]: [Arc<HeldSends>; 2],
+    ) -> Self {
+        Self { ground, registrar, slaves, held, held_for_slaves }
+    }
+
+    /// The flush has reached an offset.
+    pub(crate) fn flushed(&self, offset: PhysicalOffset) {
+        self.held.reached(offset);
+    }
+
+    /// Sends that wait for the flush, and those that wait for slaves.
+    pub(crate) fn held(&self) -> [&Arc<HeldSends>; 2] {
+        [&self.held, &self.held_for_slaves]
+    }
+}
+
 /// Sends the answer once its condition is met. The only place that reads a condition.
 ///
 /// Answers that wait for the flush leave together, when one flush has covered their records ([`crate::held_send`]). When no
 /// flush does in time, the answer becomes FLUSH_DISK_TIMEOUT. An announcement that no name server takes in time is not waited
 /// for any longer.
-pub(crate) fn acknowledge(
-    shared: &Arc<Shared<impl Disk>>,
-    mut condition: AckCondition,
-    reply: Reply,
-    response: Response,
-) {
+pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: Reply, response: Response) {
+    let store = acks.ground.store();
     if let Some(announced) = condition.announced.take() {
         if let Some(end) = condition.flushed {
-            shared.store.request_flush(end);
+            store.request_flush(end);
         }
-        let owner = shared.clone();
-        return shared.tasks.spawn(async move {
-            if let Some(registrar) = owner.registrar() {
-                let within = owner.config().announce_wait;
+        let owner = acks.clone();
+        return acks.ground.tasks().spawn(async move {
+            if let Some(registrar) = &owner.registrar {
+                let within = owner.ground.config().announce_wait;
                 registrar.taken(&announced, within).await;
             }
             acknowledge(&owner, condition, reply, response);
         });
     }
-    let config = shared.config();
+    let config = acks.ground.config();
     let mut held = Held { reply, response, slaves_within: None };
     if let Some(end) = condition.replicated {
-        match shared.slaves.are_there_for(end) {
+        match acks.slaves.are_there_for(end) {
             Ok(()) => held.slaves_within = Some(config.replication.slave_timeout),
             Err(too_few) => {
                 held.response.command.code = response::SLAVE_NOT_AVAILABLE;
@@ -60,11 +90,11 @@ pub(crate) fn acknowledge(
     }
     match (condition.flushed, condition.replicated.zip(held.slaves_within)) {
         (Some(end), _) => {
-            let flushed = || shared.store.flushed_offset();
-            shared.held_sends.hold(end, config.sync_flush_timeout, held, flushed);
-            shared.store.request_flush(end);
+            let flushed = || store.flushed_offset();
+            acks.held.hold(end, config.sync_flush_timeout, held, flushed);
+            store.request_flush(end);
         }
-        (None, Some((end, within))) => shared.held_for_slaves.hold_for_slaves(end, within, held),
+        (None, Some((end, within))) => acks.held_for_slaves.hold_for_slaves(end, within, held),
         (None, None) => {
             failpoint::reach(Point::BeforeAcknowledge);
             held.reply.send(held.response);
@@ -82,10 +112,10 @@ mod tests {
     use rocketpy_remoting::{Client, ClientConfig, Connection, Handler, Server, ServerConfig};
 
     use super::*;
-    use crate::registration::Registrar;
+    use crate::desk::Desk;
     use crate::service::Services;
     use crate::table::topic::TopicChange;
-    use crate::testing::{TestShared, identity, until};
+    use crate::testing::{TestBroker, until};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -114,34 +144,31 @@ mod tests {
     }
 
     /// Answers every request once a topic is announced and the whole log is flushed.
-    struct Asker(Arc<Shared>);
+    struct Asker(Arc<Desk>);
 
     impl Handler for Asker {
         fn handle(&self, _connection: &Arc<Connection>, _request: Command, reply: Reply) {
             let change = TopicChange { topics: vec![Arc::new(TopicConfig::new("orders", 1))] };
             let condition = AckCondition {
-                flushed: Some(self.0.store.max_physical_offset()),
+                flushed: Some(self.0.ground.store().max_physical_offset()),
                 replicated: None,
-                announced: self.0.announce(&change),
+                announced: self.0.intake.announce(&change),
             };
-            acknowledge(&self.0, condition, reply, Response::success());
+            acknowledge(&self.0.acks, condition, reply, Response::success());
         }
     }
 
     #[tokio::test]
     async fn an_answer_waits_for_every_mark_and_for_no_name_server_that_is_gone() {
-        let shared = TestShared::open(|_| {});
         let names = Arc::new(SlowNameServer::default());
         let (_name_server, name_address) = serve(names.clone());
         let client = Client::new(ClientConfig::default());
-        let registrar = Registrar::new(client.clone(), &[name_address], identity(), shared.role.clone());
-        let services = Services::default();
-        registrar.services(&shared.topics).for_each(|service| services.start(service));
-        shared.set_registrar(registrar);
-        let registrar = shared.registrar().unwrap();
+        let broker = TestBroker::registering(client.clone(), &[name_address], |_| {});
+        let (services, registrar) = (Services::default(), broker.registrar());
+        registrar.services(broker.ground.topics()).for_each(|service| services.start(service));
         assert!(registrar.registered(PATIENCE).await);
 
-        let (_server, address) = serve(Arc::new(Asker(shared.clone())));
+        let (_server, address) = serve(Arc::new(Asker(broker.clone())));
         let mut call = client.start_call(&address, Command::bare_request(1), PATIENCE).await.unwrap();
         until("the announcement is under way", || !names.waiting.lock().is_empty()).await;
         let early = tokio::time::timeout(Duration::from_millis(20), &mut call).await;
@@ -150,6 +177,6 @@ mod tests {
         services.stop_all(Duration::ZERO).await;
         registrar.unregister().await;
         assert_eq!(call.await.unwrap().code, response::SUCCESS);
-        shared.tasks.join(PATIENCE).await;
+        broker.ground.tasks().join(PATIENCE).await;
     }
 }

@@ -9,11 +9,11 @@ use std::time::Instant;
 use rocketpy_env::{Disk, random_u64};
 use rocketpy_model::{TopicConfig, name, perm, property, system};
 
+use super::intake::Intake;
 use super::message::{Delay, NewMessage, Origin, Template};
 use super::missing::{Missing, NotPut};
 use super::properties::{Feature, Timer};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// The queue that a message goes to.
 #[derive(Debug)]
@@ -42,13 +42,13 @@ pub(super) enum Wait {
 /// # Errors
 /// It says no time, or a client's one is too far away: what the broker stores again was accepted once, perhaps when the limit was higher.
 pub(super) fn due_later(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     timer: Timer,
 ) -> Result<Option<i64>, Refusal> {
-    let now_ms = shared.store.now_ms();
+    let now_ms = intake.store().now_ms();
     let due_at_ms = timer.due_at_ms(now_ms)?;
-    let limit = shared.config().max_timer_delay;
+    let limit = intake.config().max_timer_delay;
     // A record's stored time may be a millisecond older than the clock, and is not to lie before a time that a client names.
     if due_at_ms < now_ms || due_at_ms == now_ms && !timer.names_time() {
         return Ok(None);
@@ -61,21 +61,26 @@ pub(super) fn due_later(
     }
 }
 
+/// The level that a message gets which asks for one: the last one for any above it.
+fn level_of(intake: &Intake<impl Disk>, asked: u32) -> u32 {
+    asked.min(intake.config().delay_levels.count())
+}
+
 impl Destination {
     /// Finds the queue.
     ///
     /// # Errors
     /// There is no such topic or queue, or the sender may not use it; or a topic or a group is missing that may be made.
     pub(super) fn of(
-        shared: &Shared<impl Disk>,
+        intake: &Intake<impl Disk>,
         origin: Origin,
         message: &NewMessage<'_>,
     ) -> Result<Self, NotPut> {
-        let topic = find_topic(shared, origin, message.topic, message.template)?;
+        let topic = find_topic(intake, origin, message.topic, message.template)?;
         let queue_id = choose_queue(&topic, message.queue_id)?;
         let destination = Self { topic, queue_id, wait: None, delay: message.delay };
         match system::group_of_retry_topic(message.topic) {
-            Some(group) if origin == Origin::Client => destination.or_dead_letters(shared, message, group),
+            Some(group) if origin == Origin::Client => destination.or_dead_letters(intake, message, group),
             _ => Ok(destination),
         }
     }
@@ -90,14 +95,14 @@ impl Destination {
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
     pub(super) fn for_feature(
         self,
-        shared: &Shared<impl Disk>,
+        intake: &Intake<impl Disk>,
         origin: Origin,
         feature: Feature,
     ) -> Result<Self, Refusal> {
         let wait = match feature {
-            Feature::Level(Some(level)) => Some(Wait::Level(shared.delays.level(level))),
+            Feature::Level(Some(level)) => Some(Wait::Level(level_of(intake, level))),
             Feature::Level(None) => return Err(Refusal::NoTime { property: property::DELAY }),
-            Feature::Timer(timer) => due_later(shared, origin, timer)?.map(Wait::Time),
+            Feature::Timer(timer) => due_later(intake, origin, timer)?.map(Wait::Time),
             Feature::Transaction => Some(Wait::Transaction),
         };
         Ok(Self { wait, ..self })
@@ -109,11 +114,11 @@ impl Destination {
     /// docs/reference/protocol.md 2.3.9.
     fn or_dead_letters(
         self,
-        shared: &Shared<impl Disk>,
+        intake: &Intake<impl Disk>,
         message: &NewMessage<'_>,
         group: &str,
     ) -> Result<Self, NotPut> {
-        let Some(config) = shared.groups.get(group) else {
+        let Some(config) = intake.ground().groups().get(group) else {
             return Err(Missing::Group(group.to_owned()).into());
         };
         if message.is_batch {
@@ -121,11 +126,11 @@ impl Destination {
         }
         let limit = message.max_reconsume_times.unwrap_or(config.retry_max_times);
         let is_spent = message.reconsume_times > limit;
-        if !is_spent && !shared.queue_locks.is_any_held(group, Instant::now()) {
+        if !is_spent && !intake.members().queue_locks().is_any_held(group, Instant::now()) {
             return Ok(self);
         }
         let dead_letters = system::dlq_topic(group);
-        let Some(topic) = shared.topics.get(&dead_letters) else {
+        let Some(topic) = intake.ground().topics().get(&dead_letters) else {
             return Err(Missing::Topic(TopicConfig::new(dead_letters, 1)).into());
         };
         Ok(Self { topic, queue_id: 0, wait: None, delay: Delay::Dropped })
@@ -133,35 +138,35 @@ impl Destination {
 }
 
 fn find_topic(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     name: &str,
     template: Option<Template<'_>>,
 ) -> Result<Arc<TopicConfig>, NotPut> {
-    let known = shared.topics.get(name);
+    let known = intake.ground().topics().get(name);
     if known.is_none() {
         name::check_topic(name).map_err(Refusal::from)?;
     }
-    let is_trace = || name == shared.config().trace_topic_name;
+    let is_trace = || name == intake.config().trace_topic_name;
     if origin == Origin::Client && system::is_send_denied(name) && !is_trace() {
         return Err(Refusal::SendDenied { topic: name.to_owned() }.into());
     }
     match known {
         Some(topic) => Ok(topic),
-        None => Err(Missing::Topic(missing_topic(shared, origin, name, template)?).into()),
+        None => Err(Missing::Topic(missing_topic(intake, origin, name, template)?).into()),
     }
 }
 
 /// What a missing topic becomes: made from the template that the sender names, or with one queue for retries. Dead letters
 /// have a topic of their own only where the broker says so.
 fn missing_topic(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     name: &str,
     template: Option<Template<'_>>,
 ) -> Result<TopicConfig, Refusal> {
     let inherited = template.and_then(|wanted| {
-        let topic = shared.topics.get(wanted.topic).filter(|topic| topic.perm.is_inherited())?;
+        let topic = intake.ground().topics().get(wanted.topic).filter(|topic| topic.perm.is_inherited())?;
         let queues = u32::try_from(wanted.queues).unwrap_or(0).min(topic.write_queues);
         Some(TopicConfig::new(name, queues.max(1)).with_perm(topic.perm.without(perm::INHERIT)))
     });
@@ -170,14 +175,14 @@ fn missing_topic(
             && (name.starts_with(system::DLQ_PREFIX) || name == system::TRANSACTION_CHECK_MAX_TIME_TOPIC);
     match inherited {
         Some(topic) => Ok(topic),
-        None if is_for_retries => Ok(TopicConfig::new(name, retry_queues(shared, name))),
+        None if is_for_retries => Ok(TopicConfig::new(name, retry_queues(intake, name))),
         None => Err(Refusal::NoTopic { topic: name.to_owned() }),
     }
 }
 
 /// Queues of a new topic for retries: as many as its group says (`retryQueueNums`). Dead letters have one.
-fn retry_queues(shared: &Shared<impl Disk>, topic: &str) -> u32 {
-    let group = system::group_of_retry_topic(topic).and_then(|group| shared.groups.get(group));
+fn retry_queues(intake: &Intake<impl Disk>, topic: &str) -> u32 {
+    let group = system::group_of_retry_topic(topic).and_then(|group| intake.ground().groups().get(group));
     group.and_then(|group| u32::try_from(group.retry_queues).ok()).unwrap_or(1).max(1)
 }
 

@@ -9,8 +9,8 @@ use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{Store, StoreError};
 use tracing::warn;
 
+use super::intake::Intake;
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// Pause between two tries of what cannot be read.
 pub(crate) const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -44,19 +44,19 @@ pub(crate) enum DueRecord {
 ///
 /// # Errors
 /// No record can be read for now, for a reason that is not the place where this one lies.
-pub(crate) fn due_record(shared: &Shared<impl Disk>, at: PhysicalOffset) -> Result<DueRecord, Refusal> {
-    let store = &shared.store;
+pub(crate) fn due_record(intake: &Intake<impl Disk>, at: PhysicalOffset) -> Result<DueRecord, Refusal> {
+    let store = intake.store();
     let read = match store.record_at(at) {
         Err(StoreError::Env(_) | StoreError::DamagedLog { .. }) => store.record_from_file(at),
         read => read,
     };
     Ok(match read {
         Ok(Some(bytes)) => {
-            shared.unreadable.read(at);
+            intake.unreadable().read(at);
             DueRecord::Found(bytes)
         }
         Ok(None) => DueRecord::Lost("its record is gone".to_owned()),
-        Err(StoreError::Env(error)) if is_of_place(&error) => match shared.unreadable.give_up(store, at) {
+        Err(StoreError::Env(error)) if is_of_place(&error) => match intake.unreadable().give_up(store, at) {
             true => DueRecord::Lost(format!("its record could not be read for a minute: {error}")),
             false => DueRecord::Unreadable(error.into()),
         },

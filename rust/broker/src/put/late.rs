@@ -1,7 +1,5 @@
 //! Delivery of a message that has waited: its record is stored again where the message belongs.
 
-use std::sync::Arc;
-
 use rocketpy_env::Disk;
 use rocketpy_model::{property, system};
 use rocketpy_protocol::code::response;
@@ -9,9 +7,8 @@ use rocketpy_protocol::record::RecordView;
 use rocketpy_store::StoreError;
 use tokio::runtime::Handle;
 
-use super::StoredAgain;
+use super::{Intake, StoredAgain};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// What became of a message that is due.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ pub(crate) enum Late {
 /// # Errors
 /// The message could not be stored for now.
 pub(crate) fn deliver_late<'a>(
-    shared: &Arc<Shared<impl Disk>>,
+    intake: &Intake<impl Disk>,
     runtime: &Handle,
     record: &RecordView<'a>,
     change: impl FnOnce(StoredAgain<'a>) -> Result<StoredAgain<'a>, Refusal>,
@@ -40,7 +37,7 @@ pub(crate) fn deliver_late<'a>(
         return dropped("it is the half of a transaction");
     }
     let again = change(StoredAgain::of(record).to(topic, queue_id.unwrap_or(-1)));
-    match again.and_then(|again| runtime.block_on(again.put_or_beside(shared))) {
+    match again.and_then(|again| runtime.block_on(again.put_or_beside(intake))) {
         Ok(_) => Ok(Late::Delivered),
         Err(refusal) if is_lasting(&refusal) => Ok(Late::Dropped(refusal.to_string())),
         Err(refusal) => Err(refusal),

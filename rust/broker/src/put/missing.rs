@@ -3,11 +3,10 @@
 use rocketpy_env::Disk;
 use rocketpy_model::TopicConfig;
 
-use super::{NewMessage, Origin, Stored, put};
-use crate::call::on_disk;
+use super::{Intake, NewMessage, Origin, Stored, put};
+use crate::blocking::on_disk;
 use crate::refusal::Refusal;
 use crate::registration::Announced;
-use crate::shared::Shared;
 use crate::table::topic::TopicChange;
 
 /// Why a message was not put.
@@ -42,16 +41,16 @@ impl Missing {
     ///
     /// # Errors
     /// It may not be made, or cannot be written.
-    pub(crate) async fn make(self, shared: &Shared<impl Disk>) -> Result<Option<Announced>, Refusal> {
+    pub(crate) async fn make(self, intake: &Intake<impl Disk>) -> Result<Option<Announced>, Refusal> {
         match self {
             Self::Topic(topic) => {
-                let changed = shared.topics.create(vec![topic])?;
+                let changed = intake.ground().topics().create(vec![topic])?;
                 on_disk(changed.written).await?;
                 let change = TopicChange { topics: changed.values };
-                Ok(if change.topics.is_empty() { None } else { shared.announce(&change) })
+                Ok(if change.topics.is_empty() { None } else { intake.announce(&change) })
             }
             Self::Group(group) => {
-                let found = shared.group(&group)?;
+                let found = intake.ground().group(&group)?;
                 on_disk(found.written).await?;
                 Ok(None)
             }
@@ -64,20 +63,21 @@ impl Missing {
 /// # Errors
 /// As [`put`]; a topic may have been made.
 pub(crate) async fn put_and_make<'a>(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
 ) -> Result<Stored<'a>, Refusal> {
     let mut announced = None;
     loop {
-        match put(shared, origin, message) {
+        match put(intake, origin, message) {
             Ok(mut stored) => {
                 stored.ack.announced = announced;
                 return Ok(stored);
             }
             Err(NotPut::Refused(refusal)) => return Err(refusal),
             Err(NotPut::Missing(missing)) => {
-                let made = missing.make(shared).await.inspect_err(|_| shared.stats.put_failed())?;
+                let made =
+                    missing.make(intake).await.inspect_err(|_| intake.ground().stats().put_failed())?;
                 announced = made.or(announced);
             }
         }

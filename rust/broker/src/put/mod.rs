@@ -8,6 +8,7 @@
 mod ack;
 mod destination;
 mod due;
+mod intake;
 mod late;
 mod message;
 mod missing;
@@ -19,12 +20,12 @@ mod tests;
 use std::borrow::Cow;
 use std::cell::RefCell;
 
-pub(crate) use ack::{AckCondition, acknowledge};
+pub(crate) use ack::{AckCondition, Acks, acknowledge};
 use destination::{Destination, Wait, due_later};
 pub(crate) use due::{
-    DueRecord, FailedReads, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, UnreadablePages, due_record,
-    is_of_place,
+    DueRecord, FailedReads, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, due_record, is_of_place,
 };
+pub(crate) use intake::Intake;
 pub(crate) use late::{Late, deliver_late, is_lasting};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
@@ -38,7 +39,6 @@ pub(crate) use stored_again::StoredAgain;
 
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
-use crate::shared::Shared;
 use crate::{FlushMode, topic_attribute};
 
 /// Where a message was stored, and what an acknowledgement of it waits for.
@@ -88,50 +88,52 @@ thread_local! {
 /// # Durability
 /// On return the record survives the end of the process; it survives a power loss once the flush has reached its end.
 pub(crate) fn put<'a>(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
 ) -> Result<Stored<'a>, NotPut> {
-    let stored = check_and_append(shared, origin, message);
+    let stored = check_and_append(intake, origin, message);
     match &stored {
         // It is put again.
         Err(NotPut::Missing(_)) => {}
         Ok(stored) => {
-            shared.stats.put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
+            intake.ground().stats().put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
         }
-        Err(NotPut::Refused(_)) => shared.stats.put_failed(),
+        Err(NotPut::Refused(_)) => intake.ground().stats().put_failed(),
     }
     stored
 }
 
 fn check_and_append<'a>(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
 ) -> Result<Stored<'a>, NotPut> {
-    shared.check_master(OfMaster::Message)?;
+    intake.ground().check_master(OfMaster::Message)?;
     if origin == Origin::Client {
-        check_writable(shared)?;
+        check_writable(intake)?;
     }
-    let mut destination = Destination::of(shared, origin, message)?;
-    check_body(shared, origin, message.body)?;
+    let mut destination = Destination::of(intake, origin, message)?;
+    check_body(intake, origin, message.body)?;
     let facts = inspect(message.properties, origin, destination.delay);
     if origin == Origin::Client {
         check_sys_flag(message.sys_flag, facts.feature)?;
     }
-    if let Some(feature) = feature_of(shared, origin, message, &facts)? {
-        destination = destination.for_feature(shared, origin, feature)?;
+    if let Some(feature) = feature_of(intake, origin, message, &facts)? {
+        destination = destination.for_feature(intake, origin, feature)?;
         match (feature, destination.wait) {
-            (_, Some(Wait::Time(due_at_ms))) if facts.recalls => shared.timers.check_recall(due_at_ms)?,
+            (_, Some(Wait::Time(due_at_ms))) if facts.recalls => {
+                intake.recalls().check_recall_at(due_at_ms)?
+            }
             // Else it would be a message of the topic.
             (Feature::Timer(_), None) if facts.recalls => return Err(Refusal::LateRecall.into()),
             _ => {}
         }
     }
     let stored = if message.is_batch {
-        append_batch(shared, origin, message, destination, &facts)
+        append_batch(intake, origin, message, destination, &facts)
     } else {
-        append(shared, origin, message, destination, &facts)
+        append(intake, origin, message, destination, &facts)
     };
     Ok(stored?)
 }
@@ -144,7 +146,7 @@ fn check_and_append<'a>(
 /// # Source
 /// docs/reference/store-format.md 9.2.
 fn feature_of(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'_>,
     facts: &PropertyFacts<'_>,
@@ -153,11 +155,11 @@ fn feature_of(
         (Some(Feature::Transaction), Some(level @ Feature::Level(_))) if message.reconsume_times > 0 => {
             Ok(Some(level))
         }
-        (Some(Feature::Transaction), _) if shared.config().reject_transactions => {
-            Err(Refusal::TransactionsOff { broker: shared.config().broker_name.clone() })
+        (Some(Feature::Transaction), _) if intake.config().reject_transactions => {
+            Err(Refusal::TransactionsOff { broker: intake.config().broker_name.clone() })
         }
         (Some(Feature::Transaction), Some(Feature::Timer(timer))) => {
-            due_later(shared, origin, timer)?; // else its commit would be refused
+            due_later(intake, origin, timer)?; // else its commit would be refused
             Ok(Some(Feature::Transaction))
         }
         (feature, _) => Ok(feature),
@@ -166,20 +168,20 @@ fn feature_of(
 
 /// # Errors
 /// The broker has no write permission.
-pub(crate) fn check_writable(shared: &Shared<impl Disk>) -> Result<(), Refusal> {
-    let permission = shared.config().broker_permission;
+pub(crate) fn check_writable(intake: &Intake<impl Disk>) -> Result<(), Refusal> {
+    let permission = intake.config().broker_permission;
     if permission & perm::WRITE == 0 {
-        return Err(Refusal::BrokerNotWritable { broker: shared.config().broker_name.clone(), permission });
+        return Err(Refusal::BrokerNotWritable { broker: intake.config().broker_name.clone(), permission });
     }
     Ok(())
 }
 
 /// `maxMessageSize` binds clients only: a message that the broker stores again was accepted once, perhaps when the limit was higher.
-fn check_body(shared: &Shared<impl Disk>, origin: Origin, body: &[u8]) -> Result<(), Refusal> {
+fn check_body(intake: &Intake<impl Disk>, origin: Origin, body: &[u8]) -> Result<(), Refusal> {
     if body.is_empty() {
         return Err(Refusal::NoBody);
     }
-    let limit_bytes = shared.config().max_message_size as usize;
+    let limit_bytes = intake.config().max_message_size as usize;
     if origin == Origin::Client && body.len() > limit_bytes {
         return Err(Refusal::BodyTooLong { size_bytes: body.len(), limit_bytes });
     }
@@ -187,20 +189,20 @@ fn check_body(shared: &Shared<impl Disk>, origin: Origin, body: &[u8]) -> Result
 }
 
 fn append<'a>(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
     destination: Destination,
     facts: &PropertyFacts<'a>,
 ) -> Result<Stored<'a>, Refusal> {
     let (appended, new_key) = match origin {
-        Origin::Broker => (place(shared, origin, message, &destination, message.properties)?, None),
+        Origin::Broker => (place(intake, origin, message, &destination, message.properties)?, None),
         Origin::Client => {
-            let new_key = facts.unique_key.is_none().then(|| shared.next_unique_key());
+            let new_key = facts.unique_key.is_none().then(|| intake.ground().next_unique_key());
             let appended = PROPERTIES.with_borrow_mut(|text| {
-                let suffix = &shared.property_suffix;
+                let suffix = intake.property_suffix();
                 properties::stored(message.properties, facts, new_key.as_deref(), suffix, text)?;
-                place(shared, origin, message, &destination, text)
+                place(intake, origin, message, &destination, text)
             })?;
             (appended, new_key)
         }
@@ -210,8 +212,8 @@ fn append<'a>(
         _ => None,
     };
     if let Some(due_at_ms) = due_at_ms.filter(|_| facts.recalls) {
-        shared.timers.recall_was_put(appended.queue_offset, due_at_ms);
-        if shared.store.now_ms() >= due_at_ms {
+        intake.recalls().recall_was_put(appended.queue_offset, due_at_ms);
+        if intake.store().now_ms() >= due_at_ms {
             return Err(Refusal::LateRecall); // the message may have come while this was stored
         }
     }
@@ -222,7 +224,7 @@ fn append<'a>(
         size_bytes: appended.size_bytes,
         unique_key: facts.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
         due_at_ms,
-        ack: condition(shared, &destination.topic, facts, appended.end),
+        ack: condition(intake, &destination.topic, facts, appended.end),
     })
 }
 
@@ -231,7 +233,7 @@ fn append<'a>(
 /// # Source
 /// docs/reference/store-format.md 8.2, 8.4 and 9.2.
 fn place(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'_>,
     destination: &Destination,
@@ -239,22 +241,22 @@ fn place(
 ) -> Result<Appended, Refusal> {
     let (topic, queue_id) = (&destination.topic.name, destination.queue_id);
     let appended = match destination.wait {
-        None => shared.store.append(&record(origin, message, destination, properties)),
+        None => intake.store().append(&record(origin, message, destination, properties)),
         Some(Wait::Level(level)) => {
             let properties = properties::waiting(properties, level, topic, queue_id)?;
             let record = record(origin, message, destination, &properties);
-            shared.store.append(&NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record })
+            intake.store().append(&NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record })
         }
         Some(Wait::Time(due_at_ms)) => {
             let properties = properties::timed(properties, due_at_ms, topic, queue_id)?;
             let record = record(origin, message, destination, &properties);
-            shared.store.append(&NewRecord { topic: system::TIMER_TOPIC, queue_id: 0, ..record })
+            intake.store().append(&NewRecord { topic: system::TIMER_TOPIC, queue_id: 0, ..record })
         }
         Some(Wait::Transaction) => {
             let properties = properties::half(properties, topic, queue_id)?;
             let record = record(origin, message, destination, &properties);
             let sys_flag = record.sys_flag & !sys_flag::TRANSACTION_MASK;
-            shared.store.append(&NewRecord { topic: system::HALF_TOPIC, queue_id: 0, sys_flag, ..record })
+            intake.store().append(&NewRecord { topic: system::HALF_TOPIC, queue_id: 0, sys_flag, ..record })
         }
     };
     Ok(appended?)
@@ -262,7 +264,7 @@ fn place(
 
 /// Items of a batch get no properties but their own.
 fn append_batch<'a>(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'a>,
     destination: Destination,
@@ -277,7 +279,7 @@ fn append_batch<'a>(
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
         check_batched(inspect(item.properties, origin, message.delay).feature)?;
     }
-    let appended = shared.store.append_batch(&record(origin, message, &destination, &[]))?;
+    let appended = intake.store().append_batch(&record(origin, message, &destination, &[]))?;
     Ok(Stored {
         queue_id: destination.queue_id,
         queue_offset: appended.first_queue_offset,
@@ -285,7 +287,7 @@ fn append_batch<'a>(
         size_bytes: appended.size_bytes,
         unique_key: facts.unique_key.map(Cow::Borrowed),
         due_at_ms: None,
-        ack: condition(shared, &destination.topic, facts, appended.end),
+        ack: condition(intake, &destination.topic, facts, appended.end),
     })
 }
 
@@ -325,15 +327,15 @@ fn record<'a>(
 
 /// What the answer to a record that ends at `end` waits for.
 fn condition(
-    shared: &Shared<impl Disk>,
+    intake: &Intake<impl Disk>,
     topic: &TopicConfig,
     facts: &PropertyFacts<'_>,
     end: PhysicalOffset,
 ) -> AckCondition {
     let waits_for_slaves =
-        shared.slaves.are_waited_for() && !facts.answer_before_flush && !planted::has(Bug::AckBeforeSlave);
+        intake.slaves().are_waited_for() && !facts.answer_before_flush && !planted::has(Bug::AckBeforeSlave);
     AckCondition {
-        flushed: waits_for_flush(shared, topic, facts).then_some(end),
+        flushed: waits_for_flush(intake, topic, facts).then_some(end),
         replicated: waits_for_slaves.then_some(end),
         announced: None,
     }
@@ -343,8 +345,8 @@ fn condition(
 ///
 /// # Source
 /// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
-fn waits_for_flush(shared: &Shared<impl Disk>, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
+fn waits_for_flush(intake: &Intake<impl Disk>, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
     let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushMode::Sync);
     let by_topic = by_topic.filter(|_| !planted::has(Bug::TopicFlushIgnored));
-    !facts.answer_before_flush && by_topic.unwrap_or(shared.sync_flush)
+    !facts.answer_before_flush && by_topic.unwrap_or(intake.is_sync_flush())
 }

@@ -9,7 +9,7 @@ use rocketpy_store::DelayLevels;
 
 use super::message::{Delay, Origin};
 use crate::refusal::Refusal;
-use crate::timer::slot_of;
+use crate::timer::pending::slot_of;
 
 /// What the broker has to know about the properties of a message, found in one walk.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -8,9 +8,8 @@ use rocketpy_model::{PhysicalOffset, Properties, property, sys_flag};
 use rocketpy_protocol::properties_text::{self, MAX_BYTES};
 use rocketpy_protocol::record::{CRC_PROPERTY_BYTES, RecordView};
 
-use super::{AckCondition, Delay, NewMessage, Origin, Stored, put_and_make};
+use super::{AckCondition, Delay, Intake, NewMessage, Origin, Stored, put_and_make};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// A record on its way back into the store.
 ///
@@ -111,18 +110,18 @@ impl<'a> StoredAgain<'a> {
     ///
     /// # Errors
     /// As [`put_and_make`].
-    pub(crate) async fn put(&self, shared: &Shared<impl Disk>) -> Result<Stored<'_>, Refusal> {
-        put_and_make(shared, Origin::Broker, &self.message()).await
+    pub(crate) async fn put(&self, intake: &Intake<impl Disk>) -> Result<Stored<'_>, Refusal> {
+        put_and_make(intake, Origin::Broker, &self.message()).await
     }
 
     /// Puts it, into another queue of its topic where that has fewer by now. Returns what an answer to it waits for.
     ///
     /// # Errors
     /// As [`put_and_make`].
-    pub(crate) async fn put_or_beside(self, shared: &Shared<impl Disk>) -> Result<AckCondition, Refusal> {
-        match self.put(shared).await {
+    pub(crate) async fn put_or_beside(self, intake: &Intake<impl Disk>) -> Result<AckCondition, Refusal> {
+        match self.put(intake).await {
             Ok(stored) => Ok(stored.ack),
-            Err(Refusal::QueueId { .. }) => Ok(Self { queue_id: -1, ..self }.put(shared).await?.ack),
+            Err(Refusal::QueueId { .. }) => Ok(Self { queue_id: -1, ..self }.put(intake).await?.ack),
             Err(refusal) => Err(refusal),
         }
     }

@@ -5,15 +5,15 @@ use rocketpy_protocol::record::{RecordView, ends_in_its_crc};
 
 use super::stored_again::StoredAgain;
 use super::*;
-use crate::testing::{PRODUCER, TestShared, add_topic, message};
+use crate::testing::{PRODUCER, TestBroker, add_topic, message};
 
 /// Where the rules lead, in words: topic and queue, or the refusal.
-async fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> String {
-    match put_and_make(shared, origin, message).await {
+async fn outcome(broker: &TestBroker, origin: Origin, message: &NewMessage<'_>) -> String {
+    match put_and_make(&broker.intake, origin, message).await {
         Err(refusal) => refusal.to_string(),
         Ok(stored) => {
             let place = stored.places.as_slice()[0];
-            let bytes = shared.store.record_at(place).unwrap().expect("it was stored");
+            let bytes = broker.ground.store().record_at(place).unwrap().expect("it was stored");
             let record = RecordView::parse(&bytes).unwrap();
             if ![system::SCHEDULE_TOPIC, system::TIMER_TOPIC, system::HALF_TOPIC].contains(&record.topic) {
                 assert_eq!(stored.queue_id, record.queue_id);
@@ -26,8 +26,8 @@ async fn outcome(shared: &Shared, origin: Origin, message: &NewMessage<'_>) -> S
 #[tokio::test]
 async fn a_topic_and_its_queue_are_found_by_the_rules() {
     use Origin::{Broker, Client};
-    let shared = TestShared::open(|config| config.default_topic_queues = 3);
-    add_topic(&shared, TopicConfig::new("known", 2)).await;
+    let broker = TestBroker::open(|config| config.default_topic_queues = 3);
+    add_topic(&broker, TopicConfig::new("known", 2)).await;
     let plain = message("known", "");
     let system_topic = message(system::SCHEDULE_TOPIC, "");
     let made = NewMessage { queue_id: 2, ..message("made", "") };
@@ -74,17 +74,17 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         (Client, NewMessage { body: b"", ..plain }, "no body"),
         (Client, NewMessage { is_batch: true, ..plain }, "the batch cannot be decoded"),
     ] {
-        let found = outcome(&shared, origin, &message).await;
+        let found = outcome(&broker, origin, &message).await;
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
-    let totals = shared.stats.totals();
+    let totals = broker.ground.stats().totals();
     assert_eq!((totals.put_messages, totals.put_failures), (15, 15));
 }
 
 #[tokio::test]
 async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_consumes_in_order() {
     use Origin::{Broker, Client};
-    let shared = TestShared::open(|_| {});
+    let broker = TestBroker::open(|_| {});
     let retry = |reconsume_times, max_reconsume_times| NewMessage {
         reconsume_times,
         max_reconsume_times,
@@ -98,20 +98,22 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
         (Broker, retry(17, None), "%RETRY%group 0"),
         (Client, NewMessage { is_batch: true, ..retry(0, None) }, "a batch cannot be sent to retry topic"),
     ] {
-        let found = outcome(&shared, origin, &message).await;
+        let found = outcome(&broker, origin, &message).await;
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
     let queue = rocketpy_model::MessageQueue {
         topic: "orders".into(),
-        broker_name: shared.config().broker_name.as_str().into(),
+        broker_name: broker.ground.config().broker_name.as_str().into(),
         queue_id: 0,
     };
-    drop(shared.queue_locks.lock("group", "client", vec![queue], std::time::Instant::now()).unwrap());
-    assert_eq!(outcome(&shared, Client, &retry(0, None)).await, "%DLQ%group 0");
+    drop(
+        broker.members.queue_locks().lock("group", "client", vec![queue], std::time::Instant::now()).unwrap(),
+    );
+    assert_eq!(outcome(&broker, Client, &retry(0, None)).await, "%DLQ%group 0");
 
     let delayed = NewMessage { properties: b"DELAY\x013\x02a\x01b\x02", ..retry(17, None) };
-    let stored = put(&shared, Client, &delayed).unwrap();
-    let bytes = shared.store.record_at(stored.places.as_slice()[0]).unwrap().unwrap();
+    let stored = put(&broker.intake, Client, &delayed).unwrap();
+    let bytes = broker.ground.store().record_at(stored.places.as_slice()[0]).unwrap().unwrap();
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!((record.property("DELAY"), record.property("a")), (None, Some("b")));
     assert_eq!(record.reconsume_times, 17);
@@ -119,27 +121,27 @@ async fn a_retry_of_a_client_is_dead_when_it_was_tried_too_often_or_its_group_co
 
 #[tokio::test]
 async fn a_broker_without_write_permission_still_stores_what_it_owes() {
-    let shared = TestShared::open(|config| config.broker_permission = 4);
-    add_topic(&shared, TopicConfig::new("known", 1)).await;
+    let broker = TestBroker::open(|config| config.broker_permission = 4);
+    add_topic(&broker, TopicConfig::new("known", 1)).await;
     assert!(
-        outcome(&shared, Origin::Client, &message("known", "")).await.contains("does not accept messages")
+        outcome(&broker, Origin::Client, &message("known", "")).await.contains("does not accept messages")
     );
-    assert_eq!(outcome(&shared, Origin::Broker, &message("known", "")).await, "known 0");
+    assert_eq!(outcome(&broker, Origin::Broker, &message("known", "")).await, "known 0");
 }
 
 #[tokio::test]
 async fn the_limit_of_bodies_binds_clients_and_not_what_is_stored_again() {
-    let shared = TestShared::open(|config| config.max_message_size = 1000);
-    add_topic(&shared, TopicConfig::new("orders", 1)).await;
+    let broker = TestBroker::open(|config| config.max_message_size = 1000);
+    add_topic(&broker, TopicConfig::new("orders", 1)).await;
     let long = NewMessage { body: &[7; 2000], ..message("orders", "") };
-    let refused = put_and_make(&shared, Origin::Client, &long).await.unwrap_err();
+    let refused = put_and_make(&broker.intake, Origin::Client, &long).await.unwrap_err();
     assert!(matches!(refused, Refusal::BodyTooLong { size_bytes: 2000, limit_bytes: 1000 }), "{refused}");
-    put_and_make(&shared, Origin::Broker, &long).await.unwrap(); // as it was accepted when the limit was higher
+    put_and_make(&broker.intake, Origin::Broker, &long).await.unwrap(); // as it was accepted when the limit was higher
 
-    let bytes = shared.only_record("orders", 0);
+    let bytes = broker.only_record("orders", 0);
     let old = RecordView::parse(&bytes).unwrap();
-    StoredAgain::of(&old).to("%RETRY%group", -1).put(&shared).await.unwrap();
-    let bytes = shared.only_record("%RETRY%group", 0);
+    StoredAgain::of(&old).to("%RETRY%group", -1).put(&broker.intake).await.unwrap();
+    let bytes = broker.only_record("%RETRY%group", 0);
     assert_eq!(RecordView::parse(&bytes).unwrap().body, old.body);
 }
 
@@ -154,12 +156,12 @@ async fn an_answer_waits_for_the_flush_as_message_topic_and_broker_say() {
         (FlushMode::Sync, None, "WAIT\u{1}false\u{2}", false),
         (FlushMode::Sync, Some("ASYNC_FLUSH"), "", false),
     ] {
-        let shared = TestShared::open(|config| config.store.flush = by_broker);
+        let broker = TestBroker::open(|config| config.store.flush = by_broker);
         let mut topic = TopicConfig::new("known", 1);
         topic.attributes.extend(by_topic.map(|kind| ("flush.type".to_owned(), kind.to_owned())));
-        add_topic(&shared, topic).await;
-        let stored = put(&shared, Origin::Client, &message("known", properties)).unwrap();
-        let end = shared.store.max_physical_offset();
+        add_topic(&broker, topic).await;
+        let stored = put(&broker.intake, Origin::Client, &message("known", properties)).unwrap();
+        let end = broker.ground.store().max_physical_offset();
         assert_eq!(
             stored.ack.flushed,
             waits.then_some(end),
@@ -171,18 +173,18 @@ async fn an_answer_waits_for_the_flush_as_message_topic_and_broker_say() {
 
 #[tokio::test]
 async fn a_stored_record_becomes_a_new_message() {
-    let shared = TestShared::open(|_| {});
+    let broker = TestBroker::open(|_| {});
     let mut orders = TopicConfig::new("orders", 4);
     orders.filter_type = TopicFilterType::MultiTag;
-    add_topic(&shared, orders).await;
+    add_topic(&broker, orders).await;
     let sent = NewMessage {
         queue_id: 3,
         sys_flag: 0x301,
         reconsume_times: 1,
         ..message("orders", "TAGS\u{1}a\u{2}KEYS\u{1}k\u{2}UNIQ_KEY\u{1}U\u{2}")
     };
-    put(&shared, Origin::Client, &sent).unwrap();
-    let old = shared.only_record("orders", 3);
+    put(&broker.intake, Origin::Client, &sent).unwrap();
+    let old = broker.only_record("orders", 3);
     let old = RecordView::parse(&old).unwrap();
     assert!(old.property(property::CRC32).is_some(), "the store checks whole records by default");
 
@@ -193,11 +195,11 @@ async fn a_stored_record_becomes_a_new_message() {
         .and_then(|again| again.with_property(property::TAGS, "other"))
         .unwrap()
         .without_property(property::KEYS);
-    let stored = again.put(&shared).await.unwrap();
+    let stored = again.put(&broker.intake).await.unwrap();
     assert_eq!(stored.unique_key.as_deref(), Some("U"));
     drop(stored);
 
-    let bytes = shared.only_record("%RETRY%group", 0);
+    let bytes = broker.only_record("%RETRY%group", 0);
     let new = RecordView::parse(&bytes).unwrap();
     assert!(ends_in_its_crc(&bytes), "the checksum is that of the new record");
     assert_eq!((new.body, new.flag, new.sys_flag), (old.body, 7, old.sys_flag));
@@ -213,19 +215,19 @@ async fn a_stored_record_becomes_a_new_message() {
 
 #[tokio::test]
 async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
-    let shared = TestShared::open(|_| {});
-    add_topic(&shared, TopicConfig::new("orders", 1)).await;
+    let broker = TestBroker::open(|_| {});
+    add_topic(&broker, TopicConfig::new("orders", 1)).await;
     let half = NewMessage {
         delay: Delay::Over,
         ..message("orders", "DELAY\u{1}3\u{2}TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}")
     };
-    put(&shared, Origin::Broker, &half).unwrap();
-    let bytes = shared.only_record("orders", 0);
+    put(&broker.intake, Origin::Broker, &half).unwrap();
+    let bytes = broker.only_record("orders", 0);
     let record = RecordView::parse(&bytes).unwrap();
 
     let committed = StoredAgain::of(&record).committed();
-    let place = committed.put(&shared).await.unwrap().places.as_slice()[0];
-    let bytes = shared.store.record_at(place).unwrap().unwrap();
+    let place = committed.put(&broker.intake).await.unwrap().places.as_slice()[0];
+    let bytes = broker.ground.store().record_at(place).unwrap().unwrap();
     let new = RecordView::parse(&bytes).unwrap();
     assert_eq!(new.sys_flag, sys_flag::TRANSACTION_COMMIT);
     assert_eq!(new.prepared_transaction_offset, record.physical_offset);
@@ -236,8 +238,8 @@ async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
     );
 
     let delayed = StoredAgain::of(&record).delayed(4).unwrap();
-    let place = delayed.put(&shared).await.unwrap().places.as_slice()[0];
-    let bytes = shared.store.record_at(place).unwrap().unwrap();
+    let place = delayed.put(&broker.intake).await.unwrap().places.as_slice()[0];
+    let bytes = broker.ground.store().record_at(place).unwrap().unwrap();
     let new = RecordView::parse(&bytes).unwrap();
     assert_eq!((new.topic, new.queue_id, new.property("DELAY")), (system::SCHEDULE_TOPIC, 3, Some("4")));
     assert_eq!((new.property("REAL_TOPIC"), new.property("REAL_QID")), (Some("orders"), Some("0")));

@@ -172,7 +172,7 @@ impl Service for Registration {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            if self.role.has_parted() {
+            if self.role.has_diverged() {
                 self.withdraw().await;
             } else if self.is_full_due() {
                 self.register_all().await;
@@ -329,7 +329,7 @@ mod tests {
     use rocketpy_model::TopicConfig;
 
     use super::*;
-    use crate::testing::TestShared;
+    use crate::testing::TestBroker;
 
     #[test]
     fn a_large_table_goes_in_parts_that_fit_and_leave_nothing_out() {
@@ -350,12 +350,15 @@ mod tests {
 
     #[tokio::test]
     async fn each_part_has_a_version_of_its_own_but_a_slaves_version_is_its_masters() {
-        let shared = TestShared::open(|_| {});
-        let (link, part) = (Link::new("127.0.0.1:9876"), shared.topics.all().1);
-        let start = shared.topics.version();
-        let version = |is_first, role| link.version_of(&part, &shared.topics, is_first, role);
+        let broker = TestBroker::open(|_| {});
+        let (link, part) = (Link::new("127.0.0.1:9876"), broker.ground.topics().all().1);
+        let start = broker.ground.topics().version();
+        let version = |is_first, role| link.version_of(&part, broker.ground.topics(), is_first, role);
         let slave = Role::Slave { id: 1 };
-        assert_eq!([version(true, slave), version(false, slave), shared.topics.version()], [start; 3]);
+        assert_eq!(
+            [version(true, slave), version(false, slave), broker.ground.topics().version()],
+            [start; 3]
+        );
         assert_eq!(version(true, Role::Master), start);
         assert_eq!(version(false, Role::Master).counter, start.counter + 1);
     }

@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
     use crate::service::Services;
-    use crate::testing::{TestShared, identity};
+    use crate::testing::TestBroker;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -204,22 +204,18 @@ mod tests {
         let book = Arc::new(Book::default());
         let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
         let server = Server::bind(config, book.clone()).unwrap();
-        let shared = TestShared::open(|config| config.broker_id = 3);
         let client = Client::new(ClientConfig::default());
-        let address = server.local_addr().to_string();
-        let registrar =
-            Registrar::new(client, std::slice::from_ref(&address), identity(), shared.role.clone());
-        let services = Services::default();
-        for service in registrar.services(&shared.topics) {
+        let names = [server.local_addr().to_string()];
+        let broker = TestBroker::registering(client, &names, |config| config.broker_id = 3);
+        let (services, registrar) = (Services::default(), broker.registrar());
+        for service in registrar.services(broker.ground.topics()) {
             services.start(service);
         }
-        shared.set_registrar(registrar);
-        let registrar = shared.registrar().unwrap();
         assert!(registrar.registered(PATIENCE).await);
         services.stop_all(PATIENCE).await;
         registrar.unregister().await;
         assert_eq!(book.0.lock().as_slice(), [(103, 3), (104, 3)]);
-        assert_eq!(shared.permission(), 4);
-        assert_eq!(TestShared::open(|_| {}).permission(), 6);
+        assert_eq!(broker.ground.permission(), 4);
+        assert_eq!(TestBroker::open(|_| {}).ground.permission(), 6);
     }
 }

@@ -7,24 +7,26 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use super::{Pace, Service, Work};
-use crate::call::on_disk;
+use crate::blocking::on_disk;
+use crate::desk::Desk;
+use crate::ground::Ground;
 use crate::held_send::{HeldSends, Mark};
+use crate::members::Members;
 use crate::process;
-use crate::shared::Shared;
 use crate::stats::SAMPLE_EVERY;
 
 /// Answers held requests whose time is up, and checks all of them at intervals: a filter may have skipped the message that
 /// would have woken them.
 #[doc(alias = "PullRequestHoldService")]
 pub(crate) struct HeldRequestWatch {
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
     next_scan: Mutex<Instant>,
 }
 
 impl HeldRequestWatch {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let next_scan = Mutex::new(Instant::now() + shared.config().scan_held_pulls_every);
-        Self { shared, next_scan }
+    pub(crate) fn new(desk: Arc<Desk>) -> Self {
+        let next_scan = Mutex::new(Instant::now() + desk.ground.config().intervals.scan_held_pulls);
+        Self { desk, next_scan }
     }
 }
 
@@ -35,7 +37,7 @@ impl Service for HeldRequestWatch {
 
     fn due(&self) -> Work<'_> {
         let next_scan = *self.next_scan.lock();
-        Box::pin(self.shared.held.wait_for_deadline(next_scan))
+        Box::pin(self.desk.held.wait_for_deadline(next_scan))
     }
 
     fn round(&self) -> Work<'_> {
@@ -43,9 +45,9 @@ impl Service for HeldRequestWatch {
             let now = Instant::now();
             let scans = now >= *self.next_scan.lock();
             if scans {
-                *self.next_scan.lock() = now + self.shared.config().scan_held_pulls_every;
+                *self.next_scan.lock() = now + self.desk.ground.config().intervals.scan_held_pulls;
             }
-            process::held::resume_due(&self.shared, now, scans).await;
+            process::held::resume_due(&self.desk, now, scans).await;
         })
     }
 }
@@ -79,14 +81,14 @@ impl Service for HeldSendWatch {
 /// Takes clients without a heartbeat out of their groups, and frees their queue locks.
 #[doc(alias = "ClientHousekeepingService")]
 pub(crate) struct ClientExpiry {
-    shared: Arc<Shared>,
+    desk: Arc<Desk>,
     pace: Pace,
 }
 
 impl ClientExpiry {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let pace = Pace::new(Duration::ZERO, shared.config().expire_clients_every);
-        Self { shared, pace }
+    pub(crate) fn new(desk: Arc<Desk>) -> Self {
+        let pace = Pace::new(Duration::ZERO, desk.ground.config().intervals.expire_clients);
+        Self { desk, pace }
     }
 }
 
@@ -101,21 +103,21 @@ impl Service for ClientExpiry {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            process::expire(&self.shared);
-            self.shared.queue_locks.sweep(Instant::now());
+            process::expire(&self.desk);
+            self.desk.members.queue_locks().sweep(Instant::now());
         })
     }
 }
 
 /// Takes the samples from which rates are computed.
 pub(crate) struct Sampling {
-    shared: Arc<Shared>,
+    ground: Arc<Ground>,
     pace: Pace,
 }
 
 impl Sampling {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, pace: Pace::new(SAMPLE_EVERY, SAMPLE_EVERY) }
+    pub(crate) fn new(ground: Arc<Ground>) -> Self {
+        Self { ground, pace: Pace::new(SAMPLE_EVERY, SAMPLE_EVERY) }
     }
 }
 
@@ -129,20 +131,20 @@ impl Service for Sampling {
     }
 
     fn round(&self) -> Work<'_> {
-        Box::pin(async { self.shared.sample(Instant::now()) })
+        Box::pin(async { self.ground.sample(Instant::now()) })
     }
 }
 
 /// Writes consumer offsets that changed.
 pub(crate) struct OffsetPersistence {
-    shared: Arc<Shared>,
+    members: Arc<Members>,
     pace: Pace,
 }
 
 impl OffsetPersistence {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let pace = Pace::new(Duration::ZERO, shared.config().persist_offsets_every);
-        Self { shared, pace }
+    pub(crate) fn new(ground: &Ground, members: Arc<Members>) -> Self {
+        let pace = Pace::new(Duration::ZERO, ground.config().persist_offsets_every);
+        Self { members, pace }
     }
 }
 
@@ -157,7 +159,7 @@ impl Service for OffsetPersistence {
 
     fn round(&self) -> Work<'_> {
         Box::pin(async {
-            let written = match self.shared.offsets.persist() {
+            let written = match self.members.offsets().persist() {
                 Ok(written) => on_disk(written).await,
                 Err(error) => Err(error.into()),
             };

@@ -1,6 +1,6 @@
 //! Background work, and its one life cycle: started, stepped, stopped and started again while the broker runs.
 
-mod background;
+pub(crate) mod background;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-pub(crate) use background::{ClientExpiry, HeldRequestWatch, HeldSendWatch, OffsetPersistence, Sampling};
 use parking_lot::Mutex;
 use rocketpy_env::Disk;
 use rocketpy_store::Store;
@@ -19,7 +18,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
-use crate::shared::Shared;
+use crate::ground::Ground;
 
 /// Pause after a round that panicked. Each further one in a row doubles it, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -241,8 +240,8 @@ pub(crate) fn until_ms(due_at_ms: i64, now_ms: i64) -> Duration {
 }
 
 /// Flushes the log at a stop, before the progress of a service is written. `copies` says what may come again otherwise. Blocks.
-pub(crate) fn flush_at_stop(shared: &Shared<impl Disk>, copies: &str) {
-    let (store, patience) = (&shared.store, shared.config().sync_flush_timeout);
+pub(crate) fn flush_at_stop(ground: &Ground<impl Disk>, copies: &str) {
+    let (store, patience) = (ground.store(), ground.config().sync_flush_timeout);
     if let Err(error) = store.wait_flushed(store.max_physical_offset(), patience) {
         error!(copies, %error, "not durable at the stop, may come again");
     }

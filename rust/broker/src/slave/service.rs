@@ -9,16 +9,21 @@ use rocketpy_model::PhysicalOffset;
 use rocketpy_remoting::{Client, ClientConfig};
 use tracing::{debug, info, warn};
 
+use super::address::MasterAddress;
 use super::ask::{Master, NotTaken};
 use super::pending::{Pending, Progress};
-use crate::call::{aside, on_disk};
-use crate::process::signed;
+use crate::blocking::{aside, on_disk};
+use crate::delay::Delays;
+use crate::ground::Ground;
+use crate::members::Members;
+use crate::parts::Parts;
 use crate::refusal::Refusal;
 use crate::role::OwnLog;
 use crate::service::{Pace, Service, Work};
-use crate::shared::Shared;
 use crate::table::offset_adopt::MasterOffsets;
 use crate::table::topic::Adopted;
+use crate::timer::Timers;
+use crate::transaction::Transactions;
 
 /// Between two looks whether the own log has reached the end that the master's had.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -26,7 +31,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Asks the master for topics, groups, offsets and progress.
 #[doc(alias = "SlaveSynchronize")]
 pub(crate) struct MasterMetadata {
-    shared: Arc<Shared>,
+    ground: Arc<Ground>,
+    members: Arc<Members>,
+    delays: Arc<Delays>,
+    timers: Arc<Timers>,
+    transactions: Arc<Transactions>,
+    master: Arc<MasterAddress>,
     client: Client,
     pace: Pace,
     pending: Mutex<Pending>,
@@ -39,10 +49,15 @@ pub(crate) struct MasterMetadata {
 }
 
 impl MasterMetadata {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let pace = Pace::new(Duration::ZERO, shared.config().ask_master_every);
+    pub(crate) fn new(parts: &Parts, master: Arc<MasterAddress>) -> Self {
+        let pace = Pace::new(Duration::ZERO, parts.ground.config().intervals.ask_master);
         Self {
-            shared,
+            ground: parts.ground.clone(),
+            members: parts.members.clone(),
+            delays: parts.delays.clone(),
+            timers: parts.timers.clone(),
+            transactions: parts.transactions.clone(),
+            master,
             client: Client::new(ClientConfig::default()),
             pace,
             pending: Mutex::default(),
@@ -62,8 +77,8 @@ impl Service for MasterMetadata {
     fn due(&self) -> Work<'_> {
         Box::pin(async {
             // Offsets of another log say nothing here, nor what groups did here to the master of another one.
-            self.shared.role.wait_until_followed().await;
-            self.shared.master.known().await;
+            self.ground.role().wait_until_followed().await;
+            self.master.known().await;
             self.pace.due().await;
         })
     }
@@ -73,7 +88,7 @@ impl Service for MasterMetadata {
             let _alone = self.rounds.lock().await;
             let Some(address) = self.followed_master() else { return };
             let asked = self.ask(&address).await;
-            self.shared.master.note(&address, asked.is_ok());
+            self.master.note(&address, asked.is_ok());
             self.note("master", &address, asked);
             if let Some(applied) = self.apply_reached().await {
                 self.note("progress", &address, applied);
@@ -85,12 +100,12 @@ impl Service for MasterMetadata {
 impl MasterMetadata {
     /// Where the log of the master ended when it was asked last, if this one does not reach there.
     pub(crate) fn missing_end(&self) -> Option<PhysicalOffset> {
-        self.pending.lock().end().filter(|end| *end > self.shared.store.max_physical_offset())
+        self.pending.lock().end().filter(|end| *end > self.ground.store().max_physical_offset())
     }
 
     fn followed_master(&self) -> Option<Arc<str>> {
-        let role = &self.shared.role;
-        self.shared.master.get().filter(|_| !role.is_master() && role.log() == OwnLog::Followed)
+        let role = self.ground.role();
+        self.master.get().filter(|_| !role.is_master() && role.log() == OwnLog::Followed)
     }
 
     /// A last round before this broker becomes the master, and what it brings is taken over. Returns false where that is not done in time.
@@ -121,7 +136,7 @@ impl MasterMetadata {
         let master = Master { client: &self.client, address };
         self.check("topics", address, self.take_topics(&master).await)?;
         self.check("groups", address, self.take_groups(&master).await)?;
-        self.check("commits", address, self.shared.own_commits.give_to(&master).await)?;
+        self.check("commits", address, self.members.own_commits().give_to(&master).await)?;
         let progress =
             self.progress(&master, address).await.map(|progress| self.pending.lock().add(progress));
         self.check("offsets", address, progress)
@@ -164,29 +179,29 @@ impl MasterMetadata {
     }
 
     async fn take_topics(&self, master: &Master<'_>) -> Result<(), NotTaken> {
-        let shared = &self.shared;
-        let table = master.topics(shared.topics.version(), shared.config().max_topics).await?;
-        let Some(table) = table.filter(|_| !shared.role.is_master()) else { return Ok(()) };
+        let ground = &self.ground;
+        let table = master.topics(ground.topics().version(), ground.config().max_topics).await?;
+        let Some(table) = table.filter(|_| !ground.role().is_master()) else { return Ok(()) };
         let topics = table.topic_config_table.len();
         let Adopted { removed, written } =
-            shared.topics.adopt(table.data_version, table.topic_config_table)?;
+            ground.topics().adopt(table.data_version, table.topic_config_table)?;
         on_disk(written).await?;
-        let owner = shared.clone();
+        let owner = ground.clone();
         aside(move || owner.set_topic_retention()).await.map_err(Refusal::from)?;
         for topic in &removed {
             // Else they would be ahead of the messages of a later topic of this name.
-            on_disk(shared.offsets.remove_topic(topic)?).await?;
+            on_disk(self.members.offsets().remove_topic(topic)?).await?;
         }
         info!(topics, removed = removed.len(), "topics of the master taken over");
         Ok(())
     }
 
     async fn take_groups(&self, master: &Master<'_>) -> Result<(), NotTaken> {
-        let shared = &self.shared;
-        let table = master.groups(shared.groups.version(), shared.config().max_groups).await?;
-        let Some(table) = table.filter(|_| !shared.role.is_master()) else { return Ok(()) };
+        let ground = &self.ground;
+        let table = master.groups(ground.groups().version(), ground.config().max_groups).await?;
+        let Some(table) = table.filter(|_| !ground.role().is_master()) else { return Ok(()) };
         let groups = table.subscription_group_table.len();
-        let Adopted { removed, written } = shared.groups.adopt(table)?;
+        let Adopted { removed, written } = ground.groups().adopt(table)?;
         on_disk(written).await?;
         info!(groups, removed = removed.len(), "consumer groups of the master taken over");
         Ok(())
@@ -195,36 +210,34 @@ impl MasterMetadata {
     async fn progress(&self, master: &Master<'_>, address: &Arc<str>) -> Result<Progress, NotTaken> {
         let offsets = MasterOffsets::new(master.consumer_offsets().await?);
         let delays = master.delay_offsets().await?;
-        let timers = master.timer_checkpoint(self.shared.store.now_ms()).await?;
+        let timers = master.timer_checkpoint(self.ground.store().now_ms()).await?;
         let end = master.end().await?; // the last of all
         Ok(Progress { master: address.clone(), end, offsets, delays, timers })
     }
 
     /// Takes over the progress whose messages are all there, and can be found by their queues; `None` where there is none.
     async fn apply_reached(&self) -> Option<Result<(), NotTaken>> {
-        let store = &self.shared.store;
+        let store = self.ground.store();
         let end = store.max_physical_offset().min(store.dispatched_offset());
         let reached = self.pending.lock().take_reached(end);
-        let progress = reached.filter(|_| !self.shared.role.is_master())?;
-        let owner = self.shared.clone();
-        Some(aside(move || apply(&owner, progress)).await)
-    }
-}
-
-/// Blocks.
-fn apply(shared: &Shared, progress: Progress) -> Result<(), NotTaken> {
-    let Progress { offsets, delays, timers, .. } = progress;
-    let store = &shared.store;
-    shared
-        .offsets
-        .adopt(&offsets, |topic, queue_id| signed(store.queue_bounds(topic, queue_id).max.get()))?;
-    shared.delays.adopt(store, delays)?;
-    if let Some(timers) = timers {
-        shared.timers.adopt(store, &timers)?;
-    }
-    shared.transactions.keep_open_ones(store, &shared.offsets);
-    match offsets.left_out {
-        0 => Ok(()),
-        left_out => Err(NotTaken::LeftOut(left_out)),
+        let progress = reached.filter(|_| !self.ground.role().is_master())?;
+        let (ground, members) = (self.ground.clone(), self.members.clone());
+        let (delays, timers, transactions) =
+            (self.delays.clone(), self.timers.clone(), self.transactions.clone());
+        let apply = move || {
+            let Progress { offsets, delays: levels, timers: checkpoint, .. } = progress;
+            let end_of = |topic: &str, queue_id| ground.store().queue_bounds(topic, queue_id).max.to_wire();
+            members.offsets().adopt(&offsets, end_of)?;
+            delays.adopt(levels)?;
+            if let Some(checkpoint) = checkpoint {
+                timers.adopt(&checkpoint)?;
+            }
+            transactions.keep_open_ones();
+            match offsets.left_out {
+                0 => Ok(()),
+                left_out => Err(NotTaken::LeftOut(left_out)),
+            }
+        };
+        Some(aside(apply).await)
     }
 }

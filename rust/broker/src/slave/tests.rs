@@ -1,9 +1,11 @@
 //! What a master of any version answers, and what becomes of it, with a master of these tests.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{DataVersion, system};
 use rocketpy_protocol::Command;
@@ -16,7 +18,7 @@ use crate::put::{Delay, NewMessage, Origin, put};
 use crate::role::{OwnLog, Role};
 use crate::service::{Service, Services};
 use crate::table::offset::{Place, Readable};
-use crate::testing::{TestShared, message, until};
+use crate::testing::{TestBroker, message, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -94,8 +96,8 @@ impl Handler for Master {
 struct Fixture {
     _server: Server,
     master: Arc<Master>,
-    service: MasterMetadata,
-    slave: TestShared,
+    service: Arc<MasterMetadata>,
+    slave: TestBroker,
 }
 
 impl Fixture {
@@ -106,13 +108,13 @@ impl Fixture {
     fn start_with(change: impl FnOnce(&mut crate::BrokerConfig)) -> Self {
         let master = Master::new();
         let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), master.clone()).unwrap();
-        let slave = TestShared::open(|config| {
+        let slave = TestBroker::open(|config| {
             config.broker_id = 1;
             change(config);
         });
-        slave.master.set(Some(&server.local_addr().to_string()));
-        slave.role.set_log(OwnLog::Followed);
-        Self { _server: server, master, service: MasterMetadata::new(Arc::clone(&slave)), slave }
+        slave.peers.master().set(Some(&server.local_addr().to_string()));
+        slave.ground.role().set_log(OwnLog::Followed);
+        Self { _server: server, master, service: slave.role_changes.metadata().clone(), slave }
     }
 
     async fn round(&self) {
@@ -120,7 +122,7 @@ impl Fixture {
     }
 
     /// The slave as the master of its name.
-    async fn promoted(self) -> TestShared {
+    async fn promoted(self) -> TestBroker {
         drop(self.service);
         self.slave.started_again(|config| config.broker_id = system::MASTER_ID).await
     }
@@ -134,24 +136,24 @@ impl Fixture {
     }
 
     fn offset(&self, group: &str, queue_id: u32) -> Option<i64> {
-        self.slave.offsets.get(group, "orders", queue_id)
+        self.slave.members.offsets().get(group, "orders", queue_id)
     }
 
     fn bytes(&self, name: &str) -> Vec<u8> {
-        let path = self.slave.config().store.root.join("config").join(name);
+        let path = self.slave.ground.config().store.root.join("config").join(name);
         RealDisk.read(&path, 1 << 20).unwrap_or_default()
     }
 
     /// Puts messages into the log of the slave, as the copy of the master's would.
     async fn copy(&self, topic: &str, messages: usize) {
-        self.slave.role.set(Role::Master);
+        self.slave.ground.role().set(Role::Master);
         for _ in 0..messages {
-            put(&self.slave, Origin::Broker, &NewMessage { delay: Delay::Over, ..message(topic, "") })
+            put(&self.slave.intake, Origin::Broker, &NewMessage { delay: Delay::Over, ..message(topic, "") })
                 .unwrap();
         }
-        let end = self.slave.store.max_physical_offset();
-        until("dispatch has come there", || self.slave.store.dispatched_offset() >= end).await;
-        self.slave.role.set(Role::Slave { id: 1 });
+        let end = self.slave.ground.store().max_physical_offset();
+        until("dispatch has come there", || self.slave.ground.store().dispatched_offset() >= end).await;
+        self.slave.ground.role().set(Role::Slave { id: 1 });
     }
 }
 
@@ -159,19 +161,22 @@ impl Fixture {
 async fn topics_and_groups_of_apache_masters_arrive_with_their_versions_and_its_own_system_topics_stay() {
     let fixture = Fixture::start();
     let slave = &fixture.slave;
-    let own = slave.topics.all().1.len();
+    let own = slave.ground.topics().all().1.len();
     fixture.round().await;
     let version = |counter, changed_at_ms| DataVersion { counter, state_version: 0, changed_at_ms };
-    assert_eq!(slave.topics.version(), version(7, 1_700_000_000_000));
-    assert_eq!(slave.topics.get("orders").unwrap().write_queues, 3);
-    assert!(slave.topics.contains(system::SCHEDULE_TOPIC) && !slave.topics.contains("broker-a.example.org"));
-    assert_eq!(slave.topics.all().1.len(), own + 1);
-    assert_eq!(slave.groups.all().data_version, version(2, 1_700_000_000_001));
-    assert_eq!(slave.groups.get("readers").unwrap().retry_max_times, 5);
-    assert!(slave.groups.is_read_forbidden("readers", "orders"));
-    assert!(slave.groups.get(system::TOOLS_GROUP).is_some());
+    assert_eq!(slave.ground.topics().version(), version(7, 1_700_000_000_000));
+    assert_eq!(slave.ground.topics().get("orders").unwrap().write_queues, 3);
+    assert!(
+        slave.ground.topics().contains(system::SCHEDULE_TOPIC)
+            && !slave.ground.topics().contains("broker-a.example.org")
+    );
+    assert_eq!(slave.ground.topics().all().1.len(), own + 1);
+    assert_eq!(slave.ground.groups().all().data_version, version(2, 1_700_000_000_001));
+    assert_eq!(slave.ground.groups().get("readers").unwrap().retry_max_times, 5);
+    assert!(slave.ground.groups().is_read_forbidden("readers", "orders"));
+    assert!(slave.ground.groups().get(system::TOOLS_GROUP).is_some());
 
-    let writes = || (slave.topics.gate.arrived(), slave.groups.gate.arrived());
+    let writes = || (slave.ground.topics().gate.arrived(), slave.ground.groups().gate.arrived());
     let before = writes();
     fixture.round().await;
     assert_eq!(writes(), before, "equal versions are not written again");
@@ -179,8 +184,8 @@ async fn topics_and_groups_of_apache_masters_arrive_with_their_versions_and_its_
         .master
         .answer(request::GET_ALL_TOPIC_CONFIG, &TOPICS.replace("orders", "bills").replace(":7,", ":8,"));
     fixture.round().await;
-    assert!(slave.topics.contains("bills") && !slave.topics.contains("orders"));
-    assert_eq!(slave.topics.version().counter, 8);
+    assert!(slave.ground.topics().contains("bills") && !slave.ground.topics().contains("orders"));
+    assert_eq!(slave.ground.topics().version().counter, 8);
     assert_eq!(
         ["topics", "groups", "offsets", "master"].map(|part| fixture.reason(part)),
         [None, None, None, None]
@@ -193,7 +198,7 @@ async fn offsets_and_progress_wait_until_the_log_is_there() {
     fixture.round().await; // the topics
     fixture.copy("orders", 4).await;
     fixture.copy(system::TIMER_TOPIC, 3).await;
-    let read_ms = fixture.slave.store.now_ms() / 1000 * 1000 - 5000;
+    let read_ms = fixture.slave.ground.store().now_ms() / 1000 * 1000 - 5000;
     *fixture.master.timers.lock() = Some(TimerCheckpoint {
         read_ms,
         log_flushed: 520,
@@ -202,7 +207,7 @@ async fn offsets_and_progress_wait_until_the_log_is_there() {
         data_version: [0, 5, 6],
         ..TimerCheckpoint::default()
     });
-    let end = fixture.slave.store.max_physical_offset().get();
+    let end = fixture.slave.ground.store().max_physical_offset().get();
     *fixture.master.end.lock() = end + 1;
     // The progress of the first round, whose end was 0, is taken before.
     fixture.round().await;
@@ -227,10 +232,10 @@ async fn offsets_and_progress_wait_until_the_log_is_there() {
     assert_eq!((checkpoint.read_ms, checkpoint.queue_offset), (read_ms, 2));
     assert_eq!(checkpoint.data_version, [0, 5, 6]);
     assert_eq!(fixture.bytes("timercheck"), checkpoint.encode_file());
-    let again = fixture.slave.offsets.persist().unwrap();
+    let again = fixture.slave.members.offsets().persist().unwrap();
     again.expect("they are to be written").done().await.unwrap();
     fixture.round().await;
-    assert!(fixture.slave.offsets.persist().unwrap().is_none(), "the same is not written again");
+    assert!(fixture.slave.members.offsets().persist().unwrap().is_none(), "the same is not written again");
 }
 
 #[tokio::test]
@@ -241,7 +246,7 @@ async fn a_masters_offset_goes_before_the_slaves_and_is_never_beyond_the_end_of_
     let readable = Readable { min: 0, max: 4 };
     for (group, offset) in [("readers", 1), ("others", 2)] {
         let place = Place { group, topic: "orders", queue_id: 0 };
-        drop(fixture.slave.offsets.commit(place, offset, readable).unwrap());
+        drop(fixture.slave.members.offsets().commit(place, offset, readable).unwrap());
     }
     let far = OFFSETS.replace("0:3", &format!("0:{}", i64::MAX));
     fixture.master.answer(request::GET_ALL_CONSUMER_OFFSET, &far);
@@ -249,12 +254,18 @@ async fn a_masters_offset_goes_before_the_slaves_and_is_never_beyond_the_end_of_
     assert_eq!((fixture.offset("readers", 0), fixture.offset("others", 0)), (Some(4), Some(2)));
 }
 
+/// All that a slave takes over, but for the timers.
+fn tables(slave: &TestBroker) -> impl PartialEq + std::fmt::Debug {
+    let (topics, groups) = (slave.ground.topics().all(), slave.ground.groups().all());
+    (topics, groups, slave.members.offsets().content(), slave.delays.content())
+}
+
 #[tokio::test]
 async fn broken_and_hostile_answers_change_nothing_and_are_logged_once() {
     let fixture = Fixture::start_with(|config| config.max_topics = 100);
     fixture.round().await;
     let slave = &fixture.slave;
-    let before = || (slave.topics.all(), slave.groups.all(), slave.offsets.content(), slave.delays.content());
+    let before = || tables(slave);
     let known = before();
     let many: Vec<String> = (0..200).map(|number| format!(r#""t{number}":{{}}"#)).collect();
     let of_version = |table: &str| format!(r#"{{"dataVersion":{{"counter":99,"timestamp":1}},{table}}}"#);
@@ -324,7 +335,7 @@ async fn a_table_in_pages_is_read_whole_and_begun_again_when_it_changes() {
     fixture.master.pages.lock().extend(pages);
     fixture.round().await;
     assert_eq!(fixture.reason("topics"), None);
-    let has = |name: &&str| fixture.slave.topics.contains(name);
+    let has = |name: &&str| fixture.slave.ground.topics().contains(name);
     assert!(["a", "b", "c", "d", "e"].iter().all(has));
     let last = {
         let asked = fixture.master.asked.lock();
@@ -339,26 +350,29 @@ async fn a_table_in_pages_is_read_whole_and_begun_again_when_it_changes() {
     fixture.round().await;
     assert!(fixture.reason("topics").is_some());
     assert_eq!(fixture.master.asked(request::GET_ALL_TOPIC_CONFIG), asked + 2);
-    assert_eq!(fixture.slave.topics.version().counter, 2);
+    assert_eq!(fixture.slave.ground.topics().version().counter, 2);
 }
 
 #[tokio::test]
 async fn a_service_asks_while_the_broker_is_a_slave_and_its_master_is_known() {
-    let fixture = Fixture::start_with(|config| config.ask_master_every = Duration::from_millis(1));
+    let fixture = Fixture::start_with(|config| config.intervals.ask_master = Duration::from_millis(1));
     let slave = Arc::clone(&fixture.slave);
-    let address = slave.master.get();
-    slave.master.set(None);
+    let address = slave.peers.master().get();
+    slave.peers.master().set(None);
     let services = Services::default();
-    services.start(Arc::new(MasterMetadata::new(slave.clone())));
+    services.start(slave.role_changes.metadata().clone());
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
     assert_eq!(fixture.master.asked(request::GET_ALL_TOPIC_CONFIG), 0);
-    slave.master.set(address.as_deref());
-    until("the topics are there", || slave.topics.contains("orders") && slave.master.answers()).await;
-    slave.role.set(Role::Master);
+    slave.peers.master().set(address.as_deref());
+    until("the topics are there", || {
+        slave.ground.topics().contains("orders") && slave.peers.master().answers()
+    })
+    .await;
+    slave.ground.role().set(Role::Master);
     services.stop_all(PATIENCE).await;
-    services.start(Arc::new(MasterMetadata::new(slave.clone())));
+    services.start(slave.role_changes.metadata().clone());
     let asked = fixture.master.asked.lock().len();
     assert!(services.step("metadata of the master").await);
     assert_eq!(fixture.master.asked.lock().len(), asked, "a master asks nobody");
@@ -367,18 +381,18 @@ async fn a_service_asks_while_the_broker_is_a_slave_and_its_master_is_known() {
 
 #[tokio::test]
 async fn a_slave_stores_nothing_and_makes_nothing() {
-    let slave = TestShared::open(|config| config.broker_id = 2);
+    let slave = TestBroker::open(|config| config.broker_id = 2);
     for origin in [Origin::Client, Origin::Broker] {
-        let refused = put(&slave, origin, &message("orders", "")).unwrap_err();
+        let refused = put(&slave.intake, origin, &message("orders", "")).unwrap_err();
         let crate::put::NotPut::Refused(refusal) = refused else { panic!("{refused:?}") };
         assert_eq!(refusal.code(), response::SERVICE_NOT_AVAILABLE);
         assert!(!crate::put::is_lasting(&refusal), "whoever delivers late tries again");
         let text = refusal.to_string();
         assert!(text.contains("slave (broker id 2)") && text.contains("send to the master"), "{text}");
     }
-    assert!(slave.group("readers").unwrap().written.is_none(), "served, and not made");
-    assert!(!slave.topics.contains("orders") && slave.groups.get("readers").is_none());
-    assert_eq!(slave.topics.version(), DataVersion::default(), "a start is no change");
+    assert!(slave.ground.group("readers").unwrap().written.is_none(), "served, and not made");
+    assert!(!slave.ground.topics().contains("orders") && slave.ground.groups().get("readers").is_none());
+    assert_eq!(slave.ground.topics().version(), DataVersion::default(), "a start is no change");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -387,28 +401,28 @@ async fn delayed_messages_are_delivered_after_a_promotion_from_where_the_master_
     let slave = &fixture.slave;
     fixture.master.answer(request::GET_ALL_DELAY_OFFSET, r#"{"offsetTable":{1:2}}"#);
     fixture.round().await;
-    slave.role.set(Role::Master);
+    slave.ground.role().set(Role::Master);
     for _ in 0..3 {
-        put(slave, Origin::Client, &message("orders", "DELAY\u{1}1\u{2}")).unwrap();
+        put(&slave.intake, Origin::Client, &message("orders", "DELAY\u{1}1\u{2}")).unwrap();
     }
-    slave.role.set(Role::Slave { id: 1 });
-    let end = slave.store.max_physical_offset();
-    until("dispatch has come there", || slave.store.dispatched_offset() >= end).await;
+    slave.ground.role().set(Role::Slave { id: 1 });
+    let end = slave.ground.store().max_physical_offset();
+    until("dispatch has come there", || slave.ground.store().dispatched_offset() >= end).await;
     let services = Services::default();
-    services.start(Arc::new(crate::delay::DelayDelivery::new(Arc::clone(slave))));
+    services.start(Arc::new(crate::delay::DelayDelivery::new(slave.delays.clone())));
     fixture.round().await;
     assert_eq!(slave.delays.waiting_from()[0].get(), 2);
     assert!(services.step("delay delivery").await);
-    assert_eq!(slave.store.max_physical_offset(), end, "a slave delivers nothing");
+    assert_eq!(slave.ground.store().max_physical_offset(), end, "a slave delivers nothing");
     services.stop_all(PATIENCE).await;
     drop(services);
 
     let master = fixture.promoted().await;
     let services = Services::default();
-    services.start(Arc::new(crate::delay::DelayDelivery::new(Arc::clone(&master))));
+    services.start(Arc::new(crate::delay::DelayDelivery::new(master.delays.clone())));
     until("the last one is delivered", || master.delays.delivered() == 1).await;
     services.stop_all(PATIENCE).await;
-    assert_eq!(master.store.next_queue_offset("orders", 0).get(), 1);
+    assert_eq!(master.ground.store().next_queue_offset("orders", 0).get(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -416,15 +430,15 @@ async fn timer_messages_are_delivered_after_a_promotion_but_for_those_that_the_m
     let fixture = Fixture::start();
     let slave = &fixture.slave;
     fixture.round().await;
-    slave.role.set(Role::Master);
-    let now_ms = slave.store.now_ms();
+    slave.ground.role().set(Role::Master);
+    let now_ms = slave.ground.store().now_ms();
     for after_ms in [2500, 100, 200] {
         let properties = format!("TIMER_DELIVER_MS\u{1}{}\u{2}", now_ms + after_ms);
-        put(slave, Origin::Client, &message("orders", &properties)).unwrap();
+        put(&slave.intake, Origin::Client, &message("orders", &properties)).unwrap();
     }
-    slave.role.set(Role::Slave { id: 1 });
-    let end = slave.store.max_physical_offset();
-    until("dispatch has come there", || slave.store.dispatched_offset() >= end).await;
+    slave.ground.role().set(Role::Slave { id: 1 });
+    let end = slave.ground.store().max_physical_offset();
+    until("dispatch has come there", || slave.ground.store().dispatched_offset() >= end).await;
     // The master has delivered the last two, whose seconds are over.
     let read_ms = (now_ms + 200).div_euclid(1000) * 1000 + 1000;
     *fixture.master.timers.lock() = Some(TimerCheckpoint {
@@ -436,21 +450,24 @@ async fn timer_messages_are_delivered_after_a_promotion_but_for_those_that_the_m
     });
     fixture.round().await;
     let services = Services::default();
-    services.start(Arc::new(crate::timer::TimerDelivery::new(Arc::clone(slave))));
-    until("two are due", || slave.store.now_ms() > now_ms + 300).await;
+    services.start(Arc::new(crate::timer::TimerDelivery::new(slave.timers.clone())));
+    until("two are due", || slave.ground.store().now_ms() > now_ms + 300).await;
     assert!(services.step("timer delivery").await);
     assert_eq!(slave.timers.waiting(), 0, "a slave has no wheel");
-    assert_eq!(slave.store.max_physical_offset(), end, "a slave delivers nothing");
+    assert_eq!(slave.ground.store().max_physical_offset(), end, "a slave delivers nothing");
     services.stop_all(PATIENCE).await;
     drop(services);
 
     let master = fixture.promoted().await;
     let services = Services::default();
-    services.start(Arc::new(crate::timer::TimerDelivery::new(Arc::clone(&master))));
+    services.start(Arc::new(crate::timer::TimerDelivery::new(master.timers.clone())));
     until("the first one is delivered", || master.timers.delivered() > 0).await;
     services.stop_all(PATIENCE).await;
-    assert_eq!((master.timers.delivered(), master.store.next_queue_offset("orders", 0).get()), (1, 1));
-    assert!(master.store.now_ms() >= now_ms + 2500);
+    assert_eq!(
+        (master.timers.delivered(), master.ground.store().next_queue_offset("orders", 0).get()),
+        (1, 1)
+    );
+    assert!(master.ground.store().now_ms() >= now_ms + 2500);
 }
 
 #[tokio::test]
@@ -458,17 +475,17 @@ async fn a_transaction_that_its_master_left_open_can_be_ended_after_a_promotion(
     let fixture = Fixture::start();
     let slave = &fixture.slave;
     fixture.round().await;
-    slave.role.set(Role::Master);
+    slave.ground.role().set(Role::Master);
     let half = NewMessage {
         sys_flag: rocketpy_model::sys_flag::TRANSACTION_PREPARED,
         ..message("orders", "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}producers\u{2}")
     };
     for _ in 0..2 {
-        put(slave, Origin::Client, &half).unwrap();
+        put(&slave.intake, Origin::Client, &half).unwrap();
     }
-    slave.role.set(Role::Slave { id: 1 });
-    let end = slave.store.max_physical_offset();
-    until("dispatch has come there", || slave.store.dispatched_offset() >= end).await;
+    slave.ground.role().set(Role::Slave { id: 1 });
+    let end = slave.ground.store().max_physical_offset();
+    until("dispatch has come there", || slave.ground.store().dispatched_offset() >= end).await;
     let key = format!("{}@{}", system::HALF_TOPIC, system::TRANSACTION_GROUP);
     fixture
         .master

@@ -22,7 +22,8 @@ impl<D: Disk> Timers<D> {
     ///
     /// # Errors
     /// The file is not written: what was known before counts.
-    pub(crate) fn adopt(&self, store: &Store<D>, master: &TimerCheckpoint) -> Result<bool, EnvError> {
+    pub(crate) fn adopt(&self, master: &TimerCheckpoint) -> Result<bool, EnvError> {
+        let store = self.store();
         let end = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID).max.to_wire();
         let queue_offset = master.master_queue_offset.clamp(0, end);
         let checkpoint = TimerCheckpoint {
@@ -86,24 +87,24 @@ fn is_delivered(store: &Store<impl Disk>, at: PhysicalOffset, read_ms: i64) -> b
 mod tests {
     use super::*;
     use crate::put::{Origin, put};
-    use crate::testing::{TestShared, add_topic, message, until};
+    use crate::testing::{TestBroker, add_topic, message, until};
 
     #[tokio::test]
     async fn a_slave_keeps_the_log_from_the_first_timer_that_its_master_has_not_delivered() {
-        let shared = TestShared::open(|_| {});
-        add_topic(&shared, rocketpy_model::TopicConfig::new("orders", 1)).await;
-        let now_ms = shared.store.now_ms();
+        let broker = TestBroker::open(|_| {});
+        add_topic(&broker, rocketpy_model::TopicConfig::new("orders", 1)).await;
+        let now_ms = broker.ground.store().now_ms();
         let mut places = Vec::new();
         for after_ms in [60_000, 61_000, 120_000, 62_000] {
             let properties = format!("TIMER_DELIVER_MS\u{1}{}\u{2}", now_ms + after_ms);
-            places.push(put(&shared, Origin::Client, &message("orders", &properties)).unwrap().places);
+            places.push(put(&broker.intake, Origin::Client, &message("orders", &properties)).unwrap().places);
         }
-        let end = shared.store.max_physical_offset();
-        until("dispatch has come there", || shared.store.dispatched_offset() >= end).await;
+        let end = broker.ground.store().max_physical_offset();
+        until("dispatch has come there", || broker.ground.store().dispatched_offset() >= end).await;
         let first = |queue_offset, after_ms| {
             let read_ms = now_ms + after_ms;
             let checkpoint = TimerCheckpoint { read_ms, queue_offset, ..TimerCheckpoint::default() };
-            first_waiting(&shared.store, QueueOffset::ZERO, &checkpoint).1
+            first_waiting(broker.ground.store(), QueueOffset::ZERO, &checkpoint).1
         };
         let place = |index: usize| Some(places[index].as_slice()[0]);
         assert_eq!(first(4, 0), place(0));

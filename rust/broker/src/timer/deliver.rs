@@ -1,6 +1,5 @@
 //! Delivers what is due, and reads the slots that come next.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,13 +17,12 @@ use super::enroll::{enroll, note};
 use super::open::open_again;
 use super::recalled::READ_AHEAD_RECALLS;
 use super::retained::Progress;
-use super::{MAX_DUE, Pauses, State};
+use super::{MAX_DUE, Pauses, State, Timers};
 use crate::put::{
     DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, deliver_late,
     due_record, is_lasting, is_of_place,
 };
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// Most messages that are delivered in one turn, and units that are read in one.
 const TURN: usize = 256;
@@ -37,14 +35,14 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// One turn at a time of the clock: delivers, takes new messages, reads slots, each a bounded number. Blocks; puts wait on the
 /// runtime. Whether there is more to do at once.
-pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) -> bool {
-    make_anew(shared);
-    let state = &mut *shared.timers.state.lock();
-    if state.is_stopped || state.broken_slot_ms.is_some() {
+pub(crate) fn turn(timers: &Timers<impl Disk>, at_ms: i64, runtime: &Handle) -> bool {
+    make_anew(timers);
+    let state = &mut *timers.state.lock();
+    if state.is_stopped || state.broken.slot_ms.is_some() {
         return false;
     }
     let before = progress(state);
-    state.has_more = work(shared, state, at_ms, runtime);
+    state.has_more = work(timers, state, at_ms, runtime);
     let after = progress(state);
     let has_moved = after != before;
     if has_moved {
@@ -54,31 +52,31 @@ pub(crate) fn turn(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle
         }
         // While wheel and log are made anew the checkpoint says more: what was taken before that is not there yet.
         if state.next >= state.earlier.until {
-            let end = shared.store.max_physical_offset();
+            let end = timers.store().max_physical_offset();
             state.retained.step(after, end);
-            if shared.sync_flush {
-                shared.store.request_flush(end);
+            if timers.intake.is_sync_flush() {
+                timers.store().request_flush(end);
             }
         }
-        shared.timers.waiting.store(state.retained.count(), Ordering::Relaxed);
+        timers.waiting.store(state.retained.count(), Ordering::Relaxed);
     }
-    *shared.timers.seen.lock() = state.seen();
+    *timers.seen.lock() = state.seen();
     if has_moved {
-        shared.timers.moved.notify_one();
+        timers.moved.notify_one();
     }
     state.has_more
 }
 
-fn work<D: Disk>(shared: &Arc<Shared<D>>, state: &mut State<D>, at_ms: i64, runtime: &Handle) -> bool {
-    let (now, mut pauses) = (shared.store.monotonic(), state.pauses);
-    let mut has_more = unless_paused(&mut pauses.deliver, now, || deliver(shared, state, at_ms, runtime));
+fn work<D: Disk>(timers: &Timers<D>, state: &mut State<D>, at_ms: i64, runtime: &Handle) -> bool {
+    let (now, mut pauses) = (timers.store().monotonic(), state.pauses);
+    let mut has_more = unless_paused(&mut pauses.deliver, now, || deliver(timers, state, at_ms, runtime));
     has_more |= unless_paused(&mut pauses.enroll, now, || {
         state.files.write().map_err(StoreError::Env)?;
-        enroll(shared, state, at_ms)
+        enroll(timers, state, at_ms)
     });
     has_more |= unless_paused(&mut pauses.read, now, || {
         state.files.write().map_err(StoreError::Env)?;
-        read_slots(shared, state, at_ms)
+        read_slots(timers, state, at_ms)
     });
     state.pauses = pauses;
     has_more
@@ -102,26 +100,26 @@ fn unless_paused(
 }
 
 /// Makes wheel and log anew where they were found to be damaged, or notes when to try that again. Until then nothing is delivered.
-fn make_anew<D: Disk>(shared: &Arc<Shared<D>>) {
-    let now = shared.store.monotonic();
+fn make_anew<D: Disk>(timers: &Timers<D>) {
+    let now = timers.store().monotonic();
     {
-        let state = shared.timers.state.lock();
-        let is_wanted = state.broken_slot_ms.is_some() && !state.is_stopped;
+        let state = timers.state.lock();
+        let is_wanted = state.broken.slot_ms.is_some() && !state.is_stopped;
         if !is_wanted || state.pauses.read.is_some_and(|until| now < until) {
             return;
         }
     }
-    let opened = open_again(shared).unwrap_or_else(|error| {
+    let opened = open_again(timers).unwrap_or_else(|error| {
         warn!(%error, "log of timers not made anew yet, trying again");
         false
     });
-    let mut state = shared.timers.state.lock();
+    let mut state = timers.state.lock();
     if !opened {
         let until = Some(now + RETRY);
         state.pauses = Pauses { deliver: until, enroll: until, read: until };
         state.has_more = false;
     }
-    *shared.timers.seen.lock() = state.seen();
+    *timers.seen.lock() = state.seen();
 }
 
 fn progress(state: &State<impl Disk>) -> Progress {
@@ -136,13 +134,13 @@ fn progress(state: &State<impl Disk>) -> Progress {
 
 /// Delivers up to [`TURN`] messages that are due; whether there may be more.
 fn deliver<D: Disk>(
-    shared: &Arc<Shared<D>>,
+    timers: &Timers<D>,
     state: &mut State<D>,
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<bool, Refusal> {
-    let _gather = shared.store.gather();
-    read_again(shared, state)?;
+    let _gather = timers.store().gather();
+    read_again(timers, state)?;
     state.pending.taken(state.next); // what was taken before it was added
     let early_ms = if planted::has(Bug::TimerTooEarly) { 500 } else { 0 };
     for _ in 0..TURN {
@@ -158,9 +156,9 @@ fn deliver<D: Disk>(
         if is_rolled && state.pending.is_full() || !is_rolled && state.may_be_recalled(due.unit.slot_ms) {
             return Ok(false);
         }
-        match deliver_one(shared, state, &due, at_ms, runtime)? {
+        match deliver_one(timers, state, &due, at_ms, runtime)? {
             Some(Late::Unreadable(error)) => pass_over(state, due, error)?,
-            outcome => is_done(shared, state, &due.unit, outcome),
+            outcome => is_done(timers, state, &due.unit, outcome),
         }
         state.reached_ms = due.due_at_ms.max(due.unit.slot_ms).max(state.reached_ms);
         state.due.pop();
@@ -169,19 +167,19 @@ fn deliver<D: Disk>(
 }
 
 /// A message needs its record no more; `None` where that is no delivery.
-fn is_done<D: Disk>(shared: &Shared<D>, state: &mut State<D>, unit: &TimerUnit, outcome: Option<Late>) {
+fn is_done<D: Disk>(timers: &Timers<D>, state: &mut State<D>, unit: &TimerUnit, outcome: Option<Late>) {
     match outcome {
         Some(Late::Delivered) => {
-            shared.timers.delivered.fetch_add(1, Ordering::Relaxed);
+            timers.delivered.fetch_add(1, Ordering::Relaxed);
         }
         Some(Late::Dropped(reason)) => {
-            shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+            timers.dropped.fetch_add(1, Ordering::Relaxed);
             error!(physical_offset = %unit.physical_offset, reason, "timer message dropped");
         }
         Some(Late::Unreadable(_)) | None => {}
     }
     state.retained.is_done(unit.physical_offset);
-    shared.timers.counts.remove(unit);
+    timers.counts.remove(unit);
 }
 
 /// Lets others be delivered before a message that cannot be read.
@@ -197,8 +195,8 @@ fn pass_over(state: &mut State<impl Disk>, due: Due, error: StoreError) -> Resul
 }
 
 /// Tries the messages again that could not be read, once in a while.
-fn read_again<D: Disk>(shared: &Shared<D>, state: &mut State<D>) -> Result<(), Refusal> {
-    let now = shared.unreadable.now(&shared.store);
+fn read_again<D: Disk>(timers: &Timers<D>, state: &mut State<D>) -> Result<(), Refusal> {
+    let now = timers.intake.unreadable().now(timers.store());
     if state.unreadable.messages.is_empty() || now < state.unreadable.read_again_at {
         return Ok(());
     }
@@ -207,7 +205,7 @@ fn read_again<D: Disk>(shared: &Shared<D>, state: &mut State<D>) -> Result<(), R
     let mut read = Ok(());
     for due in messages {
         let is_unreadable = read.is_err()
-            || match read_unit(shared, state, due.unit) {
+            || match read_unit(timers, state, due.unit) {
                 Ok(unreadable) => unreadable.is_some(),
                 Err(refusal) => {
                     read = Err(refusal);
@@ -226,28 +224,28 @@ fn read_again<D: Disk>(shared: &Shared<D>, state: &mut State<D>) -> Result<(), R
 /// # Errors
 /// The message could not be stored for now.
 fn deliver_one<D: Disk>(
-    shared: &Arc<Shared<D>>,
+    timers: &Timers<D>,
     state: &State<D>,
     due: &Due,
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<Option<Late>, Refusal> {
-    let outcome = match due_record(shared, due.unit.physical_offset)? {
+    let outcome = match due_record(&timers.intake, due.unit.physical_offset)? {
         DueRecord::Lost(reason) => Late::Dropped(reason),
         DueRecord::Unreadable(error) => Late::Unreadable(error),
         DueRecord::Found(bytes) => match RecordView::parse(&bytes) {
             Err(_) => Late::Dropped("its record is damaged".to_owned()),
             Ok(record) if due.unit.flags & TimerUnit::ROLL != 0 => {
-                match roll(shared, state, &record, runtime) {
+                match roll(timers, state, &record, runtime) {
                     Err(refusal) if is_lasting(&refusal) => Late::Dropped(refusal.to_string()),
                     rolled => return rolled.map(|()| None),
                 }
             }
             Ok(record) if is_recalled(state, &record) => {
-                shared.timers.recalled.fetch_add(1, Ordering::Relaxed);
+                timers.recalled.fetch_add(1, Ordering::Relaxed);
                 return Ok(None);
             }
-            Ok(record) => deliver_late(shared, runtime, &record, |again| {
+            Ok(record) => deliver_late(&timers.intake, runtime, &record, |again| {
                 again
                     .with_fact(property::TIMER_ENQUEUE_MS, &due.unit.written_at_ms.to_string())?
                     .with_fact(property::TIMER_DEQUEUE_MS, &at_ms.to_string())
@@ -265,7 +263,7 @@ fn is_recalled(state: &State<impl Disk>, record: &RecordView<'_>) -> bool {
 
 /// Stores a message again whose time is still far away.
 fn roll<D: Disk>(
-    shared: &Arc<Shared<D>>,
+    timers: &Timers<D>,
     state: &State<D>,
     record: &RecordView<'_>,
     runtime: &Handle,
@@ -275,16 +273,18 @@ fn roll<D: Disk>(
     let again = StoredAgain::of(record)
         .to(system::TIMER_TOPIC, super::QUEUE_ID as i32)
         .with_fact(property::TIMER_ROLL_TIMES, &times)?;
-    let Some(timer) = TimerMessage::of(record) else { return runtime.block_on(again.put(shared)).map(drop) };
+    let Some(timer) = TimerMessage::of(record) else {
+        return runtime.block_on(again.put(&timers.intake)).map(drop);
+    };
     // Counted from the time of storing it would move.
     let again = again.with_property(property::TIMER_DELIVER_MS, &timer.due_at_ms.to_string())?;
-    let stored = runtime.block_on(again.put(shared))?;
+    let stored = runtime.block_on(again.put(&timers.intake))?;
     state.pending.add(stored.queue_offset, timer.slot_ms); // its time may have come meanwhile
     Ok(())
 }
 
 /// Reads units of the slots that come next; whether there may be more.
-fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> Result<bool, Refusal> {
+fn read_slots<D: Disk>(timers: &Timers<D>, state: &mut State<D>, at_ms: i64) -> Result<bool, Refusal> {
     let until_ms = at_ms.saturating_add(AHEAD_MS).div_euclid(SLOT_MS) * SLOT_MS;
     let Some(mut chain) = state.due.reading() else {
         let from_ms = state.due.until_ms();
@@ -311,14 +311,14 @@ fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> 
         if position < 0 {
             match chain.is_complete() {
                 true => state.due.end(),
-                false => chain_is_broken(shared, state, slot_ms),
+                false => chain_is_broken(timers, state, slot_ms),
             }
             return Ok(true);
         }
         let unit = match state.files.unit(position) {
             Ok(unit) => unit,
-            Err(error) if is_spent(shared, state, position, &error) => {
-                shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+            Err(error) if is_spent(timers, state, position, &error) => {
+                timers.dropped.fetch_add(1, Ordering::Relaxed);
                 error!(slot_ms, position, %error, "log of timers cannot be read: what else waits in this slot is dropped");
                 state.due.end();
                 return Ok(true);
@@ -326,10 +326,10 @@ fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> 
             Err(error) => return Err(StoreError::Env(error).into()),
         };
         let Some((unit, left)) = unit.and_then(|unit| Some((unit, chain.after(&unit)?))) else {
-            chain_is_broken(shared, state, slot_ms);
+            chain_is_broken(timers, state, slot_ms);
             return Ok(true);
         };
-        if let Some(error) = read_unit(shared, state, unit)? {
+        if let Some(error) = read_unit(timers, state, unit)? {
             pass_over(state, Due { due_at_ms: unit.slot_ms, unit }, error)?; // it is due at that time or later
         }
         chain = left;
@@ -339,23 +339,23 @@ fn read_slots<D: Disk>(shared: &Shared<D>, state: &mut State<D>, at_ms: i64) -> 
 }
 
 /// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are made anew, once for a slot.
-fn chain_is_broken<D: Disk>(shared: &Shared<D>, state: &mut State<D>, slot_ms: i64) {
-    if state.made_anew_for_ms == Some(slot_ms) {
-        shared.timers.dropped.fetch_add(1, Ordering::Relaxed);
+fn chain_is_broken<D: Disk>(timers: &Timers<D>, state: &mut State<D>, slot_ms: i64) {
+    if state.broken.made_anew_for_ms == Some(slot_ms) {
+        timers.dropped.fetch_add(1, Ordering::Relaxed);
         error!(slot_ms, "log of timers is damaged again: what else waits in this slot is dropped");
         state.due.end();
     } else {
         warn!(slot_ms, "log of timers is damaged, it is made anew from the timer topic");
-        state.broken_slot_ms = Some(slot_ms);
+        state.broken.slot_ms = Some(slot_ms);
     }
 }
 
 /// Counts one more failed read of a unit. Returns whether to give the unit up.
-fn is_spent<D: Disk>(shared: &Shared<D>, state: &mut State<D>, position: i64, error: &EnvError) -> bool {
-    let now = shared.unreadable.now(&shared.store);
+fn is_spent<D: Disk>(timers: &Timers<D>, state: &mut State<D>, position: i64, error: &EnvError) -> bool {
+    let now = timers.intake.unreadable().now(timers.store());
     let unit = state.unreadable.unit.filter(|(failed, _)| *failed == position);
     let (_, failed) = state.unreadable.unit.insert(unit.unwrap_or((position, FailedReads::new(now))));
-    failed.again(now) && is_of_place(error) && shared.store.poisoned().is_none()
+    failed.again(now) && is_of_place(error) && timers.store().poisoned().is_none()
 }
 
 /// Takes a unit of the wheel into memory, with the exact time of its record. Returns why that record cannot be read.
@@ -363,20 +363,20 @@ fn is_spent<D: Disk>(shared: &Shared<D>, state: &mut State<D>, position: i64, er
 /// # Errors
 /// No record can be read for now.
 fn read_unit<D: Disk>(
-    shared: &Shared<D>,
+    timers: &Timers<D>,
     state: &mut State<D>,
     unit: TimerUnit,
 ) -> Result<Option<StoreError>, Refusal> {
-    let bytes = match due_record(shared, unit.physical_offset)? {
+    let bytes = match due_record(&timers.intake, unit.physical_offset)? {
         DueRecord::Found(bytes) => bytes,
         DueRecord::Lost(reason) => {
-            is_done(shared, state, &unit, Some(Late::Dropped(reason)));
+            is_done(timers, state, &unit, Some(Late::Dropped(reason)));
             return Ok(None);
         }
         DueRecord::Unreadable(error) => return Ok(Some(error)),
     };
     match RecordView::parse(&bytes).ok().as_ref().and_then(TimerMessage::of) {
-        Some(timer) => note(shared, state, &timer, unit),
+        Some(timer) => note(timers, state, &timer, unit),
         // The delivery says what is wrong.
         None => state.due.push(Due { due_at_ms: unit.slot_ms, unit }),
     }

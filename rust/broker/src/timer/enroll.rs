@@ -9,10 +9,9 @@ use rocketpy_store::{QueueEntry, StoreError};
 use tracing::error;
 
 use super::due_heap::Due;
-use super::{Earlier, HOLDER, MAX_DUE, QUEUE_ID, State};
+use super::{Earlier, HOLDER, MAX_DUE, QUEUE_ID, State, Timers};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// Most messages of one turn.
 const TURN: usize = 256;
@@ -24,15 +23,15 @@ pub(super) const MAX_LAG_MS: i64 = 3_600_000;
 /// # Errors
 /// A record or a file cannot be read, or not be written, for now. What was taken before stays taken.
 pub(super) fn enroll<D: Disk>(
-    shared: &Shared<D>,
+    timers: &Timers<D>,
     state: &mut State<D>,
     now_ms: i64,
 ) -> Result<bool, Refusal> {
-    let store = &shared.store;
+    let store = timers.store();
     let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
     if state.next < bounds.min {
         let lost = bounds.min - state.next;
-        shared.timers.dropped.fetch_add(lost, std::sync::atomic::Ordering::Relaxed);
+        timers.dropped.fetch_add(lost, std::sync::atomic::Ordering::Relaxed);
         error!(lost, "timer messages were removed before they were taken into the wheel");
         state.next = bounds.min;
     }
@@ -44,7 +43,7 @@ pub(super) fn enroll<D: Disk>(
     }
     let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, state.next, TURN)?;
     let (retained_from, delivered) = (state.retained.from(), state.delivered());
-    let taken = enroll_all(shared, state, &entries, now_ms);
+    let taken = enroll_all(timers, state, &entries, now_ms);
     state.keep_earlier_cut(delivered);
     if state.retained.from() != retained_from {
         store.set_waiting_from(HOLDER, state.waiting_from(store)); // before the file is old
@@ -53,7 +52,7 @@ pub(super) fn enroll<D: Disk>(
 }
 
 fn enroll_all<D: Disk>(
-    shared: &Shared<D>,
+    timers: &Timers<D>,
     state: &mut State<D>,
     entries: &[QueueEntry],
     now_ms: i64,
@@ -62,7 +61,7 @@ fn enroll_all<D: Disk>(
         state.next += 1; // nothing but fillers, as far as one read looks
     }
     for entry in entries {
-        if !enroll_one(shared, state, entry, now_ms)? {
+        if !enroll_one(timers, state, entry, now_ms)? {
             return Ok(state.pending.give_up());
         }
         state.next = entry.queue_offset + 1;
@@ -74,15 +73,15 @@ fn enroll_all<D: Disk>(
 
 /// Takes one message; false when its slot is not free yet.
 fn enroll_one<D: Disk>(
-    shared: &Shared<D>,
+    timers: &Timers<D>,
     state: &mut State<D>,
     entry: &QueueEntry,
     now_ms: i64,
 ) -> Result<bool, Refusal> {
-    let bytes = match due_record(shared, entry.physical_offset)? {
+    let bytes = match due_record(&timers.intake, entry.physical_offset)? {
         DueRecord::Found(bytes) => bytes,
         DueRecord::Lost(reason) => {
-            drop_entry(shared, entry, &reason);
+            drop_entry(timers, entry, &reason);
             return Ok(true);
         }
         // Those behind wait for it: it may be the recall of one that would come meanwhile.
@@ -90,7 +89,7 @@ fn enroll_one<D: Disk>(
     };
     let record = RecordView::parse(&bytes).ok();
     let Some((record, timer)) = record.and_then(|record| Some((record, TimerMessage::of(&record)?))) else {
-        drop_entry(shared, entry, "its record says no time or no topic");
+        drop_entry(timers, entry, "its record says no time or no topic");
         return Ok(true);
     };
     let (slot_ms, flags) = timer.place(record.stored_at_ms);
@@ -112,19 +111,19 @@ fn enroll_one<D: Disk>(
     };
     state.files.add(unit).map_err(StoreError::Env)?;
     state.retained.waits(entry.physical_offset);
-    shared.timers.counts.add(&unit);
+    timers.counts.add(&unit);
     if timer.recalls.is_some() {
         state.pending.recall_is_in_wheel(unit.slot_ms.max(timer.slot_ms));
     }
     if slot_ms < state.due.until_ms() {
-        note(shared, state, &timer, unit);
+        note(timers, state, &timer, unit);
     }
     Ok(true)
 }
 
 /// Takes a message of a slot that is in memory: it waits there for its exact time, or recalls another.
 pub(super) fn note<D: Disk>(
-    shared: &Shared<D>,
+    timers: &Timers<D>,
     state: &mut State<D>,
     timer: &TimerMessage<'_>,
     unit: TimerUnit,
@@ -139,7 +138,7 @@ pub(super) fn note<D: Disk>(
             let due = Due { due_at_ms: if is_rolled { unit.slot_ms } else { timer.due_at_ms }, unit };
             if is_cut_off(&state.earlier, &due) {
                 state.retained.is_done(unit.physical_offset);
-                shared.timers.counts.remove(&unit);
+                timers.counts.remove(&unit);
             } else {
                 state.due.push(due);
             }
@@ -161,8 +160,8 @@ pub(super) fn is_cut_off(earlier: &Earlier, due: &Due) -> bool {
     earlier.cuts().any(|cut| at <= cut.taken && (at_ms, at) < cut.order())
 }
 
-fn drop_entry(shared: &Shared<impl Disk>, entry: &QueueEntry, reason: &str) {
-    shared.timers.dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+fn drop_entry(timers: &Timers<impl Disk>, entry: &QueueEntry, reason: &str) {
+    timers.dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let (queue_offset, physical_offset) = (entry.queue_offset, entry.physical_offset);
     error!(%queue_offset, %physical_offset, reason, "timer message dropped");
 }

@@ -13,7 +13,7 @@ mod deliver;
 mod due_heap;
 mod enroll;
 mod open;
-mod pending;
+pub(crate) mod pending;
 #[cfg(feature = "sim")]
 mod rebuilt;
 mod recalled;
@@ -51,8 +51,7 @@ pub(crate) use settle::{deliver_at_stop, settle_at_stop};
 pub(crate) use settle::{settle, settled_end};
 use tokio::sync::Notify;
 
-use crate::put::FailedReads;
-use crate::refusal::Refusal;
+use crate::put::{FailedReads, Intake};
 
 /// Under this name the store keeps the log files that hold waiting messages.
 const HOLDER: &str = "timers";
@@ -71,7 +70,6 @@ pub(crate) struct Timers<D: Disk = RealDisk> {
     state: Mutex<State<D>>,
     /// What others may know of it, as of the last turn. Never locked over disk work.
     seen: Mutex<Seen>,
-    pending: Arc<PendingRecords>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
     /// Rung when a message begins to wait.
@@ -85,6 +83,7 @@ pub(crate) struct Timers<D: Disk = RealDisk> {
     delivered: AtomicU64,
     dropped: AtomicU64,
     recalled: AtomicU64,
+    intake: Arc<Intake<D>>,
 }
 
 #[derive(Debug)]
@@ -105,10 +104,7 @@ struct State<D: Disk> {
     retained: Retained,
     unreadable: Unreadable,
     pauses: Pauses,
-    /// A slot whose units do not lead to each other: wheel and log are to be made anew.
-    broken_slot_ms: Option<i64>,
-    /// The slot for which they were.
-    made_anew_for_ms: Option<i64>,
+    broken: Broken,
     /// The last turn left something to do.
     has_more: bool,
     /// Nothing is delivered any more: a round may outlive its service.
@@ -138,6 +134,15 @@ struct Unreadable {
     read_again_at: Duration,
     /// The position of a unit, of the slot that is being read.
     unit: Option<(i64, FailedReads)>,
+}
+
+/// Slots of the wheel whose units do not lead to each other.
+#[derive(Debug, Default)]
+struct Broken {
+    /// For this one wheel and log are to be made anew.
+    slot_ms: Option<i64>,
+    /// For this one they were.
+    made_anew_for_ms: Option<i64>,
 }
 
 /// Until when each part of a turn is left out after an error, in monotonic time. None of them holds up the others.
@@ -267,24 +272,15 @@ impl<D: Disk> State<D> {
 }
 
 impl<D: Disk> Timers<D> {
+    fn store(&self) -> &Store<D> {
+        self.intake.store()
+    }
+
     /// Wakes the service when a message begins to wait. Called by the store's threads.
     pub(crate) fn arrived(&self, arrivals: &[Arrival]) {
         if arrivals.iter().any(|arrival| &*arrival.topic == system::TIMER_TOPIC) {
             self.arrived.notify_one();
         }
-    }
-
-    /// Whether there is room for one more recall of a message that is due at a time. To be asked before that is stored.
-    ///
-    /// # Errors
-    /// [`Refusal::PendingRecalls`], [`Refusal::RecallsOfSecond`].
-    pub(crate) fn check_recall(&self, due_at_ms: i64) -> Result<(), Refusal> {
-        self.pending.check_recall(slot_of(due_at_ms))
-    }
-
-    /// Before the recall of a message is answered: from now on that is not delivered.
-    pub(crate) fn recall_was_put(&self, queue_offset: QueueOffset, due_at_ms: i64) {
-        self.pending.add(queue_offset, slot_of(due_at_ms));
     }
 
     /// Whether a record of the timer topic is a message that is to be delivered, or stored again.
@@ -328,12 +324,4 @@ impl<D: Disk> Timers<D> {
     pub(crate) fn checkpoint(&self) -> TimerCheckpoint {
         *self.written.lock()
     }
-}
-
-/// The slot of a time: the last whole second before it.
-///
-/// # Source
-/// docs/reference/store-format.md 8.4 rule 3.
-pub(crate) fn slot_of(due_at_ms: i64) -> i64 {
-    due_at_ms.saturating_sub(1).div_euclid(SLOT_MS).saturating_mul(SLOT_MS)
 }

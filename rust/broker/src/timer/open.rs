@@ -20,9 +20,9 @@ use super::pending::PendingRecords;
 use super::recalled::Recalled;
 use super::retained::Retained;
 use super::settle::settle;
-use super::{Earlier, HOLDER, Pauses, QUEUE_ID, State, Timers, Unreadable};
+use super::{Broken, Earlier, HOLDER, Pauses, QUEUE_ID, State, Timers, Unreadable};
 use crate::BrokerError;
-use crate::shared::Shared;
+use crate::put::Intake;
 
 /// After so long the slots of the last run may be those of messages to come.
 const MAX_STOP_MS: i64 = 10 * 24 * 3_600_000;
@@ -32,76 +32,105 @@ impl<D: Disk> Timers<D> {
     ///
     /// # Errors
     /// A file cannot be read, or not be written.
-    pub(crate) fn open(store: &Store<D>) -> Result<Self, BrokerError> {
-        let root = &store.config().root;
-        let checkpoint = read_checkpoint(store.disk(), root)?;
-        let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
-        let this_slot_ms = store.now_ms().div_euclid(SLOT_MS) * SLOT_MS;
-        let written = checkpoint.unwrap_or_else(|| {
-            let is_new = bounds.max == QueueOffset::ZERO;
-            if !is_new {
-                warn!("config/timercheck says nothing: timer messages that were delivered may come again");
-            }
-            TimerCheckpoint { read_ms: if is_new { this_slot_ms } else { 0 }, ..TimerCheckpoint::default() }
-        });
-        let written = without_what_is_gone(store, written, bounds.max)?;
-        let until = QueueOffset(written.queue_offset.unsigned_abs()).clamp(bounds.min, bounds.max);
-        let is_stale = this_slot_ms.saturating_sub(written.read_ms) > MAX_STOP_MS;
-        let read_ms = if is_stale { this_slot_ms } else { written.read_ms.div_euclid(SLOT_MS) * SLOT_MS };
-        let taken = if is_stale { None } else { last_before(store, until)? };
-        let opened = Opened::of(store, read_ms, taken)?;
-        let opened = match opened.next(store, bounds.min, until)? {
-            Some(next) => (opened, next),
-            None => (Opened::of(store, read_ms, None)?, bounds.min),
-        };
-        let (Opened { files, retained, counts, recalls, last: taken }, next) = opened;
-        let mut due = DueHeap::new(read_ms);
-        // What was due when it was taken waits there, whatever the clock says.
-        due.begin(files.chain(read_ms).map_err(StoreError::Env)?);
-        info!(waiting = retained.count(), next = %next, end = %bounds.max, "timers are open");
-        let pending = Arc::new(PendingRecords::new(recalls));
-        if next < bounds.max {
-            pending.add(QueueOffset(bounds.max.get() - 1), read_ms); // any up to the last may be a recall
-        }
-        let state = State {
-            files,
-            due,
-            next,
-            taken,
-            recalled: Recalled::default(),
-            earlier: Earlier {
-                until,
-                read_ms: written.read_ms,
-                cut: written.cut,
-                earlier_cuts: written.earlier_cuts,
-            },
-            reached_ms: written.cut.map_or(written.read_ms, |cut| cut.due_at_ms),
-            earlier_cuts: written.earlier_cuts,
-            pending: Arc::clone(&pending),
-            retained,
-            unreadable: Unreadable::default(),
-            pauses: Pauses::default(),
-            broken_slot_ms: None,
-            made_anew_for_ms: None,
-            has_more: true,
-            is_stopped: false,
-        };
-        store.set_waiting_from(HOLDER, state.waiting_from(store));
+    pub(crate) fn open(intake: Arc<Intake<D>>) -> Result<Self, BrokerError> {
+        let Reopened { state, counts, written } = reopen(intake.store(), intake.recalls())?;
         Ok(Self {
             written: Mutex::new(written),
             waiting: AtomicU64::new(state.retained.count()),
             counts,
             seen: Mutex::new(state.seen()),
             state: Mutex::new(state),
-            pending,
             settling: Mutex::new(()),
             arrived: Notify::new(),
             moved: Notify::new(),
             delivered: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             recalled: AtomicU64::new(0),
+            intake,
         })
     }
+}
+
+/// What the files of the timers say.
+pub(super) struct Reopened<D: Disk> {
+    pub(super) state: State<D>,
+    pub(super) counts: Counts,
+    pub(super) written: TimerCheckpoint,
+}
+
+/// Reads the files, and makes the wheel anew. `pending` keeps what was added to it.
+///
+/// # Errors
+/// As [`Timers::open`].
+pub(super) fn reopen<D: Disk>(
+    store: &Store<D>,
+    pending: &Arc<PendingRecords>,
+) -> Result<Reopened<D>, BrokerError> {
+    let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
+    let this_slot_ms = store.now_ms().div_euclid(SLOT_MS) * SLOT_MS;
+    let written = written(store, bounds.max, this_slot_ms)?;
+    let until = QueueOffset(written.queue_offset.unsigned_abs()).clamp(bounds.min, bounds.max);
+    let is_stale = this_slot_ms.saturating_sub(written.read_ms) > MAX_STOP_MS;
+    let read_ms = if is_stale { this_slot_ms } else { written.read_ms.div_euclid(SLOT_MS) * SLOT_MS };
+    let taken = if is_stale { None } else { last_before(store, until)? };
+    let opened = Opened::of(store, read_ms, taken)?;
+    let opened = match opened.next(store, bounds.min, until)? {
+        Some(next) => (opened, next),
+        None => (Opened::of(store, read_ms, None)?, bounds.min),
+    };
+    let (Opened { files, retained, counts, recalls, last: taken }, next) = opened;
+    let mut due = DueHeap::new(read_ms);
+    // What was due when it was taken waits there, whatever the clock says.
+    due.begin(files.chain(read_ms).map_err(StoreError::Env)?);
+    info!(waiting = retained.count(), next = %next, end = %bounds.max, "timers are open");
+    let found = PendingRecords::new(recalls);
+    if next < bounds.max {
+        found.add(QueueOffset(bounds.max.get() - 1), read_ms); // any up to the last may be a recall
+    }
+    pending.replace(&found);
+    let state = State {
+        files,
+        due,
+        next,
+        taken,
+        recalled: Recalled::default(),
+        earlier: Earlier {
+            until,
+            read_ms: written.read_ms,
+            cut: written.cut,
+            earlier_cuts: written.earlier_cuts,
+        },
+        reached_ms: written.cut.map_or(written.read_ms, |cut| cut.due_at_ms),
+        earlier_cuts: written.earlier_cuts,
+        pending: Arc::clone(pending),
+        retained,
+        unreadable: Unreadable::default(),
+        pauses: Pauses::default(),
+        broken: Broken::default(),
+        has_more: true,
+        is_stopped: false,
+    };
+    store.set_waiting_from(HOLDER, state.waiting_from(store));
+    Ok(Reopened { state, counts, written })
+}
+
+/// What the checkpoint says, as far as that still holds.
+///
+/// # Errors
+/// It cannot be read or written.
+fn written(
+    store: &Store<impl Disk>,
+    end: QueueOffset,
+    this_slot_ms: i64,
+) -> Result<TimerCheckpoint, BrokerError> {
+    let written = read_checkpoint(store.disk(), &store.config().root)?.unwrap_or_else(|| {
+        let is_new = end == QueueOffset::ZERO;
+        if !is_new {
+            warn!("config/timercheck says nothing: timer messages that were delivered may come again");
+        }
+        TimerCheckpoint { read_ms: if is_new { this_slot_ms } else { 0 }, ..TimerCheckpoint::default() }
+    });
+    without_what_is_gone(store, written, end)
 }
 
 /// Makes wheel and log anew while the broker runs, as a start does: the chain of a slot was found broken. Blocks. Returns false where that
@@ -109,21 +138,18 @@ impl<D: Disk> Timers<D> {
 ///
 /// # Errors
 /// As [`Timers::open`].
-pub(super) fn open_again<D: Disk>(shared: &Shared<D>) -> Result<bool, BrokerError> {
-    let (store, timers) = (&shared.store, &shared.timers);
+pub(super) fn open_again<D: Disk>(timers: &Timers<D>) -> Result<bool, BrokerError> {
+    let store = timers.store();
     store.request_flush(store.max_physical_offset());
-    settle(shared, store.flushed_offset());
+    settle(timers, store.flushed_offset());
     let _no_progress_is_written = timers.settling.lock();
     let state = &mut *timers.state.lock();
     if state.retained.is_ahead() {
         return Ok(false);
     }
-    let opened = Timers::open(store)?;
-    let mut again = opened.state.into_inner();
-    timers.pending.replace(&again.pending);
-    again.pending = Arc::clone(&timers.pending);
-    again.made_anew_for_ms = state.broken_slot_ms;
-    timers.counts.replace(opened.counts);
+    let Reopened { state: mut again, counts, .. } = reopen(store, timers.intake.recalls())?;
+    again.broken.made_anew_for_ms = state.broken.slot_ms;
+    timers.counts.replace(counts);
     *state = again;
     Ok(true)
 }

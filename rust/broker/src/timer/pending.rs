@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 use rocketpy_model::QueueOffset;
+use rocketpy_store::timer::SLOT_MS;
 
 use crate::refusal::Refusal;
 
@@ -15,7 +16,7 @@ pub(super) const MAX_RECALLS_OF_SLOT: usize = 1 << 18;
 /// Recalls, and messages that were stored again, until they are taken into the wheel: nothing of their slots, or of later ones, is
 /// delivered before. Recalls are added by the threads that store them.
 #[derive(Debug, Default)]
-pub(super) struct PendingRecords(Mutex<Slots>);
+pub(crate) struct PendingRecords(Mutex<Slots>);
 
 #[derive(Debug, Default)]
 struct Slots {
@@ -32,11 +33,20 @@ impl PendingRecords {
         Self(Mutex::new(Slots { recalls, ..Slots::default() }))
     }
 
-    /// Whether there is room for one more recall of a slot.
+    /// Whether there is room for one more recall of a message that is due at a time. To be asked before that is stored.
     ///
     /// # Errors
     /// [`Refusal::PendingRecalls`], [`Refusal::RecallsOfSecond`].
-    pub(super) fn check_recall(&self, slot_ms: i64) -> Result<(), Refusal> {
+    pub(crate) fn check_recall_at(&self, due_at_ms: i64) -> Result<(), Refusal> {
+        self.check_recall(slot_of(due_at_ms))
+    }
+
+    /// Before the recall of a message is answered: from now on that is not delivered.
+    pub(crate) fn recall_was_put(&self, queue_offset: QueueOffset, due_at_ms: i64) {
+        self.add(queue_offset, slot_of(due_at_ms));
+    }
+
+    fn check_recall(&self, slot_ms: i64) -> Result<(), Refusal> {
         let slots = self.0.lock();
         if slots.by_offset.len() >= MAX_PENDING {
             return Err(Refusal::PendingRecalls { limit: MAX_PENDING });
@@ -109,6 +119,14 @@ impl PendingRecords {
     pub(super) fn first_slot_ms(&self) -> Option<i64> {
         self.0.lock().counts.keys().next().copied()
     }
+}
+
+/// The slot of a time: the last whole second before it.
+///
+/// # Source
+/// docs/reference/store-format.md 8.4 rule 3.
+pub(crate) fn slot_of(due_at_ms: i64) -> i64 {
+    due_at_ms.saturating_sub(1).div_euclid(SLOT_MS).saturating_mul(SLOT_MS)
 }
 
 #[cfg(test)]

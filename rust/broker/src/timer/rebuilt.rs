@@ -11,10 +11,9 @@ use rocketpy_store::timer::{SLOT_MS, TimerMessage, TimerUnit};
 
 use super::due_heap::Due;
 use super::enroll::is_cut_off;
-use super::{QUEUE_ID, State};
+use super::{QUEUE_ID, State, Timers};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// How far behind all others a message may be that was taken late, before the clock was set back.
 const MAX_LATE_MS: i64 = 3_600_000;
@@ -36,9 +35,9 @@ struct Message {
 ///
 /// # Errors
 /// A record or a file cannot be read.
-pub(crate) fn difference<D: Disk>(shared: &Shared<D>) -> Result<Option<String>, Refusal> {
-    let mut state = shared.timers.state.lock();
-    let messages = messages(shared)?;
+pub(crate) fn difference<D: Disk>(timers: &Timers<D>) -> Result<Option<String>, Refusal> {
+    let mut state = timers.state.lock();
+    let messages = messages(timers)?;
     let (held, late) = held(&mut state, &messages)?;
     let waits = messages.iter().filter(|(at, message)| waits(&state, **at, message));
     let waits: BTreeSet<u64> = waits.map(|(at, _)| *at).filter(|at| !late.contains(at)).collect();
@@ -49,14 +48,16 @@ pub(crate) fn difference<D: Disk>(shared: &Shared<D>) -> Result<Option<String>, 
 }
 
 /// All messages of the timer topic, by the places of their records.
-fn messages(shared: &Shared<impl Disk>) -> Result<BTreeMap<u64, Message>, Refusal> {
-    let bounds = shared.store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
+fn messages(timers: &Timers<impl Disk>) -> Result<BTreeMap<u64, Message>, Refusal> {
+    let bounds = timers.store().queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
     let (mut next, mut messages) = (bounds.min, BTreeMap::new());
     while next < bounds.max {
-        let entries = shared.store.entries(system::TIMER_TOPIC, QUEUE_ID, next, PAGE)?;
+        let entries = timers.store().entries(system::TIMER_TOPIC, QUEUE_ID, next, PAGE)?;
         next = entries.last().map_or(bounds.max, |last| last.queue_offset + 1);
         for entry in entries {
-            let DueRecord::Found(bytes) = due_record(shared, entry.physical_offset)? else { continue };
+            let DueRecord::Found(bytes) = due_record(&timers.intake, entry.physical_offset)? else {
+                continue;
+            };
             let Ok(record) = RecordView::parse(&bytes) else { continue };
             let Some(timer) = TimerMessage::of(&record) else { continue };
             let (slot_ms, flags) = timer.place(record.stored_at_ms);

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 use rocketpy_env::planted::{self, Bug};
 use tokio::runtime::Handle;
 
+use super::Timers;
 use super::deliver::turn;
 use super::settle::{settle, settled_end};
-use crate::call::aside;
+use crate::blocking::aside;
 use crate::service::{MAX_CLOCK_WAIT, MESSAGES_PACE, Pace, Service, Work, due_now_ms, until_ms};
-use crate::shared::Shared;
 
 /// Most turns at once.
 const TURNS: usize = 16;
@@ -24,24 +24,24 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 /// Delivers timer messages when they are due. A slave delivers none.
 pub(crate) struct TimerDelivery {
-    shared: Arc<Shared>,
+    timers: Arc<Timers>,
     pace: Pace,
 }
 
 impl TimerDelivery {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, pace: Pace::new(Duration::ZERO, MESSAGES_PACE) }
+    pub(crate) fn new(timers: Arc<Timers>) -> Self {
+        Self { timers, pace: Pace::new(Duration::ZERO, MESSAGES_PACE) }
     }
 }
 
 /// How long nothing is to be done, unless a message begins to wait; `None` for ever.
-fn rest(shared: &Shared) -> Option<Duration> {
-    let seen = *shared.timers.seen.lock();
+fn rest(timers: &Timers) -> Option<Duration> {
+    let seen = *timers.seen.lock();
     if seen.has_more {
         return Some(Duration::ZERO);
     }
-    let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, due_now_ms(&shared.store)));
-    let now = shared.store.monotonic();
+    let due = seen.due_at_ms.map(|due_at_ms| until_ms(due_at_ms, due_now_ms(timers.store())));
+    let now = timers.store().monotonic();
     let pauses = seen.pauses;
     let paused = [pauses.deliver, pauses.enroll, pauses.read].into_iter().flatten();
     let rest = paused.map(|until| until.saturating_sub(now));
@@ -51,14 +51,14 @@ fn rest(shared: &Shared) -> Option<Duration> {
 }
 
 /// Takes turns until nothing is due within [`MESSAGES_PACE`]. Blocks.
-fn round(shared: &Arc<Shared>, runtime: &Handle) {
+fn round(timers: &Timers, runtime: &Handle) {
     for _ in 0..PAUSES {
         let began = Instant::now();
         let mut turns = 0;
-        while turn(shared, due_now_ms(&shared.store), runtime) && turns < TURNS {
+        while turn(timers, due_now_ms(timers.store()), runtime) && turns < TURNS {
             turns += 1;
         }
-        if rest(shared).is_none_or(|rest| rest > MESSAGES_PACE) {
+        if rest(timers).is_none_or(|rest| rest > MESSAGES_PACE) {
             return;
         }
         std::thread::sleep(MESSAGES_PACE.saturating_sub(began.elapsed()));
@@ -72,19 +72,19 @@ impl Service for TimerDelivery {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            self.shared.role.wait_for_master().await;
-            self.pace.due_after(&self.shared.timers.arrived, rest(&self.shared)).await;
+            self.timers.intake.ground().role().wait_for_master().await;
+            self.pace.due_after(&self.timers.arrived, rest(&self.timers)).await;
         })
     }
 
     fn round(&self) -> Work<'_> {
-        let (shared, runtime) = (self.shared.clone(), Handle::current());
+        let (timers, runtime) = (self.timers.clone(), Handle::current());
         Box::pin(aside(move || {
-            if !shared.role.is_master() {
+            if !timers.intake.ground().role().is_master() {
                 return;
             }
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| round(&shared, &runtime))) {
-                shared.timers.state.lock().is_stopped = true; // the stop delivers nothing more either
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| round(&timers, &runtime))) {
+                timers.state.lock().is_stopped = true; // the stop delivers nothing more either
                 resume_unwind(panic);
             }
         }))
@@ -98,13 +98,13 @@ impl Service for TimerDelivery {
 
 /// Writes how far the timers are. A service of its own: a delivery does not wait for a flush.
 pub(crate) struct TimerProgress {
-    shared: Arc<Shared>,
+    timers: Arc<Timers>,
     write_at: Mutex<Instant>,
 }
 
 impl TimerProgress {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, write_at: Mutex::new(Instant::now()) }
+    pub(crate) fn new(timers: Arc<Timers>) -> Self {
+        Self { timers, write_at: Mutex::new(Instant::now()) }
     }
 }
 
@@ -115,9 +115,9 @@ impl Service for TimerProgress {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            self.shared.role.wait_for_master().await;
-            let moved = self.shared.timers.moved.notified();
-            if !self.shared.timers.seen.lock().is_ahead {
+            self.timers.intake.ground().role().wait_for_master().await;
+            let moved = self.timers.moved.notified();
+            if !self.timers.seen.lock().is_ahead {
                 moved.await;
             }
             let write_at = *self.write_at.lock();
@@ -128,10 +128,10 @@ impl Service for TimerProgress {
     fn round(&self) -> Work<'_> {
         let every = if planted::has(Bug::TimerAheadOfLog) { Duration::ZERO } else { WRITE_EVERY };
         *self.write_at.lock() = Instant::now() + every;
-        let shared = self.shared.clone();
+        let timers = self.timers.clone();
         Box::pin(aside(move || {
-            if shared.role.is_master() {
-                settle(&shared, settled_end(&shared));
+            if timers.intake.ground().role().is_master() {
+                settle(&timers, settled_end(&timers));
             }
         }))
     }

@@ -1,6 +1,5 @@
 //! Writes how far the timers are, as far as the copies of their messages are durable.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rocketpy_env::planted::{self, Bug};
@@ -10,31 +9,30 @@ use rocketpy_store::timer::{TimerCheckpoint, Unflushed, write_checkpoint};
 use tokio::runtime::Handle;
 use tracing::error;
 
-use super::HOLDER;
 use super::deliver::turn;
 use super::retained::Progress;
+use super::{HOLDER, Timers};
 use crate::service::{due_now_ms, flush_at_stop};
-use crate::shared::Shared;
 
 /// Most turns of the deliveries of a stop.
 const TURNS_AT_STOP: usize = 64;
 
 /// Writes the checkpoint if there is progress that holds. Blocks; deliveries go on meanwhile.
-pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
-    let store = &shared.store;
-    let _one_at_a_time = shared.timers.settling.lock();
+pub(crate) fn settle<D: Disk>(timers: &Timers<D>, flushed: PhysicalOffset) {
+    let store = timers.store();
+    let _one_at_a_time = timers.settling.lock();
     let (durable, checkpoint, unflushed) = {
-        let mut state = shared.timers.state.lock();
+        let mut state = timers.state.lock();
         let Some(durable) = state.retained.durable(flushed) else { return };
-        let checkpoint = after(&shared.timers.checkpoint(), &durable.progress, store.now_ms());
+        let checkpoint = after(&timers.checkpoint(), &durable.progress, store.now_ms());
         (durable, checkpoint, state.files.unflushed())
     };
-    let written = flush_and_write(shared, &unflushed, &checkpoint);
-    let mut state = shared.timers.state.lock();
+    let written = flush_and_write(timers, &unflushed, &checkpoint);
+    let mut state = timers.state.lock();
     let state = &mut *state;
     match written {
         Ok(()) => {
-            *shared.timers.written.lock() = checkpoint;
+            *timers.written.lock() = checkpoint;
             state.retained.written(durable);
             let removed = state.files.remove_before(checkpoint.read_ms, store.min_physical_offset());
             if let Err(error) = removed {
@@ -47,8 +45,8 @@ pub(crate) fn settle<D: Disk>(shared: &Shared<D>, flushed: PhysicalOffset) {
             state.files.not_flushed(unflushed);
         }
     }
-    shared.timers.waiting.store(state.retained.count(), Ordering::Relaxed);
-    *shared.timers.seen.lock() = state.seen();
+    timers.waiting.store(state.retained.count(), Ordering::Relaxed);
+    *timers.seen.lock() = state.seen();
     store.set_waiting_from(HOLDER, state.waiting_from(store));
 }
 
@@ -68,37 +66,37 @@ fn after(written: &TimerCheckpoint, progress: &Progress, now_ms: i64) -> TimerCh
 
 /// The wheel is not flushed: a start makes it anew.
 fn flush_and_write<D: Disk>(
-    shared: &Shared<D>,
+    timers: &Timers<D>,
     unflushed: &Unflushed<D>,
     checkpoint: &TimerCheckpoint,
 ) -> Result<(), EnvError> {
     unflushed.flush()?;
-    write_checkpoint(shared.store.disk(), &shared.store.config().root, checkpoint)
+    write_checkpoint(timers.store().disk(), &timers.store().config().root, checkpoint)
 }
 
 /// Up to where progress may be written.
-pub(crate) fn settled_end(shared: &Shared<impl Disk>) -> PhysicalOffset {
+pub(crate) fn settled_end(timers: &Timers<impl Disk>) -> PhysicalOffset {
     if planted::has(Bug::TimerAheadOfLog) {
-        return shared.store.max_physical_offset();
+        return timers.store().max_physical_offset();
     }
-    shared.store.flushed_offset()
+    timers.store().flushed_offset()
 }
 
 /// Delivers what is due, as far as that is soon done, and nothing from then on. One that was taken late may be due before others that are
 /// delivered already: the progress, which is a place in their order, would count those as not delivered. Blocks; puts wait on the runtime.
-pub(crate) fn deliver_at_stop(shared: &Arc<Shared<impl Disk>>, runtime: &Handle) {
+pub(crate) fn deliver_at_stop(timers: &Timers<impl Disk>, runtime: &Handle) {
     let mut turns = 0;
-    while turn(shared, due_now_ms(&shared.store), runtime) && turns < TURNS_AT_STOP {
+    while turn(timers, due_now_ms(timers.store()), runtime) && turns < TURNS_AT_STOP {
         turns += 1;
     }
-    shared.timers.state.lock().is_stopped = true;
+    timers.state.lock().is_stopped = true;
 }
 
 /// Writes the progress when nothing is delivered any more. Blocks until the log is flushed.
-pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
-    let is_ahead = shared.timers.state.lock().retained.is_ahead();
+pub(crate) fn settle_at_stop(timers: &Timers<impl Disk>) {
+    let is_ahead = timers.state.lock().retained.is_ahead();
     if is_ahead {
-        flush_at_stop(shared, "copies of timer messages");
+        flush_at_stop(timers.intake.ground(), "copies of timer messages");
     }
-    settle(shared, shared.store.flushed_offset());
+    settle(timers, timers.store().flushed_offset());
 }

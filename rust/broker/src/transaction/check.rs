@@ -4,7 +4,6 @@
 //! docs/reference/store-format.md 9.5, docs/reference/protocol.md 2.4.2. Apache writes a half message again before each question;
 //! here it stays where it is, so that a late answer to an early question still names it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -20,10 +19,9 @@ use tokio::runtime::Handle;
 use tracing::{debug, error, warn};
 
 use super::service::RETRY_MS;
-use super::{Checked, Claim, End, QUEUE};
+use super::{Checked, Claim, End, QUEUE, Transactions};
 use crate::put::{DueRecord, StoredAgain, due_record};
 use crate::refusal::Refusal;
-use crate::shared::Shared;
 
 /// Most half messages that one round looks at closely; then others get their turn.
 const MAX_LOOKS: usize = 1000;
@@ -47,28 +45,27 @@ enum Look {
 /// # Errors
 /// The half queue cannot be read.
 pub(super) fn round(
-    shared: &Arc<Shared<impl Disk>>,
+    transactions: &Transactions<impl Disk>,
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<Option<i64>, Refusal> {
-    let transactions = &shared.transactions;
-    let interval_ms = millis(shared.config().transaction_check_interval);
+    let interval_ms = millis(transactions.intake.config().transaction_check_interval);
     let (mut at, mut due_at_ms, mut looks) = (transactions.state.lock().next, None::<i64>, 0);
     loop {
         at = transactions.state.lock().over_from(at);
-        let first = shared.store.queue_bounds(system::HALF_TOPIC, QUEUE).min;
+        let first = transactions.store().queue_bounds(system::HALF_TOPIC, QUEUE).min;
         if at < first {
-            lose(shared, at, first);
+            lose(transactions, at, first);
             at = first;
         }
-        let entries = shared.store.entries(system::HALF_TOPIC, QUEUE, at, PAGE)?;
+        let entries = transactions.store().entries(system::HALF_TOPIC, QUEUE, at, PAGE)?;
         let Some(last) = entries.last() else { return Ok(due_at_ms) };
         if at < entries[0].queue_offset {
-            lose(shared, at, entries[0].queue_offset);
+            lose(transactions, at, entries[0].queue_offset);
         }
         at = last.queue_offset + 1;
         for entry in &entries {
-            let next_ms = match look(shared, entry, at_ms, runtime)? {
+            let next_ms = match look(transactions, entry, at_ms, runtime)? {
                 Look::Nothing => continue,
                 Look::Due(next_ms) => next_ms,
                 Look::Young(next_ms) => return Ok(Some(due_at_ms.map_or(next_ms, |due| due.min(next_ms)))),
@@ -86,14 +83,14 @@ pub(super) fn round(
 }
 
 /// Half messages are gone, or cannot be read: those that are not over are lost.
-fn lose(shared: &Shared<impl Disk>, from: QueueOffset, to: QueueOffset) {
+fn lose(transactions: &Transactions<impl Disk>, from: QueueOffset, to: QueueOffset) {
     let (mut half, mut lost) = (from, 0);
     loop {
-        half = shared.transactions.state.lock().over_from(half);
+        half = transactions.state.lock().over_from(half);
         if half >= to {
             break;
         }
-        shared.transactions.end(shared, half, End::Lost);
+        transactions.end(half, End::Lost);
         (half, lost) = (half + 1, lost + 1);
     }
     if lost > 0 {
@@ -102,15 +99,15 @@ fn lose(shared: &Shared<impl Disk>, from: QueueOffset, to: QueueOffset) {
 }
 
 fn look(
-    shared: &Arc<Shared<impl Disk>>,
+    transactions: &Transactions<impl Disk>,
     entry: &QueueEntry,
     at_ms: i64,
     runtime: &Handle,
 ) -> Result<Look, Refusal> {
     let half = entry.queue_offset;
-    let interval_ms = millis(shared.config().transaction_check_interval);
+    let interval_ms = millis(transactions.intake.config().transaction_check_interval);
     let checked = {
-        let state = shared.transactions.state.lock();
+        let state = transactions.state.lock();
         if state.is_over(half) {
             return Ok(Look::Nothing);
         }
@@ -122,7 +119,7 @@ fn look(
     {
         return Ok(Look::Due(asked_at_ms.saturating_add(interval_ms)));
     }
-    let bytes = match due_record(shared, entry.physical_offset)? {
+    let bytes = match due_record(&transactions.intake, entry.physical_offset)? {
         DueRecord::Found(bytes) => Some(bytes),
         DueRecord::Lost(reason) => {
             error!(physical_offset = %entry.physical_offset, reason, "a half message is lost");
@@ -131,58 +128,72 @@ fn look(
         DueRecord::Unreadable(_) => return Ok(Look::Due(at_ms.saturating_add(RETRY_MS))),
     };
     let Some(record) = bytes.as_deref().and_then(|bytes| RecordView::parse(bytes).ok()) else {
-        lose(shared, half, half + 1);
+        lose(transactions, half, half + 1);
         return Ok(Look::Nothing);
     };
     let checked = checked.filter(|checked| checked.stored_at_ms == record.stored_at_ms);
-    let timeout_ms = millis(shared.config().transaction_timeout);
-    let own_ms = immunity_ms(&record, timeout_ms);
+    Ok(look_at_record(transactions, half, &record, checked, at_ms, runtime))
+}
+
+/// Asks for the end of a half message, gives it up, or says when one of them is due.
+fn look_at_record(
+    transactions: &Transactions<impl Disk>,
+    half: QueueOffset,
+    record: &RecordView<'_>,
+    checked: Option<Checked>,
+    at_ms: i64,
+    runtime: &Handle,
+) -> Look {
+    let config = transactions.intake.config();
+    let timeout_ms = millis(config.transaction_timeout);
+    let own_ms = immunity_ms(record, timeout_ms);
     let wait_ms = own_ms.unwrap_or(timeout_ms);
     let age_ms = at_ms.saturating_sub(record.stored_at_ms);
     if checked.is_none() && (0..wait_ms).contains(&age_ms) {
         let next_ms = record.stored_at_ms.saturating_add(wait_ms);
-        return Ok(if own_ms.is_some() { Look::Due(next_ms) } else { Look::Young(next_ms) });
+        return if own_ms.is_some() { Look::Due(next_ms) } else { Look::Young(next_ms) };
     }
-    let times = checked.map_or_else(|| stored_times(&record), |checked| checked.times);
+    let times = checked.map_or_else(|| stored_times(record), |checked| checked.times);
     let stored_at_ms = record.stored_at_ms;
     let note = |times| {
-        let mut state = shared.transactions.state.lock();
+        let mut state = transactions.state.lock();
         if !state.is_over(half) {
             state.checks.insert(half, Checked { times, at_ms: Some(at_ms), stored_at_ms });
         }
     };
-    let kept_ms = millis(shared.config().store.retention.reserved_time);
-    let most = shared.config().transaction_check_max;
+    let kept_ms = millis(config.store.retention.reserved_time);
+    let most = config.transaction_check_max;
     // However short messages are kept, there is time for all questions.
+    let interval_ms = millis(config.transaction_check_interval);
     let asked_ms = wait_ms.saturating_add(interval_ms.saturating_mul(i64::from(most)));
     // A producer has an interval for its answer, also to the last question before a restart.
     let is_asked_before_start = checked.is_some_and(|checked| checked.at_ms.is_none());
     if times >= most && is_asked_before_start {
         note(times);
     } else if times >= most || age_ms > kept_ms.max(asked_ms) {
-        give_up(shared, &record, half, runtime);
+        give_up(transactions, record, half, runtime);
     } else {
-        let has_asked = ask(shared, &record);
-        shared.transactions.state.lock().has_asked |= has_asked;
+        let has_asked = ask(transactions, record);
+        transactions.state.lock().has_asked |= has_asked;
         note(times + u32::from(has_asked));
     }
-    Ok(Look::Done)
+    Look::Done
 }
 
 /// Sends the question to one live producer of the group. Without one nothing is sent, and nothing counts.
-fn ask(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> bool {
+fn ask(transactions: &Transactions<impl Disk>, record: &RecordView<'_>) -> bool {
     let Some(group) = record.property(property::PRODUCER_GROUP) else { return true };
-    let mut members = shared.clients.producer_group(group);
+    let mut members = transactions.intake.members().clients().producer_group(group);
     if members.is_empty() {
         return false;
     }
-    let turn = shared.transactions.checked.load(Ordering::Relaxed) as usize % members.len();
+    let turn = transactions.checked.load(Ordering::Relaxed) as usize % members.len();
     members.rotate_left(turn);
-    let Some(question) = question(shared, record) else { return true };
+    let Some(question) = question(transactions, record) else { return true };
     for member in members.iter().filter(|member| member.connection.is_open()) {
         match member.connection.send_oneway(question.clone()) {
             Ok(()) => {
-                shared.transactions.checked.fetch_add(1, Ordering::Relaxed);
+                transactions.checked.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
             Err(error) => debug!(group, %error, "producer not asked for the end of a transaction"),
@@ -192,7 +203,7 @@ fn ask(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> bool {
 }
 
 /// CHECK_TRANSACTION_STATE: the body is the half message in the form of its topic.
-fn question(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> Option<Command> {
+fn question(transactions: &Transactions<impl Disk>, record: &RecordView<'_>) -> Option<Command> {
     let (topic, queue_id) = real(record)?;
     let fields = RecordFields {
         topic,
@@ -212,7 +223,7 @@ fn question(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> Option<Comma
     let plan = fields.encode(false, &mut body).ok()?;
     plan.finish(&mut body, record.queue_offset, record.physical_offset, record.stored_at_ms);
     let mut offset_msg_id = String::new();
-    let host = shared.store_host();
+    let host = transactions.intake.ground().store_host();
     OffsetMessageId { host, physical_offset: record.physical_offset }.write(&mut offset_msg_id);
     let header = CheckTransactionStateRequestHeader {
         topic: Some(topic),
@@ -221,27 +232,32 @@ fn question(shared: &Shared<impl Disk>, record: &RecordView<'_>) -> Option<Comma
         msg_id: record.unique_key(),
         transaction_id: record.property(property::TRANSACTION_ID).or_else(|| record.unique_key()),
         offset_msg_id: Some(&offset_msg_id),
-        broker_name: Some(&shared.config().broker_name),
+        broker_name: Some(&transactions.intake.config().broker_name),
     };
     Some(Command::request(request::CHECK_TRANSACTION_STATE, &header).with_body(body))
 }
 
 /// Stores a half message that nobody ends where an operator finds it.
-fn give_up(shared: &Arc<Shared<impl Disk>>, record: &RecordView<'_>, half: QueueOffset, runtime: &Handle) {
-    if shared.transactions.claim(half) != Claim::Taken {
+fn give_up(
+    transactions: &Transactions<impl Disk>,
+    record: &RecordView<'_>,
+    half: QueueOffset,
+    runtime: &Handle,
+) {
+    if transactions.claim(half) != Claim::Taken {
         return;
     }
     let kept = StoredAgain::of(record).to(system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0);
-    match runtime.block_on(kept.put_or_beside(shared)) {
+    match runtime.block_on(kept.put_or_beside(&transactions.intake)) {
         Ok(_) => {
             let topic = record.property(property::REAL_TOPIC).unwrap_or_default();
             let kept_in = system::TRANSACTION_CHECK_MAX_TIME_TOPIC;
             warn!(%half, topic, kept_in, "a transaction did not end, given up");
-            shared.transactions.end(shared, half, End::GivenUp);
+            transactions.end(half, End::GivenUp);
         }
         Err(refusal) => {
             warn!(%half, %refusal, "half message not given up yet, trying again");
-            shared.transactions.release(half);
+            transactions.release(half);
         }
     }
 }

@@ -13,7 +13,7 @@ use rocketpy_store::{NewRecord, Store, StoreError};
 use tracing::{error, warn};
 
 use super::QUEUE;
-use crate::shared::Shared;
+use crate::put::Intake;
 
 /// Half messages of one mark: its text stays below the 4 KiB of Apache's.
 const MAX_HALVES: usize = 128;
@@ -23,7 +23,7 @@ const PAGE: usize = 1024;
 /// Marks half messages as over. Returns whether that was written; otherwise some of them may be.
 ///
 /// A mark of one message has no comma: readers of Apache's 4.x take no other.
-pub(super) fn write(shared: &Shared<impl Disk>, halves: &[QueueOffset]) -> bool {
+pub(super) fn write(intake: &Intake<impl Disk>, halves: &[QueueOffset]) -> bool {
     halves.chunks(MAX_HALVES).all(|halves| {
         let mut body = halves[0].to_string();
         for half in &halves[1..] {
@@ -31,20 +31,20 @@ pub(super) fn write(shared: &Shared<impl Disk>, halves: &[QueueOffset]) -> bool 
         }
         let mut properties = Vec::new();
         properties_text::push(&mut properties, property::TAGS, MARK_TAG);
-        properties_text::push(&mut properties, property::UNIQUE_KEY, &shared.next_unique_key());
+        properties_text::push(&mut properties, property::UNIQUE_KEY, &intake.ground().next_unique_key());
         let mark = NewRecord {
             topic: system::OP_HALF_TOPIC,
             queue_id: QUEUE,
             flag: 0,
             sys_flag: 0,
-            born_at_ms: shared.store.now_ms(),
-            born_host: shared.store_host(),
+            born_at_ms: intake.store().now_ms(),
+            born_host: intake.ground().store_host(),
             reconsume_times: 0,
             prepared_transaction_offset: PhysicalOffset::ZERO,
             body: body.as_bytes(),
             properties: &properties,
         };
-        let written = shared.store.append(&mark);
+        let written = intake.store().append(&mark);
         if let Err(error) = &written {
             warn!(%error, "end of a transaction not marked, trying again");
         }

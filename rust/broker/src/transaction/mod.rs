@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -25,8 +26,8 @@ pub(crate) use check::{immunity_ms, millis, real};
 use check_counts::CheckCounts;
 use parking_lot::Mutex;
 use ranges::Ranges;
-use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
+use rocketpy_env::{Disk, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::{Arrival, Store};
@@ -37,8 +38,8 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::BrokerError;
-use crate::shared::Shared;
-use crate::table::offset::{OffsetTable, Place, Readable};
+use crate::put::Intake;
+use crate::table::offset::{Place, Readable};
 
 /// Half messages and marks have one queue each.
 const QUEUE: u32 = 0;
@@ -52,7 +53,7 @@ const MAX_ENDS: usize = 16_384;
 /// The half messages of a broker.
 #[derive(Debug)]
 #[doc(alias("TransactionalMessageBridge", "TransactionalMessageService"))]
-pub(crate) struct Transactions {
+pub(crate) struct Transactions<D: Disk = RealDisk> {
     state: Mutex<State>,
     /// Those that were there at the start, and were committed since. Held while one is.
     old_commits: tokio::sync::Mutex<OldCommits>,
@@ -63,6 +64,7 @@ pub(crate) struct Transactions {
     given_up: AtomicU64,
     lost: AtomicU64,
     checked: AtomicU64,
+    intake: Arc<Intake<D>>,
 }
 
 #[derive(Debug)]
@@ -152,15 +154,13 @@ pub(crate) enum End {
     Lost,
 }
 
-impl Transactions {
+impl<D: Disk> Transactions<D> {
     /// Reads what is over. Offsets are clamped to their queues already.
     ///
     /// # Errors
     /// The marks cannot be read.
-    pub(crate) fn open(
-        store: &Store<impl Disk>,
-        offsets: &OffsetTable<impl Disk>,
-    ) -> Result<Self, BrokerError> {
+    pub(crate) fn open(intake: Arc<Intake<D>>) -> Result<Self, BrokerError> {
+        let (store, offsets) = (intake.store(), intake.members().offsets());
         let bounds = |topic: &str| store.queue_bounds(topic, QUEUE);
         let start = |topic: &str| {
             let stored = offsets.get(system::TRANSACTION_GROUP, topic, QUEUE).unwrap_or(0);
@@ -205,7 +205,12 @@ impl Transactions {
             given_up: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             checked: AtomicU64::new(0),
+            intake,
         })
+    }
+
+    fn store(&self) -> &Store<D> {
+        self.intake.store()
     }
 
     /// Wakes the checks where a half message begins to wait. Called by the store's threads.
@@ -234,8 +239,8 @@ impl Transactions {
 
     /// Notes the end of a claimed transaction, and marks it. A mark that cannot be written is tried again; without it the next
     /// start would ask the producer.
-    pub(crate) fn end(&self, shared: &Shared<impl Disk>, half: QueueOffset, end: End) {
-        let is_marked = marks::write(shared, &[half]);
+    pub(crate) fn end(&self, half: QueueOffset, end: End) {
+        let is_marked = marks::write(&self.intake, &[half]);
         let mut state = self.state.lock();
         state.at_work.remove(&half);
         state.checks.remove(&half);
@@ -285,11 +290,11 @@ impl Transactions {
     }
 
     /// Notes where marks begin, and writes how far it is as far as the log is flushed. Keeps the files from there on.
-    fn settle(&self, shared: &Shared<impl Disk>) {
-        let store = &shared.store;
+    fn settle(&self) {
+        let store = self.store();
         // Marks may wait for the disk: requests take the lock meanwhile.
         let unmarked = std::mem::take(&mut self.state.lock().unmarked);
-        let is_marked = marks::write(shared, &unmarked);
+        let is_marked = marks::write(&self.intake, &unmarked);
         let mut state = self.state.lock();
         if !is_marked {
             state.unmarked.extend(unmarked);
@@ -300,8 +305,8 @@ impl Transactions {
         }
         if let Some((progress, end)) = state.pending
             && (store.flushed_offset() >= end || planted::has(Bug::EndsAheadOfLog))
-            && commit(shared, system::HALF_TOPIC, progress.half)
-            && commit(shared, system::OP_HALF_TOPIC, progress.op)
+            && self.commit(system::HALF_TOPIC, progress.half)
+            && self.commit(system::OP_HALF_TOPIC, progress.op)
         {
             (state.written, state.pending) = (progress, None);
         }
@@ -316,7 +321,8 @@ impl Transactions {
     }
 
     /// Writes how often producers were asked: at once, or when the last time was long enough ago.
-    fn write_counts(&self, store: &Store<impl Disk>, at_once: bool) {
+    fn write_counts(&self, at_once: bool) {
+        let store = self.store();
         let now = store.monotonic();
         let counts = {
             let mut state = self.state.lock();
@@ -329,6 +335,18 @@ impl Transactions {
         if !counts.write(store) {
             self.state.lock().has_asked = true;
         }
+    }
+
+    /// Notes an offset of the system's group. Returns false where that has to be tried again.
+    fn commit(&self, topic: &str, offset: QueueOffset) -> bool {
+        let bounds = self.store().queue_bounds(topic, QUEUE);
+        let place = Place { group: system::TRANSACTION_GROUP, topic, queue_id: QUEUE };
+        let readable = Readable { min: bounds.min.to_wire(), max: bounds.max.to_wire() };
+        let noted = self.intake.members().offsets().reset(place, offset.to_wire(), readable);
+        if let Err(error) = &noted {
+            debug!(%error, topic, "progress of transactions not noted yet");
+        }
+        noted.is_ok()
     }
 
     /// Whether progress waits for a flush, or for a mark.
@@ -391,18 +409,6 @@ impl State {
         let op = self.notes.front().filter(|(half, _)| *half <= self.next).map(|(_, op)| *op);
         Progress { half: self.next, op: op.unwrap_or(self.written.op) }
     }
-}
-
-/// Notes an offset of the system's group. Returns false where that has to be tried again.
-fn commit(shared: &Shared<impl Disk>, topic: &str, offset: QueueOffset) -> bool {
-    let bounds = shared.store.queue_bounds(topic, QUEUE);
-    let place = Place { group: system::TRANSACTION_GROUP, topic, queue_id: QUEUE };
-    let readable = Readable { min: bounds.min.to_wire(), max: bounds.max.to_wire() };
-    let noted = shared.offsets.reset(place, offset.to_wire(), readable);
-    if let Err(error) = &noted {
-        debug!(%error, topic, "progress of transactions not noted yet");
-    }
-    noted.is_ok()
 }
 
 fn first_at(store: &Store<impl Disk>, from: QueueOffset) -> Option<PhysicalOffset> {

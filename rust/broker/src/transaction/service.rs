@@ -7,10 +7,9 @@ use rocketpy_env::Disk;
 use tokio::runtime::Handle;
 use tracing::error;
 
-use super::check;
-use crate::call::aside;
+use super::{Transactions, check};
+use crate::blocking::aside;
 use crate::service::{Pace, Service, Work, flush_at_stop, until_ms};
-use crate::shared::Shared;
 
 /// Pause while progress waits for a flush.
 const SETTLE_AFTER: Duration = Duration::from_millis(500);
@@ -23,20 +22,20 @@ pub(super) const RETRY_MS: i64 = 1000;
 /// Asks producers for the end of their transactions, and writes how far it is. A slave does neither.
 #[doc(alias = "TransactionalMessageCheckService")]
 pub(crate) struct TransactionCheck {
-    shared: Arc<Shared>,
+    transactions: Arc<Transactions>,
     pace: Pace,
 }
 
 impl TransactionCheck {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, pace: Pace::new(Duration::ZERO, SHORTEST_WAIT) }
+    pub(crate) fn new(transactions: Arc<Transactions>) -> Self {
+        Self { transactions, pace: Pace::new(Duration::ZERO, SHORTEST_WAIT) }
     }
 
     /// How long nothing is to be done, unless a half message arrives; `None` for ever.
     fn rest(&self) -> Option<Duration> {
-        let transactions = &self.shared.transactions;
+        let transactions = &self.transactions;
         let due_at_ms = transactions.state.lock().due_at_ms;
-        let due = due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.shared.store.now_ms()));
+        let due = due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.transactions.store().now_ms()));
         let settle = (transactions.is_behind() || transactions.has_asked()).then_some(SETTLE_AFTER);
         due.into_iter().chain(settle).min()
     }
@@ -49,38 +48,38 @@ impl Service for TransactionCheck {
 
     fn due(&self) -> Work<'_> {
         Box::pin(async {
-            self.shared.role.wait_for_master().await;
-            self.pace.due_after(&self.shared.transactions.arrived, self.rest()).await;
+            self.transactions.intake.ground().role().wait_for_master().await;
+            self.pace.due_after(&self.transactions.arrived, self.rest()).await;
         })
     }
 
     fn round(&self) -> Work<'_> {
-        let (shared, runtime) = (self.shared.clone(), Handle::current());
+        let (transactions, runtime) = (self.transactions.clone(), Handle::current());
         Box::pin(aside(move || {
-            if shared.role.is_master() {
-                round(&shared, shared.store.now_ms(), &runtime);
+            if transactions.intake.ground().role().is_master() {
+                round(&transactions, transactions.store().now_ms(), &runtime);
             }
         }))
     }
 }
 
 /// One round at a time of the clock. Blocks; puts wait on the runtime.
-pub(crate) fn round(shared: &Arc<Shared<impl Disk>>, at_ms: i64, runtime: &Handle) {
-    let due_at_ms = check::round(shared, at_ms, runtime).unwrap_or_else(|error| {
+pub(crate) fn round(transactions: &Transactions<impl Disk>, at_ms: i64, runtime: &Handle) {
+    let due_at_ms = check::round(transactions, at_ms, runtime).unwrap_or_else(|error| {
         error!(%error, "open transactions cannot be read, trying again");
         Some(at_ms.saturating_add(RETRY_MS))
     });
-    shared.transactions.state.lock().due_at_ms = due_at_ms;
-    shared.transactions.settle(shared);
-    shared.transactions.write_counts(&shared.store, false);
+    transactions.state.lock().due_at_ms = due_at_ms;
+    transactions.settle();
+    transactions.write_counts(false);
 }
 
 /// Writes the progress when nothing is ended any more. Blocks until the log is flushed.
-pub(crate) fn settle_at_stop(shared: &Shared<impl Disk>) {
-    if shared.transactions.is_behind() {
-        flush_at_stop(shared, "marks of transactions");
+pub(crate) fn settle_at_stop(transactions: &Transactions<impl Disk>) {
+    if transactions.is_behind() {
+        flush_at_stop(transactions.intake.ground(), "marks of transactions");
     }
-    shared.transactions.settle(shared); // notes what is to be written
-    shared.transactions.settle(shared);
-    shared.transactions.write_counts(&shared.store, true);
+    transactions.settle(); // notes what is to be written
+    transactions.settle();
+    transactions.write_counts(true);
 }

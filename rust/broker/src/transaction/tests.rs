@@ -5,24 +5,23 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk};
 use rocketpy_model::{TopicConfig, sys_flag};
-use rocketpy_protocol::Command;
-use rocketpy_protocol::code::request;
-use rocketpy_protocol::header::{EndTransactionRequestHeader, key};
+use rocketpy_protocol::header::key;
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
 use tokio::runtime::Handle;
 
 use super::service::round;
 use super::*;
-use crate::call::aside;
-use crate::process::end_transaction::{end_half, half_of};
+use crate::blocking::aside;
+use crate::desk::Desk;
+use crate::operation::end_transaction::{EndTransaction, Ending, end_half, half_of};
 use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
 use crate::refusal::Refusal;
-use crate::testing::{MOST_OF_A_MINUTE, TestShared, add_topic, message, until, with_small_files};
+use crate::testing::{MOST_OF_A_MINUTE, TestBroker, add_topic, message, until, with_small_files};
 use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
 
-const COMMIT: i32 = sys_flag::TRANSACTION_COMMIT;
-const ROLLBACK: i32 = sys_flag::TRANSACTION_ROLLBACK;
+const COMMIT: bool = true;
+const ROLLBACK: bool = false;
 
 /// Where a half message lies.
 #[derive(Debug, Clone, Copy)]
@@ -32,220 +31,228 @@ struct Half {
     stored_at_ms: i64,
 }
 
-async fn open() -> TestShared {
-    let shared = TestShared::open(|_| {});
-    add_topic(&shared, TopicConfig::new("orders", 2)).await;
-    shared
+async fn open() -> TestBroker {
+    let broker = TestBroker::open(|_| {});
+    add_topic(&broker, TopicConfig::new("orders", 2)).await;
+    broker
 }
 
-async fn dispatched(shared: &TestShared) {
-    let end = shared.store.max_physical_offset();
-    until("it can be read", || shared.store.dispatched_offset() >= end).await;
+async fn dispatched(broker: &TestBroker) {
+    let end = broker.ground.store().max_physical_offset();
+    until("it can be read", || broker.ground.store().dispatched_offset() >= end).await;
 }
 
 /// Sends a half message of group `g` for queue 1 of `orders`, with more properties.
-async fn prepare(shared: &TestShared, more: &str) -> Half {
+async fn prepare(broker: &TestBroker, more: &str) -> Half {
     let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}{more}");
     let half = NewMessage { queue_id: 1, sys_flag: 0x4, ..message("orders", &properties) };
-    let stored = put(shared, Origin::Client, &half).unwrap();
+    let stored = put(&broker.intake, Origin::Client, &half).unwrap();
     assert_eq!(stored.queue_id, 1, "as it was asked for");
     let physical_offset = stored.places.as_slice()[0];
-    let bytes = shared.store.record_at(physical_offset).unwrap().unwrap();
+    let bytes = broker.ground.store().record_at(physical_offset).unwrap().unwrap();
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!((record.topic, record.queue_id, record.sys_flag), (system::HALF_TOPIC, 0, 0));
     let half = Half { queue_offset: stored.queue_offset, physical_offset, stored_at_ms: record.stored_at_ms };
-    dispatched(shared).await;
+    dispatched(broker).await;
     half
 }
 
-fn end_request(group: &str, half: Half, state: i32) -> Command {
-    end_request_of("", group, half, state)
+fn end_of(group: &str, half: Half, commits: bool) -> EndTransaction {
+    end_of_message("", group, half, commits)
 }
 
-fn end_request_of(msg_id: &str, group: &str, half: Half, state: i32) -> Command {
-    let header = EndTransactionRequestHeader {
-        topic: Some("orders"),
-        producer_group: group,
-        tran_state_table_offset: half.queue_offset.to_wire(),
-        commit_log_offset: half.physical_offset.to_wire(),
-        commit_or_rollback: state,
-        from_transaction_check: None,
-        msg_id,
-        transaction_id: None,
-        broker_name: None,
-    };
-    Command::request(request::END_TRANSACTION, &header)
+fn end_of_message(msg_id: &str, group: &str, half: Half, commits: bool) -> EndTransaction {
+    EndTransaction {
+        group: group.to_owned(),
+        half_at: half.physical_offset.to_wire(),
+        half_offset: half.queue_offset.to_wire(),
+        msg_id: msg_id.to_owned(),
+        commits,
+        is_asked: false,
+    }
 }
 
-async fn end(shared: &TestShared, half: Half, state: i32) -> Result<(), Refusal> {
-    let request = end_request("g", half, state);
-    let bytes = half_of(shared, &request)?;
-    end_half(shared, &request, &bytes).await?;
-    dispatched(shared).await;
+async fn end(broker: &TestBroker, half: Half, commits: bool) -> Result<(), Refusal> {
+    let asked = end_of("g", half, commits);
+    let bytes = half_of(&broker.ground, &asked)?;
+    let Desk { intake, transactions, reads, .. } = &***broker;
+    let ending = Ending { intake, transactions, look_ups: &reads.look_ups };
+    end_half(&ending, &asked, &bytes).await?;
+    dispatched(broker).await;
     Ok(())
 }
 
-async fn at(shared: &TestShared, at_ms: i64) -> Option<i64> {
-    let (owner, runtime) = (Arc::clone(shared), Handle::current());
-    aside(move || round(&owner, at_ms, &runtime)).await;
-    dispatched(shared).await;
-    shared.transactions.state.lock().due_at_ms
+async fn at(broker: &TestBroker, at_ms: i64) -> Option<i64> {
+    let (owner, runtime) = (Arc::clone(broker), Handle::current());
+    aside(move || round(&owner.transactions, at_ms, &runtime)).await;
+    dispatched(broker).await;
+    broker.transactions.state.lock().due_at_ms
 }
 
-fn count(shared: &TestShared, topic: &str, queue_id: u32) -> u64 {
-    shared.store.queue_bounds(topic, queue_id).max.get()
+fn count(broker: &TestBroker, topic: &str, queue_id: u32) -> u64 {
+    broker.ground.store().queue_bounds(topic, queue_id).max.get()
 }
 
 /// Destroys the magic code of the first entry's record of a queue.
-fn damage(shared: &TestShared, topic: &str) {
-    let at = shared.store.entries(topic, 0, QueueOffset::ZERO, 1).unwrap()[0].physical_offset.get();
-    let path = shared.store.config().commit_log_dir().join(format!("{:020}", 0));
+fn damage(broker: &TestBroker, topic: &str) {
+    let at = broker.ground.store().entries(topic, 0, QueueOffset::ZERO, 1).unwrap()[0].physical_offset.get();
+    let path = broker.ground.store().config().commit_log_dir().join(format!("{:020}", 0));
     let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
     file.write_all_at(at + 4, &[0; 4]).unwrap();
 }
 
 /// What a start of the broker finds.
-fn reopen(shared: &TestShared) -> Transactions {
-    Transactions::open(&shared.store, &shared.offsets).unwrap()
+fn reopen(broker: &TestBroker) -> Transactions {
+    Transactions::open(broker.intake.clone()).unwrap()
 }
 
 #[tokio::test]
 async fn a_half_message_comes_once_it_is_committed_and_once() {
-    let shared = open().await;
-    let half = prepare(&shared, "UNIQ_KEY\u{1}U\u{2}TAGS\u{1}a\u{2}").await;
-    assert_eq!(count(&shared, "orders", 1), 0);
+    let broker = open().await;
+    let half = prepare(&broker, "UNIQ_KEY\u{1}U\u{2}TAGS\u{1}a\u{2}").await;
+    assert_eq!(count(&broker, "orders", 1), 0);
     for _ in 0..2 {
-        end(&shared, half, COMMIT).await.unwrap();
+        end(&broker, half, COMMIT).await.unwrap();
     }
-    let refused = end(&shared, half, ROLLBACK).await.unwrap_err();
+    let refused = end(&broker, half, ROLLBACK).await.unwrap_err();
     assert!(matches!(refused, Refusal::EndedOtherwise { .. }), "{refused}");
-    let bytes = shared.only_record("orders", 1);
+    let bytes = broker.only_record("orders", 1);
     let record = RecordView::parse(&bytes).unwrap();
     assert_eq!((record.body, record.flag, record.tag()), (b"body".as_slice(), 7, Some("a")));
-    assert_eq!(record.sys_flag, COMMIT);
+    assert_eq!(record.sys_flag, sys_flag::TRANSACTION_COMMIT);
     assert_eq!(record.prepared_transaction_offset, half.physical_offset);
     assert_eq!(record.property("__transactionId__"), Some("U"));
-    let mark = shared.only_record(system::OP_HALF_TOPIC, 0);
+    let mark = broker.only_record(system::OP_HALF_TOPIC, 0);
     let mark = RecordView::parse(&mark).unwrap();
     assert_eq!((mark.body, mark.tag()), (b"0".as_slice(), Some("d")));
-    assert_eq!(shared.transactions.ended(End::Commit), 1);
+    assert_eq!(broker.transactions.ended(End::Commit), 1);
 }
 
 #[tokio::test]
 async fn a_half_message_that_is_rolled_back_never_comes() {
-    let shared = open().await;
-    let half = prepare(&shared, "").await;
+    let broker = open().await;
+    let half = prepare(&broker, "").await;
     for _ in 0..2 {
-        end(&shared, half, ROLLBACK).await.unwrap();
+        end(&broker, half, ROLLBACK).await.unwrap();
     }
-    let refused = end(&shared, half, COMMIT).await.unwrap_err();
+    let refused = end(&broker, half, COMMIT).await.unwrap_err();
     assert!(refused.to_string().contains("rolled back"), "{refused}");
-    assert_eq!(count(&shared, "orders", 1), 0);
-    assert_eq!((shared.transactions.ended(End::Rollback), shared.transactions.ended(End::Commit)), (1, 0));
+    assert_eq!(count(&broker, "orders", 1), 0);
+    assert_eq!((broker.transactions.ended(End::Rollback), broker.transactions.ended(End::Commit)), (1, 0));
 }
 
 #[tokio::test]
 async fn an_end_that_names_another_message_is_refused() {
-    let shared = open().await;
-    let half = prepare(&shared, "UNIQ_KEY\u{1}0A0B0C0D0000000000000000000000FF\u{2}").await;
-    put(&shared, Origin::Client, &message("orders", "PGROUP\u{1}g\u{2}")).unwrap();
-    let plain = PhysicalOffset(shared.only_record("orders", 0).len() as u64);
+    let broker = open().await;
+    let half = prepare(&broker, "UNIQ_KEY\u{1}0A0B0C0D0000000000000000000000FF\u{2}").await;
+    put(&broker.intake, Origin::Client, &message("orders", "PGROUP\u{1}g\u{2}")).unwrap();
+    let plain = PhysicalOffset(broker.only_record("orders", 0).len() as u64);
     let no_half = Half { physical_offset: half.physical_offset + plain.get(), ..half };
     let other_number = Half { queue_offset: half.queue_offset + 1, ..half };
     for (request, reason, over) in [
-        (end_request("other", half, COMMIT), "another group", None),
-        (end_request("g", other_number, COMMIT), "offset in the half queue", Some("true")),
-        (end_request("g", no_half, COMMIT), "no message", Some("true")),
+        (end_of("other", half, COMMIT), "another group", None),
+        (end_of("g", other_number, COMMIT), "offset in the half queue", Some("true")),
+        (end_of("g", no_half, COMMIT), "no message", Some("true")),
         (
-            end_request_of("0A0B0C0D0000000000000000000000FE", "g", half, COMMIT),
+            end_of_message("0A0B0C0D0000000000000000000000FE", "g", half, COMMIT),
             "another message",
             Some("true"),
         ),
-        (end_request_of("a key of its sender", "other", half, COMMIT), "another message", Some("true")),
+        (end_of_message("a key of its sender", "other", half, COMMIT), "another message", Some("true")),
     ] {
-        let refusal = half_of(&shared, &request).unwrap_err();
+        let refusal = half_of(&broker.ground, &request).unwrap_err();
         assert!(refusal.to_string().contains(reason), "{refusal}");
         assert_eq!(refusal.response().command.ext.get(key::TRANSACTION_OVER), over, "{refusal}");
     }
-    assert_eq!(count(&shared, "orders", 1), 0);
-    let place = OffsetMessageId { host: shared.store_host(), physical_offset: half.physical_offset };
+    assert_eq!(count(&broker, "orders", 1), 0);
+    let place = OffsetMessageId { host: broker.ground.store_host(), physical_offset: half.physical_offset };
     for msg_id in [place.to_string().as_str(), "0A0B0C0D0000000000000000000000FF"] {
-        half_of(&shared, &end_request_of(msg_id, "g", half, COMMIT)).unwrap();
+        half_of(&broker.ground, &end_of_message(msg_id, "g", half, COMMIT)).unwrap();
     }
-    end(&shared, half, COMMIT).await.unwrap();
+    end(&broker, half, COMMIT).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_start_knows_what_is_over_from_marks_or_from_what_it_had_written() {
-    let shared = open().await;
+    let broker = open().await;
     let mut halves = Vec::new();
     for _ in 0..5 {
-        halves.push(prepare(&shared, "").await);
+        halves.push(prepare(&broker, "").await);
     }
     for number in [0, 1, 3] {
-        end(&shared, halves[number], ROLLBACK).await.unwrap();
+        end(&broker, halves[number], ROLLBACK).await.unwrap();
     }
     for _ in 0..2 {
-        let found = reopen(&shared);
+        let found = reopen(&broker);
         let over: Vec<bool> =
             halves.iter().map(|half| matches!(found.claim(half.queue_offset), Claim::Over(_))).collect();
         assert_eq!(over, [true, true, false, true, false]);
         assert_eq!(found.state.lock().next, QueueOffset(2));
-        shared.store.wait_flushed(shared.store.max_physical_offset(), Duration::from_secs(60)).unwrap();
-        settle_at_stop(&shared);
-        assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), Some(2));
-        assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::OP_HALF_TOPIC, 0), Some(0));
+        broker
+            .ground
+            .store()
+            .wait_flushed(broker.ground.store().max_physical_offset(), Duration::from_secs(60))
+            .unwrap();
+        settle_at_stop(&broker.transactions);
+        assert_eq!(broker.members.offsets().get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), Some(2));
+        assert_eq!(
+            broker.members.offsets().get(system::TRANSACTION_GROUP, system::OP_HALF_TOPIC, 0),
+            Some(0)
+        );
     }
     for number in [2, 4] {
-        end(&shared, halves[number], COMMIT).await.unwrap();
+        end(&broker, halves[number], COMMIT).await.unwrap();
     }
-    settle_at_stop(&shared);
-    let written = reopen(&shared).state.lock().written;
+    settle_at_stop(&broker.transactions);
+    let written = reopen(&broker).state.lock().written;
     assert_eq!((written.half, written.op), (QueueOffset(5), QueueOffset(5)), "no mark has to be read again");
 }
 
 #[tokio::test]
 async fn progress_waits_for_the_flush_of_the_marks() {
-    let shared = TestShared::open(|config| config.store.flush_interval = Duration::from_secs(3600));
-    add_topic(&shared, TopicConfig::new("orders", 2)).await;
-    let half = prepare(&shared, "").await;
-    end(&shared, half, COMMIT).await.unwrap();
-    shared.transactions.settle(&shared);
-    assert!(shared.store.flushed_offset() < shared.store.max_physical_offset(), "nobody flushes");
-    assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), None);
-    let owner = Arc::clone(&shared);
-    aside(move || settle_at_stop(&owner)).await;
-    assert_eq!(shared.offsets.get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), Some(1));
+    let broker = TestBroker::open(|config| config.store.flush_interval = Duration::from_secs(3600));
+    add_topic(&broker, TopicConfig::new("orders", 2)).await;
+    let half = prepare(&broker, "").await;
+    end(&broker, half, COMMIT).await.unwrap();
+    broker.transactions.settle();
+    assert!(
+        broker.ground.store().flushed_offset() < broker.ground.store().max_physical_offset(),
+        "nobody flushes"
+    );
+    assert_eq!(broker.members.offsets().get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), None);
+    let owner = Arc::clone(&broker);
+    aside(move || settle_at_stop(&owner.transactions)).await;
+    assert_eq!(broker.members.offsets().get(system::TRANSACTION_GROUP, system::HALF_TOPIC, 0), Some(1));
 }
 
 #[tokio::test]
 async fn a_commit_whose_mark_a_kill_has_prevented_does_not_come_twice() {
-    let shared = open().await;
-    let half = prepare(&shared, "").await;
-    let bytes = half_of(&shared, &end_request("g", half, COMMIT)).unwrap();
+    let broker = open().await;
+    let half = prepare(&broker, "").await;
+    let bytes = half_of(&broker.ground, &end_of("g", half, COMMIT)).unwrap();
     let record = RecordView::parse(&bytes).unwrap();
     let committed = StoredAgain::of(&record).to("orders", 1).committed();
-    drop(committed.put(&shared).await.unwrap());
-    dispatched(&shared).await;
-    let found = reopen(&shared);
+    drop(committed.put(&broker.intake).await.unwrap());
+    dispatched(&broker).await;
+    let found = reopen(&broker);
     assert!(found.may_be_committed(half.queue_offset), "it was there at the start");
-    *shared.transactions.state.lock() = found.state.into_inner();
-    end(&shared, half, COMMIT).await.unwrap();
-    assert_eq!(count(&shared, "orders", 1), 1);
-    assert_eq!(count(&shared, system::OP_HALF_TOPIC, 0), 1, "it is marked now");
+    *broker.transactions.state.lock() = found.state.into_inner();
+    end(&broker, half, COMMIT).await.unwrap();
+    assert_eq!(count(&broker, "orders", 1), 1);
+    assert_eq!(count(&broker, system::OP_HALF_TOPIC, 0), 1, "it is marked now");
 }
 
 #[tokio::test]
 async fn after_a_start_the_index_says_which_of_the_ends_it_was() {
-    let shared = open().await;
+    let broker = open().await;
     for later in ["", "DELAY\u{1}3\u{2}", "TIMER_DELAY_SEC\u{1}60\u{2}"] {
-        let (committed, rolled_back) = (prepare(&shared, later).await, prepare(&shared, later).await);
-        end(&shared, committed, COMMIT).await.unwrap();
-        end(&shared, rolled_back, ROLLBACK).await.unwrap();
-        *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
+        let (committed, rolled_back) = (prepare(&broker, later).await, prepare(&broker, later).await);
+        end(&broker, committed, COMMIT).await.unwrap();
+        end(&broker, rolled_back, ROLLBACK).await.unwrap();
+        *broker.transactions.state.lock() = reopen(&broker).state.into_inner();
         for (half, said, other) in [(committed, COMMIT, ROLLBACK), (rolled_back, ROLLBACK, COMMIT)] {
-            end(&shared, half, said).await.unwrap();
-            let refused = end(&shared, half, other).await.unwrap_err();
+            end(&broker, half, said).await.unwrap();
+            let refused = end(&broker, half, other).await.unwrap_err();
             assert!(matches!(refused, Refusal::EndedOtherwise { .. }), "{refused}");
         }
     }
@@ -253,183 +260,183 @@ async fn after_a_start_the_index_says_which_of_the_ends_it_was() {
 
 #[tokio::test]
 async fn a_committed_message_that_waits_does_not_come_twice_after_a_kill_before_its_mark() {
-    let shared = open().await;
+    let broker = open().await;
     for later in ["DELAY\u{1}3\u{2}", "TIMER_DELAY_SEC\u{1}60\u{2}"] {
-        let half = prepare(&shared, later).await;
-        let bytes = half_of(&shared, &end_request("g", half, COMMIT)).unwrap();
+        let half = prepare(&broker, later).await;
+        let bytes = half_of(&broker.ground, &end_of("g", half, COMMIT)).unwrap();
         let record = RecordView::parse(&bytes).unwrap();
-        drop(StoredAgain::of(&record).to("orders", 1).committed().put(&shared).await.unwrap());
-        dispatched(&shared).await;
-        *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
-        end(&shared, half, COMMIT).await.unwrap();
+        drop(StoredAgain::of(&record).to("orders", 1).committed().put(&broker.intake).await.unwrap());
+        dispatched(&broker).await;
+        *broker.transactions.state.lock() = reopen(&broker).state.into_inner();
+        end(&broker, half, COMMIT).await.unwrap();
     }
-    assert_eq!((count(&shared, system::SCHEDULE_TOPIC, 2), count(&shared, system::TIMER_TOPIC, 0)), (1, 1));
+    assert_eq!((count(&broker, system::SCHEDULE_TOPIC, 2), count(&broker, system::TIMER_TOPIC, 0)), (1, 1));
 }
 
 #[tokio::test]
 async fn questions_for_a_half_message_that_is_gone_do_not_count_for_another_in_its_place() {
-    let shared = open().await;
-    let half = prepare(&shared, "").await;
+    let broker = open().await;
+    let half = prepare(&broker, "").await;
     let times = |stored_at_ms| {
         let checked = Checked { times: 15, at_ms: None, stored_at_ms };
-        assert!(CheckCounts::of(&[(half.queue_offset, checked)].into()).write(&shared.store));
-        *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
+        assert!(CheckCounts::of(&[(half.queue_offset, checked)].into()).write(broker.ground.store()));
+        *broker.transactions.state.lock() = reopen(&broker).state.into_inner();
     };
-    let given_up = || shared.transactions.ended(End::GivenUp);
+    let given_up = || broker.transactions.ended(End::GivenUp);
     times(half.stored_at_ms - 1);
     for later_ms in [60_000, 120_000] {
-        at(&shared, half.stored_at_ms + later_ms).await;
+        at(&broker, half.stored_at_ms + later_ms).await;
         assert_eq!(given_up(), 0);
     }
     times(half.stored_at_ms);
-    at(&shared, half.stored_at_ms + 180_000).await;
+    at(&broker, half.stored_at_ms + 180_000).await;
     assert_eq!(given_up(), 0, "the producer may still answer the last question");
-    at(&shared, half.stored_at_ms + 210_000).await;
+    at(&broker, half.stored_at_ms + 210_000).await;
     assert_eq!(given_up(), 1);
 }
 
 #[tokio::test]
 async fn questions_are_written_while_the_broker_runs() {
-    let shared = open().await;
-    let half = prepare(&shared, "").await;
+    let broker = open().await;
+    let half = prepare(&broker, "").await;
     let checked = Checked { times: 3, at_ms: Some(0), stored_at_ms: half.stored_at_ms };
     {
-        let mut state = shared.transactions.state.lock();
+        let mut state = broker.transactions.state.lock();
         state.checks.insert(half.queue_offset, checked);
         state.has_asked = true;
     }
-    at(&shared, half.stored_at_ms).await; // a round; then a kill
-    assert_eq!(reopen(&shared).state.lock().checks[&half.queue_offset].times, 3);
+    at(&broker, half.stored_at_ms).await; // a round; then a kill
+    assert_eq!(reopen(&broker).state.lock().checks[&half.queue_offset].times, 3);
 }
 
 /// Apache stores a half message again before each question, and marks the old one seconds later.
 #[tokio::test]
 async fn copies_of_a_half_message_that_another_broker_left_come_once() {
-    let shared = open().await;
+    let broker = open().await;
     let halves =
-        [prepare(&shared, "UNIQ_KEY\u{1}U\u{2}").await, prepare(&shared, "UNIQ_KEY\u{1}U\u{2}").await];
-    let other = prepare(&shared, "UNIQ_KEY\u{1}V\u{2}").await;
-    *shared.transactions.state.lock() = reopen(&shared).state.into_inner();
+        [prepare(&broker, "UNIQ_KEY\u{1}U\u{2}").await, prepare(&broker, "UNIQ_KEY\u{1}U\u{2}").await];
+    let other = prepare(&broker, "UNIQ_KEY\u{1}V\u{2}").await;
+    *broker.transactions.state.lock() = reopen(&broker).state.into_inner();
     for half in halves.into_iter().chain([other]) {
-        end(&shared, half, COMMIT).await.unwrap();
+        end(&broker, half, COMMIT).await.unwrap();
     }
-    assert_eq!(count(&shared, "orders", 1), 2);
-    let again = prepare(&shared, "UNIQ_KEY\u{1}U\u{2}").await;
-    end(&shared, again, COMMIT).await.unwrap();
-    assert_eq!(count(&shared, "orders", 1), 3, "sent again");
+    assert_eq!(count(&broker, "orders", 1), 2);
+    let again = prepare(&broker, "UNIQ_KEY\u{1}U\u{2}").await;
+    end(&broker, again, COMMIT).await.unwrap();
+    assert_eq!(count(&broker, "orders", 1), 3, "sent again");
 }
 
 #[tokio::test]
 async fn a_committed_message_waits_for_its_delay_level() {
-    let shared = open().await;
-    let half = prepare(&shared, "DELAY\u{1}3\u{2}").await;
-    assert_eq!(count(&shared, system::SCHEDULE_TOPIC, 2), 0);
-    end(&shared, half, COMMIT).await.unwrap();
-    assert_eq!((count(&shared, system::SCHEDULE_TOPIC, 2), count(&shared, "orders", 1)), (1, 0));
+    let broker = open().await;
+    let half = prepare(&broker, "DELAY\u{1}3\u{2}").await;
+    assert_eq!(count(&broker, system::SCHEDULE_TOPIC, 2), 0);
+    end(&broker, half, COMMIT).await.unwrap();
+    assert_eq!((count(&broker, system::SCHEDULE_TOPIC, 2), count(&broker, "orders", 1)), (1, 0));
 }
 
 #[tokio::test]
 async fn a_committed_message_waits_for_its_time() {
-    let shared = open().await;
-    let half = prepare(&shared, "TIMER_DELAY_SEC\u{1}60\u{2}").await;
-    assert_eq!(count(&shared, system::TIMER_TOPIC, 0), 0);
-    end(&shared, half, COMMIT).await.unwrap();
-    assert_eq!((count(&shared, system::TIMER_TOPIC, 0), count(&shared, "orders", 1)), (1, 0));
+    let broker = open().await;
+    let half = prepare(&broker, "TIMER_DELAY_SEC\u{1}60\u{2}").await;
+    assert_eq!(count(&broker, system::TIMER_TOPIC, 0), 0);
+    end(&broker, half, COMMIT).await.unwrap();
+    assert_eq!((count(&broker, system::TIMER_TOPIC, 0), count(&broker, "orders", 1)), (1, 0));
 }
 
 #[tokio::test]
 async fn what_a_transaction_cannot_be_is_refused_before_it_is_stored() {
-    let shared = open().await;
+    let broker = open().await;
     let transaction = |more| format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}{more}");
     let timed = transaction("TIMER_DELAY_SEC\u{1}999999\u{2}");
-    let refused = put_and_make(&shared, Origin::Client, &message("orders", &timed)).await.unwrap_err();
+    let refused = put_and_make(&broker.intake, Origin::Client, &message("orders", &timed)).await.unwrap_err();
     assert!(matches!(refused, Refusal::TooFar { .. }), "{refused}");
     let mut body = Vec::new();
     let item =
         rocketpy_protocol::batch::BatchItem { flag: 0, body: b"x", properties: b"TRAN_MSG\x01true\x02" };
     item.encode(&mut body).unwrap();
     let batch = NewMessage { is_batch: true, body: &body, ..message("orders", "") };
-    let refused = put_and_make(&shared, Origin::Client, &batch).await.unwrap_err();
+    let refused = put_and_make(&broker.intake, Origin::Client, &batch).await.unwrap_err();
     assert!(matches!(refused, Refusal::TransactionalBatch), "{refused}");
     let retried = transaction("DELAY\u{1}3\u{2}");
     let retry = NewMessage { reconsume_times: 1, ..message("orders", &retried) };
-    put(&shared, Origin::Client, &retry).unwrap();
-    dispatched(&shared).await;
-    assert_eq!((count(&shared, system::HALF_TOPIC, 0), count(&shared, system::SCHEDULE_TOPIC, 2)), (0, 1));
+    put(&broker.intake, Origin::Client, &retry).unwrap();
+    dispatched(&broker).await;
+    assert_eq!((count(&broker, system::HALF_TOPIC, 0), count(&broker, system::SCHEDULE_TOPIC, 2)), (0, 1));
 }
 
 #[tokio::test]
 async fn a_half_message_without_a_producer_waits_and_one_that_was_asked_for_too_often_is_given_up() {
-    let shared = open().await;
-    let waiting = prepare(&shared, "").await;
-    let asked = prepare(&shared, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
+    let broker = open().await;
+    let waiting = prepare(&broker, "").await;
+    let asked = prepare(&broker, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
     let first_ms = waiting.stored_at_ms + 6_000;
-    assert_eq!(at(&shared, first_ms - 1).await, Some(first_ms), "not before its time");
-    assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 0);
+    assert_eq!(at(&broker, first_ms - 1).await, Some(first_ms), "not before its time");
+    assert_eq!(count(&broker, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 0);
     let later_ms = asked.stored_at_ms + 6_000;
-    let next_ms = at(&shared, later_ms).await.unwrap();
+    let next_ms = at(&broker, later_ms).await.unwrap();
     assert_eq!(next_ms, later_ms + 30_000, "again after the interval");
-    assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 1);
-    assert_eq!(shared.transactions.claim(asked.queue_offset), Claim::Over(Some(End::GivenUp)));
+    assert_eq!(count(&broker, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 1);
+    assert_eq!(broker.transactions.claim(asked.queue_offset), Claim::Over(Some(End::GivenUp)));
     for number in 1..=20 {
-        at(&shared, later_ms + number * 30_000).await;
+        at(&broker, later_ms + number * 30_000).await;
     }
-    assert_eq!(shared.transactions.claim(waiting.queue_offset), Claim::Taken, "nobody could be asked");
-    assert_eq!((shared.transactions.checked(), shared.transactions.ended(End::GivenUp)), (0, 1));
+    assert_eq!(broker.transactions.claim(waiting.queue_offset), Claim::Taken, "nobody could be asked");
+    assert_eq!((broker.transactions.checked(), broker.transactions.ended(End::GivenUp)), (0, 1));
 }
 
 #[tokio::test]
 async fn what_is_damaged_keeps_back_neither_other_transactions_nor_a_start() {
-    let shared = open().await;
-    let damaged = prepare(&shared, "").await;
-    let ended = prepare(&shared, "").await;
-    let asked = prepare(&shared, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
-    end(&shared, ended, ROLLBACK).await.unwrap();
-    damage(&shared, system::HALF_TOPIC);
-    damage(&shared, system::OP_HALF_TOPIC);
-    at(&shared, asked.stored_at_ms + 6_000).await;
-    assert_eq!(shared.transactions.claim(damaged.queue_offset), Claim::Over(Some(End::Lost)));
-    assert_eq!(shared.transactions.claim(asked.queue_offset), Claim::Over(Some(End::GivenUp)));
-    assert_eq!(shared.transactions.ended(End::Lost), 1);
-    let again = reopen(&shared);
+    let broker = open().await;
+    let damaged = prepare(&broker, "").await;
+    let ended = prepare(&broker, "").await;
+    let asked = prepare(&broker, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
+    end(&broker, ended, ROLLBACK).await.unwrap();
+    damage(&broker, system::HALF_TOPIC);
+    damage(&broker, system::OP_HALF_TOPIC);
+    at(&broker, asked.stored_at_ms + 6_000).await;
+    assert_eq!(broker.transactions.claim(damaged.queue_offset), Claim::Over(Some(End::Lost)));
+    assert_eq!(broker.transactions.claim(asked.queue_offset), Claim::Over(Some(End::GivenUp)));
+    assert_eq!(broker.transactions.ended(End::Lost), 1);
+    let again = reopen(&broker);
     assert_eq!(again.claim(ended.queue_offset), Claim::Taken, "its mark is gone: its producer is asked");
     assert_eq!(again.claim(damaged.queue_offset), Claim::Over(None));
 }
 
 #[tokio::test]
 async fn a_commit_to_a_topic_that_is_gone_leaves_the_half_message_open_until_it_is_given_up() {
-    let shared = open().await;
-    let half = prepare(&shared, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
-    shared.topics.remove("orders").unwrap().unwrap().done().await.unwrap();
-    let refused = end(&shared, half, COMMIT).await.unwrap_err();
+    let broker = open().await;
+    let half = prepare(&broker, "TRANSACTION_CHECK_TIMES\u{1}15\u{2}").await;
+    broker.ground.topics().remove("orders").unwrap().unwrap().done().await.unwrap();
+    let refused = end(&broker, half, COMMIT).await.unwrap_err();
     assert!(matches!(refused, Refusal::NoTopic { .. }), "{refused}");
-    at(&shared, half.stored_at_ms + 6_000).await;
-    assert_eq!(count(&shared, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 1, "it is kept there");
-    assert_eq!((shared.transactions.ended(End::GivenUp), shared.transactions.ended(End::Commit)), (1, 0));
+    at(&broker, half.stored_at_ms + 6_000).await;
+    assert_eq!(count(&broker, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0), 1, "it is kept there");
+    assert_eq!((broker.transactions.ended(End::GivenUp), broker.transactions.ended(End::Commit)), (1, 0));
 }
 
 #[tokio::test]
 async fn however_short_messages_are_kept_there_is_time_for_all_questions() {
-    let shared = TestShared::open(|config| config.store.retention.reserved_time = Duration::ZERO);
-    add_topic(&shared, TopicConfig::new("orders", 2)).await;
-    let half = prepare(&shared, "").await;
+    let broker = TestBroker::open(|config| config.store.retention.reserved_time = Duration::ZERO);
+    add_topic(&broker, TopicConfig::new("orders", 2)).await;
+    let half = prepare(&broker, "").await;
     let all_ms = half.stored_at_ms + 6_000 + 15 * 30_000;
-    at(&shared, all_ms).await;
-    assert_eq!(shared.transactions.ended(End::GivenUp), 0);
-    at(&shared, all_ms + 30_001).await;
-    assert_eq!(shared.transactions.ended(End::GivenUp), 1, "nobody could be asked");
+    at(&broker, all_ms).await;
+    assert_eq!(broker.transactions.ended(End::GivenUp), 0);
+    at(&broker, all_ms + 30_001).await;
+    assert_eq!(broker.transactions.ended(End::GivenUp), 1, "nobody could be asked");
 }
 
 #[tokio::test]
 async fn a_limit_that_was_lowered_since_keeps_no_message_from_its_commit() {
-    let shared = TestShared::open(|config| config.text = Arc::new(ADay));
-    add_topic(&shared, TopicConfig::new("orders", 2)).await;
-    let half = prepare(&shared, "TIMER_DELAY_SEC\u{1}90000\u{2}").await;
-    shared.change_config("").unwrap();
-    let timed = put(&shared, Origin::Client, &message("orders", "TIMER_DELAY_SEC\u{1}90000\u{2}"));
+    let broker = TestBroker::open(|config| config.text = Arc::new(ADay));
+    add_topic(&broker, TopicConfig::new("orders", 2)).await;
+    let half = prepare(&broker, "TIMER_DELAY_SEC\u{1}90000\u{2}").await;
+    broker.ground.change_config("").unwrap();
+    let timed = put(&broker.intake, Origin::Client, &message("orders", "TIMER_DELAY_SEC\u{1}90000\u{2}"));
     assert!(timed.is_err(), "the limit holds for what is new");
-    end(&shared, half, COMMIT).await.unwrap();
-    assert_eq!(count(&shared, system::TIMER_TOPIC, 0), 1);
+    end(&broker, half, COMMIT).await.unwrap();
+    assert_eq!(count(&broker, system::TIMER_TOPIC, 0), 1);
 }
 
 /// Any change allows messages to wait for a day.
@@ -448,83 +455,83 @@ impl ConfigText for ADay {
 
 #[tokio::test]
 async fn a_message_may_want_to_be_left_alone_for_longer() {
-    let shared = open().await;
-    let immune = prepare(&shared, "CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}60\u{2}").await;
-    let plain = prepare(&shared, "").await;
-    at(&shared, plain.stored_at_ms + 6_000).await;
-    let checks = |half: Half| shared.transactions.state.lock().checks.contains_key(&half.queue_offset);
+    let broker = open().await;
+    let immune = prepare(&broker, "CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}60\u{2}").await;
+    let plain = prepare(&broker, "").await;
+    at(&broker, plain.stored_at_ms + 6_000).await;
+    let checks = |half: Half| broker.transactions.state.lock().checks.contains_key(&half.queue_offset);
     assert_eq!((checks(immune), checks(plain)), (false, true));
-    at(&shared, immune.stored_at_ms + 60_000).await;
+    at(&broker, immune.stored_at_ms + 60_000).await;
     assert!(checks(immune));
 }
 
 #[tokio::test]
 async fn the_log_is_kept_from_the_first_open_half_message_on() {
-    let shared = open().await;
-    let (first, second) = (prepare(&shared, "").await, prepare(&shared, "").await);
-    let from = || first_at(&shared.store, shared.transactions.state.lock().written.half);
+    let broker = open().await;
+    let (first, second) = (prepare(&broker, "").await, prepare(&broker, "").await);
+    let from = || first_at(broker.ground.store(), broker.transactions.state.lock().written.half);
     assert_eq!(from(), Some(first.physical_offset));
-    end(&shared, first, COMMIT).await.unwrap();
+    end(&broker, first, COMMIT).await.unwrap();
     assert_eq!(from(), Some(first.physical_offset), "a power cut may take its copy and its mark");
-    let owner = Arc::clone(&shared);
-    aside(move || settle_at_stop(&owner)).await;
+    let owner = Arc::clone(&broker);
+    aside(move || settle_at_stop(&owner.transactions)).await;
     assert_eq!(from(), Some(second.physical_offset));
-    end(&shared, second, COMMIT).await.unwrap();
-    let owner = Arc::clone(&shared);
-    aside(move || settle_at_stop(&owner)).await;
+    end(&broker, second, COMMIT).await.unwrap();
+    let owner = Arc::clone(&broker);
+    aside(move || settle_at_stop(&owner.transactions)).await;
     assert_eq!(from(), None);
 }
 
 #[tokio::test]
 async fn a_half_message_that_cannot_be_read_keeps_no_other_back_and_is_tried_for_a_minute() {
     for is_restored in [true, false] {
-        let shared = TestShared::open(with_small_files);
+        let broker = TestBroker::open(with_small_files);
         for topic in ["orders", "filler"] {
-            add_topic(&shared, TopicConfig::new(topic, 2)).await;
+            add_topic(&broker, TopicConfig::new(topic, 2)).await;
         }
-        shared.fill();
-        let first = prepare(&shared, "").await;
-        shared.fill();
-        let second = prepare(&shared, "").await;
-        let log = shared.cut_log(first.physical_offset);
+        broker.fill();
+        let first = prepare(&broker, "").await;
+        broker.fill();
+        let second = prepare(&broker, "").await;
+        let log = broker.cut_log(first.physical_offset);
         let at_ms = second.stored_at_ms + 3_600_000;
         let asked =
-            || -> Vec<QueueOffset> { shared.transactions.state.lock().checks.keys().copied().collect() };
-        assert_eq!(at(&shared, at_ms).await, Some(at_ms + 1000), "it is tried again");
+            || -> Vec<QueueOffset> { broker.transactions.state.lock().checks.keys().copied().collect() };
+        assert_eq!(at(&broker, at_ms).await, Some(at_ms + 1000), "it is tried again");
         assert_eq!(asked(), [second.queue_offset]);
         if is_restored {
             log.restore();
-            at(&shared, at_ms + 1000).await;
+            at(&broker, at_ms + 1000).await;
             assert_eq!(asked(), [first.queue_offset, second.queue_offset]);
             continue;
         }
         for second in 0..60 {
-            assert!(second > MOST_OF_A_MINUTE || shared.transactions.ended(End::Lost) == 0);
-            shared.skip_time(Duration::from_secs(1));
-            at(&shared, at_ms).await;
+            assert!(second > MOST_OF_A_MINUTE || broker.transactions.ended(End::Lost) == 0);
+            broker.skip_time(Duration::from_secs(1));
+            at(&broker, at_ms).await;
         }
-        assert_eq!(shared.transactions.ended(End::Lost), 1);
-        assert!(!shared.transactions.is_open(first.queue_offset));
-        assert!(shared.transactions.is_open(second.queue_offset));
+        assert_eq!(broker.transactions.ended(End::Lost), 1);
+        assert!(!broker.transactions.is_open(first.queue_offset));
+        assert!(broker.transactions.is_open(second.queue_offset));
     }
 }
 
 #[tokio::test]
 async fn nothing_is_given_up_as_unreadable_while_the_disk_takes_no_writes() {
-    let shared = TestShared::open(with_small_files);
+    let broker = TestBroker::open(with_small_files);
     for topic in ["orders", "filler"] {
-        add_topic(&shared, TopicConfig::new(topic, 2)).await;
+        add_topic(&broker, TopicConfig::new(topic, 2)).await;
     }
-    shared.fill();
-    let half = prepare(&shared, "").await;
-    shared.fill();
-    let _log = shared.cut_log(half.physical_offset);
-    shared.poison();
+    broker.fill();
+    let half = prepare(&broker, "").await;
+    broker.fill();
+    let _log = broker.cut_log(half.physical_offset);
+    broker.poison();
     let at_ms = half.stored_at_ms + 3_600_000;
     for _ in 0..200 {
-        let (owner, runtime) = (Arc::clone(&shared), Handle::current());
-        aside(move || round(&owner, at_ms, &runtime)).await;
-        shared.skip_time(Duration::from_secs(1));
+        let (owner, runtime) = (Arc::clone(&broker), Handle::current());
+        aside(move || round(&owner.transactions, at_ms, &runtime)).await;
+        broker.skip_time(Duration::from_secs(1));
     }
-    assert!(shared.transactions.is_open(half.queue_offset));
+    assert!(broker.transactions.is_open(half.queue_offset));
 }

@@ -41,7 +41,7 @@ async fn a_message_answers_the_pulls_of_its_queue_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_another_tag_does_not_wake_but_the_scan_moves_the_offset() {
     let fixture =
-        Fixture::start_with(|config| config.scan_held_pulls_every = Duration::from_millis(300)).await;
+        Fixture::start_with(|config| config.intervals.scan_held_pulls = Duration::from_millis(300)).await;
     fixture.create_topic("orders", 1).await;
     let pull = Pull { subscription: "wanted", ..Pull::new("orders", 0) }.held(LONG).command();
     let call = fixture.client.start_call(&fixture.address, pull, TIMEOUT).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_held_pull_with_an_expression_gets_only_what_it_is_true_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pull_ends_with_its_time_and_not_before() {
     let never = Duration::from_secs(3600);
-    let fixture = Fixture::start_with(|config| config.scan_held_pulls_every = never).await;
+    let fixture = Fixture::start_with(|config| config.intervals.scan_held_pulls = never).await;
     fixture.create_topic("orders", 1).await;
     let started = Instant::now();
     // The scan would come after the call's own time-out: the deadline ends the wait.
@@ -133,7 +133,7 @@ async fn futures(
 async fn many_held_pulls() -> (Fixture, Vec<rocketpy_remoting::PendingCall>) {
     const PULLS: usize = 2500;
     let never = Duration::from_secs(3600);
-    let fixture = Fixture::start_with(|config| config.scan_held_pulls_every = never).await;
+    let fixture = Fixture::start_with(|config| config.intervals.scan_held_pulls = never).await;
     fixture.create_topic("orders", 1).await;
     let calls = futures(&fixture.client, &fixture, PULLS).await;
     wait_for_held(&fixture, PULLS as u64).await;

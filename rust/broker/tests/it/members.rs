@@ -218,7 +218,7 @@ async fn tools_see_what_each_member_subscribes_to() {
 async fn a_client_that_sends_no_heartbeat_is_taken_out() {
     let fixture = Fixture::start_with(|config| {
         config.client_expiry = std::time::Duration::from_millis(10);
-        config.expire_clients_every = std::time::Duration::from_millis(20);
+        config.intervals.expire_clients = std::time::Duration::from_millis(20);
     })
     .await;
     let silent = fixture.other_client();

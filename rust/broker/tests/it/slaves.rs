@@ -31,7 +31,7 @@ const TABLES: [i32; 4] = [
 fn of_slave(config: &mut BrokerConfig) {
     config.broker_id = 1;
     config.replication.role = BrokerRole::Slave;
-    config.ask_master_every = Duration::from_secs(3600);
+    config.intervals.ask_master = Duration::from_secs(3600);
 }
 
 async fn start_slave(folder: TempDir, change: impl FnOnce(&mut BrokerConfig)) -> Fixture {
@@ -164,7 +164,7 @@ async fn a_slave_whose_master_goes_away_keeps_what_it_has() {
     let master = Fixture::start().await;
     master.create_topic("orders", 2).await;
     let slave = start_slave(tempfile::tempdir().unwrap(), |config| {
-        config.ask_master_every = Duration::from_millis(10);
+        config.intervals.ask_master = Duration::from_millis(10);
     })
     .await;
     slave.broker.set_master_address(Some(&master.address));

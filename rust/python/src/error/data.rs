@@ -47,7 +47,7 @@ impl Raise for ServerError {
                 BrokerError::Listen(_)
                 | BrokerError::ListenForSlaves { .. }
                 | BrokerError::SlaveHasMore { .. }
-                | BrokerError::Rival(_),
+                | BrokerError::DivergedMaster(_),
             )
             | Self::NameServer(_)
             | Self::Threads(_)

@@ -12,7 +12,7 @@ use super::*;
 use crate::BrokerConfig;
 use crate::broker::Listener;
 use crate::process::Processor;
-use crate::testing::{TestShared, until};
+use crate::testing::{TestBroker, until};
 
 const PRODUCER: &str = "10.0.0.7:50123";
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -52,17 +52,17 @@ struct Fixture {
     server: Server,
     client: Client,
     /// Dropped last: it closes the store.
-    shared: TestShared,
+    broker: TestBroker,
 }
 
 impl Fixture {
     fn start(change: impl FnOnce(&mut BrokerConfig)) -> Self {
-        let shared = TestShared::open(change);
-        let listener = Listener::new(&shared).0;
+        let broker = TestBroker::open(change);
+        let listener = Listener::new(&broker).0;
         let gate = Gate { listener, is_open: Mutex::new(false), opened: Condvar::new() };
         let gate = Arc::new(gate);
-        shared.store.add_listener(gate.clone());
-        let processor = Arc::new(Processor(Arc::clone(&shared)));
+        broker.ground.store().add_listener(gate.clone());
+        let processor = Arc::new(Processor(Arc::clone(&broker)));
         let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
         let record = NewRecord {
             topic: "orders",
@@ -76,12 +76,12 @@ impl Fixture {
             body: b"x",
             properties: b"",
         };
-        shared.store.append(&record).unwrap();
-        Self { shared, gate, server, client: Client::new(ClientConfig::default()) }
+        broker.ground.store().append(&record).unwrap();
+        Self { broker, gate, server, client: Client::new(ClientConfig::default()) }
     }
 
     async fn wait_for_held(&self) {
-        until("the question is held", || self.shared.held.len() > 0).await;
+        until("the question is held", || self.broker.held.len() > 0).await;
     }
 
     async fn max_offset(&self, committed: bool) -> Command {
@@ -107,11 +107,11 @@ async fn a_question_waits_until_dispatch_knows_what_was_stored_before() {
     assert_eq!(offset(&fixture.max_offset(false).await), 1, "the next offset does not come from dispatch");
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
         fixture.wait_for_held().await;
-        assert_eq!(fixture.shared.held.count_for_messages(), 0);
+        assert_eq!(fixture.broker.held.count_for_messages(), 0);
         fixture.gate.open();
     });
     assert_eq!(offset(&answer), 1);
-    assert_eq!(fixture.shared.held.len(), 0);
+    assert_eq!(fixture.broker.held.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,9 +119,9 @@ async fn a_question_that_was_given_up_is_answered_from_what_is_there() {
     let fixture = Fixture::start(|_| {});
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
         fixture.wait_for_held().await;
-        let is_readable = || fixture.shared.store.queue_bounds("orders", 0).max.get() == 1;
+        let is_readable = || fixture.broker.ground.store().queue_bounds("orders", 0).max.get() == 1;
         until("dispatch stands at the gate", is_readable).await;
-        resume_due(&fixture.shared, Instant::now() + DISPATCH_PATIENCE, false).await;
+        resume_due(&fixture.broker, Instant::now() + DISPATCH_PATIENCE, false).await;
     });
     assert_eq!(offset(&answer), 1, "the entry is readable, only the listener has not returned");
 }
@@ -139,13 +139,13 @@ async fn a_question_that_panics_harms_no_other_held_request() {
     let fixture = Fixture::start(|_| {});
     let (answer, ()) = tokio::join!(fixture.max_offset(true), async {
         fixture.wait_for_held().await;
-        let mut held = fixture.shared.held.all();
+        let mut held = fixture.broker.held.all();
         if let Waiting::Question(question) = &mut held[0].waiter {
             question.function = Function::AtOnce(|_| panic!("on purpose"));
         }
         held[0].deadline = Instant::now();
-        assert!(fixture.shared.held.hold(held.remove(0), |_| false).unwrap().is_none());
-        resume_due(&fixture.shared, Instant::now(), false).await;
+        assert!(fixture.broker.held.hold(held.remove(0), |_| false).unwrap().is_none());
+        resume_due(&fixture.broker, Instant::now(), false).await;
     });
     assert_eq!(answer.code, 1, "the panic ends the question alone: its sender gets SYSTEM_ERROR");
 }
@@ -154,12 +154,12 @@ async fn a_question_that_panics_harms_no_other_held_request() {
 async fn a_held_request_that_panics_harms_none_that_is_resumed_with_it() {
     let fixture = Fixture::start(|_| {});
     let (first, second, ()) = tokio::join!(fixture.max_offset(true), fixture.max_offset(true), async {
-        until("both are held", || fixture.shared.held.len() == 2).await;
-        let mut held = fixture.shared.held.all();
+        until("both are held", || fixture.broker.held.len() == 2).await;
+        let mut held = fixture.broker.held.all();
         if let Waiting::Question(question) = &mut held[0].waiter {
             question.function = Function::AtOnce(|_| panic!("on purpose"));
         }
-        resume(&fixture.shared, held);
+        resume(&fixture.broker, held);
     });
     let mut codes = [first.code, second.code];
     codes.sort_unstable();

@@ -4,16 +4,19 @@ use std::io::Write as _;
 use std::process::Command as Program;
 
 use rocketpy_env::{Disk, RealDisk};
+use rocketpy_filter::MessageFilter;
+use rocketpy_model::TopicConfig;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::record::records;
 use rocketpy_remoting::{Client, ClientConfig, Server, ServerConfig};
+use rocketpy_store::ReadLimits;
 use tempfile::TempDir;
 
 use super::*;
 use crate::process::Processor;
 use crate::put::{NewMessage, Origin, put};
 use crate::role::Role;
-use crate::testing::{TestShared, add_topic, message, send, until};
+use crate::testing::{TestBroker, add_topic, message, send, until};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -21,7 +24,7 @@ struct Fixture {
     server: Server,
     client: Client,
     /// Before the folder: it closes the store.
-    shared: TestShared,
+    broker: TestBroker,
     folder: TempDir,
 }
 
@@ -30,13 +33,13 @@ impl Fixture {
     fn start() -> Self {
         let tests = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(tests.parent().unwrap()).unwrap();
-        let shared = TestShared::open(|config| config.store.root = folder.path().join("store"));
+        let broker = TestBroker::open(|config| config.store.root = folder.path().join("store"));
         for topic in ["old", "new"] {
-            shared.topics.create(vec![TopicConfig::new(topic, 1)]).unwrap();
+            broker.ground.topics().create(vec![TopicConfig::new(topic, 1)]).unwrap();
         }
-        let processor = Arc::new(Processor(Arc::clone(&shared)));
+        let processor = Arc::new(Processor(Arc::clone(&broker)));
         let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
-        Self { server, client: Client::new(ClientConfig::default()), shared, folder }
+        Self { server, client: Client::new(ClientConfig::default()), broker, folder }
     }
 
     async fn call(&self, request: Command) -> Command {
@@ -55,17 +58,24 @@ impl Fixture {
     }
 
     async fn wait_for_end(&self, topic: &str, end: u64) {
-        until("dispatch has come there", || self.shared.store.queue_bounds(topic, 0).max.get() >= end).await;
+        until("dispatch has come there", || {
+            self.broker.ground.store().queue_bounds(topic, 0).max.get() >= end
+        })
+        .await;
     }
 
     fn is_in_memory(&self, topic: &str) -> bool {
         let limits = ReadLimits { max_messages: 1, max_bytes: 1, copies: true };
-        self.shared.store.get_in_memory(topic, 0, 0, &limits, &MessageFilter::All).unwrap().is_some()
+        self.broker.ground.store().get_in_memory(topic, 0, 0, &limits, &MessageFilter::All).unwrap().is_some()
     }
 
     /// Writes the first bytes of the log to the disk again, past the memory of the system, which forgets them.
     fn forget_first_bytes(&self, bytes: usize) {
-        self.shared.store.wait_flushed(self.shared.store.max_physical_offset(), TIMEOUT).unwrap();
+        self.broker
+            .ground
+            .store()
+            .wait_flushed(self.broker.ground.store().max_physical_offset(), TIMEOUT)
+            .unwrap();
         let log = self.folder.path().join(format!("store/commitlog/{:020}", 0));
         let content = RealDisk.read(&log, 1 << 20).unwrap();
         let mut copy = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap();
@@ -107,39 +117,39 @@ async fn while_one_pull_waits_for_the_disk_others_are_answered() {
     fixture.wait_for_end("new", 1).await;
     assert_eq!(fixture.pull("old", 0).await, [&old[..]]);
     assert!(fixture.is_in_memory("old") && fixture.is_in_memory("new"));
-    assert_eq!(fixture.shared.cold_pulls.waiting(), 0);
+    assert_eq!(fixture.broker.reads.cold_pulls.waiting(), 0);
     fixture.forget_first_bytes(16_384);
     assert!(!fixture.is_in_memory("old") && fixture.is_in_memory("new"));
-    fixture.shared.cold_pulls.gate.close();
+    fixture.broker.reads.cold_pulls.gate.close();
     let others = async {
-        until("the pull has gone aside", || fixture.shared.cold_pulls.waiting() == 1).await;
+        until("the pull has gone aside", || fixture.broker.reads.cold_pulls.waiting() == 1).await;
         fixture.send("new", b"second").await;
         fixture.wait_for_end("new", 2).await;
         assert_eq!(fixture.pull("new", 1).await, [b"second"]);
-        assert_eq!(fixture.shared.cold_pulls.waiting(), 1, "it still waits");
-        fixture.shared.cold_pulls.gate.open();
+        assert_eq!(fixture.broker.reads.cold_pulls.waiting(), 1, "it still waits");
+        fixture.broker.reads.cold_pulls.gate.open();
     };
     let (read, ()) = tokio::join!(fixture.pull("old", 0), others);
     assert_eq!(read, [&old[..]]);
-    assert_eq!(fixture.shared.cold_pulls.waiting(), 0);
+    assert_eq!(fixture.broker.reads.cold_pulls.waiting(), 0);
     assert!(fixture.is_in_memory("old"), "it was read");
 }
 
 /// Topic `orders` with messages of 4 KiB, of which the first ones are far from the end.
-async fn with_old_messages(change: impl FnOnce(&mut crate::BrokerConfig)) -> TestShared {
-    let shared = TestShared::open(change).with_hot_bytes(10_000);
-    add_topic(&shared, TopicConfig::new("orders", 1)).await;
+async fn with_old_messages(change: impl FnOnce(&mut crate::BrokerConfig)) -> TestBroker {
+    let broker = TestBroker::with_hot_bytes(10_000, change);
+    add_topic(&broker, TopicConfig::new("orders", 1)).await;
     for _ in 0..8 {
         let message = NewMessage { body: &[7; 4096], ..message("orders", "") };
-        put(&shared, Origin::Broker, &message).unwrap();
+        put(&broker.intake, Origin::Broker, &message).unwrap();
     }
-    until("dispatch has come there", || shared.store.queue_bounds("orders", 0).max.get() == 8).await;
-    shared
+    until("dispatch has come there", || broker.ground.store().queue_bounds("orders", 0).max.get() == 8).await;
+    broker
 }
 
 /// Code, suggested broker and next offset of a pull.
-async fn pulled(shared: &TestShared, offset: i64) -> (i32, i64, i64) {
-    let processor = Arc::new(Processor(Arc::clone(shared)));
+async fn pulled(broker: &TestBroker, offset: i64) -> (i32, i64, i64) {
+    let processor = Arc::new(Processor(Arc::clone(broker)));
     let server = Server::bind(ServerConfig::new("127.0.0.1:0".parse().unwrap()), processor).unwrap();
     let address = server.local_addr().to_string();
     let client = Client::new(ClientConfig::default());
@@ -157,37 +167,37 @@ const MOVED: i32 = response::PULL_OFFSET_MOVED;
 
 #[tokio::test]
 async fn a_master_sends_readers_that_are_far_behind_to_a_slave_where_slaves_may_be_read() {
-    let shared = with_old_messages(|config| config.slave_read = true).await;
-    assert_eq!(pulled(&shared, 0).await, (FOUND, 1, 1), "whichBrokerWhenConsumeSlowly");
-    assert_eq!(pulled(&shared, 7).await, (FOUND, 0, 8));
-    assert_eq!(pulled(&shared, 99).await, (MOVED, 0, 8));
-    let shared = with_old_messages(|_| {}).await;
-    assert_eq!(pulled(&shared, 0).await, (FOUND, 0, 1));
+    let broker = with_old_messages(|config| config.slave_read = true).await;
+    assert_eq!(pulled(&broker, 0).await, (FOUND, 1, 1), "whichBrokerWhenConsumeSlowly");
+    assert_eq!(pulled(&broker, 7).await, (FOUND, 0, 8));
+    assert_eq!(pulled(&broker, 99).await, (MOVED, 0, 8));
+    let broker = with_old_messages(|_| {}).await;
+    assert_eq!(pulled(&broker, 0).await, (FOUND, 0, 1));
 }
 
 #[tokio::test]
 async fn a_slave_serves_pulls_only_where_slaves_may_be_read() {
-    let shared = with_old_messages(|_| {}).await;
-    shared.role.set(Role::Slave { id: 1 });
-    assert_eq!(pulled(&shared, 0).await.0, response::SYSTEM_BUSY);
-    let shared = with_old_messages(|config| config.slave_read = true).await;
-    shared.role.set(Role::Slave { id: 1 });
-    assert_eq!(pulled(&shared, 0).await, (FOUND, 1, 1));
+    let broker = with_old_messages(|_| {}).await;
+    broker.ground.role().set(Role::Slave { id: 1 });
+    assert_eq!(pulled(&broker, 0).await.0, response::SYSTEM_BUSY);
+    let broker = with_old_messages(|config| config.slave_read = true).await;
+    broker.ground.role().set(Role::Slave { id: 1 });
+    assert_eq!(pulled(&broker, 0).await, (FOUND, 1, 1));
 }
 
 #[tokio::test]
 async fn a_slave_sends_readers_back_to_a_master_that_answers_and_moves_nobody() {
-    let shared = with_old_messages(|config| config.slave_read = true).await;
-    shared.role.set(Role::Slave { id: 1 });
+    let broker = with_old_messages(|config| config.slave_read = true).await;
+    broker.ground.role().set(Role::Slave { id: 1 });
     let pulls = async || {
         let mut all = Vec::new();
         for offset in [0, 7, 8, 99] {
-            all.push(pulled(&shared, offset).await);
+            all.push(pulled(&broker, offset).await);
         }
         all
     };
     assert_eq!(pulls().await, [(FOUND, 1, 1), (FOUND, 0, 8), (NOT_FOUND, 0, 8), (NOT_FOUND, 0, 99)]);
-    shared.master.set(Some("127.0.0.1:1"));
-    shared.master.note(&shared.master.get().unwrap(), true);
+    broker.peers.master().set(Some("127.0.0.1:1"));
+    broker.peers.master().note(&broker.peers.master().get().unwrap(), true);
     assert_eq!(pulls().await, [(FOUND, 1, 1), (FOUND, 0, 8), (AGAIN, 0, 8), (AGAIN, 0, 99)]);
 }

@@ -8,33 +8,33 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_goes_on_where_the_progress_was_written() {
-    let shared = open().await;
-    let base_ms = second(&shared, HOUR_MS).await;
-    at(&shared, now_ms()).await;
-    settled(&shared).await;
-    restart(&shared);
-    assert_eq!(shared.timers.waiting(), 4);
-    at(&shared, base_ms + 400).await;
-    restart(&shared); // a kill: the slot is not done
-    at(&shared, base_ms + 400).await;
-    assert_eq!(keys(&shared, "orders").len(), 4, "a and b came twice");
-    at(&shared, base_ms + 3000).await;
-    settled(&shared).await;
-    restart(&shared);
-    at(&shared, base_ms + HOUR_MS).await;
-    assert_eq!(keys(&shared, "orders").len(), 6, "nothing comes after it was written");
-    assert_eq!(shared.timers.waiting(), 0);
-    assert_eq!(shared.timers.state.lock().waiting_from(&shared.store), None);
+    let broker = open().await;
+    let base_ms = second(&broker, HOUR_MS).await;
+    at(&broker, now_ms()).await;
+    settled(&broker).await;
+    restart(&broker);
+    assert_eq!(broker.timers.waiting(), 4);
+    at(&broker, base_ms + 400).await;
+    restart(&broker); // a kill: the slot is not done
+    at(&broker, base_ms + 400).await;
+    assert_eq!(keys(&broker, "orders").len(), 4, "a and b came twice");
+    at(&broker, base_ms + 3000).await;
+    settled(&broker).await;
+    restart(&broker);
+    at(&broker, base_ms + HOUR_MS).await;
+    assert_eq!(keys(&broker, "orders").len(), 6, "nothing comes after it was written");
+    assert_eq!(broker.timers.waiting(), 0);
+    assert_eq!(broker.timers.state.lock().waiting_from(broker.ground.store()), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_missing_of_the_files_is_made_from_the_topic() {
-    let shared = open().await;
-    let root = shared.store.config().root.clone();
-    let first_ms = second(&shared, 10_000).await;
-    let second_ms = second(&shared, HOUR_MS).await;
-    at(&shared, first_ms + 2000).await;
-    settled(&shared).await;
+    let broker = open().await;
+    let root = broker.ground.store().config().root.clone();
+    let first_ms = second(&broker, 10_000).await;
+    let second_ms = second(&broker, HOUR_MS).await;
+    at(&broker, first_ms + 2000).await;
+    settled(&broker).await;
     let slots = |timers: &Timers| {
         let mut state = timers.state.lock();
         let mut found = Vec::new();
@@ -49,7 +49,7 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
         }
         found
     };
-    let whole = slots(&shared.timers);
+    let whole = slots(&broker.timers);
     assert_eq!(whole.len(), 4);
     let log = root.join("timerlog");
     for damage in ["wheel", "log", "unit", "chain", "nothing"] {
@@ -62,22 +62,22 @@ async fn what_is_missing_of_the_files_is_made_from_the_topic() {
                 bytes[52] = 9;
                 RealDisk.replace(&path, &bytes).unwrap();
             }
-            "chain" => lead_past_the_unit_before(&shared, 3),
+            "chain" => lead_past_the_unit_before(&broker, 3),
             _ => {}
         }
-        restart(&shared);
-        at(&shared, first_ms + 2000).await;
-        assert_eq!(slots(&shared.timers), whole, "{damage}");
-        assert_eq!(keys(&shared, "orders").len(), 4, "{damage}: what was delivered does not come again");
-        settled(&shared).await;
+        restart(&broker);
+        at(&broker, first_ms + 2000).await;
+        assert_eq!(slots(&broker.timers), whole, "{damage}");
+        assert_eq!(keys(&broker, "orders").len(), 4, "{damage}: what was delivered does not come again");
+        settled(&broker).await;
     }
-    at(&shared, second_ms + 1000).await;
-    assert_eq!(keys(&shared, "orders").len(), 8);
+    at(&broker, second_ms + 1000).await;
+    assert_eq!(keys(&broker, "orders").len(), 8);
 }
 
 /// Damages a unit of the log of timers: it names the unit before the one that it named.
-fn lead_past_the_unit_before(shared: &TestShared, number: u64) {
-    let path = shared.store.config().root.join("timerlog").join("00000000000000000000");
+fn lead_past_the_unit_before(broker: &TestBroker, number: u64) {
+    let path = broker.ground.store().config().root.join("timerlog").join("00000000000000000000");
     let file = RealDisk.open_file(&path, OpenMode::Write).unwrap();
     let mut bytes = [0; TimerUnit::BYTES];
     file.read_exact_at(number * TimerUnit::BYTES as u64, &mut bytes).unwrap();
@@ -88,108 +88,108 @@ fn lead_past_the_unit_before(shared: &TestShared, number: u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_that_is_damaged_while_the_broker_runs_is_made_anew_from_the_topic() {
-    let shared = open().await;
-    let first_ms = second(&shared, 10_000).await;
-    let second_ms = second(&shared, HOUR_MS).await;
-    at(&shared, first_ms + 2000).await;
-    lead_past_the_unit_before(&shared, 6); // past message a of the second slot
+    let broker = open().await;
+    let first_ms = second(&broker, 10_000).await;
+    let second_ms = second(&broker, HOUR_MS).await;
+    at(&broker, first_ms + 2000).await;
+    lead_past_the_unit_before(&broker, 6); // past message a of the second slot
     let recall = format!("TIMER_DEL_UNIQKEY\u{1}b\u{2}{}", due(second_ms + 350, "b"));
-    wait_with(&shared, message("orders", &recall)).await;
-    at(&shared, second_ms).await; // the slot is read
-    settled(&shared).await;
-    shared.timers.state.lock().pauses = Pauses::default();
+    wait_with(&broker, message("orders", &recall)).await;
+    at(&broker, second_ms).await; // the slot is read
+    settled(&broker).await;
+    broker.timers.state.lock().pauses = Pauses::default();
     for (offset_ms, expected) in [(1, "aabcd"), (999, "aabccd"), (1000, "aabccdd")] {
-        at(&shared, second_ms + offset_ms).await;
-        let mut came = keys(&shared, "orders");
+        at(&broker, second_ms + offset_ms).await;
+        let mut came = keys(&broker, "orders");
         came.sort();
         assert_eq!(came.concat(), expected);
     }
-    assert_eq!((shared.timers.recalled(), shared.timers.dropped()), (1, 0));
+    assert_eq!((broker.timers.recalled(), broker.timers.dropped()), (1, 0));
     let hash = hash_code("orders");
-    assert_eq!(shared.timers.counts.of(hash), None, "nothing waits any more");
-    settled(&shared).await;
-    assert_eq!(shared.timers.waiting(), 0);
+    assert_eq!(broker.timers.counts.of(hash), None, "nothing waits any more");
+    settled(&broker).await;
+    assert_eq!(broker.timers.waiting(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_checkpoint_everything_comes_again_and_nothing_is_lost() {
-    let shared = open().await;
-    let base_ms = second(&shared, 10_000).await;
-    at(&shared, base_ms + 2000).await;
-    settled(&shared).await;
-    let root = shared.store.config().root.clone();
+    let broker = open().await;
+    let base_ms = second(&broker, 10_000).await;
+    at(&broker, base_ms + 2000).await;
+    settled(&broker).await;
+    let root = broker.ground.store().config().root.clone();
     for name in ["config/timercheck", "config/timercheck.bak"] {
         drop(RealDisk.remove_file(&root.join(name)));
     }
-    restart(&shared);
-    at(&shared, base_ms + 2000).await;
-    assert_eq!(keys(&shared, "orders").len(), 8);
+    restart(&broker);
+    at(&broker, base_ms + 2000).await;
+    assert_eq!(keys(&broker, "orders").len(), 8);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_checkpoint_is_not_believed() {
-    let shared = open().await;
-    let base_ms = second(&shared, HOUR_MS).await;
+    let broker = open().await;
+    let base_ms = second(&broker, HOUR_MS).await;
     for _ in 0..2 {
-        wait_with(&shared, message("orders", &due(base_ms + 9000, "later"))).await; // so that there is progress
-        at(&shared, now_ms()).await;
-        settled(&shared).await; // the second time there is a backup
+        wait_with(&broker, message("orders", &due(base_ms + 9000, "later"))).await; // so that there is progress
+        at(&broker, now_ms()).await;
+        settled(&broker).await; // the second time there is a backup
     }
-    let path = shared.store.config().root.join("config/timercheck");
+    let path = broker.ground.store().config().root.join("config/timercheck");
     let mut bytes = RealDisk.read(&path, 1 << 20).unwrap();
     bytes[4] ^= 0x40; // twelve days later
     RealDisk.replace(&path, &bytes).unwrap();
-    restart(&shared);
+    restart(&broker);
     for (offset_ms, count) in [(1000, 4), (9000, 6)] {
-        at(&shared, base_ms + offset_ms).await;
-        assert_eq!(keys(&shared, "orders").len(), count);
+        at(&broker, base_ms + offset_ms).await;
+        assert_eq!(keys(&broker, "orders").len(), count);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_goes_on_within_the_second() {
-    let shared = open().await;
-    let base_ms = second(&shared, 10_000).await;
-    wait_with(&shared, message("orders", &due(base_ms + 2500, "e"))).await;
+    let broker = open().await;
+    let base_ms = second(&broker, 10_000).await;
+    wait_with(&broker, message("orders", &due(base_ms + 2500, "e"))).await;
     let mut came = Vec::new();
     for (offset_ms, expected) in [(350, "ab"), (351, "ab"), (700, "abc"), (1000, "abcd"), (2500, "abcde")] {
-        at(&shared, base_ms + offset_ms).await;
-        settled(&shared).await;
+        at(&broker, base_ms + offset_ms).await;
+        settled(&broker).await;
         for _ in 0..2 {
-            restart(&shared); // the second time before anything was read again
+            restart(&broker); // the second time before anything was read again
         }
-        at(&shared, base_ms + offset_ms).await;
-        came = keys(&shared, "orders");
+        at(&broker, base_ms + offset_ms).await;
+        came = keys(&broker, "orders");
         came.sort();
         assert_eq!(came.concat(), expected, "at {offset_ms}");
     }
     // Another broker that writes the checkpoint does not know where in the second it was.
-    wait_with(&shared, message("orders", &due(base_ms + 4001, "f"))).await;
-    wait_with(&shared, message("orders", &due(base_ms + 4002, "g"))).await;
-    at(&shared, base_ms + 4001).await;
-    settled(&shared).await;
-    let root = shared.store.config().root.clone();
+    wait_with(&broker, message("orders", &due(base_ms + 4001, "f"))).await;
+    wait_with(&broker, message("orders", &due(base_ms + 4002, "g"))).await;
+    at(&broker, base_ms + 4001).await;
+    settled(&broker).await;
+    let root = broker.ground.store().config().root.clone();
     let checkpoint = read_checkpoint(&RealDisk, &root).unwrap().unwrap();
     assert!(checkpoint.cut.is_some());
     let theirs = TimerCheckpoint { cut: None, ..checkpoint };
     rocketpy_store::timer::write_checkpoint(&RealDisk, &root, &theirs).unwrap();
-    restart(&shared);
-    at(&shared, base_ms + 4002).await;
-    assert_eq!(keys(&shared, "orders").len(), came.len() + 3, "f comes again");
+    restart(&broker);
+    at(&broker, base_ms + 4002).await;
+    assert_eq!(keys(&broker, "orders").len(), came.len() + 3, "f comes again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn places_behind_the_end_of_the_log_are_not_believed() {
-    let shared = open().await;
-    let base_ms = second(&shared, 10_000).await;
-    at(&shared, base_ms + 2000).await;
-    settled(&shared).await;
-    let root = shared.store.config().root.clone();
+    let broker = open().await;
+    let base_ms = second(&broker, 10_000).await;
+    at(&broker, base_ms + 2000).await;
+    settled(&broker).await;
+    let root = broker.ground.store().config().root.clone();
     let written = read_checkpoint(&RealDisk, &root).unwrap().unwrap();
     let cut = TimerCut {
         due_at_ms: base_ms + HOUR_MS,
         at: PhysicalOffset::ZERO,
-        taken: shared.store.max_physical_offset(),
+        taken: broker.ground.store().max_physical_offset(),
     };
     for stale in [
         TimerCheckpoint { cut: Some(cut), ..written },
@@ -197,38 +197,38 @@ async fn places_behind_the_end_of_the_log_are_not_believed() {
         TimerCheckpoint { queue_offset: written.queue_offset + 1, cut: Some(cut), ..written },
     ] {
         rocketpy_store::timer::write_checkpoint(&RealDisk, &root, &stale).unwrap();
-        restart(&shared); // the log was cut off since
-        wait_with(&shared, message("orders", &due(base_ms + 5000, "later"))).await;
-        restart(&shared);
-        let before = keys(&shared, "orders").len();
-        at(&shared, base_ms + 5000).await;
-        assert!(keys(&shared, "orders").len() > before, "{stale:?}");
-        settled(&shared).await;
+        restart(&broker); // the log was cut off since
+        wait_with(&broker, message("orders", &due(base_ms + 5000, "later"))).await;
+        restart(&broker);
+        let before = keys(&broker, "orders").len();
+        at(&broker, base_ms + 5000).await;
+        assert!(keys(&broker, "orders").len() > before, "{stale:?}");
+        settled(&broker).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_while_the_wheel_is_made_anew_repeats_nothing() {
-    let shared = open().await;
+    let broker = open().await;
     let base_ms = slot_of(now_ms() + 10_000) + SLOT_MS;
     let count = 600; // more than a turn takes
     for number in 0..count {
-        put(&shared, Origin::Client, &message("orders", &due(base_ms + number % 900, "x"))).unwrap();
+        put(&broker.intake, Origin::Client, &message("orders", &due(base_ms + number % 900, "x"))).unwrap();
     }
-    dispatched(&shared).await;
-    at(&shared, base_ms + 1000).await;
-    settled(&shared).await;
-    let root = shared.store.config().root.clone();
+    dispatched(&broker).await;
+    at(&broker, base_ms + 1000).await;
+    settled(&broker).await;
+    let root = broker.ground.store().config().root.clone();
     RealDisk.remove_dir_all(&root.join("timerlog")).unwrap();
     let theirs = TimerCheckpoint { cut: None, ..read_checkpoint(&RealDisk, &root).unwrap().unwrap() };
     rocketpy_store::timer::write_checkpoint(&RealDisk, &root, &theirs).unwrap();
     for _ in 0..3 {
-        restart(&shared);
-        let (owner, runtime) = (Arc::clone(&shared), Handle::current());
-        aside(move || turn(&owner, base_ms + 1000, &runtime)).await;
-        settled(&shared).await;
+        restart(&broker);
+        let (owner, runtime) = (Arc::clone(&broker), Handle::current());
+        aside(move || turn(&owner.timers, base_ms + 1000, &runtime)).await;
+        settled(&broker).await;
     }
-    restart(&shared);
-    at(&shared, base_ms + 1000).await;
-    assert_eq!(keys(&shared, "orders").len() as i64, count);
+    restart(&broker);
+    at(&broker, base_ms + 1000).await;
+    assert_eq!(keys(&broker, "orders").len() as i64, count);
 }

@@ -1,0 +1,244 @@
+//! What all other parts of a broker use: its configuration, its store, its tables of topics and groups, and its role.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use rocketpy_env::{Disk, RealDisk, now_ms};
+use rocketpy_model::TopicConfig;
+use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
+use rocketpy_store::{Store, StoreError};
+use tokio::runtime::Handle;
+
+use crate::minute::MinuteRates;
+use crate::refusal::Refusal;
+use crate::role::{OfMaster, Role, RoleCell};
+use crate::stats::Stats;
+use crate::table::group::{FoundGroup, GroupTable};
+use crate::table::topic::TopicTable;
+use crate::tasks::Tasks;
+use crate::{BrokerConfig, BrokerError, topic_attribute};
+
+/// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
+const HOT_PERCENT: u64 = 40;
+/// Taken when the machine does not say how much memory it has.
+const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
+
+/// Configuration, store, topics, groups, role and counters of a broker.
+#[derive(Debug)]
+pub(crate) struct Ground<D: Disk = RealDisk> {
+    /// As it is now: some of it may change while the broker runs.
+    config: ArcSwap<BrokerConfig>,
+    setting_config: Mutex<()>,
+    store: Arc<Store<D>>,
+    topics: Arc<TopicTable>,
+    setting_retention: Mutex<()>,
+    groups: GroupTable,
+    /// Read on every use: it may change while the broker runs.
+    role: Arc<RoleCell>,
+    stats: Stats,
+    rates: MinuteRates,
+    /// Work that requests leave behind.
+    tasks: Tasks,
+    unique_keys: UniqueKeys,
+    started_at_ms: i64,
+    hot_bytes: u64,
+}
+
+impl<D: Disk> Ground<D> {
+    /// Loads the tables of topics and groups.
+    ///
+    /// # Errors
+    /// A table cannot be read.
+    pub(crate) fn open(
+        config: BrokerConfig,
+        store: Arc<Store<D>>,
+        role: Arc<RoleCell>,
+        unique_keys: UniqueKeys,
+        runtime: Handle,
+        hot_bytes: u64,
+    ) -> Result<Self, BrokerError> {
+        let topics = Arc::new(TopicTable::open(store.disk().clone(), &config)?);
+        let groups = GroupTable::open(store.disk().clone(), &config)?;
+        let started_at_ms = now_ms();
+        Ok(Self {
+            config: ArcSwap::from_pointee(config),
+            setting_config: Mutex::default(),
+            store,
+            topics,
+            setting_retention: Mutex::default(),
+            groups,
+            role,
+            stats: Stats::new(started_at_ms),
+            rates: MinuteRates::default(),
+            tasks: Tasks::new(runtime),
+            unique_keys,
+            started_at_ms,
+            hot_bytes,
+        })
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store<D>> {
+        &self.store
+    }
+
+    /// The address in offset message ids and records.
+    pub(crate) fn store_host(&self) -> SocketAddr {
+        self.store.config().store_host
+    }
+
+    pub(crate) fn topics(&self) -> &Arc<TopicTable> {
+        &self.topics
+    }
+
+    pub(crate) fn groups(&self) -> &GroupTable {
+        &self.groups
+    }
+
+    pub(crate) fn role(&self) -> &Arc<RoleCell> {
+        &self.role
+    }
+
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    pub(crate) fn rates(&self) -> &MinuteRates {
+        &self.rates
+    }
+
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// When the broker started, in Unix milliseconds.
+    pub(crate) fn started_at_ms(&self) -> i64 {
+        self.started_at_ms
+    }
+
+    /// Messages that lie this close to the end of the log count as being in memory.
+    pub(crate) fn hot_bytes(&self) -> u64 {
+        self.hot_bytes
+    }
+
+    /// The configuration as it is now.
+    pub(crate) fn config(&self) -> Guard<Arc<BrokerConfig>> {
+        self.config.load()
+    }
+
+    /// Takes the changes of a text of `key=value` lines, all or none; the configuration of before and the new one.
+    ///
+    /// # Errors
+    /// A key may not change while the broker runs, or its value is none of its values.
+    pub(crate) fn change_config(&self, text: &str) -> Result<[Arc<BrokerConfig>; 2], Refusal> {
+        let _one_at_a_time = self.setting_config.lock();
+        let before = self.config.load_full();
+        let after = Arc::new(before.text.changed(&before, text)?);
+        self.store.set_retention(after.store.retention.clone())?;
+        self.config.store(after.clone());
+        Ok([before, after])
+    }
+
+    /// Sets what clients may do here, until the next start; returns what they might before.
+    pub(crate) fn set_permission(&self, permission: i32) -> i32 {
+        let _one_at_a_time = self.setting_config.lock();
+        let before = self.config.load_full();
+        let after = BrokerConfig { broker_permission: permission, ..(*before).clone() };
+        self.config.store(Arc::new(after));
+        before.broker_permission
+    }
+
+    /// Tells the store how long messages of each topic stay readable.
+    pub(crate) fn set_topic_retention(&self) -> Result<(), StoreError> {
+        // One after the other: an older table must not replace a newer one.
+        let _one_at_a_time = self.setting_retention.lock();
+        let (_, topics) = self.topics.all();
+        self.store.set_topic_retention(topic_attribute::retention_of(&topics))
+    }
+
+    /// What clients may do here: as configured, and no more than the role allows.
+    pub(crate) fn permission(&self) -> i32 {
+        self.config().broker_permission & self.role.get().permission()
+    }
+
+    /// Whether groups may go on here.
+    ///
+    /// # Errors
+    /// It is a slave with another log than its master's.
+    pub(crate) fn check_log(&self) -> Result<(), Refusal> {
+        if !self.role.has_diverged() {
+            return Ok(());
+        }
+        Err(Refusal::Diverged { broker: self.config().broker_name.clone(), id: self.role.get().broker_id() })
+    }
+
+    /// Whether this broker does what only a master does.
+    ///
+    /// # Errors
+    /// It is a slave.
+    pub(crate) fn check_master(&self, asked: OfMaster) -> Result<(), Refusal> {
+        match self.role.get() {
+            Role::Master => Ok(()),
+            Role::Slave { id } => {
+                Err(Refusal::Slave { broker: self.config().broker_name.clone(), id, refused: asked })
+            }
+        }
+    }
+
+    /// The group's configuration. A master creates a missing group when it may. A slave makes none, and serves one that its master would
+    /// create as what that would make of it: when the master is gone, new groups may read too.
+    ///
+    /// # Errors
+    /// Those of [`GroupTable::get_or_create`].
+    pub(crate) fn group(&self, name: &str) -> Result<FoundGroup, Refusal> {
+        if self.role.is_master() {
+            return self.groups.get_or_create(name, &self.config());
+        }
+        self.groups.get_or_default(name, &self.config())
+    }
+
+    /// The ends of a topic's queues, summed up: how many messages it ever got.
+    pub(crate) fn messages_of(&self, topic: &TopicConfig) -> u64 {
+        let end = |queue_id| self.store.queue_bounds(&topic.name, queue_id).max.get();
+        (0..topic.queues()).map(end).fold(0, u64::saturating_add)
+    }
+
+    /// Takes the samples from which rates are computed.
+    pub(crate) fn sample(&self, now: Instant) {
+        self.stats.sample(now, now_ms());
+        let (_, topics) = self.topics.all();
+        let totals = topics.into_iter().map(|(name, topic)| (name, self.messages_of(&topic)));
+        self.rates.tick(now, totals);
+    }
+
+    pub(crate) fn next_unique_key(&self) -> String {
+        let now = self.store.now_ms();
+        self.unique_keys.next(now, month_start_ms(now, 0)).to_string()
+    }
+
+    /// # Errors
+    /// The expression is longer than filters may be.
+    pub(crate) fn check_filter(&self, expression: &str) -> Result<(), Refusal> {
+        let (size_bytes, limit_bytes) = (expression.len(), self.config().max_filter_bytes);
+        if size_bytes > limit_bytes {
+            return Err(Refusal::FilterTooLong { size_bytes, limit_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes at the end of the log that count as being in memory on this machine.
+pub(crate) fn hot_bytes() -> u64 {
+    memory_bytes().unwrap_or(DEFAULT_MEMORY_BYTES) / 100 * HOT_PERCENT
+}
+
+/// Memory of this machine, where the system tells.
+fn memory_bytes() -> Option<u64> {
+    let text = RealDisk.read("/proc/meminfo".as_ref(), 1 << 16).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}

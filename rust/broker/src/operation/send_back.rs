@@ -1,0 +1,190 @@
+//! Send back: a consumer gives back a message that it could not handle, and gets it again later.
+//!
+//! # Source
+//! docs/reference/protocol.md 2.3.8, docs/reference/store-format.md 10.1.
+
+use bytes::Bytes;
+use rocketpy_env::Disk;
+use rocketpy_env::planted::{self, Bug};
+use rocketpy_model::{property, system};
+use rocketpy_protocol::message_id::OffsetMessageId;
+use rocketpy_protocol::record::RecordView;
+use tracing::debug;
+
+use crate::blocking::on_disk;
+use crate::put::{AckCondition, Intake, StoredAgain, check_writable};
+use crate::refusal::Refusal;
+use crate::role::OfMaster;
+
+/// The delay level of a first retry, where the consumer names none: 10 s.
+const FIRST_LEVEL: i32 = 3;
+/// Why a message is dead: its group got it as often as it may.
+const RETRIES_EXHAUSTED: &str = "RETRIES_EXHAUSTED";
+/// Why a message is dead: the consumer asked for no retry.
+const GIVEN_UP: &str = "GIVEN_UP";
+
+/// A message that a consumer gives back.
+#[derive(Debug, Clone)]
+pub(crate) struct SendBack {
+    /// Where its record starts.
+    pub(crate) offset: i64,
+    pub(crate) group: String,
+    /// Below 0: no retry. 0: as often as it was tried says.
+    pub(crate) delay_level: i32,
+    /// Deliveries after which it is dead; `None`: the group says.
+    pub(crate) max_reconsume_times: Option<i32>,
+}
+
+/// Stores the message of a record again: for its group's retries, or as a dead letter.
+///
+/// Returns what the answer waits for: the flush of the copy, whatever message and broker say of their sends. The consumer commits past the
+/// message once it has the answer.
+///
+/// # Errors
+/// It is not stored.
+pub(crate) async fn take_back(
+    intake: &Intake<impl Disk>,
+    asked: &SendBack,
+    record: Result<Bytes, Refusal>,
+) -> Result<AckCondition, Refusal> {
+    intake.ground().check_master(OfMaster::SendBack)?;
+    let found = intake.ground().group(&asked.group)?;
+    on_disk(found.written).await?;
+    let group = found.group;
+    check_writable(intake)?;
+    if group.retry_queues <= 0 {
+        debug!(group = group.name, "message dropped, its group has no retries (retryQueueNums)");
+        return Ok(AckCondition::default());
+    }
+    let bytes = record?;
+    let record = RecordView::parse(&bytes).map_err(|_| Refusal::NoMessageAt { offset: asked.offset })?;
+    let limit = asked.max_reconsume_times.unwrap_or(group.retry_max_times);
+    let death = match asked.delay_level {
+        ..0 => Some(GIVEN_UP),
+        _ => (record.reconsume_times >= limit).then_some(RETRIES_EXHAUSTED),
+    };
+    let topic = match death {
+        Some(_) => system::dlq_topic(&group.name),
+        None => system::retry_topic(&group.name),
+    };
+    let again = again(&record, asked.delay_level, &topic, death)?;
+    let announced = again.put(intake).await?.ack.announced;
+    let end = intake.store().max_physical_offset();
+    // The group moves on once this is answered, so the copy is to outlive this machine where that can be.
+    let slaves = intake.slaves();
+    let replicated = slaves.are_waited_for() && slaves.are_there_for(end).is_ok();
+    Ok(AckCondition { flushed: Some(end), replicated: replicated.then_some(end), announced })
+}
+
+/// The message that the record becomes.
+fn again<'a>(
+    record: &RecordView<'a>,
+    delay_level: i32,
+    topic: &'a str,
+    death: Option<&'static str>,
+) -> Result<StoredAgain<'a>, Refusal> {
+    let origin_topic = record.property(property::RETRY_TOPIC).unwrap_or(record.topic);
+    let place = OffsetMessageId { host: record.store_host, physical_offset: record.physical_offset };
+    let own_id = place.to_string();
+    let origin_id = record.property(property::ORIGIN_MESSAGE_ID).unwrap_or(&own_id);
+    let counted = if planted::has(Bug::RetryNotCounted) { 0 } else { 1 };
+    let again = StoredAgain::of(record)
+        .with_reconsume_times(record.reconsume_times.saturating_add(counted))
+        .with_property(property::RETRY_TOPIC, origin_topic)?
+        .with_property(property::ORIGIN_MESSAGE_ID, origin_id)?;
+    if let Some(reason) = death {
+        return again
+            .to(topic, 0)
+            .without_property(property::DELAY)
+            .with_property(property::DLQ_ORIGIN_TOPIC, origin_topic)?
+            .with_property(property::DLQ_ORIGIN_MESSAGE_ID, origin_id)?
+            .with_property(property::DLQ_REASON, reason);
+    }
+    let level = match delay_level {
+        0 => FIRST_LEVEL.saturating_add(record.reconsume_times.max(0)),
+        level => level,
+    };
+    again.to(topic, -1).delayed(level.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use rocketpy_model::PhysicalOffset;
+
+    use super::*;
+    use crate::FlushMode;
+    use crate::operation::look_up::record_at;
+    use crate::put::{NewMessage, Origin, put};
+    use crate::testing::{TestBroker, message};
+
+    fn asked(offset: PhysicalOffset, delay_level: i32) -> SendBack {
+        SendBack {
+            offset: offset.to_wire(),
+            group: "group".to_owned(),
+            delay_level,
+            max_reconsume_times: None,
+        }
+    }
+
+    async fn taken_back(broker: &TestBroker, asked: &SendBack) -> AckCondition {
+        let record = record_at(broker.ground.store(), asked.offset);
+        take_back(&broker.intake, asked, record).await.unwrap()
+    }
+
+    /// A broker whose log begins with a message that does not want to wait for the flush.
+    fn with_a_message() -> TestBroker {
+        let broker = TestBroker::open(|config| config.store.flush = FlushMode::Async);
+        let message = message("SELF_TEST_TOPIC", "WAIT\u{1}false\u{2}");
+        put(&broker.intake, Origin::Broker, &message).unwrap();
+        broker
+    }
+
+    #[tokio::test]
+    async fn the_answer_waits_for_the_flush_whatever_message_and_broker_say() {
+        let broker = with_a_message();
+        for delay_level in [-1, 0, 1] {
+            let ack = taken_back(&broker, &asked(PhysicalOffset::ZERO, delay_level)).await;
+            assert_eq!(ack.flushed, Some(broker.ground.store().max_physical_offset()), "level {delay_level}");
+        }
+    }
+
+    #[tokio::test]
+    async fn each_retry_waits_a_level_longer_and_after_sixteen_the_message_is_dead() {
+        let broker = with_a_message();
+        for tried in 0..17 {
+            let message = NewMessage { reconsume_times: tried, ..message("SELF_TEST_TOPIC", "") };
+            let stored = put(&broker.intake, Origin::Broker, &message).unwrap();
+            let at = broker.ground.store().max_physical_offset();
+            taken_back(&broker, &asked(stored.places.as_slice()[0], 0)).await;
+            let bytes = broker.ground.store().record_at(at).unwrap().unwrap();
+            let again = RecordView::parse(&bytes).unwrap();
+            assert_eq!(again.reconsume_times, tried + 1);
+            match u32::try_from(tried).unwrap() {
+                16 => assert_eq!(
+                    (again.topic, again.property(property::DLQ_REASON)),
+                    ("%DLQ%group", Some(RETRIES_EXHAUSTED))
+                ),
+                tried => assert_eq!(
+                    (again.topic, again.queue_id),
+                    (system::SCHEDULE_TOPIC, 2 + tried),
+                    "10 s to 2 h"
+                ),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn retries_have_as_many_queues_as_their_group_says_and_none_where_it_says_none() {
+        let broker = with_a_message();
+        for (queues, stored) in [(0, false), (3, true)] {
+            let mut group = rocketpy_model::GroupConfig::new("group");
+            group.retry_queues = queues;
+            let changed = broker.ground.groups().put(group).unwrap();
+            changed.written.unwrap().done().await.unwrap();
+            let end = broker.ground.store().max_physical_offset();
+            taken_back(&broker, &asked(PhysicalOffset::ZERO, 1)).await;
+            assert_eq!(broker.ground.store().max_physical_offset() > end, stored, "{queues} queues");
+        }
+        assert_eq!(broker.ground.topics().get("%RETRY%group").unwrap().write_queues, 3);
+    }
+}

@@ -1,0 +1,107 @@
+//! Bounds of what requests keep while they wait for clients, or for topics that are made.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use rocketpy_protocol::Command;
+use rocketpy_remoting::Reply;
+use tokio::sync::Semaphore;
+
+use crate::refusal::Refusal;
+use crate::waiting::header_bytes;
+
+/// Most replies whose clients have not answered yet. Each is a task that holds its message.
+pub(super) const MAX_PUSHES: usize = 4096;
+/// Most questions whose members have not answered yet: a tool asks for one at a time.
+pub(super) const MAX_FORWARDED: usize = 64;
+
+/// Room for requests that wait for others than the disk.
+#[derive(Debug)]
+pub(crate) struct Rooms {
+    pub(super) sends_to_new_topics: SendsToNewTopics,
+    /// Questions that wait for members of groups.
+    pub(super) forwarded: Arc<Semaphore>,
+    /// Replies that wait for their clients.
+    pub(super) reply_pushes: Arc<Semaphore>,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self {
+            sends_to_new_topics: SendsToNewTopics::default(),
+            forwarded: Arc::new(Semaphore::new(MAX_FORWARDED)),
+            reply_pushes: Arc::new(Semaphore::new(MAX_PUSHES)),
+        }
+    }
+}
+
+/// Most bytes of all sends that wait for their topics, with their headers.
+const MAX_BYTES: usize = 64 << 20;
+/// Bytes that a send takes besides its header and its body.
+const SEND_BYTES: usize = 2048;
+
+/// The sends that wait for their topics.
+#[derive(Debug, Default)]
+pub(super) struct SendsToNewTopics {
+    pub(super) state: Mutex<State>,
+    /// Number of topics with waiting sends. Every send reads it, and takes the lock only when it is not 0.
+    topics: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// A topic stays as long as one of its sends waits or is being put.
+    by_topic: HashMap<String, VecDeque<Send>>,
+    /// Of all that wait, and of those that are being put.
+    pub(super) bytes: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Send {
+    pub(super) request: Command,
+    pub(super) reply: Reply,
+}
+
+impl Send {
+    pub(super) fn bytes(&self) -> usize {
+        SEND_BYTES + header_bytes(&self.request) + self.request.body.len()
+    }
+}
+
+impl SendsToNewTopics {
+    /// Whether sends to the topic wait.
+    pub(super) fn has(&self, topic: &str) -> bool {
+        self.topics.load(Ordering::Acquire) > 0 && self.state.lock().by_topic.contains_key(topic)
+    }
+
+    /// Adds a send. True when it is the first one of its topic: then the caller puts all of them.
+    pub(super) fn add(&self, topic: &str, send: Send) -> Result<bool, Box<(Send, Refusal)>> {
+        let mut state = self.state.lock();
+        if state.bytes + send.bytes() > MAX_BYTES {
+            let refusal = Refusal::TooManyWaitForTopics { bytes: state.bytes };
+            return Err(Box::new((send, refusal)));
+        }
+        state.bytes += send.bytes();
+        if let Some(sends) = state.by_topic.get_mut(topic) {
+            sends.push_back(send);
+            return Ok(false);
+        }
+        state.by_topic.insert(topic.to_owned(), VecDeque::from([send]));
+        self.topics.store(state.by_topic.len(), Ordering::Release);
+        Ok(true)
+    }
+
+    /// Takes the next send to the topic, after one of `done` bytes was put. Without a next one nobody waits for the topic any more.
+    pub(super) fn next(&self, topic: &str, done: usize) -> Option<Send> {
+        let mut state = self.state.lock();
+        state.bytes -= done;
+        let next = state.by_topic.get_mut(topic)?.pop_front();
+        if next.is_none() {
+            state.by_topic.remove(topic);
+            self.topics.store(state.by_topic.len(), Ordering::Release);
+        }
+        next
+    }
+}
