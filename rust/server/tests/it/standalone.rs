@@ -114,7 +114,7 @@ fn keys_change_while_the_server_runs_all_of_a_request_or_none_until_the_next_sta
     };
     for (text, code, named) in [
         ("brokerPermission=4\nbrokerName=other\n", 16, "brokerName"),
-        ("brokerPermission=4\nsendMessageThreadPoolNums=4\n", 16, "no meaning"),
+        ("brokerPermission=4\nsendMessageThreadPoolNums=4\n", 16, "not used"),
         ("brokerPermission=4\nbrokerPermit=4\n", 16, "brokerPermit"),
         ("brokerPermission=4\nbrokerRole=SLAVE\n", 16, "brokerRole"),
         ("brokerPermission=4\norderMessageEnable=true\n", 16, "orderMessageEnable"),
