@@ -8,7 +8,7 @@ use rocketpy_env::EnvError;
 use rocketpy_model::{NameError, PhysicalOffset};
 use rocketpy_remoting::ServerError;
 use rocketpy_store::StoreError;
-use rocketpy_store::tools::ToolError;
+use rocketpy_tools::ToolError;
 
 use crate::role_change::Rival;
 

@@ -23,7 +23,7 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{CallError, Client, ClientConfig, Reply, Response};
 use rocketpy_store::StoreConfig;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::{self, ToolError};
+use rocketpy_tools::{self as tools, ToolError};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info, warn};
 

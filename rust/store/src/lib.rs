@@ -16,6 +16,7 @@ mod derived;
 mod dispatch;
 mod error;
 mod fetch;
+pub mod files;
 mod flush;
 mod folder;
 mod host;
@@ -34,7 +35,6 @@ mod retention;
 mod store;
 mod sync;
 pub mod timer;
-pub mod tools;
 mod wake;
 
 pub use append::Gather;

@@ -10,7 +10,7 @@ use rocketpy_client::{Client, ClientConfig};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::code::request;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::verify;
+use rocketpy_tools::verify;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;

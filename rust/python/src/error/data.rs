@@ -10,7 +10,7 @@ use rocketpy_scan::ScanError;
 use rocketpy_server::{BrokerError, ConfigError, ServerError};
 use rocketpy_store::StoreError;
 use rocketpy_store::reader::ReadError;
-use rocketpy_store::tools::ToolError;
+use rocketpy_tools::ToolError;
 
 use super::{Facts, Raise};
 
