@@ -72,12 +72,12 @@ _NAMES = {
     "consumer": ("BrokerContact", "Consumer", "ConsumerState", "OffsetMove"),
     "dead_letters": ("DeadLetter", "DeadLetterFilter", "DeadLetterGroup", "Resent"),
     "errors": (
-        "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
-        "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DecodeError", "DedupStoreError",
-        "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError", "InProgressError",
-        "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError", "OffsetError",
-        "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError", "RocketPyError",
-        "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
+        "AccessDeniedError", "AssertionFailedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError",
+        "ConfigError", "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DecodeError",
+        "DedupStoreError", "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError",
+        "InProgressError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError",
+        "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError",
+        "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producer": ("Producer",),

@@ -475,7 +475,7 @@ fn log_of(answer: &Command) -> Option<(PhysicalOffset, Epochs)> {
         let id = u64::from_str_radix(&id, 16).ok()?;
         Some(Epoch { id, start: PhysicalOffset::from_wire(start)?, after_loss })
     };
-    let epochs = info.epochs.into_iter().map(epoch).collect::<Option<_>>().map(Epochs::of)?;
+    let epochs = info.epochs.into_iter().map(epoch).collect::<Option<_>>().and_then(Epochs::of)?;
     Some((PhysicalOffset::from_wire(info.master_commit_log_max_offset)?, epochs))
 }
 

@@ -1,5 +1,7 @@
 //! A fixed part of what `make soak` runs without end; with the feature `planted-bugs`, whether each bug is caught.
 
+#[cfg(feature = "planted-bugs")]
+mod assertions;
 mod fuzz;
 mod kill;
 mod members;

@@ -121,6 +121,7 @@ impl Raise for StoreError {
             Self::ForeignFolder { .. } | Self::UnexpectedFile { .. } => "NotAStoreError",
             Self::Locked { .. } => "StoreLockedError",
             Self::ShutDown => "ClosedError",
+            Self::AssertionFailed { .. } => "AssertionFailedError",
             _ => "StoreError",
         };
         Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }

@@ -1,15 +1,16 @@
-//! What a master knows of its own past, by which it tells a slave of its log from one that has another end.
+//! The restarts of a master after a sudden end. They tell whether a slave that reports only the length of its log may have diverged.
 
 use std::collections::BTreeMap;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::PhysicalOffset;
 
-/// Most lives that are kept. The first ones are forgotten as if they were one.
-const MAX_LIVES: usize = 64;
-/// Most slaves that are remembered.
+/// Maximum number of restarts that are kept. The first ones are forgotten as if they were one.
+const MAX_RESTARTS: usize = 64;
+/// Maximum number of slaves that are remembered.
 const MAX_SLAVES: usize = 64;
 
-/// The lives of a master, and how far each slave is known to have its log.
+/// The restarts of a master after a sudden end, and how far each slave is known to have its log.
 ///
 /// A master that lost power may have lost the end of its log, which a slave still has. It goes on writing, and from there on both have
 /// other bytes at the same offsets: to compare how long the logs are tells nothing. So a master notes where each of its lives began that
@@ -17,9 +18,9 @@ const MAX_SLAVES: usize = 64;
 /// life, and was not seen to have grown during that life, got those bytes in an earlier one.
 ///
 /// # Source
-/// docs/durability.md R8.
+/// docs/durability.md R8, docs/decisions/lives-of-a-master.md.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lives {
+pub struct MasterRestarts {
     /// Where lives began after a sudden end, in order.
     pub starts: Vec<PhysicalOffset>,
     /// By the address of a slave, without its port: it has this master's log up to here.
@@ -32,27 +33,37 @@ pub struct Lives {
     "its log reaches to {reported}; this master began at {start} after a sudden end, and does not know what it has behind that: two \
      histories are possible. Give the slave an empty folder, or make it the master if it has more"
 )]
-pub struct OtherLife {
+pub struct TwoHistories {
     /// How far the slave's log reaches.
     pub reported: PhysicalOffset,
     /// Where the life began that may have written other bytes.
     pub start: PhysicalOffset,
 }
 
-impl Lives {
+impl MasterRestarts {
     /// A life begins with a log that reaches to `end`. Only one that follows a sudden end is noted; returns whether it is.
     pub fn begin(&mut self, end: PhysicalOffset, is_after_sudden_end: bool) -> bool {
         // What slaves have behind the end is not this master's log any more.
         let is_shorter = self.slaves.values().any(|had| *had > end);
-        self.slaves.values_mut().for_each(|had| *had = (*had).min(end));
+        if !planted::has(Bug::RestartKeepsAcknowledged) {
+            self.slaves.values_mut().for_each(|had| *had = (*had).min(end));
+        }
+        assert!(
+            self.slaves.values().all(|had| *had <= end),
+            "no slave has more of the log than a restart left: {end}"
+        );
         if !is_after_sudden_end && !is_shorter {
             return false;
         }
         self.starts.retain(|start| *start < end);
         self.starts.push(end);
-        if self.starts.len() > MAX_LIVES {
+        if self.starts.len() > MAX_RESTARTS {
             self.starts.remove(0);
         }
+        assert!(
+            self.starts.iter().all(|start| *start <= end),
+            "no restart lies behind the end of the log: {end}"
+        );
         true
     }
 
@@ -60,11 +71,11 @@ impl Lives {
     ///
     /// # Errors
     /// It may have another one.
-    pub fn check(&self, slave: &str, reported: PhysicalOffset) -> Result<(), OtherLife> {
+    pub fn check(&self, slave: &str, reported: PhysicalOffset) -> Result<(), TwoHistories> {
         let known = self.had(slave);
         let unseen = |start: &&PhysicalOffset| known <= **start && **start < reported;
         match self.starts.iter().find(unseen) {
-            Some(start) => Err(OtherLife { reported, start: *start }),
+            Some(start) => Err(TwoHistories { reported, start: *start }),
             None => Ok(()),
         }
     }
@@ -100,6 +111,7 @@ impl Lives {
         }
         let had = self.slaves.entry(slave.to_owned()).or_default();
         *had = (*had).max(end);
+        assert!(*had >= end, "an acknowledged offset never goes back: {end}");
     }
 }
 
@@ -111,57 +123,57 @@ mod tests {
 
     #[test]
     fn a_slave_with_the_end_that_a_master_lost_is_refused_in_every_later_life() {
-        let mut lives = Lives::default();
-        assert!(!lives.begin(PhysicalOffset(0), false));
-        lives.acknowledged(A, PhysicalOffset(1000));
-        assert!(lives.begin(PhysicalOffset(900), true), "100 bytes were lost");
-        assert_eq!(lives.check(A, PhysicalOffset(900)), Ok(()), "it has none of them");
-        let lost = OtherLife { reported: PhysicalOffset(1000), start: PhysicalOffset(900) };
-        assert_eq!(lives.check(A, PhysicalOffset(1000)), Err(lost));
+        let mut restarts = MasterRestarts::default();
+        assert!(!restarts.begin(PhysicalOffset(0), false));
+        restarts.acknowledged(A, PhysicalOffset(1000));
+        assert!(restarts.begin(PhysicalOffset(900), true), "100 bytes were lost");
+        assert_eq!(restarts.check(A, PhysicalOffset(900)), Ok(()), "it has none of them");
+        let lost = TwoHistories { reported: PhysicalOffset(1000), start: PhysicalOffset(900) };
+        assert_eq!(restarts.check(A, PhysicalOffset(1000)), Err(lost));
         // The master writes on, is stopped in order, and started again.
-        assert!(!lives.begin(PhysicalOffset(5000), false));
-        assert_eq!(lives.check(A, PhysicalOffset(1000)), Err(lost));
+        assert!(!restarts.begin(PhysicalOffset(5000), false));
+        assert_eq!(restarts.check(A, PhysicalOffset(1000)), Err(lost));
         // Another slave that nobody has seen.
-        assert_eq!(lives.check("10.0.0.3", PhysicalOffset(1000)), Err(lost));
-        assert_eq!(lives.check("10.0.0.3", PhysicalOffset(800)), Ok(()));
+        assert_eq!(restarts.check("10.0.0.3", PhysicalOffset(1000)), Err(lost));
+        assert_eq!(restarts.check("10.0.0.3", PhysicalOffset(800)), Ok(()));
     }
 
     #[test]
     fn a_slave_that_grew_in_a_life_goes_on_in_it_and_in_later_ones() {
-        let mut lives = Lives::default();
-        lives.begin(PhysicalOffset(900), true);
-        assert_eq!(lives.check(A, PhysicalOffset(900)), Ok(()));
-        assert!(lives.connected(A, PhysicalOffset(900)), "the first time in this life");
-        assert!(!lives.connected(A, PhysicalOffset(950)));
-        lives.acknowledged(A, PhysicalOffset(1200));
-        assert_eq!(lives.check(A, PhysicalOffset(1300)), Ok(()), "it may have got more than it said");
+        let mut restarts = MasterRestarts::default();
+        restarts.begin(PhysicalOffset(900), true);
+        assert_eq!(restarts.check(A, PhysicalOffset(900)), Ok(()));
+        assert!(restarts.connected(A, PhysicalOffset(900)), "the first time in this life");
+        assert!(!restarts.connected(A, PhysicalOffset(950)));
+        restarts.acknowledged(A, PhysicalOffset(1200));
+        assert_eq!(restarts.check(A, PhysicalOffset(1300)), Ok(()), "it may have got more than it said");
         // Killed: nothing was lost.
-        assert!(lives.begin(PhysicalOffset(1500), true));
-        assert_eq!(lives.check(A, PhysicalOffset(1300)), Ok(()));
-        assert_eq!(lives.check(A, PhysicalOffset(1500)), Ok(()));
+        assert!(restarts.begin(PhysicalOffset(1500), true));
+        assert_eq!(restarts.check(A, PhysicalOffset(1300)), Ok(()));
+        assert_eq!(restarts.check(A, PhysicalOffset(1500)), Ok(()));
     }
 
     #[test]
     fn a_slave_whose_master_died_before_it_heard_of_what_it_sent_goes_on() {
-        let mut lives = Lives::default();
-        lives.begin(PhysicalOffset(900), true);
-        assert!(lives.connected(A, PhysicalOffset(900)));
+        let mut restarts = MasterRestarts::default();
+        restarts.begin(PhysicalOffset(900), true);
+        assert!(restarts.connected(A, PhysicalOffset(900)));
         // It gets 950, and the master is killed before the report comes: nothing is lost.
-        lives.begin(PhysicalOffset(950), true);
-        assert_eq!(lives.check(A, PhysicalOffset(950)), Ok(()));
+        restarts.begin(PhysicalOffset(950), true);
+        assert_eq!(restarts.check(A, PhysicalOffset(950)), Ok(()));
         // The same, and the end is lost with the power.
-        assert!(lives.connected(A, PhysicalOffset(950)));
-        lives.begin(PhysicalOffset(950), true);
-        assert!(lives.check(A, PhysicalOffset(980)).is_err());
+        assert!(restarts.connected(A, PhysicalOffset(950)));
+        restarts.begin(PhysicalOffset(950), true);
+        assert!(restarts.check(A, PhysicalOffset(980)).is_err());
     }
 
     #[test]
     fn a_log_that_became_shorter_begins_a_life_whatever_the_start_says() {
-        let mut lives = Lives::default();
-        lives.acknowledged(A, PhysicalOffset(1000));
-        assert!(lives.begin(PhysicalOffset(10), false), "as after a restore of an old copy");
-        assert!(lives.check(A, PhysicalOffset(1000)).is_err());
-        assert!(lives.begin(PhysicalOffset(5), true), "shorter once more");
-        assert_eq!(lives.starts, [PhysicalOffset(5)], "what was behind it is gone");
+        let mut restarts = MasterRestarts::default();
+        restarts.acknowledged(A, PhysicalOffset(1000));
+        assert!(restarts.begin(PhysicalOffset(10), false), "as after a restore of an old copy");
+        assert!(restarts.check(A, PhysicalOffset(1000)).is_err());
+        assert!(restarts.begin(PhysicalOffset(5), true), "shorter once more");
+        assert_eq!(restarts.starts, [PhysicalOffset(5)], "what was behind it is gone");
     }
 }
