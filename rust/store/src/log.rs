@@ -35,7 +35,10 @@ pub(crate) struct Log<D: Disk> {
     folder: Folder,
     files: MappedFileQueue<D>,
     /// Held while a record gets its place and is copied. Its release is a plain store: a lock that parks its waiters needs an
-    /// atomic exchange, which waits until the copied bytes have left the processor. That takes as long as the copy itself.
+    /// atomic exchange, which waits until the copied bytes have left the processor.
+    ///
+    /// # Source
+    /// docs/decisions/spin-lock-of-the-writer.md has the figures.
     writer: SpinMutex<Writer<D::Region>, spin::Yield>,
     /// End of the log: every byte before it is final and readable.
     end: AtomicPhysicalOffset,
