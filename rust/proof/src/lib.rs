@@ -6,6 +6,7 @@ pub mod assertions;
 pub mod checker;
 pub mod fuzz;
 pub mod history;
+mod journal;
 mod later;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
