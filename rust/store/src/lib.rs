@@ -2,6 +2,8 @@
 //!
 //! [`Store`] is the live store of a broker; [`reader::StoreReader`] reads a folder without one.
 
+#![warn(missing_docs)] // others build on every public item of this crate
+
 mod admission;
 mod allocate;
 #[cfg(test)]

@@ -68,7 +68,6 @@ pub enum Section {
     Store,
     /// When messages are removed.
     Retention,
-    /// The name server.
     NameServer,
     /// Keys that Apache does not have.
     Ours,
