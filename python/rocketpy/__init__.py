@@ -78,12 +78,12 @@ _NAMES = {
     "consuming.push": ("PushConsumer", "Reject", "Retry"),
     "consuming.reader": ("RangeReader",),
     "errors": (
-        "AccessDeniedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError", "ConfigError",
-        "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DecodeError", "DedupStoreError",
-        "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError", "InProgressError",
-        "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError", "OffsetError",
-        "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError", "RocketPyError",
-        "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
+        "AccessDeniedError", "AssertionFailedError", "BrokerBusyError", "BrokerNotFoundError", "ClosedError",
+        "ConfigError", "ConnectionFailedError", "ConnectionLostError", "DamagedDataError", "DecodeError",
+        "DedupStoreError", "DiskFullError", "ForkedError", "GroupConflictError", "GroupNotFoundError",
+        "InProgressError", "InvalidArgumentError", "MessageTooLargeError", "NotAStoreError", "NotSupportedError",
+        "OffsetError", "PartlySentError", "PortInUseError", "ProtocolError", "RefusedError", "RequestTimeoutError",
+        "RocketPyError", "ServerError", "StoreError", "StoreLockedError", "TopicNotFoundError", "TransactionOverError"
     ),
     "message": ("Message", "MessageQueue", "Receipt", "ReceivedMessage"),
     "producing.producer": ("Producer",),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessDeniedError",
+    "AssertionFailedError",
     "BrokerBusyError",
     "BrokerNotFoundError",
     "ClosedError",
@@ -205,6 +206,10 @@ class PortInUseError(ServerError, OSError):
 
 class StoreError(RocketPyError, OSError):
     """A store folder cannot be opened, read or written."""
+
+
+class AssertionFailedError(StoreError):
+    """An assertion of the store failed: a defect of RocketPy. The store refuses writes; the next start recovers it."""
 
 
 class NotAStoreError(StoreError):

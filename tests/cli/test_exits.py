@@ -20,6 +20,7 @@ from rocketpy.console.exits import HINTS, CommandError, ExitCode, code_of, repor
         (errors.RefusedError("x", code=29), ExitCode.USAGE),
         (errors.NotSupportedError("x"), ExitCode.REFUSED),
         (errors.DiskFullError("x"), ExitCode.REFUSED),
+        (errors.AssertionFailedError("x"), ExitCode.DEFECT),
         (errors.ConnectionFailedError("x"), ExitCode.UNAVAILABLE),
         (errors.ConnectionLostError("x"), ExitCode.UNAVAILABLE),
         (errors.BrokerBusyError("x", code=2), ExitCode.UNAVAILABLE),

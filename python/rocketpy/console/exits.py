@@ -30,6 +30,7 @@ class ExitCode(IntEnum):
     CONFLICT = 7
     DAMAGED = 8
     MISMATCH = 9
+    DEFECT = 10
     HUNG_UP = 129
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -61,6 +62,7 @@ HINTS = {
     ExitCode.UNCERTAIN: "it may have been done: check before you try again",
     ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
     ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
+    ExitCode.DEFECT: "this is a defect: report it with the log of the server; the next start recovers what is durable",
     ExitCode.MISMATCH: "what was read differs from what was sent; keep the folder and report this",
 }
 
@@ -116,6 +118,7 @@ def code_of(error: "RocketPyError") -> ExitCode:
         ),
         ExitCode.CONFLICT: (errors.GroupConflictError, errors.PortInUseError, errors.StoreLockedError),
         ExitCode.DAMAGED: (errors.DamagedDataError,),
+        ExitCode.DEFECT: (errors.AssertionFailedError,),
         ExitCode.REFUSED: (errors.RefusedError, errors.NotSupportedError, errors.StoreError, errors.ServerError),
     }
     return next((code for code, kind in kinds.items() if isinstance(error, kind)), ExitCode.FAILURE)

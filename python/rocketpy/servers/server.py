@@ -118,6 +118,7 @@ class _Process(Closing):
 
         Raises:
             StoreError: Its disk failed, and it stopped (`onFailedFlush`).
+            AssertionFailedError: An assertion of its store failed: a defect.
         """
         self._running().check()
 

@@ -8,7 +8,7 @@ use rocketpy_env::EnvError;
 use rocketpy_model::{NameError, PhysicalOffset};
 use rocketpy_remoting::ServerError;
 use rocketpy_store::StoreError;
-use rocketpy_store::tools::ToolError;
+use rocketpy_tools::ToolError;
 
 /// Another master of this broker's name, and both have acknowledged messages that the other one does not have.
 #[derive(Debug, thiserror::Error)]

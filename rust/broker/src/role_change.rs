@@ -20,7 +20,7 @@ use rocketpy_protocol::{Command, json};
 use rocketpy_remoting::{CallError, Client, ClientConfig};
 use rocketpy_store::StoreConfig;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::{self, ToolError};
+use rocketpy_tools::{self as tools, ToolError};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -472,7 +472,7 @@ fn log_of(answer: &Command) -> Option<(PhysicalOffset, Epochs)> {
         let id = u64::from_str_radix(&id, 16).ok()?;
         Some(Epoch { id, start: PhysicalOffset::from_wire(start)?, after_loss })
     };
-    let epochs = info.epochs.into_iter().map(epoch).collect::<Option<_>>().map(Epochs::of)?;
+    let epochs = info.epochs.into_iter().map(epoch).collect::<Option<_>>().and_then(Epochs::of)?;
     Some((PhysicalOffset::from_wire(info.master_commit_log_max_offset)?, epochs))
 }
 

@@ -3,6 +3,7 @@
 //! A store is written against [`Disk`], so that a simulated disk can take the place of [`RealDisk`] by static
 //! dispatch. Everything else in the workspace uses [`RealDisk`] for its few files: clippy keeps `std::fs` out.
 
+#![warn(missing_docs)] // others build on every public item of this crate
 #![allow(unsafe_code, reason = "memory maps and system calls; each block says why it is sound")]
 
 mod clock;

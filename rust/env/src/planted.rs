@@ -109,11 +109,31 @@ pub enum Bug {
     CommitUnfinished,
     /// A push consumer that reads in order gives a queue to several handlers.
     OrderGivenUp,
+    /// The flushed offset is told one byte further than the log is written.
+    FlushedPastEnd,
+    /// A flush reaches one byte further than the file is written.
+    FlushPastWritten,
+    /// An append publishes one byte that was not copied.
+    PublishedAhead,
+    /// A round of dispatch says that it has come less far than the one before.
+    DispatchGoesBack,
+    /// An entry of a consume queue is put one place too far.
+    EntryMisplaced,
+    /// The mark is written before the log is flushed.
+    MarkBeforeLog,
+    /// Retention removes the newest of the old files first.
+    NewestFileFirst,
+    /// A master that begins an epoch keeps the epochs that begin behind it.
+    EpochsNotCutBack,
+    /// A restart keeps what slaves acknowledged behind the end that it left.
+    RestartKeepsAcknowledged,
+    /// A master takes the report of a slave that has more than it was sent.
+    ReportAheadTaken,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 58] = [
         Self::AckBeforeFlush,
         Self::BelieveRetriedFlush,
         Self::NoDirectoryFsync,
@@ -162,6 +182,16 @@ impl Bug {
         Self::MetadataAheadOfLog,
         Self::CommitUnfinished,
         Self::OrderGivenUp,
+        Self::FlushedPastEnd,
+        Self::FlushPastWritten,
+        Self::PublishedAhead,
+        Self::DispatchGoesBack,
+        Self::EntryMisplaced,
+        Self::MarkBeforeLog,
+        Self::NewestFileFirst,
+        Self::EpochsNotCutBack,
+        Self::RestartKeepsAcknowledged,
+        Self::ReportAheadTaken,
     ];
 
     /// What it is, in words.
@@ -215,6 +245,24 @@ impl Bug {
             Self::MetadataAheadOfLog => "metadata ahead of the log",
             Self::CommitUnfinished => "commit of unfinished messages",
             Self::OrderGivenUp => "queue in order given to several handlers",
+            _ => self.title_of_assertion(),
+        }
+    }
+
+    /// The same of those that an assertion shows.
+    const fn title_of_assertion(self) -> &'static str {
+        match self {
+            Self::FlushedPastEnd => "flushed offset past the end",
+            Self::FlushPastWritten => "flush past what is written",
+            Self::PublishedAhead => "append published ahead",
+            Self::DispatchGoesBack => "dispatch goes back",
+            Self::EntryMisplaced => "queue entry misplaced",
+            Self::MarkBeforeLog => "mark before the log is flushed",
+            Self::NewestFileFirst => "newest file removed first",
+            Self::EpochsNotCutBack => "epochs not cut back",
+            Self::RestartKeepsAcknowledged => "acknowledged offsets kept at a restart",
+            Self::ReportAheadTaken => "report ahead of the log taken",
+            _ => "",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Which lives wrote a log, by which two logs find how far they are the same.
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::PhysicalOffset;
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +29,29 @@ pub struct Epoch {
 /// # Source
 /// docs/decisions/epochs-of-a-log.md.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<Epoch>")]
 pub struct Epochs(Vec<Epoch>);
+
+/// A list of epochs of which one does not begin behind the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("epoch {id} starts at {start}, not after the epoch before it")]
+pub struct UnorderedEpochs {
+    /// The epoch.
+    pub id: u64,
+    /// Where it begins.
+    pub start: PhysicalOffset,
+}
+
+impl TryFrom<Vec<Epoch>> for Epochs {
+    type Error = UnorderedEpochs;
+
+    fn try_from(list: Vec<Epoch>) -> Result<Self, UnorderedEpochs> {
+        match list.windows(2).find(|pair| pair[0].start >= pair[1].start) {
+            Some(&[_, Epoch { id, start, .. }]) => Err(UnorderedEpochs { id, start }),
+            _ => Ok(Self(list)),
+        }
+    }
+}
 
 impl Epochs {
     /// The list, oldest first.
@@ -44,10 +66,10 @@ impl Epochs {
         serde_json::to_string(self).unwrap_or_default() // numbers have a form in JSON
     }
 
-    /// A list that is not in memory as one, oldest first.
+    /// A list that another broker sent, oldest first; `None` when it is out of order.
     #[must_use]
-    pub const fn of(list: Vec<Epoch>) -> Self {
-        Self(list)
+    pub fn of(list: Vec<Epoch>) -> Option<Self> {
+        Self::try_from(list).ok()
     }
 
     /// Reads such a list; `None` when it is none.
@@ -60,11 +82,18 @@ impl Epochs {
     pub fn begin(&mut self, epoch: Epoch) {
         let after_loss =
             epoch.after_loss || self.0.iter().any(|old| old.start >= epoch.start && old.after_loss);
-        *self = self.within(epoch.start);
+        if !planted::has(Bug::EpochsNotCutBack) {
+            *self = self.within(epoch.start);
+        }
         self.0.push(Epoch { after_loss, ..epoch });
         if self.0.len() > MAX_EPOCHS {
             self.0.remove(0);
         }
+        assert!(
+            self.0.is_sorted_by(|former, next| former.start < next.start),
+            "epochs are monotonic: one begins at {}",
+            epoch.start
+        );
     }
 
     /// The epochs of which a log that reaches to `end` has bytes.
@@ -106,7 +135,9 @@ impl Epochs {
             let other_at = other.0.iter().position(|found| found == epoch)?;
             Some((own_at, other_at))
         })?;
-        Some(self.end_of(own_at, end).min(other.end_of(other_at, other_end)))
+        let common = self.end_of(own_at, end).min(other.end_of(other_at, other_end));
+        assert!(common <= end.min(other_end), "what two logs have in common lies in both: {common}");
+        Some(common)
     }
 
     /// Where an epoch ends in a log that reaches to `end`.
@@ -162,6 +193,16 @@ mod tests {
         assert_eq!((at(&[(7, 0)]), at(&[(9, 0)]), at(&[])), (None, None, None));
         assert!(own.end_with_one_of(&epochs(&[(7, 0), (8, 200), (9, 300)])));
         assert!(!own.end_with_one_of(&epochs(&[(7, 0), (9, 150)])));
+    }
+
+    #[test]
+    fn an_unordered_list_of_epochs_is_refused() {
+        let list = |starts: [u64; 2]| starts.map(|start| epoch(7, start)).to_vec();
+        assert!(Epochs::of(list([0, 200])).is_some());
+        assert_eq!((Epochs::of(list([200, 0])), Epochs::of(list([5, 5]))), (None, None));
+        assert_eq!(Epochs::from_json(r#"[{"id":1,"start":9},{"id":2,"start":8}]"#), None);
+        let read = Epochs::from_json(r#"[{"id":1,"start":8},{"id":2,"start":9}]"#).unwrap();
+        assert_eq!(Epochs::from_json(&read.to_json()), Some(read));
     }
 
     #[test]

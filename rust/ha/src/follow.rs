@@ -50,7 +50,6 @@ pub enum FollowEnd {
     /// A frame whose head makes no sense.
     #[error("it sends a frame of {body_bytes} bytes, and at most {limit} are taken")]
     FrameTooLong {
-        /// How many bytes it has.
         body_bytes: u32,
         /// How many it may have.
         limit: u32,
@@ -163,7 +162,15 @@ impl Follow {
     }
 
     /// Notes that the first `bytes` pending bytes are in the log now.
+    ///
+    /// # Panics
+    /// When that many bytes are not pending.
     pub fn appended(&mut self, bytes: usize) {
+        assert!(
+            bytes <= self.pending.len(),
+            "no more is appended than was received: {bytes} of {}",
+            self.pending.len()
+        );
         self.pending.drain(..bytes);
         self.end += bytes as u64;
     }
@@ -178,6 +185,7 @@ impl Follow {
     /// # Errors
     /// The connection has to be closed.
     pub fn step(&self, told: PhysicalOffset, now: Duration) -> Result<FollowStep, FollowEnd> {
+        assert!(told <= self.end, "a slave never reports past the end of its log: {told} of {}", self.end);
         let silence_ends = self.heard_at + self.config.silence_limit;
         if now > silence_ends {
             return Err(FollowEnd::Silent(self.config.silence_limit));

@@ -14,6 +14,7 @@ pub const MAX_APACHE_BODY_BYTES: usize = 32 << 10;
 /// A report that a log reaches to `end`.
 #[must_use]
 pub fn encode_report(end: PhysicalOffset) -> [u8; REPORT_BYTES] {
+    assert!(i64::try_from(end.get()).is_ok(), "a report is an offset that the wire can hold: {end}");
     end.get().to_be_bytes()
 }
 
@@ -33,6 +34,11 @@ impl FrameHead {
     /// The head as it is sent.
     #[must_use]
     pub fn encode(self) -> [u8; HEAD_BYTES] {
+        assert!(
+            i32::try_from(self.body_bytes).is_ok(),
+            "a frame has a length that the wire can hold: {}",
+            self.body_bytes
+        );
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(&self.at.get().to_be_bytes());
         bytes[8..].copy_from_slice(&self.body_bytes.to_be_bytes());

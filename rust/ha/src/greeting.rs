@@ -57,7 +57,6 @@ pub struct Greeting {
 pub struct Tail {
     /// Where they begin.
     pub from: PhysicalOffset,
-    /// Their CRC-32.
     pub crc: u32,
 }
 
@@ -69,7 +68,7 @@ pub enum Relation {
     /// It has epochs, or its master does, of which the other knows nothing: the epochs do not tell.
     Unknown,
     /// It has bytes of its own.
-    Parted(Parted),
+    Diverged(Diverged),
 }
 
 /// Two logs are the same up to here only.
@@ -78,7 +77,7 @@ pub enum Relation {
     "the logs part at {at}: the slave's reaches to {end} with bytes that this master never had, or lost. `rocketpy store diff` shows them; \
      make that broker the master if it has what counts, else cut them off (`rocketpy store cut FOLDER --at {at} --apply`, which keeps a copy)"
 )]
-pub struct Parted {
+pub struct Diverged {
     /// Where they part.
     pub at: PhysicalOffset,
     /// Where the slave's ends.
@@ -127,7 +126,10 @@ impl Greeting {
         }
         match own.common_end(end, master_epochs, master_end) {
             Some(at) if at == end => Relation::Beginning,
-            Some(at) => Relation::Parted(Parted { at, end }),
+            Some(at) => {
+                assert!(at < end, "logs diverge before the end of the slave's: {at} of {end}");
+                Relation::Diverged(Diverged { at, end })
+            }
             None => Relation::Unknown,
         }
     }
@@ -184,9 +186,9 @@ mod tests {
         );
         assert_eq!(relation(greeting(0, 150, &[])), Relation::Unknown, "of an earlier version");
         assert_eq!(relation(greeting(0, 150, &[(9, 0)])), Relation::Unknown);
-        let parted = Parted { at: PhysicalOffset(200), end: PhysicalOffset(201) };
-        assert_eq!(relation(greeting(0, 201, &[(7, 0)])), Relation::Parted(parted));
-        let longer = Parted { at: PhysicalOffset(300), end: PhysicalOffset(301) };
-        assert_eq!(relation(greeting(0, 301, &[(7, 0), (8, 200)])), Relation::Parted(longer));
+        let diverged = Diverged { at: PhysicalOffset(200), end: PhysicalOffset(201) };
+        assert_eq!(relation(greeting(0, 201, &[(7, 0)])), Relation::Diverged(diverged));
+        let longer = Diverged { at: PhysicalOffset(300), end: PhysicalOffset(301) };
+        assert_eq!(relation(greeting(0, 301, &[(7, 0), (8, 200)])), Relation::Diverged(longer));
     }
 }

@@ -11,17 +11,17 @@ mod feed;
 mod follow;
 mod frame;
 mod greeting;
-mod lives;
+mod restarts;
 mod witnesses;
 
-pub use epochs::{Epoch, Epochs};
+pub use epochs::{Epoch, Epochs, UnorderedEpochs};
 pub use feed::{Feed, FeedConfig, FeedEnd, FeedStep, LogRange};
 pub use follow::{Follow, FollowConfig, FollowEnd, FollowStep};
 pub use frame::{
     FROM_THE_FIRST_FILE, FrameHead, HEAD_BYTES, MAX_APACHE_BODY_BYTES, REPORT_BYTES, encode_report,
 };
 pub use greeting::{
-    GREETING, GREETING_HEAD_BYTES, Greeting, MAX_GREETING_BYTES, Parted, Relation, TAIL_BYTES, Tail,
+    Diverged, GREETING, GREETING_HEAD_BYTES, Greeting, MAX_GREETING_BYTES, Relation, TAIL_BYTES, Tail,
 };
-pub use lives::{Lives, OtherLife};
+pub use restarts::{MasterRestarts, TwoHistories};
 pub use witnesses::Witnesses;

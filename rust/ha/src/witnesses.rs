@@ -31,7 +31,9 @@ impl Witnesses {
 
     /// A slave is about to be fed, and to count for sends. Returns whether that is news, and has to be durable before it does.
     pub fn add(&mut self, slave: &str) -> bool {
-        self.have_all() && self.slaves.insert(slave.to_owned())
+        let is_new = self.have_all() && self.slaves.insert(slave.to_owned());
+        assert!(!is_new || self.slaves.len() <= self.needed + 1, "witnesses end with the first one too many");
+        is_new
     }
 
     /// Whether nothing behind `at` was acknowledged, if a slave became the master with a log that reached to `at`, of which it had lost nothing.

@@ -1,5 +1,7 @@
 //! Messages, queues, offsets, flags, property keys and name rules: the words that every other crate uses. No I/O.
 
+#![warn(missing_docs)] // others build on every public item of this crate
+
 mod config;
 mod message;
 mod offset;

@@ -101,8 +101,6 @@ pub const POP_CK_OFFSET: &str = "POP_CK_OFFSET";
 pub const FIRST_POP_TIME: &str = "1ST_POP_TIME";
 /// The ordering key: all messages of one value go to one queue.
 pub const SHARDING_KEY: &str = "__SHARDINGKEY";
-/// The ordering key as the Go client spells it.
-pub const SHARDING_KEY_GO: &str = "SHARDING_KEY";
 /// Light queues that the message is dispatched to as well.
 pub const INNER_MULTI_DISPATCH: &str = "INNER_MULTI_DISPATCH";
 /// Queue offsets in the queues of [`INNER_MULTI_DISPATCH`].

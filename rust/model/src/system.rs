@@ -80,8 +80,6 @@ pub const SEND_DENIED_TOPICS: [&str; 7] = [
     OFFSET_MOVED_TOPIC,
 ];
 
-/// Name under which the name server keeps the order configuration.
-pub const ORDER_TOPIC_CONFIG_NAMESPACE: &str = "ORDER_TOPIC_CONFIG";
 /// Region that a broker states when none is configured.
 pub const DEFAULT_REGION: &str = "DefaultRegion";
 /// Broker id of a master.

@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 /// A queue of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct QueueName {
-    /// Its topic.
     pub topic: String,
     /// Its number.
     pub queue_id: u32,
@@ -81,7 +80,6 @@ pub struct Handlers {
     pub max_retries: u32,
 }
 
-/// How a handler ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandlerEnd {
@@ -217,10 +215,8 @@ pub struct Send {
     pub topic: String,
     /// A checksum of what must be delivered.
     pub digest: u64,
-    /// Its tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// Its keys.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
     /// Not to be delivered before this time.
@@ -250,10 +246,14 @@ const fn is_zero(number: &u32) -> bool {
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "fields: the table at the head of this file")]
 pub enum Look {
-    /// By one of their keys.
-    Key { topic: String, key: String },
+    Key {
+        topic: String,
+        key: String,
+    },
     /// By its unique key or its offset id: exactly one.
-    Id { message: u64 },
+    Id {
+        message: u64,
+    },
 }
 
 /// The result of a call.

@@ -42,12 +42,10 @@ pub(crate) fn topics_of_their_own() -> impl Iterator<Item = (String, Acknowledge
     [retry_topic(), dead_topic()].into_iter().map(|topic| (topic, Acknowledged::AfterFlush))
 }
 
-/// The unique key of a message.
 pub(crate) fn unique_key(message: u64) -> String {
     format!("{message:032X}")
 }
 
-/// Ends a transaction.
 pub(crate) fn end_transaction(half: &Half) -> Command {
     end_as(half, PRODUCERS, None)
 }

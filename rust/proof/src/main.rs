@@ -1,9 +1,13 @@
 //! `rocketpy-proof`: runs the harnesses, many seeds or one.
 
+/// Prints a line; standard output may be closed.
+macro_rules! say {
+    ($($text:tt)*) => { drop(std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($text)*)))) };
+}
+
 mod members_command;
 mod real_command;
 
-use std::io::{self, Write};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -91,11 +95,6 @@ fn seed_range(text: &str) -> Result<Range<u64>, String> {
 fn some_seeds(count: Option<u64>) -> Range<u64> {
     let start = rocketpy_env::random_u64() >> 16;
     start..start.saturating_add(count.unwrap_or(u64::MAX))
-}
-
-/// Prints a line; standard output may be closed.
-macro_rules! say {
-    ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
 }
 
 fn main() -> ExitCode {

@@ -37,11 +37,6 @@ pub(crate) struct Members {
 
 const ENDS_A_STORE: u64 = 60;
 
-/// Prints a line; standard output may be closed.
-macro_rules! say {
-    ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
-}
-
 impl Members {
     /// Stores with a random seed.
     pub(crate) fn of(stores: u64) -> Self {

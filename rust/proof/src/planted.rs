@@ -22,6 +22,8 @@ pub enum Layer {
     Members,
     /// `tests/schedule`.
     Schedules,
+    /// [`crate::assertions`].
+    Assertions,
 }
 
 impl fmt::Display for Layer {
@@ -33,6 +35,7 @@ impl fmt::Display for Layer {
             Self::Real(Harness::Power) => "power cut",
             Self::Members => "members",
             Self::Schedules => "thread schedules",
+            Self::Assertions => "assertions",
         })
     }
 }
@@ -43,7 +46,6 @@ pub type Finding = (Rule, &'static str);
 /// A harness that must find a bug, and what it may report first.
 #[derive(Debug, Clone, Copy)]
 pub struct Proof {
-    /// The bug.
     pub bug: Bug,
     /// The harness.
     pub layer: Layer,
@@ -350,6 +352,56 @@ pub const PROOFS: &[Proof] = &[
         bug: Bug::RetryNotCounted,
         layer: Layer::Members,
         findings: &[(Rule::C10, "with delivery count")],
+    },
+    Proof {
+        bug: Bug::FlushedPastEnd,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "the flushed offset never passes the end of the log")],
+    },
+    Proof {
+        bug: Bug::FlushPastWritten,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "a flush never passes what is written")],
+    },
+    Proof {
+        bug: Bug::PublishedAhead,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "what is published is what was copied")],
+    },
+    Proof {
+        bug: Bug::DispatchGoesBack,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "dispatch never goes back")],
+    },
+    Proof {
+        bug: Bug::EntryMisplaced,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "an entry lies where its number says")],
+    },
+    Proof {
+        bug: Bug::MarkBeforeLog,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "progress never passes durable data")],
+    },
+    Proof {
+        bug: Bug::NewestFileFirst,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "a log has no hole: the oldest file goes first")],
+    },
+    Proof {
+        bug: Bug::EpochsNotCutBack,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "epochs are monotonic")],
+    },
+    Proof {
+        bug: Bug::RestartKeepsAcknowledged,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "no slave has more of the log than a restart left")],
+    },
+    Proof {
+        bug: Bug::ReportAheadTaken,
+        layer: Layer::Assertions,
+        findings: &[(Rule::Alive, "the confirm offset never passes what was sent")],
     },
 ];
 

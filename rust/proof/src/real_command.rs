@@ -1,6 +1,5 @@
 //! `rocketpy-proof kill` and `rocketpy-proof power`.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -56,11 +55,6 @@ pub(crate) struct Real {
     /// Plants the bug with this title in the server.
     #[arg(long)]
     bug: Option<String>,
-}
-
-/// Prints a line; standard output may be closed.
-macro_rules! say {
-    ($($text:tt)*) => { drop(writeln!(io::stdout(), $($text)*)) };
 }
 
 /// `rocketpy-proof-server` in the folder of this binary.

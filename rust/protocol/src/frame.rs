@@ -13,8 +13,6 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// Apache's limit of a frame, the length field included.
-pub const DEFAULT_MAX_FRAME_BYTES: usize = 16 << 20;
 /// Bytes before the header.
 pub const PREFIX_BYTES: usize = 8;
 /// Longest header: its length has 24 bits.

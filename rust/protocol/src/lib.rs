@@ -3,6 +3,8 @@
 //! Nothing here reads a socket, a file or the clock. Decoders check every length against the
 //! bytes that are there: bad input is refused, but neither panics nor chooses the size of an allocation.
 
+#![warn(missing_docs)] // others build on every public item of this crate
+
 pub mod batch;
 pub mod body;
 pub mod code;

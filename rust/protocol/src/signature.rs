@@ -14,8 +14,6 @@ use crate::{Command, ExtFields};
 
 /// Names the signer.
 pub const ACCESS_KEY: &str = "AccessKey";
-/// A temporary credential's token.
-pub const SECURITY_TOKEN: &str = "SecurityToken";
 /// The signature itself; not part of what is signed.
 pub const SIGNATURE: &str = "Signature";
 

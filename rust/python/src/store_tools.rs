@@ -11,7 +11,7 @@ use rocketpy_protocol::properties_text;
 use rocketpy_scan::{SelectedScan, Step};
 use rocketpy_store::NewRecord;
 use rocketpy_store::reader::{ReadError, StoreReader};
-use rocketpy_store::tools::{self, Progress, Selected, Selection, ToolError, Transfer, Watch};
+use rocketpy_tools::{self as tools, Progress, Selected, Selection, ToolError, Transfer, Watch};
 
 use crate::arrow::{self, ArrowBatch};
 use crate::error::{self, raise};

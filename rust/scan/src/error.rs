@@ -3,7 +3,7 @@
 use arrow_schema::ArrowError;
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_store::reader::ReadError;
-use rocketpy_store::tools::ToolError;
+use rocketpy_tools::ToolError;
 
 use crate::Column;
 

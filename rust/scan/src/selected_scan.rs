@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use rocketpy_protocol::compression::DecompressLimits;
-use rocketpy_store::tools::Selected;
+use rocketpy_tools::Selected;
 
 use crate::{BatchLimits, Columns, RecordBatchBuilder, ScanError, Step};
 

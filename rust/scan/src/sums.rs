@@ -23,7 +23,6 @@ pub enum Group {
     BrokerName,
     /// Queue of the topic.
     QueueId,
-    /// Tag.
     Tag,
     /// Each key: a message counts for all of its keys, and as null without any.
     Key,

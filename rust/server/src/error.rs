@@ -49,6 +49,15 @@ pub enum ServerError {
 }
 
 impl ServerError {
+    /// Exit code of a server process that an assertion of its store has ended.
+    pub const ASSERTION_EXIT_CODE: u8 = 10;
+
+    /// Whether an assertion of the store failed: a defect of the server, and not of the disk or the configuration.
+    #[must_use]
+    pub fn is_failed_assertion(&self) -> bool {
+        matches!(self, Self::Failed(StoreError::AssertionFailed { .. }))
+    }
+
     /// The way out, for a person; `None` when the message says it all.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rocketpy_broker::{Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder, cut_log};
+use rocketpy_broker::{
+    Broker, BrokerConfig, BrokerError, MemoryBudget, OnFailedFlush, RoleOrder, StoreError, cut_log,
+};
 use rocketpy_env::{Disk, RealDisk, is_process_alive};
 use rocketpy_namesrv::{NameServer, NameServerError};
 use serde::Serialize;
@@ -29,6 +31,10 @@ const START_PAUSE: Duration = Duration::from_millis(100);
 const KV_CONFIG: &str = "kvConfig.json";
 /// Longest ready file that is read.
 const MAX_READY_FILE_BYTES: u64 = 1 << 16;
+/// How long a broker may take to stop after its store has failed.
+const FAILED_STOP_WITHIN: Duration = Duration::from_secs(60);
+/// How often a broker that only refuses messages is asked whether an assertion failed since.
+const FAILURE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where a running process accepts connections, as `host:port` that a client can use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -302,11 +308,12 @@ async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: Server
     loop {
         let order = tokio::select! {
             failed = broker.failed() => {
-                error!(failure = %failed, "disk failed; check it and restart: recovery keeps all durable messages");
-                if config.broker.store.on_failed_flush == OnFailedFlush::Stop {
-                    broker.shutdown().await;
-                    *failure.lock() = Some(ServerError::Failed(failed));
+                let failed = outlive(&broker, failed, config.broker.store.on_failed_flush).await;
+                // A part of a store may wait for one whose thread an assertion has ended.
+                if tokio::time::timeout(FAILED_STOP_WITHIN, broker.shutdown()).await.is_err() {
+                    warn!("broker did not stop in time after a failure of its store");
                 }
+                *failure.lock() = Some(ServerError::Failed(failed));
                 return;
             }
             order = broker.role_ordered() => order,
@@ -326,6 +333,24 @@ async fn supervise(running: Running, mut broker: Arc<Broker>, mut config: Server
             }
         }
     }
+}
+
+/// Reports a failure of the store, and returns it once the server has to stop: at once after a failed assertion and under
+/// [`OnFailedFlush::Stop`], else when an assertion fails as well.
+async fn outlive(broker: &Broker, mut failed: StoreError, on_failed_flush: OnFailedFlush) -> StoreError {
+    let is_assertion = |failed: &StoreError| matches!(failed, StoreError::AssertionFailed { .. });
+    if !is_assertion(&failed) {
+        error!(failure = %failed, "disk failed; check it and restart: recovery keeps all durable messages");
+        if on_failed_flush == OnFailedFlush::Stop {
+            return failed;
+        }
+    }
+    while !is_assertion(&failed) {
+        tokio::time::sleep(FAILURE_CHECK_INTERVAL).await;
+        failed = broker.failed().await;
+    }
+    error!(failure = %failed, "assertion of the store failed, server stops");
+    failed
 }
 
 /// Stops a broker and starts it in another role, or in its former one if it cannot start in that.

@@ -1,5 +1,7 @@
 //! Why appends are refused, if they are.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +32,10 @@ pub(crate) struct Admission {
     /// Bits of [`reason`]; 0 while appends are let in.
     reasons: AtomicU8,
     poison: OnceLock<Arc<EnvError>>,
+    /// The assertion that failed in the write path, if one did.
+    failed_assertion: OnceLock<Arc<str>>,
+    /// The simulator takes the steps of the store, and reports panics itself.
+    is_stepped: AtomicBool,
     /// Whether the listeners were told of the failed flush.
     is_told: AtomicBool,
     /// Why consume queues cannot be written.
@@ -49,6 +55,8 @@ impl Admission {
         Self {
             reasons: AtomicU8::new(0),
             poison: OnceLock::new(),
+            failed_assertion: OnceLock::new(),
+            is_stepped: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
             queue_fault: Mutex::new(None),
             full_disk: Mutex::new(None),
@@ -115,8 +123,11 @@ impl Admission {
         self.poison.get().map(Arc::clone)
     }
 
-    /// Fails once a flush has failed.
+    /// Fails once a flush or an assertion has failed.
     pub(crate) fn check_sound(&self) -> Result<(), StoreError> {
+        if let Some(text) = self.failed_assertion.get() {
+            return Err(StoreError::AssertionFailed { text: Arc::clone(text) });
+        }
         self.poison_cause().map_or(Ok(()), |cause| Err(StoreError::Poisoned { cause }))
     }
 
@@ -147,10 +158,53 @@ impl Admission {
         self.append_bell.end_waits();
     }
 
-    /// Notes that a thread of the store panicked: how far its work came is unknown.
-    pub(crate) fn poison_by_panic(&self, operation: &'static str) {
-        let source = std::io::Error::other("a thread panicked, its message went to standard error");
-        self.poison(EnvError::from_io(operation, &self.root, source));
+    /// Notes that an assertion failed, or another panic ended a part of the write path: what it left in memory is unknown. The listeners are
+    /// called, also when a flush has failed before.
+    pub(crate) fn poison_by_panic(&self, operation: &'static str, text: &str) -> Arc<EnvError> {
+        let is_first = self.failed_assertion.set(text.into()).is_ok();
+        let source = std::io::Error::other(text.to_owned());
+        let cause = self.mark_poisoned(EnvError::from_io(operation, &self.root, source));
+        if is_first {
+            self.is_told.store(true, Ordering::Release);
+            tracing::error!(assertion = text, "assertion of the store failed, writes are refused");
+            self.listeners.poisoned(&StoreError::AssertionFailed { text: text.into() });
+        }
+        self.tell_poisoned();
+        cause
+    }
+
+    /// Lets panics through to the caller.
+    #[cfg(feature = "sim")]
+    pub(crate) fn set_stepped(&self) {
+        self.is_stepped.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs a call that writes, on the thread of its caller. When it panics, the store is poisoned and the call returns what `refuse` makes
+    /// of the cause.
+    #[inline]
+    pub(crate) fn guarded<T, E>(
+        &self,
+        operation: &'static str,
+        call: impl FnOnce() -> Result<T, E>,
+        refuse: impl FnOnce(Arc<EnvError>) -> E,
+    ) -> Result<T, E> {
+        if self.is_stepped.load(Ordering::Relaxed) {
+            return call();
+        }
+        // Nobody relies on what a panic left: the poisoned store writes no more.
+        catch_unwind(AssertUnwindSafe(call))
+            .unwrap_or_else(|panic| Err(refuse(self.poison_by_panic(operation, panic_text(&*panic)))))
+    }
+
+    /// [`Admission::guarded`] of a call for the store as a whole.
+    pub(crate) fn guarded_change<T>(
+        &self,
+        operation: &'static str,
+        call: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.guarded(operation, call, |cause| {
+            self.check_sound().err().unwrap_or(StoreError::Poisoned { cause })
+        })
     }
 
     /// The error that the caller gets for an error of the disk. A failed flush poisons the store.
@@ -213,6 +267,12 @@ impl Admission {
     }
 }
 
+/// The message of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic without a text")
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -255,6 +315,26 @@ mod tests {
         assert!(matches!(admission.check(), Err(AppendError::Poisoned { .. })));
         assert!(admission.close() && !admission.close());
         assert!(matches!(admission.check(), Err(AppendError::ShutDown)));
+    }
+
+    #[test]
+    fn a_panic_of_a_guarded_call_poisons_and_the_call_fails() {
+        let admission = admission();
+        let call = || -> Result<(), AppendError> { panic!("offsets grow: {}", 7) };
+        let refused = admission.guarded("append to", call, |cause| AppendError::Poisoned { cause });
+        assert!(
+            matches!(&refused, Err(AppendError::Poisoned { cause }) if cause.to_string().contains("offsets grow: 7"))
+        );
+        assert!(matches!(admission.check(), Err(AppendError::Poisoned { .. })));
+        let StoreError::AssertionFailed { text } = admission.check_sound().unwrap_err() else {
+            panic!("another error")
+        };
+        assert_eq!(&*text, "offsets grow: 7");
+        let other: Result<(), _> = admission.guarded_change("close", || panic!("later"));
+        assert!(
+            matches!(other, Err(StoreError::AssertionFailed { text }) if &*text == "offsets grow: 7"),
+            "the first counts"
+        );
     }
 
     #[test]

@@ -100,7 +100,7 @@ struct Content {
 
 /// The tables of one store.
 #[derive(Debug)]
-pub(crate) struct DelayTables {
+pub struct DelayTables {
     /// The latest at the end.
     tables: RwLock<Vec<(PhysicalOffset, DelayLevels)>>,
     is_stored: AtomicBool,
@@ -121,7 +121,7 @@ impl DelayTables {
     ///
     /// # Errors
     /// [`StoreError::BadDelayLevels`], [`StoreError::Env`].
-    pub(crate) fn read(disk: &impl Disk, root: &Path, others: &DelayLevels) -> Result<Self, StoreError> {
+    pub fn read(disk: &impl Disk, root: &Path, others: &DelayLevels) -> Result<Self, StoreError> {
         let path = path(root);
         let bad = |reason: String| StoreError::BadDelayLevels { path: path.clone(), reason };
         let bytes = match disk.read(&path, MAX_FILE_BYTES) {
@@ -150,12 +150,12 @@ impl DelayTables {
     }
 
     /// Whether the store says which levels it has.
-    pub(crate) fn is_stored(&self) -> bool {
+    pub fn is_stored(&self) -> bool {
         self.is_stored.load(Ordering::Relaxed)
     }
 
     /// The table of what comes from now on.
-    pub(crate) fn latest(&self) -> DelayLevels {
+    pub fn latest(&self) -> DelayLevels {
         let tables = self.tables.read();
         tables.last().map(|(_, levels)| levels.clone()).unwrap_or_default()
     }

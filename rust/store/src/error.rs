@@ -73,6 +73,9 @@ pub enum StoreError {
     /// A flush failed once. No later flush is trusted.
     #[error("the store refuses writes because a flush failed: {cause}")]
     Poisoned { cause: Arc<EnvError> },
+    /// An assertion in the write path failed: a defect of the store. It refuses writes from then on.
+    #[error("the store refuses writes because one of its assertions failed: {text}")]
+    AssertionFailed { text: Arc<str> },
     /// The store was shut down.
     #[error("the store is shut down")]
     ShutDown,
@@ -172,6 +175,9 @@ impl StoreError {
             Self::Poisoned { .. } | Self::NotFlushed(_) => {
                 Some("check the disk, then start again: recovery keeps what is durable".to_owned())
             }
+            Self::AssertionFailed { .. } => Some(
+                "this is a defect: report it with the log of the server; the next start recovers what is durable".to_owned(),
+            ),
             Self::BrokenEntry { .. } => Some(
                 "stop the server and run `rocketpy store verify DIR`: it tells whether the record or the entry is damaged; \
                  `rocketpy store repair DIR` says what can be done"
@@ -211,7 +217,14 @@ impl StoreError {
     /// Whether the call may have changed something on disk although this error came back. A change of many files may have
     /// done a part of them before it met a file that could not be opened.
     pub fn may_have_been_applied(&self) -> bool {
-        matches!(self, Self::Env(_) | Self::Poisoned { .. } | Self::DamagedLog { .. } | Self::ShutDown)
+        matches!(
+            self,
+            Self::Env(_)
+                | Self::Poisoned { .. }
+                | Self::AssertionFailed { .. }
+                | Self::DamagedLog { .. }
+                | Self::ShutDown
+        )
     }
 }
 

@@ -8,7 +8,7 @@ use crate::config::StoreConfig;
 use crate::error::StoreError;
 
 /// The lock file in the root of a store.
-pub(crate) const LOCK: &str = "lock";
+pub const LOCK: &str = "lock";
 
 /// Most bytes that are read of the file `abort`: it names each folder of the log.
 const LONGEST_ABORT: u64 = 1 << 20;
@@ -148,7 +148,7 @@ impl Folder {
 ///
 /// # Errors
 /// [`StoreError::Locked`].
-pub(crate) fn lock_root<D: Disk>(disk: &D, root: &Path) -> Result<D::Lock, StoreError> {
+pub fn lock_root<D: Disk>(disk: &D, root: &Path) -> Result<D::Lock, StoreError> {
     disk.lock(&root.join(LOCK)).map_err(|error| locked_or_else(error, root))
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn lock_root<D: Disk>(disk: &D, root: &Path) -> Result<D::Lock, Store
 ///
 /// # Errors
 /// [`StoreError::Locked`].
-pub(crate) fn lock_logs<D: Disk>(disk: &D, dirs: &[PathBuf]) -> Result<Vec<D::Lock>, StoreError> {
+pub fn lock_logs<D: Disk>(disk: &D, dirs: &[PathBuf]) -> Result<Vec<D::Lock>, StoreError> {
     let mut locks = Vec::with_capacity(dirs.len());
     for dir in dirs {
         match disk.lock_folder(dir) {
@@ -244,21 +244,24 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 ///
 /// # Source
 /// docs/reference/store-format.md 1.2: the offset in 20 decimal digits.
-pub(crate) fn file_name(start: u64) -> String {
+pub fn file_name(start: u64) -> String {
     format!("{start:020}")
 }
 
 /// A file of a folder of numbered files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NumberedFile {
+pub struct NumberedFile {
+    /// Offset of its first byte in its stream: its name.
     pub start: u64,
+    /// Length of the file.
     pub size_bytes: u64,
+    /// When it was last written, in milliseconds since 1970.
     pub modified_at_ms: i64,
 }
 
 impl NumberedFile {
     /// Position behind its last byte. The name may be any number: this does not overflow.
-    pub(crate) const fn end(&self) -> u64 {
+    pub const fn end(&self) -> u64 {
         self.start.saturating_add(self.size_bytes)
     }
 }

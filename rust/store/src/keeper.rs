@@ -124,10 +124,13 @@ impl<D: Disk> Keeper<D> {
         let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
         // Before the index: no durable entry leads behind the log.
-        self.flusher.flush_to(match &unsynced {
+        let needed = match &unsynced {
             Some(unsynced) if unsynced.has_part => self.log.end(),
             _ => index.map_or(progress.dispatched, |index| index.to.max(progress.dispatched)),
-        })?;
+        };
+        if !planted::has(Bug::MarkBeforeLog) {
+            self.flusher.flush_to(needed)?;
+        }
         let started = Instant::now();
         self.flush_index(unsynced)?;
         self.write_queues()?; // everything before `progress` was put off before it was counted, or noted as dirty
@@ -152,7 +155,10 @@ impl<D: Disk> Keeper<D> {
     /// When the queues lead behind the durable log: a start would believe entries without records.
     fn mark(&self, progress: Progress, closed: bool, removed_to: PhysicalOffset) -> Mark {
         let (queues_to, log_to) = (progress.dispatched, self.log.flushed());
-        assert!(queues_to <= log_to, "queues are durable to {queues_to}, the log to {log_to}");
+        assert!(
+            queues_to <= log_to,
+            "progress never passes durable data: queues to {queues_to}, the log to {log_to}"
+        );
         Mark {
             verify_from: progress.trail.start(),
             queues_to,

@@ -2,6 +2,8 @@
 //!
 //! [`Store`] is the live store of a broker; [`reader::StoreReader`] reads a folder without one.
 
+#![warn(missing_docs)] // others build on every public item of this crate
+
 mod admission;
 mod allocate;
 #[cfg(test)]
@@ -16,6 +18,7 @@ mod derived;
 mod dispatch;
 mod error;
 mod fetch;
+pub mod files;
 mod flush;
 mod folder;
 mod host;
@@ -34,7 +37,6 @@ mod retention;
 mod store;
 mod sync;
 pub mod timer;
-pub mod tools;
 mod wake;
 
 pub use append::Gather;

@@ -42,8 +42,8 @@ pub trait StoreListener: Send + Sync {
     /// A file of the log is about to be removed for want of space though messages in it wait ([`crate::Store::set_waiting_from`]). Comes on
     /// the cleaning thread, or on the thread that calls [`crate::Store::clean`], and may block.
     fn removes_waiting(&self, _file: &Range<PhysicalOffset>) {}
-    /// A flush failed; no append is acknowledged any more. Called once, on the thread that meets the failure: one of the store's, or that of
-    /// a call such as an append, which may serve connections.
+    /// A flush failed, or an assertion ([`StoreError::AssertionFailed`]); no append is acknowledged any more. Called once for each, on the
+    /// thread that meets the failure: one of the store's, or that of a call such as an append, which may serve connections.
     fn poisoned(&self, _error: &StoreError) {}
 }
 

@@ -35,7 +35,10 @@ pub(crate) struct Log<D: Disk> {
     folder: Folder,
     files: MappedFileQueue<D>,
     /// Held while a record gets its place and is copied. Its release is a plain store: a lock that parks its waiters needs an
-    /// atomic exchange, which waits until the copied bytes have left the processor. That takes as long as the copy itself.
+    /// atomic exchange, which waits until the copied bytes have left the processor.
+    ///
+    /// # Source
+    /// docs/decisions/spin-lock-of-the-writer.md has the figures.
     writer: SpinMutex<Writer<D::Region>, spin::Yield>,
     /// End of the log: every byte before it is final and readable.
     end: AtomicPhysicalOffset,
@@ -71,6 +74,7 @@ struct Writer<R> {
 impl<D: Disk> Log<D> {
     pub(crate) fn new(disk: Arc<D>, config: StoreConfig, folder: Folder, found: FoundLog<D::Region>) -> Self {
         let FoundLog { files, end, last_stored_at, durable_to } = found;
+        assert!(files.last().is_none_or(|last| end <= last.end()), "the log ends in its last file: at {end}");
         assert!(durable_to <= end, "the log is durable to {durable_to} and ends at {end}");
         let dirs = config.writable_commit_log_dirs();
         let files = MappedFileQueue::new(Arc::clone(&disk), dirs, config.commit_log_file_size, files);
@@ -143,7 +147,11 @@ impl<D: Disk> Log<D> {
     /// # Panics
     /// When the log ends before that.
     pub(crate) fn set_flushed(&self, end: PhysicalOffset) {
-        assert!(end <= self.end(), "flushed to {end}, behind the end of the log");
+        assert!(
+            end <= self.end(),
+            "the flushed offset never passes the end of the log: {end} of {}",
+            self.end()
+        );
         self.flushed.fetch_max(end, Ordering::SeqCst);
     }
 
@@ -296,6 +304,7 @@ impl<D: Disk> LogWriter<'_, D> {
             file.region.append(&blank[..BLANK_HEAD_BYTES.min(left as usize)], left);
             failpoint::reach(Point::Roll);
         }
+        assert!(next.start >= self.log.end(), "the end of the log never goes back: to {}", next.start);
         self.log.files.push(Arc::clone(&next));
         self.log.end.store(next.start, Ordering::Release);
         self.state.active = Some(next);
@@ -345,6 +354,7 @@ impl<D: Disk> LogWriter<'_, D> {
     #[inline]
     pub(crate) fn publish(&self, end: PhysicalOffset, stored_at_ms: i64) {
         assert_eq!(end, self.active().wrote(), "what is published is what was copied");
+        assert!(end >= self.log.end.load(Ordering::Relaxed), "the end of the log never goes back: to {end}");
         self.log.end.store(end, Ordering::Release);
         self.log.last_stored_at.store(stored_at_ms, Ordering::Release); // after the end: a flush reads it first
     }
@@ -427,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "behind the end of the log")]
+    #[should_panic(expected = "the flushed offset never passes the end of the log")]
     fn nothing_is_flushed_that_is_not_written() {
         let dir = tempfile::tempdir().unwrap();
         alone::log(dir.path(), FlushMode::Async).set_flushed(PhysicalOffset(1));

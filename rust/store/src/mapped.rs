@@ -305,7 +305,7 @@ fn is_zero<F: DiskFile>(file: &F) -> Result<bool, StoreError> {
 }
 
 /// Where the last byte that is not zero ends; 0 when all are zero.
-pub(crate) fn nonzero_end(bytes: &[u8]) -> usize {
+pub fn nonzero_end(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<16>();
     if let Some(index) = rest.iter().rposition(|&byte| byte != 0) {
         return words.len() * 16 + index + 1;

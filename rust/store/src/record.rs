@@ -68,6 +68,6 @@ pub struct AppendedBatch {
 }
 
 /// Whether a record takes a queue offset: half and rolled back messages do not.
-pub(crate) fn counts_in_queue(flags: i32) -> bool {
+pub fn counts_in_queue(flags: i32) -> bool {
     matches!(sys_flag::transaction(flags), 0 | sys_flag::TRANSACTION_COMMIT)
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
     Feed, FeedConfig, FeedEnd, FeedStep, FrameHead, GREETING, GREETING_HEAD_BYTES, Greeting, HEAD_BYTES,
-    LogRange, OtherLife, REPORT_BYTES,
+    LogRange, REPORT_BYTES, TwoHistories,
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{Store, StoreError};
@@ -68,7 +68,7 @@ enum End {
     #[error(transparent)]
     Feed(#[from] FeedEnd),
     #[error(transparent)]
-    Past(#[from] OtherLife),
+    Past(#[from] TwoHistories),
     #[error("it is not fed: {0}")]
     NoBeginning(#[from] NoBeginning),
     #[error("it does not prove that it knows the token of haTokenFile")]

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError, random_u64};
 use rocketpy_ha::{
-    Epoch, Epochs, FeedEnd, Greeting, Lives, OtherLife, Parted, Relation, TAIL_BYTES, Tail, Witnesses,
+    Diverged, Epoch, Epochs, FeedEnd, Greeting, MasterRestarts, Relation, TAIL_BYTES, Tail, TwoHistories,
+    Witnesses,
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::signature;
@@ -40,7 +41,7 @@ pub(crate) struct Past<D: Disk> {
 
 #[derive(Debug)]
 struct State {
-    lives: Lives,
+    lives: MasterRestarts,
     content: Content,
     is_written: bool,
 }
@@ -83,13 +84,13 @@ pub(super) enum NoBeginning {
     #[error("it is a broker of {found}, and this is one of {own} (brokerName)")]
     OtherName { found: String, own: String },
     #[error(transparent)]
-    Parted(#[from] Parted),
+    Parted(#[from] Diverged),
     #[error(
         "no life of a master that wrote its log is known here: it is the slave of another log. Give it an empty folder"
     )]
     Strange,
     #[error(transparent)]
-    OtherLife(#[from] OtherLife),
+    OtherLife(#[from] TwoHistories),
     #[error(
         "its log is not the same before {end}: `rocketpy store diff` shows where they part, and `rocketpy store cut --apply` cuts the rest off"
     )]
@@ -148,7 +149,7 @@ impl<D: Disk> Past<D> {
         (broker_name, broker_id): (&str, u64),
         token: Option<Token>,
     ) -> Self {
-        let lives = Lives {
+        let lives = MasterRestarts {
             starts: std::mem::take(&mut content.lives).into_iter().map(PhysicalOffset).collect(),
             slaves: std::mem::take(&mut content.slaves)
                 .into_iter()
@@ -424,7 +425,7 @@ impl<D: Disk> Past<D> {
         }
         match (other.relation(&self.epochs(), end), address) {
             (Relation::Beginning, _) => {}
-            (Relation::Parted(parted), _) => return Err(parted.into()),
+            (Relation::Diverged(parted), _) => return Err(parted.into()),
             (Relation::Unknown, Some(address)) if other.epochs.list().is_empty() => {
                 self.check(address, other.end)?
             }
@@ -467,7 +468,7 @@ impl<D: Disk> Past<D> {
     ///
     /// # Errors
     /// It may have another one.
-    pub(super) fn check(&self, slave: IpAddr, reported: PhysicalOffset) -> Result<(), OtherLife> {
+    pub(super) fn check(&self, slave: IpAddr, reported: PhysicalOffset) -> Result<(), TwoHistories> {
         self.state.lock().lives.check(&slave.to_string(), reported)
     }
 
@@ -514,7 +515,7 @@ impl<D: Disk> Past<D> {
         if state.is_written {
             return Ok(());
         }
-        let Lives { starts, slaves } = &state.lives;
+        let MasterRestarts { starts, slaves } = &state.lives;
         let lives = starts.iter().map(|start| start.get()).collect();
         let slaves = slaves.iter().map(|(name, end)| (name.clone(), end.get())).collect();
         let content = Content { lives, slaves, ..state.content.clone() };

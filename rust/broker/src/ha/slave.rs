@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
-    Epochs, FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING, GREETING_HEAD_BYTES,
-    Greeting, Parted, Relation, encode_report,
+    Diverged, Epochs, FROM_THE_FIRST_FILE, Follow, FollowConfig, FollowEnd, FollowStep, GREETING,
+    GREETING_HEAD_BYTES, Greeting, Relation, encode_report,
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{FlushError, FlushMode, ReplicateError, Store, StoreError, whole_records};
@@ -130,7 +130,7 @@ enum End {
     #[error("it gives nothing to this slave: {0}")]
     OtherLog(String),
     #[error(transparent)]
-    Parted(#[from] Parted),
+    Parted(#[from] Diverged),
     #[error(
         "what this slave has behind {at} was acknowledged to nobody, and its master does not have it: it is cut off, after a copy"
     )]
@@ -379,7 +379,7 @@ impl<D: Disk> Following<D> {
         if master.file_bytes != 0 && master.file_bytes != own.file_bytes {
             return Err(End::FileBytes { master: master.file_bytes, own: own.file_bytes });
         }
-        if let Relation::Parted(parted) = own.relation(&master.epochs, master.end) {
+        if let Relation::Diverged(parted) = own.relation(&master.epochs, master.end) {
             return Err(self.parted(parted, &master.epochs));
         }
         if let Some(refusal) = master.refusal {
@@ -393,8 +393,8 @@ impl<D: Disk> Following<D> {
     }
 
     /// Has the end of the own log cut off, if nobody was promised anything of it.
-    fn parted(&self, parted: Parted, master: &Epochs) -> End {
-        let Parted { at, .. } = parted;
+    fn parted(&self, parted: Diverged, master: &Epochs) -> End {
+        let Diverged { at, .. } = parted;
         match &self.own.cutting {
             Some(Cutting { orders, order })
                 if orders.receiver_count() > 0 && self.past.is_unpromised_behind(at, master) =>

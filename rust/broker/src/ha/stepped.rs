@@ -126,7 +126,7 @@ impl<D: Disk> SteppedReplica<D> {
         let (of_slave, of_master) = (slave.greeting()?, self.greeting()?);
         self.past.check_greeting(&of_slave, &self.store, Some(PEER)).map_err(refused)?;
         self.past.greeted(&of_slave).map_err(refused)?;
-        if let Relation::Parted(parted) = of_slave.relation(&of_master.epochs, of_master.end) {
+        if let Relation::Diverged(parted) = of_slave.relation(&of_master.epochs, of_master.end) {
             return Err(refused(parted));
         }
         slave.past.adopt_of_master(&of_master.epochs, of_master.end).map_err(refused)?;

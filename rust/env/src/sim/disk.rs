@@ -22,8 +22,8 @@ pub struct SimLock {
 impl Drop for SimLock {
     fn drop(&mut self) {
         let mut world = self.disk.lock_world();
-        if world.boot == self.disk.boot {
-            world.locked.retain(|path| *path != self.path);
+        if world.process.boot == self.disk.boot {
+            world.process.locked.retain(|path| *path != self.path);
         }
     }
 }
@@ -318,20 +318,20 @@ impl Disk for SimDisk {
             world.put(path, Node::File(id));
             world.write(id, 0, b"lock");
         }
-        world.locked.push(path.to_path_buf());
+        world.process.locked.push(path.to_path_buf());
         Ok(SimLock { disk: self.clone(), path: path.to_path_buf() })
     }
 
     fn lock_folder(&self, path: &Path) -> Result<SimLock, EnvError> {
         let mut world = self.begin("lock", path)?;
         world.check_unlocked(path)?;
-        world.locked.push(path.to_path_buf());
+        world.process.locked.push(path.to_path_buf());
         Ok(SimLock { disk: self.clone(), path: path.to_path_buf() })
     }
 
     fn lock_holder(&self, path: &Path) -> Result<Option<LockHolder>, EnvError> {
         let world = self.begin("look at", path)?;
-        Ok(world.locked.iter().any(|locked| locked == path).then_some(LockHolder::ThisProcess))
+        Ok(world.process.locked.iter().any(|locked| locked == path).then_some(LockHolder::ThisProcess))
     }
 
     fn page_cache(&self, dir: &Path) -> Option<String> {
@@ -343,10 +343,10 @@ impl Disk for SimDisk {
     }
 
     fn now_ms(&self) -> i64 {
-        self.lock_world().clock_ms
+        self.lock_world().clock.at_ms
     }
 
     fn monotonic(&self) -> Duration {
-        Duration::from_millis(self.lock_world().passed_ms)
+        Duration::from_millis(self.lock_world().clock.passed_ms)
     }
 }

@@ -135,26 +135,26 @@ impl SimDisk {
     /// Lets time pass.
     pub fn pass_time(&self, by_ms: i64) {
         let mut world = self.lock_world();
-        world.clock_ms += by_ms;
-        world.passed_ms += u64::try_from(by_ms).unwrap_or(0);
+        world.clock.at_ms += by_ms;
+        world.clock.passed_ms += u64::try_from(by_ms).unwrap_or(0);
     }
 
     /// Sets the wall clock, as somebody may at any moment: no time passes.
     pub fn step_clock(&self, by_ms: i64) {
         let mut world = self.lock_world();
-        world.latest_ms = world.latest_ms.max(world.clock_ms);
-        world.clock_ms += by_ms;
+        world.clock.latest_ms = world.clock.latest_ms.max(world.clock.at_ms);
+        world.clock.at_ms += by_ms;
     }
 
     /// The latest time that the clock has shown.
     pub fn latest_ms(&self) -> i64 {
         let world = self.lock_world();
-        world.latest_ms.max(world.clock_ms)
+        world.clock.latest_ms.max(world.clock.at_ms)
     }
 
     /// Operations so far.
     pub fn operations(&self) -> u64 {
-        self.lock_world().operations
+        self.lock_world().process.operations
     }
 
     /// Flushes that failed so far. Those of a new file and of one that is replaced do not count: nobody relies on the bytes,
@@ -165,7 +165,7 @@ impl SimDisk {
 
     /// Ends the process by [`Stopped`] at the operation of this number.
     pub fn stop_at(&self, operation: Option<u64>) {
-        self.lock_world().stop_at = operation;
+        self.lock_world().process.stop_at = operation;
     }
 
     /// Kills the process: its handles do nothing any more; the page cache stays. Returns the disk of the next process.
@@ -184,11 +184,11 @@ impl SimDisk {
         let mut world = self.lock_world();
         world.has_evicted = false;
         end(&mut world);
-        world.boot += 1;
-        world.is_down = false;
-        world.stop_at = None;
-        world.locked.clear();
-        Self { world: Arc::clone(&self.world), boot: world.boot }
+        world.process.boot += 1;
+        world.process.is_down = false;
+        world.process.stop_at = None;
+        world.process.locked.clear();
+        Self { world: Arc::clone(&self.world), boot: world.process.boot }
     }
 
     /// Whether the last end of a process took pages away that counted as written: what nobody had flushed may be lost, as
@@ -266,12 +266,12 @@ impl SimDisk {
 
     fn start(&self) -> std::io::Result<MutexGuard<'_, World>> {
         let mut world = self.lock_world();
-        if world.boot != self.boot || world.is_down {
+        if world.process.boot != self.boot || world.process.is_down {
             return Err(std::io::Error::other("the simulated machine is down"));
         }
-        world.operations += 1;
-        if world.stop_at == Some(world.operations) {
-            world.is_down = true;
+        world.process.operations += 1;
+        if world.process.stop_at == Some(world.process.operations) {
+            world.process.is_down = true;
             drop(world);
             resume_unwind(Box::new(Stopped)); // without the panic hook: this is no fault
         }

@@ -47,7 +47,7 @@ impl Region for SimRegion {
         let bytes = parts.concat();
         assert!(advance >= bytes.len() as u64 && advance <= self.len() - at, "an append must fit");
         let Ok(mut world) = self.disk.begin("write", &self.path) else { return };
-        let is_torn = world.stop_at == Some(world.operations + 1);
+        let is_torn = world.process.stop_at == Some(world.process.operations + 1);
         let copied = if is_torn { world.rng.usize(0..=bytes.len()) } else { bytes.len() };
         world.write(self.id, at as usize, &bytes[..copied]);
         drop(world);

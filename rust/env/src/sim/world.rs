@@ -57,6 +57,31 @@ impl Change {
 
 type Names = BTreeMap<PathBuf, Node>;
 
+/// The clock of the machine.
+#[derive(Default)]
+pub(super) struct Clock {
+    pub(super) at_ms: i64,
+    /// Time that has passed, without the steps of the clock.
+    pub(super) passed_ms: u64,
+    /// The latest time before a step back.
+    pub(super) latest_ms: i64,
+}
+
+/// The process that runs on the machine.
+#[derive(Default)]
+pub(super) struct Process {
+    /// Processes that ran before; handles of those do nothing.
+    pub(super) boot: u64,
+    /// Set between the end of a process and the start of the next.
+    pub(super) is_down: bool,
+    /// Operations on the disk so far, of all processes.
+    pub(super) operations: u64,
+    /// The operation at which it ends.
+    pub(super) stop_at: Option<u64>,
+    /// Files that it has locked.
+    pub(super) locked: Vec<PathBuf>,
+}
+
 /// The simulated machine.
 pub(super) struct World {
     pub(super) options: SimOptions,
@@ -73,20 +98,10 @@ pub(super) struct World {
     last_inode: InodeId,
     /// Files that were taken away and may come back.
     hidden: BTreeSet<InodeId>,
-    pub(super) clock_ms: i64,
-    /// Time that has passed, without the steps of the clock.
-    pub(super) passed_ms: u64,
-    /// The latest time before a step back.
-    pub(super) latest_ms: i64,
-    /// Processes that ran on this machine; handles of former ones do nothing.
-    pub(super) boot: u64,
+    pub(super) clock: Clock,
+    pub(super) process: Process,
     /// Power cuts so far.
     pub(super) power_cuts: u64,
-    /// Set between the end of a process and the start of the next.
-    pub(super) is_down: bool,
-    pub(super) operations: u64,
-    pub(super) stop_at: Option<u64>,
-    pub(super) locked: Vec<PathBuf>,
     /// Flushes that failed so far, except those of files that nobody relies on.
     pub(super) failed_flushes: u64,
     /// Whether the end of the last process took falsely clean pages away.
@@ -112,15 +127,9 @@ impl World {
             pending: Vec::new(),
             last_inode: 0,
             hidden: BTreeSet::new(),
-            clock_ms: 1_700_000_000_000,
-            passed_ms: 0,
-            latest_ms: 0,
-            boot: 0,
+            clock: Clock { at_ms: 1_700_000_000_000, ..Clock::default() },
+            process: Process::default(),
             power_cuts: 0,
-            is_down: false,
-            operations: 0,
-            stop_at: None,
-            locked: Vec::new(),
             failed_flushes: 0,
             has_evicted: false,
         }
@@ -143,7 +152,7 @@ impl World {
 
     /// Fails when somebody has the lock on a file or folder.
     pub(super) fn check_unlocked(&self, path: &Path) -> Result<(), EnvError> {
-        match self.locked.iter().any(|locked| locked == path) {
+        match self.process.locked.iter().any(|locked| locked == path) {
             true => Err(EnvError::Locked { path: path.to_path_buf(), holder: LockHolder::ThisProcess }),
             false => Ok(()),
         }
@@ -168,11 +177,11 @@ impl World {
     /// What happens by itself before each operation: time passes, and the system writes pages back in any order.
     pub(super) fn pass(&mut self) {
         let passed_ms = self.rng.i64(0..3);
-        self.clock_ms += passed_ms;
-        self.passed_ms += passed_ms.unsigned_abs();
+        self.clock.at_ms += passed_ms;
+        self.clock.passed_ms += passed_ms.unsigned_abs();
         if self.chance(self.options.clock_steps_per_mille) {
-            self.latest_ms = self.latest_ms.max(self.clock_ms);
-            self.clock_ms += self.rng.i64(-100_000..100_000);
+            self.clock.latest_ms = self.clock.latest_ms.max(self.clock.at_ms);
+            self.clock.at_ms += self.rng.i64(-100_000..100_000);
         }
         while self.chance(self.options.write_back_per_mille) {
             let dirty = self.inodes.iter().filter(|(_, inode)| inode.is_dirty());
@@ -259,7 +268,7 @@ impl World {
     pub(super) fn create(&mut self, len: usize) -> InodeId {
         self.last_inode += 1;
         self.inodes.insert(self.last_inode, Inode::new(len));
-        self.modified_at_ms.insert(self.last_inode, self.clock_ms);
+        self.modified_at_ms.insert(self.last_inode, self.clock.at_ms);
         if len > 0 {
             self.pending.push(Change::Length(self.last_inode, len));
         }
@@ -279,7 +288,7 @@ impl World {
     }
 
     pub(super) fn write(&mut self, id: InodeId, at: usize, bytes: &[u8]) {
-        self.modified_at_ms.insert(id, self.clock_ms);
+        self.modified_at_ms.insert(id, self.clock.at_ms);
         let before = self.inode(id).len();
         self.inode(id).write(at, bytes);
         let after = self.inode(id).len();
@@ -290,7 +299,7 @@ impl World {
 
     pub(super) fn set_len(&mut self, id: InodeId, len: usize) {
         if self.inode(id).len() != len {
-            self.modified_at_ms.insert(id, self.clock_ms);
+            self.modified_at_ms.insert(id, self.clock.at_ms);
             self.inode(id).set_len(len);
             self.pending.push(Change::Length(id, len));
         }
@@ -298,7 +307,7 @@ impl World {
 
     /// Turns a range of a file into zeros.
     pub(super) fn zero(&mut self, id: InodeId, from: usize, to: usize) {
-        self.modified_at_ms.insert(id, self.clock_ms);
+        self.modified_at_ms.insert(id, self.clock.at_ms);
         let whole = self.inode(id).zero(from, to);
         if !whole.is_empty() {
             self.pending.push(Change::Zero(id, whole));

@@ -65,7 +65,6 @@ impl Parser {
         if self.take(kind) { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
-    /// The number of a name.
     fn number_of(&mut self, name: Box<str>, at: usize) -> Result<usize, SqlError> {
         let limit = SqlFilter::MAX_NAMES;
         let known = self.names.iter().position(|known| *known == name);

@@ -54,6 +54,16 @@ pub(super) struct Message {
     gone_at: u64,
 }
 
+/// What may have been removed on purpose.
+#[derive(Debug, Default)]
+struct Removed {
+    /// Retention may have removed the log before this, for all topics and for single ones or queues of them. Queue offsets stay used.
+    expired: u64,
+    expired_of: BTreeMap<(String, Option<u32>), u64>,
+    /// Topics whose deletion did not return.
+    asked: BTreeSet<String>,
+}
+
 /// All messages of a run.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -67,11 +77,7 @@ pub(super) struct Ledger {
     ends: Option<HashMap<QueueName, u64>>,
     starts: HashMap<QueueName, u64>,
     flushed: u64,
-    /// Retention may have removed the log before this, for all topics and for single ones or queues of them. Queue offsets stay used.
-    expired: u64,
-    expired_of: BTreeMap<(String, Option<u32>), u64>,
-    /// Topics whose deletion did not return.
-    asked: BTreeSet<String>,
+    removed: Removed,
     pub flush_failed: bool,
     /// Events since the last audit.
     power_cut: bool,
@@ -91,9 +97,7 @@ impl Default for Ledger {
             ends: None,
             starts: HashMap::new(),
             flushed: 0,
-            expired: 0,
-            expired_of: BTreeMap::new(),
-            asked: BTreeSet::new(),
+            removed: Removed::default(),
             flush_failed: false,
             power_cut: false,
             cut_at: None,
@@ -150,8 +154,8 @@ impl Ledger {
             let is_there = |id| place.is_some_and(|place| place.queue.queue_id == id);
             topic == message.send.topic && queue_id.is_none_or(is_there)
         };
-        let mut bounds = self.expired_of.iter();
-        log.start < self.expired
+        let mut bounds = self.removed.expired_of.iter();
+        log.start < self.removed.expired
             || bounds.any(|((topic, queue_id), &before)| log.start < before && is_its(topic, *queue_id))
     }
 
@@ -161,7 +165,7 @@ impl Ledger {
         let hides = |((topic, _), before): (&(String, Option<u32>), &u64)| {
             *before > 0 && *topic == message.send.topic
         };
-        self.is_expired(message) || message.log.is_none() && self.expired_of.iter().any(hides)
+        self.is_expired(message) || message.log.is_none() && self.removed.expired_of.iter().any(hides)
     }
 
     /// When sends to a topic are acknowledged.
@@ -192,7 +196,7 @@ impl Ledger {
 
     pub(super) fn invoked(&mut self, send: &Send) {
         let now = self.tick();
-        if self.asked.remove(&send.topic) {
+        if self.removed.asked.remove(&send.topic) {
             self.move_deleted(Some(&send.topic), Deleted::Asked, Deleted::Back); // an old and a new topic share the name
         }
         let message = self.messages.entry(send.message).or_insert_with(|| Message {
@@ -241,8 +245,8 @@ impl Ledger {
 
     pub(super) fn expired(&mut self, topic: Option<&str>, queue_id: Option<u32>, before: u64) {
         let bound = match topic {
-            Some(topic) => self.expired_of.entry((topic.to_owned(), queue_id)).or_default(),
-            None => &mut self.expired,
+            Some(topic) => self.removed.expired_of.entry((topic.to_owned(), queue_id)).or_default(),
+            None => &mut self.removed.expired,
         };
         *bound = before.max(*bound);
     }
@@ -254,13 +258,13 @@ impl Ledger {
     /// A topic is about to be deleted: its numbers start again.
     pub(super) fn delete(&mut self, topic: &str) {
         self.places.retain(|queue, _| queue.topic != topic);
-        self.asked.insert(topic.to_owned());
+        self.removed.asked.insert(topic.to_owned());
         self.move_deleted(Some(topic), Deleted::No, Deleted::Asked);
     }
 
     /// The topic is deleted. What is sent from now on belongs to a new one.
     pub(super) fn deleted(&mut self, topic: &str) {
-        self.asked.remove(topic);
+        self.removed.asked.remove(topic);
         self.move_deleted(Some(topic), Deleted::Asked, Deleted::Yes);
     }
 

@@ -17,7 +17,7 @@ use group::Members;
 use later::Later;
 use ledger::{Ledger, Place};
 
-use crate::history::{Call, Contract, CrashKind, Event, Group, Look, Reply};
+use crate::history::{Call, Contract, CrashKind, Delivery, Event, Group, Look, Reply};
 
 /// A rule that a history must keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,7 +75,6 @@ impl fmt::Display for Rule {
 /// A rule that a history breaks, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule.
     pub rule: Rule,
     /// What was seen, in words.
     pub text: String,
@@ -255,19 +254,7 @@ impl Checker {
                 self.ledger.acknowledged(wrongs, send.message, &place, *log);
             }
             (Call::Receive { group, member }, Reply::Received { deliveries, .. }) => {
-                let group = group_of(&mut self.groups, group);
-                for delivery in deliveries {
-                    let gone_at = self.ledger.gone_at(delivery.message);
-                    if gone_at.is_some_and(|gone_at| group.may_hold(&delivery.queue, gone_at)) {
-                        continue; // it came before the power cut
-                    }
-                    if group.is_retry(&delivery.queue) {
-                        self.ledger.delivered_again(wrongs, delivery);
-                    } else {
-                        self.ledger.delivered(wrongs, delivery);
-                    }
-                    group.received(wrongs, *member, delivery, self.ledger.message(delivery.message));
-                }
+                self.received(group, *member, deliveries);
             }
             (Call::Audit, Reply::Audited { deliveries, ends }) => {
                 let in_flight = |message: u64| {
@@ -280,14 +267,7 @@ impl Checker {
             }
             (Call::Find { by }, Reply::Found { messages }) => self.found(by, messages),
             (Call::ReadLater, Reply::Came { arrivals }) => {
-                for (stored_at_ms, delivery) in arrivals {
-                    if self.later.has(delivery.message, &delivery.queue.topic) {
-                        self.later.received(wrongs, delivery, *stored_at_ms);
-                    } else {
-                        let (number, queue) = (delivery.message, &delivery.queue);
-                        wrong(wrongs, Rule::C2, format!("message {number} in {queue} was never sent there"));
-                    }
-                }
+                arrivals.iter().for_each(|(stored_at_ms, delivery)| self.came(*stored_at_ms, delivery));
             }
             (Call::Commit { .. }, Reply::Committed) => {}
             (Call::Decide { message, committed }, Reply::Decided) => {
@@ -305,6 +285,35 @@ impl Checker {
                 self.groups.values_mut().for_each(|group| group.forget_topic(topic));
             }
             _ => wrong(wrongs, Rule::Alive, format!("{call:?} was answered by {reply:?}")),
+        }
+    }
+
+    /// A member of a group got messages.
+    fn received(&mut self, group: &str, member: u32, deliveries: &[Delivery]) {
+        let wrongs = &mut self.violations;
+        let group = group_of(&mut self.groups, group);
+        for delivery in deliveries {
+            let gone_at = self.ledger.gone_at(delivery.message);
+            if gone_at.is_some_and(|gone_at| group.may_hold(&delivery.queue, gone_at)) {
+                continue; // it came before the power cut
+            }
+            if group.is_retry(&delivery.queue) {
+                self.ledger.delivered_again(wrongs, delivery);
+            } else {
+                self.ledger.delivered(wrongs, delivery);
+            }
+            group.received(wrongs, member, delivery, self.ledger.message(delivery.message));
+        }
+    }
+
+    /// A message that had to wait was read.
+    fn came(&mut self, stored_at_ms: i64, delivery: &Delivery) {
+        let wrongs = &mut self.violations;
+        if self.later.has(delivery.message, &delivery.queue.topic) {
+            self.later.received(wrongs, delivery, stored_at_ms);
+        } else {
+            let (number, queue) = (delivery.message, &delivery.queue);
+            wrong(wrongs, Rule::C2, format!("message {number} in {queue} was never sent there"));
         }
     }
 

@@ -26,7 +26,6 @@ pub struct Target {
 /// The name and the bytes of a seed.
 pub type Seed = (String, Vec<u8>);
 
-/// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "frame", run: wire::frame, seeds: seed::frames },
     Target { name: "header", run: wire::header, seeds: seed::headers },
@@ -43,7 +42,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "log", run: store::log, seeds: || store_sample::seeds("commitlog") },
 ];
 
-/// The target of this name.
 #[must_use]
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)

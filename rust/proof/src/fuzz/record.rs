@@ -20,7 +20,6 @@ pub(super) fn record(bytes: &[u8]) {
     properties(bytes);
 }
 
-/// Properties text.
 fn properties(text: &[u8]) {
     for (name, _) in properties_text::iter(text) {
         let mut rest = Vec::new();

@@ -8,7 +8,8 @@ use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::disk::Checkpoint;
 use rocketpy_protocol::record::records;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::{KeyKind, NewRecord, ReadLimits, Store, StoreConfig, StoreError, mark_page, tools};
+use rocketpy_store::{KeyKind, NewRecord, ReadLimits, Store, StoreConfig, StoreError, mark_page};
+use rocketpy_tools as tools;
 
 use super::store_sample::{ROOT, append, config, disk_with};
 

@@ -32,18 +32,27 @@ pub(super) fn header(bytes: &[u8]) {
     headers(&lines.lines().filter_map(|line| line.split_once('=')).collect());
 }
 
-/// Reads every header there is out of the fields. What is read must write to itself.
+/// Reads headers out of the fields. What is read must write to itself.
+macro_rules! read_headers {
+    ($fields:expr; $($name:ident),* $(,)?) => {$(
+        if let Ok(header) = $name::read($fields) {
+            let mut written = ExtFields::new();
+            header.write(&mut written);
+            assert_eq!($name::read(&written), Ok(header), "a header that was read writes to itself");
+        }
+    )*};
+}
+
+/// Reads every header there is out of the fields.
 fn headers(fields: &ExtFields) {
-    macro_rules! all {
-        ($($name:ident),* $(,)?) => {$(
-            if let Ok(header) = $name::read(fields) {
-                let mut written = ExtFields::new();
-                header.write(&mut written);
-                assert_eq!($name::read(&written), Ok(header), "a header that was read writes to itself");
-            }
-        )*};
-    }
-    all!(
+    headers_of_topics_and_groups(fields);
+    headers_of_offsets_and_clients(fields);
+    headers_of_routes_and_sends(fields);
+}
+
+fn headers_of_topics_and_groups(fields: &ExtFields) {
+    read_headers!(
+        fields;
         SendMessageRequestHeader,
         SendMessageRequestHeaderV2,
         CreateTopicRequestHeader,
@@ -64,6 +73,12 @@ fn headers(fields: &ExtFields) {
         QuerySubscriptionByConsumerRequestHeader,
         GetBrokerConfigResponseHeader,
         ViewBrokerStatsDataRequestHeader,
+    );
+}
+
+fn headers_of_offsets_and_clients(fields: &ExtFields) {
+    read_headers!(
+        fields;
         PullMessageRequestHeader,
         PullMessageResponseHeader,
         QueryConsumerOffsetRequestHeader,
@@ -87,6 +102,12 @@ fn headers(fields: &ExtFields) {
         GetConsumerStatusRequestHeader,
         GetConsumerRunningInfoRequestHeader,
         ConsumeMessageDirectlyResultRequestHeader,
+    );
+}
+
+fn headers_of_routes_and_sends(fields: &ExtFields) {
+    read_headers!(
+        fields;
         GetRouteInfoRequestHeader,
         RegisterBrokerRequestHeader,
         RegisterBrokerResponseHeader,

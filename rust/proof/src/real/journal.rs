@@ -6,19 +6,21 @@ use rocketpy_client::Receipt;
 use rocketpy_env::{Disk, DiskFile, OpenMode, RealDisk, RealFile};
 use rocketpy_protocol::message_id::OffsetMessageId;
 
-use crate::checker::{Checker, Rule, Violation};
+use crate::checker::{Rule, Violation};
 use crate::history::{self, Call, Event, Reply};
+use crate::journal::Sink;
 
 /// Lines that wait for the file.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The history of one store, checked as it grows.
+/// The history of one real store.
+pub(super) type Journal = crate::journal::Journal<Recorded>;
+
+/// What the harness of a real store keeps of its history.
 #[derive(Debug, Default)]
-pub(super) struct Journal {
-    pub checker: Checker,
+pub(super) struct Recorded {
     /// What the harness itself found.
     wrongs: Vec<Violation>,
-    last_op: u64,
     /// The log reached this far at the last start.
     pub found_to: u64,
     /// Retention may have removed the log before this.
@@ -36,6 +38,17 @@ struct Lines {
     buffer: Vec<u8>,
 }
 
+impl Sink for Recorded {
+    fn take(&mut self, event: Event) {
+        if let Some(lines) = &mut self.file {
+            let _ = history::write(&[event], &mut lines.buffer);
+            if lines.buffer.len() >= BUFFER_BYTES {
+                lines.flush();
+            }
+        }
+    }
+}
+
 impl Journal {
     /// Makes a journal that is also written to a file.
     ///
@@ -44,24 +57,8 @@ impl Journal {
     pub(super) fn to_file(path: &Path) -> Result<Self, String> {
         let file = RealDisk.open_file(path, OpenMode::CreateOrWrite);
         let file = file.and_then(|file| file.set_len(0).map(|()| file)).map_err(|error| error.to_string())?;
-        Ok(Self { file: Some(Lines { file, written: 0, buffer: Vec::new() }), ..Self::default() })
-    }
-
-    pub(super) fn push(&mut self, event: Event) {
-        self.checker.observe(&event);
-        if let Some(lines) = &mut self.file {
-            let _ = history::write(&[event], &mut lines.buffer);
-            if lines.buffer.len() >= BUFFER_BYTES {
-                lines.flush();
-            }
-        }
-    }
-
-    /// Notes a call; returns its number.
-    pub(super) fn invoke(&mut self, call: Call) -> u64 {
-        self.last_op += 1;
-        self.push(Event::Invoke { op: self.last_op, call });
-        self.last_op
+        let file = Some(Lines { file, written: 0, buffer: Vec::new() });
+        Ok(Self::keeping(Recorded { file, ..Recorded::default() }))
     }
 
     pub(super) fn ok(&mut self, op: u64, reply: Reply) {
@@ -78,20 +75,20 @@ impl Journal {
     pub(super) fn note_end(&mut self, receipt: &Receipt) -> Option<u64> {
         let id = receipt.offset_msg_id.parse::<OffsetMessageId>().ok()?;
         let start = id.physical_offset.get();
-        self.log_end = self.log_end.max(start + 1);
+        self.kept.log_end = self.kept.log_end.max(start + 1);
         Some(start)
     }
 
     pub(super) fn wrong(&mut self, rule: Rule, text: impl Into<String>) {
-        self.wrongs.push(Violation { rule, text: text.into() });
+        self.kept.wrongs.push(Violation { rule, text: text.into() });
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        !self.wrongs.is_empty() || !self.checker.violations().is_empty()
+        !self.kept.wrongs.is_empty() || !self.checker.violations().is_empty()
     }
 
     pub(super) fn violations(&self) -> Vec<Violation> {
-        self.wrongs.iter().chain(self.checker.violations()).cloned().collect()
+        self.kept.wrongs.iter().chain(self.checker.violations()).cloned().collect()
     }
 }
 

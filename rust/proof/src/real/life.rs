@@ -10,7 +10,7 @@ use rocketpy_client::{Client, ClientConfig};
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_protocol::code::request;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::verify;
+use rocketpy_tools::verify;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -353,7 +353,7 @@ impl<'a> Life<'a> {
         drop(acknowledged);
         let at_once = self.shape.at_once_bytes();
         let by_size = last.and_then(|last| last.checked_sub(self.shape.max_unflushed_bytes + at_once));
-        let found_to = self.load.journal.lock().found_to + at_once;
+        let found_to = self.load.journal.lock().kept.found_to + at_once;
         let by_size = by_size.filter(|&end| end > found_to);
         let end = by_time.max(by_size).unwrap_or(0);
         if end > 0 {
@@ -364,7 +364,7 @@ impl<'a> Life<'a> {
     /// Notes how much the last power cut took.
     fn note_lost(&mut self) {
         let Some(cut_at) = self.cut_at.take() else { return };
-        let found_to = self.load.journal.lock().found_to;
+        let found_to = self.load.journal.lock().kept.found_to;
         let acknowledged = self.load.acknowledged.lock();
         for (at, start) in acknowledged.iter().filter(|(_, start)| *start >= found_to) {
             self.totals.oldest_lost = self.totals.oldest_lost.max(cut_at.duration_since(*at));
@@ -381,14 +381,14 @@ impl<'a> Life<'a> {
             self.wrong(Rule::R4, format!("the log starts at {start}, it was durably removed up to {was}"));
         }
         let mut journal = self.load.journal.lock();
-        journal.found_to = journal.found_to.max(start);
+        journal.kept.found_to = journal.kept.found_to.max(start);
         self.totals.removed_files += start.saturating_sub(was) / self.shape.log_file;
         self.log_start = start;
     }
 
     /// Checks that the log starts where retention may have left it.
     fn check_log_start(&self) {
-        let (start, may_start) = (self.log_start, self.load.journal.lock().may_start);
+        let (start, may_start) = (self.log_start, self.load.journal.lock().kept.may_start);
         if start > may_start {
             let text = format!("the log starts at {start}, retention may have removed it up to {may_start}");
             self.wrong(Rule::C1, text);
@@ -419,7 +419,7 @@ impl<'a> Life<'a> {
         let must_start = self.shape.retention.start(log_end, self.shape.log_file);
         let start = self.log_start;
         if self.options.harness == Harness::Kill {
-            self.load.journal.lock().may_start = must_start;
+            self.load.journal.lock().kept.may_start = must_start;
         }
         self.check_log_start();
         if start < must_start {
@@ -488,7 +488,7 @@ impl<'a> Life<'a> {
         if let Some((lasting, tasks)) = self.lasting.take() {
             self.join(tasks, &lasting);
         }
-        let log_end = self.load.journal.lock().log_end;
+        let log_end = self.load.journal.lock().kept.log_end;
         if self.shape.retention.is_asked() {
             self.retain(&server.broker);
         }

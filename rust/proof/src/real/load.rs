@@ -182,7 +182,7 @@ impl Load {
 
     /// Whether the server has refused a send, or the log has passed [`FULL_BYTES`].
     pub(super) fn has_filled(&self) -> bool {
-        self.refused.load(Ordering::SeqCst) > 0 || self.journal.lock().log_end > FULL_BYTES
+        self.refused.load(Ordering::SeqCst) > 0 || self.journal.lock().kept.log_end > FULL_BYTES
     }
 
     pub(super) fn is_over(&self) -> bool {

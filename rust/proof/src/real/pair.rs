@@ -9,7 +9,7 @@ use rocketpy_protocol::header::{GetMaxOffsetRequestHeader, GetMaxOffsetResponseH
 use rocketpy_protocol::{Command, json};
 use rocketpy_remoting as remoting;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::{Relation, diff, verify};
+use rocketpy_tools::{Relation, diff, verify};
 use tempfile::TempDir;
 
 use super::Harness;

@@ -16,7 +16,6 @@ use crate::history::Delivery;
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 const MOST_BYTES: i32 = 1 << 20;
 
-/// What is pulled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pull<'a> {
     pub group: &'a str,

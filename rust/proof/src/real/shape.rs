@@ -198,18 +198,22 @@ impl Pair {
     }
 }
 
+/// A life rolls small files several times, and large ones never: kills and retention are to meet rolls.
+fn draw_log_file(rng: &mut Rng, harness: Harness, has_retention: bool) -> u64 {
+    let log_files: &[u64] = match harness {
+        Harness::Power if !has_retention => &[64 << 10, 128 << 10, 256 << 10, 16 << 20],
+        _ => &[64 << 10, 128 << 10, 256 << 10],
+    };
+    *rng.choice(log_files).unwrap_or(&65_536)
+}
+
 impl Shape {
     pub(super) fn draw(rng: &mut Rng, options: &Options) -> Self {
         let is_sync = rng.bool();
         let flush = options.flush.unwrap_or(if is_sync { Flush::Sync } else { Flush::Async });
         let is_xfs = rng.u8(0..4) == 0;
         let has_retention = options.retention.unwrap_or(rng.bool());
-        // A life rolls small files several times, and large ones never: kills and retention are to meet rolls.
-        let log_files: &[u64] = match options.harness {
-            Harness::Power if !has_retention => &[64 << 10, 128 << 10, 256 << 10, 16 << 20],
-            _ => &[64 << 10, 128 << 10, 256 << 10],
-        };
-        let log_file = *rng.choice(log_files).unwrap_or(&65_536);
+        let log_file = draw_log_file(rng, options.harness, has_retention);
         // A master keeps nothing for a slave that is away: with small files it would have to begin anew now and then.
         let retention = match has_retention {
             true if options.pair => Retention::Young,

@@ -72,13 +72,13 @@ impl Survey<'_> {
         let found_to = deliveries.iter().filter_map(|delivery| delivery.log).map(|log| log.end).max();
         let Shape { retention, log_file, .. } = *self.shape;
         let mut journal = self.load.journal.lock();
-        journal.found_to = found_to.unwrap_or(0);
+        journal.kept.found_to = found_to.unwrap_or(0);
         // Records that were appended without an answer may have been there too.
-        let end = journal.log_end.max(journal.found_to) + self.shape.at_once_bytes();
-        journal.may_start = retention.start(end, log_file).max(journal.may_start);
-        journal.log_end = journal.found_to; // a power cut may have made the log shorter
-        if journal.may_start > 0 {
-            let before = journal.may_start;
+        let end = journal.kept.log_end.max(journal.kept.found_to) + self.shape.at_once_bytes();
+        journal.kept.may_start = retention.start(end, log_file).max(journal.kept.may_start);
+        journal.kept.log_end = journal.kept.found_to; // a power cut may have made the log shorter
+        if journal.kept.may_start > 0 {
+            let before = journal.kept.may_start;
             journal.push(Event::Expired { topic: None, queue_id: None, before });
         }
         journal.done(Call::Audit, Reply::Audited { deliveries, ends });

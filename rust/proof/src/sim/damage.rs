@@ -50,7 +50,7 @@ impl Run {
 
     fn flip_durable_bit(&mut self) {
         let records = log_files::records(&self.disk, &self.plan);
-        let durable = self.trusted_from.min(self.marked_to)..self.marked_to;
+        let durable = self.known.trusted_from.min(self.known.marked_to)..self.known.marked_to;
         let is_durable = |record: &LogRange| durable.start <= record.start && record.end <= durable.end;
         let durable: Vec<_> = records.into_iter().filter(is_durable).collect();
         let Some(&record) = self.rng.choice(&durable) else { return };
@@ -66,7 +66,8 @@ impl Run {
 
     fn flip_tail_bit(&mut self, boot: &Boot) {
         let records = log_files::records(&self.disk, &self.plan);
-        let tail: Vec<_> = records.into_iter().filter(|record| record.start >= self.flushed_to).collect();
+        let tail: Vec<_> =
+            records.into_iter().filter(|record| record.start >= self.known.flushed_to).collect();
         let Some(&record) = self.rng.choice(&tail) else { return };
         // Even the next one, torn in its properties, shows that this one was whole.
         let has_records_behind = tail.iter().any(|other| other.start > record.start)
@@ -106,7 +107,7 @@ impl Run {
         let files = self.disk.files();
         let files = files.iter().filter(|(path, _)| path.parent() == Some(&dir));
         let mut starts: Vec<u64> = files.filter_map(|(path, _)| log_files::number(path)).collect();
-        starts.retain(|&start| (self.marked_from()..self.marked_to).contains(&start));
+        starts.retain(|&start| (self.marked_from()..self.known.marked_to).contains(&start));
         let Some(&start) = self.rng.choice(&starts) else { return };
         let path = log_path(start);
         let is_refused = |error: &StoreError| {
@@ -147,7 +148,7 @@ impl Run {
                 self.wrong(Rule::R4, format!("damage is reported as something else: {error}"))
             }
             Guarded::Done(Ok(store)) => {
-                let (marked_to, report) = (self.marked_to, store.recovery());
+                let (marked_to, report) = (self.known.marked_to, store.recovery());
                 let text = format!("damage does not refuse the start (durable mark {marked_to}): {report:?}");
                 self.wrong(Rule::R4, text);
                 self.abandon(store);
@@ -164,21 +165,21 @@ impl Run {
 
     fn lose_queue_file(&mut self) {
         // When all records of a queue are gone, or may be cut off, only its files say which numbers were used.
-        let living = log_files::living_queues(&self.disk, &self.plan, self.marked_to);
+        let living = log_files::living_queues(&self.disk, &self.plan, self.known.marked_to);
         let is_living = |path: &PathBuf| living.iter().any(|queue| path.parent() == Some(queue));
         let files: Vec<_> = self.disk.files().into_iter().filter(|(path, _)| is_living(path)).collect();
         if let Some((path, _)) = self.rng.choice(&files) {
             let _ = self.disk.hide(path);
-            self.may_rebuild = true;
+            self.known.may_rebuild = true;
         }
     }
 
     fn spoil_checkpoint(&mut self) {
         let path = Path::new(ROOT).join("checkpoint");
-        self.marked_to = 0;
-        self.has_mark = false;
-        self.trusted_from = u64::MAX; // until a start succeeds
-        self.may_rebuild = true;
+        self.known.marked_to = 0;
+        self.known.has_mark = false;
+        self.known.trusted_from = u64::MAX; // until a start succeeds
+        self.known.may_rebuild = true;
         if self.rng.bool() {
             let _ = self.disk.hide(&path);
         } else {

@@ -7,14 +7,15 @@ use rocketpy_env::sim::SimDisk;
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::StoreListener;
 
-use crate::checker::Checker;
-use crate::history::{Call, CrashKind, Event, Reply};
+use crate::history::{CrashKind, Event, Reply};
+use crate::journal::Sink;
 
-/// The history of a run, checked as it grows.
-pub(super) struct Journal {
+/// The history of a simulated run.
+pub(super) type Journal = crate::journal::Journal<Simulated>;
+
+/// What a simulated run keeps of its history.
+pub(super) struct Simulated {
     pub events: Vec<Event>,
-    pub checker: Checker,
-    last_op: u64,
     /// Calls that wait for the flush of what lies before an offset.
     waiting: Vec<(u64, u64, Reply)>,
     disk: SimDisk,
@@ -23,29 +24,21 @@ pub(super) struct Journal {
     has_failed: bool,
 }
 
+impl Sink for Simulated {
+    fn take(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}
+
 impl Journal {
     pub(super) fn new(disk: SimDisk) -> Self {
-        Self {
+        Self::keeping(Simulated {
             events: Vec::new(),
-            checker: Checker::default(),
-            last_op: 0,
             waiting: Vec::new(),
             disk,
             failures_before: 0,
             has_failed: false,
-        }
-    }
-
-    pub(super) fn push(&mut self, event: Event) {
-        self.checker.observe(&event);
-        self.events.push(event);
-    }
-
-    /// Notes a call; returns its number.
-    pub(super) fn invoke(&mut self, call: Call) -> u64 {
-        self.last_op += 1;
-        self.push(Event::Invoke { op: self.last_op, call });
-        self.last_op
+        })
     }
 
     pub(super) fn ok(&mut self, op: u64, reply: Reply) {
@@ -55,24 +48,24 @@ impl Journal {
 
     /// The answer follows when the log is durable before `end`.
     pub(super) fn wait(&mut self, op: u64, end: u64, reply: Reply) {
-        self.waiting.push((op, end, reply));
+        self.kept.waiting.push((op, end, reply));
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.kept.waiting.len()
     }
 
     fn note_failures(&mut self) {
-        if !self.has_failed && self.disk.failed_flushes() > self.failures_before {
-            self.has_failed = true;
+        if !self.kept.has_failed && self.kept.disk.failed_flushes() > self.kept.failures_before {
+            self.kept.has_failed = true;
             self.push(Event::FlushFailed);
         }
     }
 
     fn flushed(&mut self, offset: u64) {
         let (done, waiting) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(_, end, _)| *end <= offset);
-        self.waiting = waiting;
+            std::mem::take(&mut self.kept.waiting).into_iter().partition(|(_, end, _)| *end <= offset);
+        self.kept.waiting = waiting;
         let done: Vec<(u64, u64, Reply)> = done;
         for (op, _, reply) in done {
             self.ok(op, reply);
@@ -81,14 +74,14 @@ impl Journal {
 
     /// A process starts, with `disk` as its own.
     pub(super) fn boot(&mut self, disk: SimDisk) {
-        self.failures_before = disk.failed_flushes();
-        self.has_failed = false;
-        self.disk = disk;
+        self.kept.failures_before = disk.failed_flushes();
+        self.kept.has_failed = false;
+        self.kept.disk = disk;
     }
 
     /// The process is gone: the outcome of the open calls is unknown.
     pub(super) fn crash(&mut self, kind: CrashKind, in_flight: Vec<u64>) {
-        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(op, _, _)| op);
+        let waiting = std::mem::take(&mut self.kept.waiting).into_iter().map(|(op, _, _)| op);
         for op in waiting.chain(in_flight).collect::<Vec<_>>() {
             self.push(Event::Unknown { op, reason: "the process ended".to_owned() });
         }

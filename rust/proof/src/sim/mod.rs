@@ -35,7 +35,6 @@ pub use run::{Outcome, run};
 /// Sums of many runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many runs.
     pub runs: u64,
     /// Of them, those that broke a rule.
     pub failed: u64,

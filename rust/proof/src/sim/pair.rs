@@ -11,8 +11,8 @@ use rocketpy_env::sim::{SimDisk, SimOptions};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, check_record};
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::{cut, verify};
 use rocketpy_store::{FlushMode, NewRecord, Store, StoreConfig};
+use rocketpy_tools::{cut, verify};
 
 use super::plan::ROOT;
 use super::run::{Guarded, guarded};
@@ -37,7 +37,6 @@ pub struct PairOutcome {
 /// Sums of runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PairTotals {
-    /// How many runs.
     pub runs: u64,
     /// Of them, those that broke a rule.
     pub failed: u64,

@@ -30,7 +30,6 @@ pub struct Plan {
     pub queue_file: u64,
     /// Slots and entries of an index file; `None` for no index.
     pub index: Option<(u32, u32)>,
-    /// How many topics.
     pub topics: u32,
     /// Queues of each topic.
     pub queues: u32,

@@ -48,7 +48,6 @@ impl Removals {
     }
 }
 
-/// A file of the log.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) start: u64,

@@ -72,15 +72,17 @@ pub(super) struct Run {
     pub stop: Option<u64>,
     /// Another process with faults follows.
     pub has_more_lives: bool,
-    stops: u32,
+    pub known: Known,
+    seen: Seen,
+}
+
+/// What is known of the disk beside the history.
+#[derive(Default)]
+pub(super) struct Known {
     /// The durable mark is at least here.
     pub marked_to: u64,
     /// Nothing behind this was flushed.
     pub flushed_to: u64,
-    /// Pages of the log may be gone although nothing but processes ended.
-    has_evicted: bool,
-    violations: Vec<Violation>,
-    starts: Vec<String>,
     /// The next start has a reason to rebuild queues and index: their files, or the mark that vouches for them, were removed.
     pub may_rebuild: bool,
     /// A store was open on this disk, and its checkpoint is intact since.
@@ -88,6 +90,16 @@ pub(super) struct Run {
     /// Records before this existed when the checkpoint was destroyed: a later recovery may not check all of them again, and does
     /// not require their checksums.
     pub trusted_from: u64,
+}
+
+/// What happened so far.
+#[derive(Default)]
+struct Seen {
+    stops: u32,
+    /// Pages of the log may be gone although nothing but processes ended.
+    has_evicted: bool,
+    violations: Vec<Violation>,
+    starts: Vec<String>,
 }
 
 /// Runs a plan to its end, or to the first violation.
@@ -152,47 +164,40 @@ impl Run {
             in_flight: Vec::new(),
             stop: None,
             has_more_lives: true,
-            stops: 0,
-            marked_to: 0,
-            flushed_to: 0,
-            has_evicted: false,
-            violations: Vec::new(),
-            starts: Vec::new(),
-            may_rebuild: false,
-            has_mark: false,
-            trusted_from: 0,
+            known: Known::default(),
+            seen: Seen::default(),
             plan,
         }
     }
 
     fn finish(self) -> Outcome {
         let mut journal = self.journal.lock();
-        let mut violations = self.violations;
+        let mut violations = self.seen.violations;
         violations.extend_from_slice(journal.checker.violations());
         Outcome {
             violations,
             counts: journal.checker.counts(),
             removed_files: self.removals.removed_files,
             deleted_topics: self.removals.deleted_topics,
-            events: std::mem::take(&mut journal.events),
+            events: std::mem::take(&mut journal.kept.events),
             operations: self.disk.operations(),
-            stops: self.stops,
-            starts: self.starts,
+            stops: self.seen.stops,
+            starts: self.seen.starts,
             plan: self.plan,
         }
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        !self.violations.is_empty() || !self.journal.lock().checker.violations().is_empty()
+        !self.seen.violations.is_empty() || !self.journal.lock().checker.violations().is_empty()
     }
 
     #[cfg(test)]
     pub(super) fn violations(&self) -> &[Violation] {
-        &self.violations
+        &self.seen.violations
     }
 
     pub(super) fn wrong(&mut self, rule: Rule, text: impl Into<String>) {
-        self.violations.push(Violation { rule, text: text.into() });
+        self.seen.violations.push(Violation { rule, text: text.into() });
     }
 
     /// Whether faults of the disk may explain an error.
@@ -250,13 +255,13 @@ impl Run {
             }
             boot.end == CrashKind::Stop && !self.is_broken() && self.close(&store)
         });
-        self.flushed_to = store.flushed_offset().get();
+        self.known.flushed_to = store.flushed_offset().get();
         match lived {
             Guarded::Done(true) => self.closed(&store, boot, is_last),
             Guarded::Done(false) if self.is_broken() => self.abandon(store),
             Guarded::Done(false) => self.crash(boot, Some(store)),
             Guarded::Stopped => {
-                self.stops += 1;
+                self.seen.stops += 1;
                 self.crash(boot, Some(store));
             }
             Guarded::Panicked(text) => {
@@ -275,20 +280,20 @@ impl Run {
     /// Opens the store; `None` when the process ended, or when a fault of the disk refused the start.
     pub(super) fn open(&mut self) -> Option<Arc<Store<SimDisk>>> {
         self.journal.lock().boot(self.disk.clone());
-        self.has_evicted |= self.disk.has_evicted();
+        self.seen.has_evicted |= self.disk.has_evicted();
         match guarded(|| Store::open_stepped(self.disk.clone(), self.plan.config())) {
             Guarded::Done(Ok(store)) => {
                 store.add_listener(Arc::new(FlushListener(Arc::clone(&self.journal))));
-                self.starts.push(format!("{:?}", store.recovery()));
-                if self.has_mark && !store.recovery().had_mark {
+                self.seen.starts.push(format!("{:?}", store.recovery()));
+                if self.known.has_mark && !store.recovery().had_mark {
                     self.wrong(Rule::R4, "the durable mark was lost");
                 }
-                self.has_mark = true;
-                if !store.recovery().had_mark || self.trusted_from == u64::MAX {
-                    self.trusted_from = store.recovery().end.get();
+                self.known.has_mark = true;
+                if !store.recovery().had_mark || self.known.trusted_from == u64::MAX {
+                    self.known.trusted_from = store.recovery().end.get();
                 }
-                self.marked_to = store.flushed_offset().get();
-                self.flushed_to = self.marked_to;
+                self.known.marked_to = store.flushed_offset().get();
+                self.known.flushed_to = self.known.marked_to;
                 self.removals.noted = vec![(self.disk.monotonic(), store.recovery().end.get())];
                 self.note_start(&store);
                 Some(store)
@@ -296,12 +301,12 @@ impl Run {
             Guarded::Done(Err(error @ (StoreError::Env(_) | StoreError::Poisoned { .. })))
                 if self.has_faults() =>
             {
-                self.starts.push(error.to_string());
+                self.seen.starts.push(error.to_string());
                 None
             }
-            Guarded::Done(Err(error @ StoreError::DamageAmongRecords { .. })) if self.has_evicted => {
-                self.starts.push(error.to_string());
-                self.has_evicted = false;
+            Guarded::Done(Err(error @ StoreError::DamageAmongRecords { .. })) if self.seen.has_evicted => {
+                self.seen.starts.push(error.to_string());
+                self.seen.has_evicted = false;
                 self.disk = self.disk.cut_power(); // records are gone without one: the journal knows
                 self.disk.stop_at(self.stop);
                 self.open()
@@ -311,9 +316,9 @@ impl Run {
                 None
             }
             Guarded::Stopped => {
-                self.stops += 1;
-                self.starts.push("stopped".to_owned());
-                if self.may_rebuild || self.removals.is_deleting {
+                self.seen.stops += 1;
+                self.seen.starts.push("stopped".to_owned());
+                if self.known.may_rebuild || self.removals.is_deleting {
                     self.journal.lock().push(Event::Rebuilt); // it may have rebuilt them: then the next start does not
                 }
                 None
@@ -331,7 +336,7 @@ impl Run {
         let start = store.min_physical_offset().get();
         self.check_start(start);
         self.clip_removals(report.end.get());
-        let may_rebuild = self.may_rebuild || self.removals.is_deleting || !report.had_mark;
+        let may_rebuild = self.known.may_rebuild || self.removals.is_deleting || !report.had_mark;
         if report.rebuilt_queues && !may_rebuild {
             self.wrong(Rule::R6, format!("consume queues that were durable are rebuilt: {report:?}"));
         }
@@ -343,7 +348,7 @@ impl Run {
         }
         self.journal.lock().push(Event::Expired { topic: None, queue_id: None, before: start });
         self.removals.is_deleting = false;
-        self.may_rebuild = false;
+        self.known.may_rebuild = false;
     }
 
     /// Checks what must hold right after a recovery.
@@ -364,7 +369,7 @@ impl Run {
             return; // the entries of what waits are not those that this check knows
         }
         if let Err(violation) = verify::check_files(&self.disk, &self.plan, &self.removals, end) {
-            self.violations.push(violation);
+            self.seen.violations.push(violation);
         }
     }
 
@@ -386,13 +391,13 @@ impl Run {
     fn closed(&mut self, store: &Store<SimDisk>, boot: &Boot, is_last: bool) {
         let end = store.max_physical_offset().get();
         self.check_files(end);
-        (self.marked_to, self.flushed_to) = (end, end);
+        (self.known.marked_to, self.known.flushed_to) = (end, end);
         self.stop = None;
         {
             let mut journal = self.journal.lock();
             if journal.waiting() > 0 {
                 let text = format!("the store is closed, and {} sends were not answered", journal.waiting());
-                self.violations.push(Violation { rule: Rule::C15, text });
+                self.seen.violations.push(Violation { rule: Rule::C15, text });
             }
             journal.push(Event::Flushed { end });
             journal.crash(CrashKind::Stop, Vec::new());
@@ -425,7 +430,7 @@ impl Run {
         // What was not flushed and is evicted is lost as with the power.
         let kind = if self.disk.has_evicted() { CrashKind::Power } else { kind };
         if store.is_none() {
-            self.flushed_to = u64::MAX; // recovery may have flushed any part of the log
+            self.known.flushed_to = u64::MAX; // recovery may have flushed any part of the log
         }
         drop(store); // its handles are those of a former process
         self.stop = None;

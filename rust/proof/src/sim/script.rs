@@ -44,7 +44,7 @@ impl Run {
             82 => self.write(store),
             83..=87 => {
                 if store.step_checkpoint().is_ok() {
-                    self.marked_to = store.flushed_offset().get();
+                    self.known.marked_to = store.flushed_offset().get();
                 }
             }
             88..=91 => store.step_allocate(),

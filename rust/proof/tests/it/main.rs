@@ -1,5 +1,7 @@
 //! A fixed part of what `make soak` runs without end.
 
+#[cfg(feature = "planted-bugs")]
+mod assertions;
 mod fuzz;
 mod kill;
 mod members;

@@ -10,7 +10,7 @@ use rocketpy_scan::ScanError;
 use rocketpy_server::{BrokerError, ConfigError, ServerError};
 use rocketpy_store::StoreError;
 use rocketpy_store::reader::ReadError;
-use rocketpy_store::tools::ToolError;
+use rocketpy_tools::ToolError;
 
 use super::{Facts, Raise};
 
@@ -121,6 +121,7 @@ impl Raise for StoreError {
             Self::ForeignFolder { .. } | Self::UnexpectedFile { .. } => "NotAStoreError",
             Self::Locked { .. } => "StoreLockedError",
             Self::ShutDown => "ClosedError",
+            Self::AssertionFailed { .. } => "AssertionFailedError",
             _ => "StoreError",
         };
         Facts { retryable: self.retryable(), hint: self.hint(), ..Facts::new(class, self.to_string()) }

@@ -174,5 +174,5 @@ fn main() -> ExitCode {
     if let Some(hint) = error.hint() {
         eprintln!("hint: {hint}");
     }
-    ExitCode::FAILURE
+    if error.is_failed_assertion() { ServerError::ASSERTION_EXIT_CODE.into() } else { ExitCode::FAILURE }
 }

@@ -68,7 +68,6 @@ pub enum Section {
     Store,
     /// Removal of old files.
     Retention,
-    /// The name server.
     NameServer,
     /// Keys that Apache does not have.
     Ours,

@@ -18,7 +18,6 @@ pub enum Value {
     Switch(bool),
     /// A number, in the unit that [`Shape::unit`] names.
     Number(i64),
-    /// A text.
     Text(String),
     /// Texts, and what parts them in a file.
     List(Vec<String>, char),
@@ -135,12 +134,10 @@ pub(super) const fn millis(least: i64, most: i64) -> Time {
     Time { unit: "milliseconds", unit_ms: 1, least, most }
 }
 
-/// A time in seconds.
 pub(super) const fn seconds(least: i64, most: i64) -> Time {
     Time { unit: "seconds", unit_ms: 1000, least, most }
 }
 
-/// A time in hours.
 pub(super) const fn hours(least: i64, most: i64) -> Time {
     Time { unit: "hours", unit_ms: 3_600_000, least, most }
 }

@@ -12,6 +12,7 @@ use encoded::{Encoded, Place};
 pub use gather::Gather;
 use rocketpy_env::Disk;
 use rocketpy_env::failpoint::{self, Point};
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::batch;
 use rocketpy_protocol::record::{BLANK_HEAD_BYTES, RecordFields, RecordPlan};
@@ -72,6 +73,17 @@ impl<D: Disk> Appender<D> {
 
     pub(crate) fn append(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
         self.admission.check()?;
+        self.guarded(|| self.append_one(record))
+    }
+
+    /// Fails the call and poisons the store when an assertion fails in it.
+    #[inline]
+    fn guarded<T>(&self, append: impl FnOnce() -> Result<T, AppendError>) -> Result<T, AppendError> {
+        self.admission.guarded("append to", append, |cause| AppendError::Poisoned { cause })
+    }
+
+    #[inline]
+    fn append_one(&self, record: &NewRecord<'_>) -> Result<Appended, AppendError> {
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
             encoded.set(&self.fields(record), self.log.config().record_check)?;
@@ -92,6 +104,10 @@ impl<D: Disk> Appender<D> {
 
     pub(crate) fn append_batch(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
         self.admission.check()?;
+        self.guarded(|| self.append_items(batch))
+    }
+
+    fn append_items(&self, batch: &NewRecord<'_>) -> Result<AppendedBatch, AppendError> {
         BUFFER.with_borrow_mut(|encoded| {
             encoded.clear();
             for item in batch::items(batch.body) {
@@ -272,7 +288,8 @@ impl<D: Disk> Appender<D> {
         if counted {
             queue.set_next(queue_offset + encoded.plans().len() as u64);
         }
-        writer.publish(physical_offset + size_bytes, stored_at_ms);
+        let ahead = u64::from(planted::has(Bug::PublishedAhead));
+        writer.publish(physical_offset + size_bytes + ahead, stored_at_ms);
         failpoint::reach(Point::AfterAppend);
         let is_async = self.log.config().flush == FlushMode::Async; // else the flush wakes it
         Ok(Some(is_async && writer.take_wake()))

@@ -54,13 +54,18 @@ const CHECK_AT: usize = LOG_FROM_AT + 8;
 /// # Source
 /// docs/durability.md R4 and R5.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Mark {
+pub struct Mark {
+    /// Grows by one at every write.
     pub generation: u64,
+    /// Start of a record: recovery checks from here.
     pub verify_from: PhysicalOffset,
+    /// The consume queues are durable for all records before this.
     pub queues_to: PhysicalOffset,
+    /// Sum of the maximum offsets of all queues at `queues_to`.
     pub entries: u64,
     /// Sum of the first entries of the first files of all queues. It grows when a first file is lost.
     pub firsts: u64,
+    /// The log is durable before this.
     pub log_to: PhysicalOffset,
     /// From here on every record has a checksum of its own, and one without is damaged. `None` when some records have
     /// none.
@@ -74,10 +79,10 @@ pub(crate) struct Mark {
 }
 
 /// In place of the sum of all entries: no queue counts.
-pub(crate) const NO_SUM: u64 = u64::MAX;
+pub const NO_SUM: u64 = u64::MAX;
 
 /// No part of the log.
-pub(crate) const NOWHERE: Range<PhysicalOffset> = PhysicalOffset::ZERO..PhysicalOffset::ZERO;
+pub const NOWHERE: Range<PhysicalOffset> = PhysicalOffset::ZERO..PhysicalOffset::ZERO;
 
 const HAS_CHECKED_FROM: u32 = 1;
 const IS_CLOSED: u32 = 2;
@@ -86,7 +91,7 @@ const HAS_INDEX: u32 = 4;
 impl Mark {
     /// The part of the log in which a record without a checksum of its own is damaged. `dirty` says that the last
     /// process did not close the store.
-    pub(crate) fn checked(&self, dirty: bool) -> Range<PhysicalOffset> {
+    pub fn checked(&self, dirty: bool) -> Range<PhysicalOffset> {
         let Some(from) = self.checked_from else { return NOWHERE };
         from..if self.closed && dirty { self.log_to } else { PhysicalOffset::MAX }
     }

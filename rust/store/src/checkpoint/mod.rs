@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "mark-page")]
 pub use mark::mark_page;
 use mark::{FORMER_VERSION, MARK_AT, MARK_VERSION, array, mark_version};
-pub(crate) use mark::{Mark, NO_SUM, NOWHERE};
+pub use mark::{Mark, NO_SUM, NOWHERE};
 use rocketpy_env::failpoint::{self, Point};
 use rocketpy_env::{Disk, DiskFile, EnvError, OpenMode};
-pub(crate) use rocketpy_protocol::disk::Checkpoint as Timestamps;
+pub use rocketpy_protocol::disk::Checkpoint as Timestamps;
 pub(crate) use writer::MarkWriter;
 
 use crate::error::StoreError;
@@ -36,7 +36,7 @@ pub(crate) fn is_possible_ms(at_ms: i64) -> bool {
 }
 
 /// One of the times of a checkpoint that no program can have written.
-pub(crate) fn impossible_ms(timestamps: &Timestamps) -> Option<i64> {
+pub fn impossible_ms(timestamps: &Timestamps) -> Option<i64> {
     let &Timestamps { physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms, .. } = timestamps;
     let times = [physic_msg_at_ms, logics_msg_at_ms, index_msg_at_ms];
     times.into_iter().find(|&at_ms| !is_possible_ms(at_ms))
@@ -78,7 +78,7 @@ impl Checkpoint {
 
 /// Writes the checkpoint file.
 #[derive(Debug)]
-pub(crate) struct CheckpointFile<D: Disk> {
+pub struct CheckpointFile<D: Disk> {
     file: D::File,
     last: Checkpoint,
     generation: u64,
@@ -88,7 +88,7 @@ pub(crate) struct CheckpointFile<D: Disk> {
 
 impl<D: Disk> CheckpointFile<D> {
     /// Opens the file, made in its full length when missing.
-    pub(crate) fn open(disk: &D, path: &Path) -> Result<Self, EnvError> {
+    pub fn open(disk: &D, path: &Path) -> Result<Self, EnvError> {
         let last = Checkpoint::read(disk, path)?;
         let file = disk.open_file(path, OpenMode::CreateOrWrite)?;
         if file.len()? < Timestamps::FILE_BYTES as u64 {
@@ -138,7 +138,7 @@ impl<D: Disk> CheckpointFile<D> {
     /// On return both survive a power loss. A power loss during the call leaves the former pair whole: the new mark is
     /// durable before the timestamps that make it valid are written. A failure leaves the former pair too, and the next
     /// try uses the same place.
-    pub(crate) fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), FlushFailure> {
+    pub fn write(&mut self, timestamps: Timestamps, mark: Mark) -> Result<(), FlushFailure> {
         use FlushFailure::{Failed, NotTried};
         let mark = Mark { generation: self.last.mark.map_or(0, |last| last.generation), ..mark };
         if self.last == (Checkpoint { timestamps, mark: Some(mark), unknown_version: None }) {

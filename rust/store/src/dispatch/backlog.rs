@@ -39,6 +39,8 @@ impl Backlog {
     /// Ends a round that made the log readable up to `end`: `tell_arrivals` runs before that is published, `tell_end` after it.
     /// Whoever is told of `end` and looks finds it; whoever looked before and does not see it is told.
     pub(super) fn publish(&self, end: PhysicalOffset, tell_arrivals: impl FnOnce(), tell_end: impl FnOnce()) {
+        let before = self.dispatched();
+        assert!(end >= before, "dispatch never goes back: from {before} to {end}");
         let published = Published(self, end);
         if planted::has(Bug::DispatchToldEarly) {
             tell_end();

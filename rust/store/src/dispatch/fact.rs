@@ -25,7 +25,7 @@ pub(super) struct Fact {
 ///
 /// # Source
 /// docs/reference/store-format.md 2.8.
-pub(crate) fn tags_code(view: &RecordView<'_>, tag: &str, delays: &DelayTables) -> i64 {
+pub fn tags_code(view: &RecordView<'_>, tag: &str, delays: &DelayTables) -> i64 {
     if view.topic == system::SCHEDULE_TOPIC
         && let Some(level) = view.property(property::DELAY).and_then(|level| level.parse::<i64>().ok())
         && level > 0

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use backlog::Backlog;
-pub(crate) use fact::tags_code;
+pub use fact::tags_code;
 use parking_lot::{Mutex, MutexGuard};
 pub(crate) use progress::{Progress, Trail};
 use rocketpy_env::{Disk, EnvError};

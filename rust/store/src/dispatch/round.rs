@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
@@ -95,7 +96,9 @@ impl<D: Disk> Dispatcher<D> {
         progress.trail.step(progress.dispatched);
         state.progress = progress;
         self.call_for_checkpoint(progress.dispatched);
-        let (end, arrivals) = (progress.dispatched, &state.arrivals);
+        let is_back = planted::has(Bug::DispatchGoesBack);
+        let end = if is_back { PhysicalOffset(from.get().saturating_sub(1)) } else { progress.dispatched };
+        let arrivals = &state.arrivals;
         let tell_arrivals = || {
             if !arrivals.is_empty() {
                 self.listeners.arrived(arrivals);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::QueueOffset;
 
 use super::fact::Fact;
@@ -91,7 +92,7 @@ impl Run {
     /// When the entry does not get the place of its number.
     fn push(&mut self, fact: &Fact) -> usize {
         let before = self.bytes.len();
-        self.fill_to(fact.queue_offset);
+        self.fill_to(fact.queue_offset + u64::from(planted::has(Bug::EntryMisplaced)));
         assert_eq!(self.next(), fact.queue_offset, "an entry lies where its number says");
         let Fact { physical_offset, size_bytes, tags_code, .. } = *fact;
         self.bytes.extend_from_slice(&Entry { physical_offset, size_bytes, tags_code }.encode());

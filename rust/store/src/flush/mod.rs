@@ -72,11 +72,12 @@ impl<D: Disk> Flushing for Flusher<D> {
     }
 
     fn flush(&self, target: Target) -> Result<(), FlushError> {
-        self.flush_now(target).map_err(|cause| FlushError::Poisoned { cause })
+        let refuse = |cause| FlushError::Poisoned { cause };
+        self.admission.guarded("flush", || self.flush_now(target).map_err(refuse), refuse)
     }
 
     fn panicked(&self) {
-        self.admission.poison_by_panic("flush");
+        self.admission.poison_by_panic("flush", "panic of the thread that flushes");
     }
 }
 
@@ -238,7 +239,11 @@ impl<D: Disk> Flusher<D> {
     fn flush_step(&self, at: PhysicalOffset, target: PhysicalOffset) -> Result<PhysicalOffset, EnvError> {
         let file = self.log.find(at).expect("the log reaches from its start to the written offset");
         let stop = self.end_of_step(&file, at, target.min(file.end()));
-        assert!(at < stop && stop <= file.wrote(), "a flush from {at} to {stop} of what is written");
+        let stop = if planted::has(Bug::FlushPastWritten) { file.wrote() + 1 } else { stop };
+        assert!(
+            at < stop && stop <= file.wrote(),
+            "a flush never passes what is written: from {at} to {stop}"
+        );
         let found = at.min(self.found_to)..stop.min(self.found_to);
         if !found.is_empty() {
             let found = found.start - file.start..found.end - file.start;
@@ -316,6 +321,7 @@ impl<D: Disk> Flusher<D> {
 
     /// Tells that the log is durable before `end`.
     fn flushed_to(&self, end: PhysicalOffset) {
+        let end = if planted::has(Bug::FlushedPastEnd) { self.log.end() + 1 } else { end };
         self.log.set_flushed(end);
         self.turns.ring_for_room();
         self.listeners.flushed(end);
@@ -409,7 +415,7 @@ mod tests {
         let flusher = flusher(&log, &admission);
         alone::roll(&log);
         let end = alone::append(&log, b"hello");
-        admission.poison_by_panic("flush");
+        admission.poison_by_panic("flush", "an assertion");
         assert!(matches!(flusher.wait(end, PATIENCE), Err(FlushError::Poisoned { .. })));
         assert_eq!(log.flushed(), PhysicalOffset::ZERO);
     }

@@ -14,15 +14,18 @@ const NAME_DIGITS: usize = 17;
 
 /// How many slots and entry numbers each file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub struct Geometry {
+    /// Number of hash slots.
     #[doc(alias = "maxHashSlotNum")]
     pub slots: u32,
+    /// Numbers of entries, of which the first is not used.
     #[doc(alias = "maxIndexNum")]
     pub entries: u32,
 }
 
 impl Geometry {
-    pub(crate) fn file_bytes(self) -> u64 {
+    /// Length of such a file.
+    pub fn file_bytes(self) -> u64 {
         file_bytes(self.slots, self.entries)
     }
 }
@@ -37,13 +40,15 @@ pub(crate) fn file_name(made_at: u64) -> String {
 
 /// A file of the folder of index files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NamedFile {
+pub struct NamedFile {
+    /// The local time at which it was made, as 17 digits.
     pub name: u64,
+    /// Length of the file.
     pub size_bytes: u64,
 }
 
 /// The index files of a folder, oldest first. Other names are ignored.
-pub(crate) fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NamedFile>, EnvError> {
+pub fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NamedFile>, EnvError> {
     let mut files = Vec::new();
     for entry in disk.list(dir)?.into_iter().filter(|entry| entry.kind == EntryKind::File) {
         let name = entry.name.to_str().and_then(|text| {
@@ -61,11 +66,16 @@ pub(crate) fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NamedFile>, EnvE
     Ok(files)
 }
 
-pub(crate) fn path_of(dir: &Path, name: u64) -> PathBuf {
+/// Path of an index file.
+pub fn path_of(dir: &Path, name: u64) -> PathBuf {
     dir.join(file_name(name))
 }
 
-pub(crate) fn read_header<F: DiskFile>(file: &F) -> Result<IndexHeader, EnvError> {
+/// Reads the header of an index file.
+///
+/// # Errors
+/// The file cannot be read, or is shorter than a header.
+pub fn read_header<F: DiskFile>(file: &F) -> Result<IndexHeader, EnvError> {
     let mut bytes = [0; IndexHeader::BYTES];
     file.read_exact_at(0, &mut bytes)?;
     Ok(IndexHeader::decode(&bytes))

@@ -26,14 +26,15 @@ const TAG_TYPE: &str = "T#";
 
 /// The properties of a record that the index contains.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Keys<'a> {
+pub struct Keys<'a> {
     unique: &'a [u8],
     keys: &'a [u8],
     tag: &'a [u8],
 }
 
 impl<'a> Keys<'a> {
-    pub(crate) fn of(properties: &'a [u8]) -> Self {
+    /// Finds the keys in a properties text; of a name that is there twice the last value counts.
+    pub fn of(properties: &'a [u8]) -> Self {
         const UNIQUE: &[u8] = property::UNIQUE_KEY.as_bytes();
         const KEYS: &[u8] = property::KEYS.as_bytes();
         const TAGS: &[u8] = property::TAGS.as_bytes();
@@ -63,7 +64,7 @@ impl<'a> Keys<'a> {
     ///
     /// # Source
     /// docs/reference/store-format.md 4.4; for tags what Apache 5.5.0 writes.
-    pub(crate) fn hashes(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
+    pub fn hashes(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
         let is_rolled_back = sys_flag::transaction(flags) == sys_flag::TRANSACTION_ROLLBACK;
         let keys = if is_rolled_back { Self::default() } else { self };
         let of_topic = hash_code_on(hash_code_on(0, topic), "#");

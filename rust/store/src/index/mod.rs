@@ -14,11 +14,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use file::{
-    Chain, Geometry, More, NamedFile, list as list_files, path_of, read_header, read_slot,
-};
-pub use key::KeyKind;
-pub(crate) use key::{Keys, Wanted};
+pub(crate) use file::{Chain, More, read_slot};
+pub use file::{Geometry, NamedFile, list as list_files, path_of, read_header};
+pub(crate) use key::Wanted;
+pub use key::{KeyKind, Keys};
 pub(crate) use load::{Known, Log};
 pub use lookup::QueryResult;
 use parking_lot::RwLock;
@@ -38,7 +37,7 @@ const SETTLE_RETRY: Duration = Duration::from_secs(10);
 
 /// The part of the index that is known to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IndexMark {
+pub struct IndexMark {
     /// The index has all keys of records before this.
     pub to: PhysicalOffset,
     /// Name of the last file, 0 for none.
@@ -47,6 +46,7 @@ pub(crate) struct IndexMark {
     pub next_entry: u32,
     /// Keys in all files.
     pub keys: u64,
+    /// Slots and entry numbers of its files.
     pub geometry: Geometry,
 }
 

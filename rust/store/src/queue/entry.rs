@@ -7,12 +7,12 @@ pub(crate) use rocketpy_protocol::disk::ConsumeQueueEntry as Entry;
 pub(crate) const ENTRY_BYTES: u64 = Entry::BYTES as u64;
 
 /// Where an entry lies in its queue, in bytes from the place of the first entry.
-pub(crate) const fn position(queue_offset: QueueOffset) -> u64 {
+pub const fn position(queue_offset: QueueOffset) -> u64 {
     queue_offset.get() * ENTRY_BYTES
 }
 
 /// The entry whose place begins at a position: the first one of a file that starts there.
-pub(crate) const fn entry_at(position: u64) -> QueueOffset {
+pub const fn entry_at(position: u64) -> QueueOffset {
     QueueOffset(position / ENTRY_BYTES)
 }
 

@@ -15,7 +15,7 @@ use crate::folder::file_name;
 
 /// Why a queue, or the checkpoint, is not durable.
 #[derive(Debug)]
-pub(crate) enum FlushFailure {
+pub enum FlushFailure {
     /// A file could not be opened or written. Nothing is lost, and a retry is safe.
     NotTried(EnvError),
     /// The flush itself failed: no later flush is trusted.
@@ -28,7 +28,8 @@ impl FlushFailure {
         if error.is_of_opening() { Self::NotTried(error) } else { Self::Failed(error) }
     }
 
-    pub(crate) fn into_error(self) -> EnvError {
+    /// The error of the disk.
+    pub fn into_error(self) -> EnvError {
         match self {
             Self::NotTried(error) | Self::Failed(error) => error,
         }

@@ -118,11 +118,9 @@ impl<D: Disk> Reads<D> {
         mut gathering: Gathering<'_, D>,
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Fetch>, StoreError> {
-        let (limits, filter) = (gathering.limits, gathering.filter);
-        let wanted = u64::from(limits.max_messages.max(1));
-        let window = if filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
-        let window = window.min(MOST_ENTRIES).min(bounds.max - offset);
+        let filter = gathering.filter;
         assert!(bounds.min <= offset && offset < bounds.max, "a read at {offset} of what the queue has");
+        let window = window_of(&gathering).min(bounds.max - offset);
         if !self.read_entries(queue, offset, window, gathering.reach, buffer)? {
             return Ok(None);
         }
@@ -166,15 +164,7 @@ impl<D: Disk> Reads<D> {
             next += 1;
         }
         assert!(next <= bounds.max, "the next read begins at {next}, behind the end of the queue");
-        if let Some(Lost { at, error }) = lost.or_else(|| gathering.end_run().err()) {
-            if gathering.count() == 0 {
-                return Err(told(error.into(), queue, at));
-            }
-            next = at;
-        }
-        let (count, size_bytes) = (gathering.count(), gathering.size_bytes());
-        let (records, mapped_bytes) = gathering.into_records();
-        Ok(Some(Fetch { count, size_bytes, records, mapped_bytes, ..nothing(status, next, bounds) }))
+        fetch_of(queue, gathering, lost, nothing(status, next, bounds)).map(Some)
     }
 
     /// Reads entries of one file of a queue; `false` when they are out of reach.
@@ -439,6 +429,31 @@ fn within(offset: i64, bounds: QueueBounds) -> Result<QueueOffset, Fetch> {
     } else {
         Ok(asked)
     }
+}
+
+/// How many entries are read at once for a gathering.
+fn window_of<D: Disk>(gathering: &Gathering<'_, D>) -> u64 {
+    let wanted = u64::from(gathering.limits.max_messages.max(1));
+    let window = if gathering.filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };
+    window.min(MOST_ENTRIES)
+}
+
+/// What was gathered, with the status and the bounds of `nothing`. The next read begins with a record that was lost.
+fn fetch_of<D: Disk>(
+    queue: &Queue,
+    mut gathering: Gathering<'_, D>,
+    lost: Option<Lost>,
+    mut nothing: Fetch,
+) -> Result<Fetch, StoreError> {
+    if let Some(Lost { at, error }) = lost.or_else(|| gathering.end_run().err()) {
+        if gathering.count() == 0 {
+            return Err(told(error.into(), queue, at));
+        }
+        nothing.next_offset = at;
+    }
+    let (count, size_bytes) = (gathering.count(), gathering.size_bytes());
+    let (records, mapped_bytes) = gathering.into_records();
+    Ok(Fetch { count, size_bytes, records, mapped_bytes, ..nothing })
 }
 
 fn nothing(status: FetchStatus, next_offset: QueueOffset, bounds: QueueBounds) -> Fetch {

@@ -11,8 +11,10 @@ use crate::checkpoint::{Checkpoint, Mark, NOWHERE, Timestamps};
 
 /// Checkpoint and abort file of a store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Condition {
+pub struct Condition {
+    /// The timestamps of the format.
     pub timestamps: Timestamps,
+    /// The durable mark, if RocketPy wrote the checkpoint last.
     pub mark: Option<Mark>,
     /// A process has the store open, or did not close it.
     pub is_dirty: bool,
@@ -20,7 +22,7 @@ pub(crate) struct Condition {
 
 impl Condition {
     /// Reads both. Call this before queues and log are listed: then what it says stays true while a server writes.
-    pub(crate) fn read<D: Disk>(disk: &D, root: &Path) -> Result<Self, ReadError> {
+    pub fn read<D: Disk>(disk: &D, root: &Path) -> Result<Self, ReadError> {
         let is_dirty = match disk.open_file(&root.join("abort"), OpenMode::Read) {
             Ok(_) => true,
             Err(error) if error.is_not_found() => false,
@@ -36,7 +38,7 @@ impl Condition {
     }
 
     /// The part of the log in which every record has a checksum of its own.
-    pub(crate) fn checked(&self) -> Range<PhysicalOffset> {
+    pub fn checked(&self) -> Range<PhysicalOffset> {
         self.mark.map_or(NOWHERE, |mark| mark.checked(self.is_dirty))
     }
 

@@ -13,7 +13,7 @@ use crate::folder::{NumberedFile, file_name, numbered_files};
 const OPEN_FILES: usize = 4;
 
 /// The files of a commit log or of one consume queue, as they were listed last.
-pub(crate) struct StreamFiles<D: Disk> {
+pub struct StreamFiles<D: Disk> {
     disk: Arc<D>,
     dirs: Vec<PathBuf>,
     files: Vec<NumberedFile>,
@@ -30,35 +30,36 @@ impl<D: Disk> StreamFiles<D> {
     }
 
     /// Lists several folders that hold one stream together; at least one.
-    pub(crate) fn list_all(disk: Arc<D>, dirs: Vec<PathBuf>) -> Result<Self, ReadError> {
+    pub fn list_all(disk: Arc<D>, dirs: Vec<PathBuf>) -> Result<Self, ReadError> {
         let mut listed = Self { disk, dirs, files: Vec::new(), places: Vec::new(), open: Vec::new() };
         listed.relist()?;
         Ok(listed)
     }
 
     /// Path of a file; in the first folder when it is not there.
-    pub(crate) fn path_of(&self, start: u64) -> PathBuf {
+    pub fn path_of(&self, start: u64) -> PathBuf {
         let found = self.files.binary_search_by_key(&start, |file| file.start);
         self.dirs[found.map_or(0, |index| self.places[index])].join(file_name(start))
     }
 
-    pub(crate) fn files(&self) -> &[NumberedFile] {
+    /// The files, in the order of their positions.
+    pub fn files(&self) -> &[NumberedFile] {
         &self.files
     }
 
     /// Where files are missing between two others: from and to.
-    pub(crate) fn holes(&self) -> Vec<(u64, u64)> {
+    pub fn holes(&self) -> Vec<(u64, u64)> {
         let gaps = self.files.windows(2).map(|pair| (pair[0].end(), pair[1].start));
         gaps.filter(|(from, to)| from != to).collect()
     }
 
     /// Position of the first byte, `None` without any file.
-    pub(crate) fn start(&self) -> Option<u64> {
+    pub fn start(&self) -> Option<u64> {
         self.files.first().map(|file| file.start)
     }
 
     /// The file that holds a position. Lists the folder again when the position lies behind all files.
-    pub(crate) fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
+    pub fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
         if self.files.last().is_none_or(|last| position >= last.end()) {
             self.relist()?;
         }
@@ -67,7 +68,7 @@ impl<D: Disk> StreamFiles<D> {
     }
 
     /// The file that holds a position; the folder when none does.
-    pub(crate) fn path_at(&mut self, position: u64) -> Result<PathBuf, ReadError> {
+    pub fn path_at(&mut self, position: u64) -> Result<PathBuf, ReadError> {
         let file = self.find(position)?;
         Ok(file.map_or_else(|| self.dirs[0].clone(), |file| self.path_of(file.start)))
     }
@@ -99,7 +100,7 @@ impl<D: Disk> StreamFiles<D> {
 
     /// Fills the buffer from a position on, within one file. False when the bytes are not there: before the first file,
     /// behind the last, or in a file that was removed meanwhile.
-    pub(crate) fn read(&mut self, position: u64, buffer: &mut [u8]) -> Result<bool, ReadError> {
+    pub fn read(&mut self, position: u64, buffer: &mut [u8]) -> Result<bool, ReadError> {
         let Some(file) = self.find(position)? else {
             return Ok(false);
         };
@@ -116,14 +117,14 @@ impl<D: Disk> StreamFiles<D> {
 
     /// The first position at or behind one, in the same file, that may hold something else than zeros; `None` when
     /// there is none.
-    pub(crate) fn next_data(&mut self, position: u64) -> Result<Option<u64>, ReadError> {
+    pub fn next_data(&mut self, position: u64) -> Result<Option<u64>, ReadError> {
         let Some(file) = self.find(position)? else { return Ok(None) };
         let found = self.handle(file.start)?.next_data(position - file.start)?;
         Ok(found.map(|offset| file.start + offset).filter(|&found| found < file.end()))
     }
 
     /// Closes all files. The next read opens them again.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.open.clear();
     }
 

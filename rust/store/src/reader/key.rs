@@ -45,7 +45,7 @@ impl Default for KeyQuery {
 
 /// What the index has for a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct KeyPlaces {
+pub struct KeyPlaces {
     /// Physical offsets of records that may have it.
     pub offsets: BTreeSet<PhysicalOffset>,
     /// The index covers all records before this.
@@ -94,7 +94,10 @@ impl<D: Disk> StoreReader<D> {
 
     /// Where records with a key may lie, in any of some topics, as far as the index is known to have them. `None` when
     /// the index is not known to be complete: another program wrote last, a file is missing, or no index is kept.
-    pub(crate) fn key_places(&self, topics: &[String], key: &str) -> Result<Option<KeyPlaces>, ReadError> {
+    ///
+    /// # Errors
+    /// When a file operation fails.
+    pub fn key_places(&self, topics: &[String], key: &str) -> Result<Option<KeyPlaces>, ReadError> {
         let Some(mark) = self.index_mark()? else { return Ok(None) };
         let files = match list_files(&*self.disk, &self.root.join("index")) {
             Err(error) if error.is_not_found() => return Ok(None),

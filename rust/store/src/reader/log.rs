@@ -13,8 +13,10 @@ use super::{QueueEntry, ReadError};
 use crate::folder::NumberedFile;
 
 /// The commit log of a folder.
-pub(crate) struct LogFiles<D: Disk> {
+pub struct LogFiles<D: Disk> {
+    /// Its files.
     pub files: StreamFiles<D>,
+    /// Checkpoint and abort file, read before the files were listed.
     pub condition: Condition,
     known: Known,
 }
@@ -108,17 +110,17 @@ impl<D: Disk> LogFiles<D> {
     }
 
     /// First byte that is still there.
-    pub(crate) fn start(&self) -> PhysicalOffset {
+    pub fn start(&self) -> PhysicalOffset {
         PhysicalOffset(self.files.start().unwrap_or(0))
     }
 
     /// The end of the last file.
-    pub(crate) fn end_of_files(&self) -> PhysicalOffset {
+    pub fn end_of_files(&self) -> PhysicalOffset {
         PhysicalOffset(self.files.files().last().map_or(0, NumberedFile::end))
     }
 
     /// Where files are missing between two others: from and to.
-    pub(crate) fn holes(&self) -> Vec<(PhysicalOffset, PhysicalOffset)> {
+    pub fn holes(&self) -> Vec<(PhysicalOffset, PhysicalOffset)> {
         self.files.holes().into_iter().map(|(from, to)| (PhysicalOffset(from), PhysicalOffset(to))).collect()
     }
 
@@ -128,17 +130,17 @@ impl<D: Disk> LogFiles<D> {
     }
 
     /// Position behind the file that holds an offset; `None` when no file does.
-    pub(crate) fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<PhysicalOffset>, ReadError> {
+    pub fn file_end(&mut self, at: PhysicalOffset) -> Result<Option<PhysicalOffset>, ReadError> {
         Ok(self.files.find(at.get())?.map(|file| PhysicalOffset(file.end())))
     }
 
     /// How far an offset lies from the start of its file; 0 when no file holds it.
-    pub(crate) fn file_offset(&mut self, at: PhysicalOffset) -> Result<u64, ReadError> {
+    pub fn file_offset(&mut self, at: PhysicalOffset) -> Result<u64, ReadError> {
         Ok(self.files.find(at.get())?.map_or(0, |file| at.get() - file.start))
     }
 
     /// The file that holds an offset; the log's folder when none does.
-    pub(crate) fn path_at(&mut self, at: PhysicalOffset) -> Result<PathBuf, ReadError> {
+    pub fn path_at(&mut self, at: PhysicalOffset) -> Result<PathBuf, ReadError> {
         self.files.path_at(at.get())
     }
 
@@ -148,11 +150,7 @@ impl<D: Disk> LogFiles<D> {
     }
 
     /// When the record of an entry was stored, in milliseconds; `None` when it is not there.
-    pub(crate) fn stored_at_ms(
-        &mut self,
-        entry: &QueueEntry,
-        queue_id: u32,
-    ) -> Result<Option<i64>, ReadError> {
+    pub fn stored_at_ms(&mut self, entry: &QueueEntry, queue_id: u32) -> Result<Option<i64>, ReadError> {
         let mut bytes = [0; RecordHead::BYTES];
         if entry.is_filler() || !self.read(entry.physical_offset, &mut bytes)? {
             return Ok(None);

@@ -21,7 +21,7 @@ use rocketpy_protocol::json;
 use serde::{Deserialize, Serialize};
 
 use self::condition::Condition;
-pub use self::key::{KeyQuery, KeyedRecord};
+pub use self::key::{KeyPlaces, KeyQuery, KeyedRecord};
 use self::log::LogFiles;
 use self::queue::QueueFiles;
 pub use self::scan::RangeScan;
@@ -255,9 +255,9 @@ pub struct TopicSummary {
 #[derive(Debug)]
 pub struct StoreReader<D: Disk = RealDisk> {
     pub(crate) disk: Arc<D>,
-    pub(crate) root: PathBuf,
+    root: PathBuf,
     /// `commitlog` below the root, unless the configuration of the store's broker says otherwise; at least one.
-    pub(crate) log_dirs: Vec<PathBuf>,
+    log_dirs: Vec<PathBuf>,
 }
 
 impl StoreReader {
@@ -318,6 +318,18 @@ impl<D: Disk> StoreReader<D> {
         &self.root
     }
 
+    /// The disk that the folder is on.
+    #[must_use]
+    pub fn disk(&self) -> &Arc<D> {
+        &self.disk
+    }
+
+    /// The folders of the log, at least one.
+    #[must_use]
+    pub fn log_dirs(&self) -> &[PathBuf] {
+        &self.log_dirs
+    }
+
     /// The topics with their queues, by name.
     ///
     /// # Errors
@@ -353,16 +365,24 @@ impl<D: Disk> StoreReader<D> {
         RangeScan::new(self, ranges, options)
     }
 
-    pub(crate) fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
+    /// Lists the files of the log, after a look at checkpoint and abort file.
+    ///
+    /// # Errors
+    /// When a file operation fails.
+    pub fn open_log(&self) -> Result<LogFiles<D>, ReadError> {
         LogFiles::list(Arc::clone(&self.disk), self.log_dirs.clone(), self.condition()?)
     }
 
     /// What the checkpoint and the abort file say now.
-    pub(crate) fn condition(&self) -> Result<Condition, ReadError> {
+    pub fn condition(&self) -> Result<Condition, ReadError> {
         Condition::read(&*self.disk, &self.root)
     }
 
-    pub(crate) fn open_queue(
+    /// Opens a queue with the bounds that it has now.
+    ///
+    /// # Errors
+    /// [`ReadError::UnknownTopic`]; or a file operation failed.
+    pub fn open_queue(
         &self,
         topic: &str,
         queue_id: u32,
@@ -377,7 +397,7 @@ impl<D: Disk> StoreReader<D> {
     ///
     /// # Errors
     /// [`ReadError::IncompleteQueues`]: files of queues are missing or damaged. Messages of any topic may be missing.
-    pub(crate) fn check_queues(&self, log: &mut LogFiles<D>) -> Result<(), ReadError> {
+    pub fn check_queues(&self, log: &mut LogFiles<D>) -> Result<(), ReadError> {
         let Some(mark) = log.condition.closing_mark() else {
             return Ok(());
         };
@@ -402,19 +422,20 @@ impl<D: Disk> StoreReader<D> {
     }
 
     /// Names of the topics that have queues.
-    pub(crate) fn topic_names(&self) -> Result<Vec<String>, ReadError> {
+    pub fn topic_names(&self) -> Result<Vec<String>, ReadError> {
         let mut names = self.folders(&self.queues_dir())?;
         names.retain(|name| check_topic(name).is_ok());
         Ok(names)
     }
 
     /// The queues of a topic.
-    pub(crate) fn queue_ids(&self, topic: &str) -> Result<BTreeSet<u32>, ReadError> {
+    pub fn queue_ids(&self, topic: &str) -> Result<BTreeSet<u32>, ReadError> {
         let names = self.folders(&self.queues_dir().join(topic))?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    pub(crate) fn queues_dir(&self) -> PathBuf {
+    /// The folder of the consume queues.
+    pub fn queues_dir(&self) -> PathBuf {
         self.root.join("consumequeue")
     }
 
@@ -467,11 +488,7 @@ fn are_folders<D: Disk>(disk: &D, paths: &[PathBuf]) -> Result<bool, ReadError> 
 }
 
 /// The folders of a log, at least one: `commitlog` below the root, or those that the user gave, separated by commas.
-pub(crate) fn log_dirs<D: Disk>(
-    disk: &D,
-    root: &Path,
-    named: Option<&Path>,
-) -> Result<Vec<PathBuf>, ReadError> {
+pub fn log_dirs<D: Disk>(disk: &D, root: &Path, named: Option<&Path>) -> Result<Vec<PathBuf>, ReadError> {
     let Some(named) = named else { return Ok(vec![root.join("commitlog")]) };
     let parts = named.to_str().into_iter().flat_map(|text| text.split(','));
     let dirs: Vec<_> = parts.map(str::trim).filter(|part| !part.is_empty()).map(PathBuf::from).collect();

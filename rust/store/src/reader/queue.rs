@@ -14,11 +14,15 @@ use crate::fetch::QueueBounds;
 use crate::queue::entry::{self, ENTRY_BYTES, Window, entry_at, partition_point};
 
 /// A consume queue with the bounds that it had when it was opened.
-pub(crate) struct QueueFiles<D: Disk> {
+pub struct QueueFiles<D: Disk> {
+    /// Its files.
     pub files: StreamFiles<D>,
     window: Window,
+    /// Topic of the queue.
     pub topic: Arc<str>,
+    /// Queue within the topic.
     pub queue_id: u32,
+    /// Its first and next offset when it was opened.
     pub bounds: QueueBounds,
 }
 
@@ -73,14 +77,14 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// The end of the record that the last entry leads to; 0 when there is none.
-    pub(crate) fn end_of_last(&mut self) -> Result<PhysicalOffset, ReadError> {
+    pub fn end_of_last(&mut self) -> Result<PhysicalOffset, ReadError> {
         let QueueBounds { min, max } = self.bounds;
         let last = if max > min { self.entry(max - 1)? } else { None };
         Ok(last.filter(|entry| !entry.is_filler()).map_or(PhysicalOffset::ZERO, |entry| entry.end()))
     }
 
     /// First entry that the first file has room for; 0 without any file.
-    pub(crate) fn first(&self) -> QueueOffset {
+    pub fn first(&self) -> QueueOffset {
         entry_at(self.files.start().unwrap_or(0))
     }
 
@@ -97,7 +101,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// The first number in `from..to` whose record lies at or behind a place of the log.
-    pub(crate) fn at_place(
+    pub fn at_place(
         &mut self,
         place: PhysicalOffset,
         from: QueueOffset,
@@ -110,7 +114,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// One entry; `None` when nothing is written there.
-    pub(crate) fn entry(&mut self, offset: QueueOffset) -> Result<Option<QueueEntry>, ReadError> {
+    pub fn entry(&mut self, offset: QueueOffset) -> Result<Option<QueueEntry>, ReadError> {
         let Some(position) = position(offset) else {
             return Ok(None);
         };
@@ -126,7 +130,7 @@ impl<D: Disk> QueueFiles<D> {
 
     /// Reads up to `count` entries from `from` on, not past the end of a file, and appends them. A filler replaces an
     /// entry that is not written. Returns how many; 0 when their file is gone.
-    pub(crate) fn entries(
+    pub fn entries(
         &mut self,
         from: QueueOffset,
         count: u64,
@@ -153,7 +157,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 
     /// First number behind `from` that lies in a file that is still there.
-    pub(crate) fn next_file(&mut self, from: QueueOffset) -> Result<Option<QueueOffset>, ReadError> {
+    pub fn next_file(&mut self, from: QueueOffset) -> Result<Option<QueueOffset>, ReadError> {
         self.files.relist()?;
         let starts = self.files.files().iter().map(|file| entry_at(file.start));
         Ok(starts.filter(|&start| start > from).min())
@@ -172,12 +176,12 @@ impl QueueEntry {
     }
 
     /// The end of its record. An entry may hold any bytes: this does not overflow.
-    pub(crate) const fn end(&self) -> PhysicalOffset {
+    pub const fn end(&self) -> PhysicalOffset {
         PhysicalOffset(self.physical_offset.get().saturating_add(self.size_bytes as u64))
     }
 
     /// Whether it is a filler: an entry before the first one of a queue that does not start at 0.
-    pub(crate) const fn is_filler(&self) -> bool {
+    pub const fn is_filler(&self) -> bool {
         self.physical_offset.get() == 0 && self.size_bytes == ConsumeQueueEntry::PRE_BLANK.size_bytes
     }
 }

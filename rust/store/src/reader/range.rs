@@ -126,7 +126,11 @@ fn check_inside<D: Disk>(
     Err(ReadError::Missing { range: MissingRange { topic, queue_id, start, end, reason: reason.to_owned() } })
 }
 
-pub(crate) fn estimated_bytes<D: Disk>(
+/// Estimates the length of the records of a part of a queue by a few of its entries.
+///
+/// # Errors
+/// When a file operation fails.
+pub fn estimated_bytes<D: Disk>(
     queue: &mut QueueFiles<D>,
     start: QueueOffset,
     end: QueueOffset,

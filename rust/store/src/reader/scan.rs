@@ -300,7 +300,7 @@ impl<D: Disk> RangeScan<D> {
     ///
     /// # Panics
     /// When the record is not of this block.
-    pub(crate) fn damaged(&mut self, record: &BlockRecord, reason: &str) -> Result<ReadError, ReadError> {
+    pub fn damaged(&mut self, record: &BlockRecord, reason: &str) -> Result<ReadError, ReadError> {
         let is_it = |(index, entry, _): &&(usize, QueueEntry, u32)| {
             (*index, entry.queue_offset) == (record.range, record.queue_offset)
         };

@@ -74,7 +74,7 @@ pub(super) fn look_behind<D: Disk>(
 }
 
 /// Start of the first record, by its magic number, in `from..to`.
-pub(crate) fn next_magic(bytes: &[u8], from: usize, to: usize) -> Option<usize> {
+pub fn next_magic(bytes: &[u8], from: usize, to: usize) -> Option<usize> {
     let first = MAGIC_V1.to_be_bytes()[0];
     let mut at = from + 4;
     let end = bytes.len().min(to + 4);

@@ -140,7 +140,7 @@ pub(crate) fn check_again<R: Region>(
 
 /// What lies at a place of the log.
 #[derive(Debug)]
-pub(crate) enum Look<'a> {
+pub enum Look<'a> {
     /// A sound record that says that it lies there.
     Record(RecordView<'a>),
     /// The filler at the end of a file: the log continues in the next one.
@@ -154,7 +154,7 @@ pub(crate) enum Look<'a> {
 ///
 /// # Source
 /// docs/reference/store-format.md 2.4, 2.8.
-pub(crate) fn look(bytes: &[u8], at: PhysicalOffset, left: u64, mode: CheckMode) -> Result<Look<'_>, String> {
+pub fn look(bytes: &[u8], at: PhysicalOffset, left: u64, mode: CheckMode) -> Result<Look<'_>, String> {
     // Every file ends with a blank record. A rest that is too short for one ends the file too.
     if left < BLANK_HEAD_BYTES as u64 {
         return Ok(Look::FileEnd);

@@ -17,7 +17,6 @@ use crate::error::StoreError;
 use crate::fetch::QueueBounds;
 use crate::folder::{file_name, numbered_files};
 use crate::reader::{ReadError, StoreReader};
-use crate::tools::ToolError;
 
 /// What is there, and what would go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,9 +114,12 @@ pub struct AgedQueue {
 pub fn plan_topics<D: Disk>(
     reader: &StoreReader<D>,
     topics: &HashMap<Arc<str>, Duration>,
-) -> Result<Vec<AgedQueue>, ToolError> {
+) -> Result<Vec<AgedQueue>, ReadError> {
     let mut log = reader.open_log()?;
-    let files = log_files(&*reader.disk, &reader.log_dirs)?;
+    let files = log_files(&*reader.disk, reader.log_dirs()).map_err(|error| match error {
+        StoreError::Env(error) => ReadError::Env(error),
+        error => ReadError::Refused(Box::new(error)),
+    })?;
     let mut aged = Vec::new();
     for topic in reader.topic_names()? {
         let Some(&kept) = topics.get(topic.as_str()) else { continue };

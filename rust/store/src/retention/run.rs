@@ -291,7 +291,9 @@ impl<D: Disk> Retention<D> {
             Err(error) => return Err(error),
         };
         let mut removed = 0;
-        for removal in removals {
+        let is_reversed = planted::has(Bug::NewestFileFirst);
+        for number in 0..removals.len() {
+            let removal = &removals[if is_reversed { removals.len() - 1 - number } else { number }];
             if removed > 0 {
                 pause(self.config.read().log_file_pause);
             }
@@ -313,7 +315,7 @@ impl<D: Disk> Retention<D> {
     /// When it is not the oldest file, or not dispatched yet: that would be a hole in the log, or a loss.
     fn remove_log_file(&self, removal: &Removal, round: &mut Round) -> Result<(), StoreError> {
         let Removal { file, age_ms, rule } = removal;
-        assert_eq!(file.start, self.log.start(), "the oldest file goes first");
+        assert_eq!(file.start, self.log.start(), "a log has no hole: the oldest file goes first");
         assert!(file.end() <= self.dispatcher.dispatched(), "a file goes after it was dispatched");
         if file.end() > self.waiting_from() {
             self.admission.listeners().removes_waiting(&(file.start..file.end()));

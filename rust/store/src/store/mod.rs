@@ -21,6 +21,7 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::RecordView;
 
 use self::core::Core;
+use crate::admission::panic_text;
 use crate::append::Gather;
 use crate::config::StoreConfig;
 use crate::delay::{DelayLevels, DelayTables};
@@ -134,7 +135,7 @@ impl<D: Disk> Store<D> {
         let thread = Builder::new().name(name.to_owned()).spawn(move || {
             let life = AssertUnwindSafe(|| life(&core)); // poisoned below: nobody relies on what it left
             if let Err(panic) = catch_unwind(life) {
-                core.admission.poison_by_panic("run a thread of");
+                core.admission.poison_by_panic("run a thread of", panic_text(&*panic));
                 resume_unwind(panic);
             }
         });
@@ -370,7 +371,7 @@ impl<D: Disk> Store<D> {
     /// Its records stay in the log until retention. An ordinary start does not bring the queues back, but a start that
     /// rebuilds all consume queues from the log does.
     pub fn delete_topic(&self, topic: &str) -> Result<usize, StoreError> {
-        self.core.delete_topic(topic)
+        self.core.admission.guarded_change("delete a topic of", || self.core.delete_topic(topic))
     }
 
     /// Runs one round of retention now, as the cleaning thread does, but without its pauses.
@@ -381,7 +382,7 @@ impl<D: Disk> Store<D> {
     /// # Durability
     /// On return the removals survive a power loss.
     pub fn clean(&self) -> Result<Cleaned, StoreError> {
-        self.core.retention.clean(&|_| ())
+        self.core.admission.guarded_change("clean", || self.core.retention.clean(&|_| ()))
     }
 
     /// The tags code that a record has in its queue: for a delayed message the time of its delivery, by the levels of its place in the log.
@@ -447,7 +448,7 @@ impl<D: Disk> Store<D> {
         &self,
         topics: std::collections::HashMap<Arc<str>, Duration>,
     ) -> Result<(), StoreError> {
-        self.core.retention.set_topics(topics)
+        self.core.admission.guarded_change("clean", || self.core.retention.set_topics(topics))
     }
 
     /// What recovery found and did when the store was opened.
@@ -460,7 +461,7 @@ impl<D: Disk> Store<D> {
         self.core.log.config()
     }
 
-    /// Why the store refuses writes for good: a flush failed.
+    /// Why the store refuses writes for good: a flush failed, or an assertion ([`StoreError::AssertionFailed`]).
     pub fn poisoned(&self) -> Option<StoreError> {
         self.core.admission.check_sound().err()
     }
@@ -486,7 +487,7 @@ impl<D: Disk> Store<D> {
                 tracing::error!("a thread of the store had panicked");
             }
         }
-        let result = self.core.finish();
+        let result = self.core.admission.guarded_change("close", || self.core.finish());
         self.core.admission.listeners().clear();
         self.locks.lock().clear();
         if result.is_ok() {

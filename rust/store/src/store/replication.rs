@@ -7,7 +7,7 @@ use rocketpy_env::Disk;
 use rocketpy_model::PhysicalOffset;
 
 use super::Store;
-use crate::error::{ReplicateError, StoreError};
+use crate::error::{AppendError, ReplicateError, StoreError};
 
 impl<D: Disk> Store<D> {
     /// Bytes of the log from `from` on: at most `max_bytes`, and no further than the end of the file that holds `from`. Everything
@@ -64,6 +64,7 @@ impl<D: Disk> Store<D> {
         at: PhysicalOffset,
         bytes: &[u8],
     ) -> Result<PhysicalOffset, ReplicateError> {
-        self.core.replica.append(at, bytes)
+        let refuse = |cause| ReplicateError::Refused(AppendError::Poisoned { cause });
+        self.core.admission.guarded("append to", || self.core.replica.append(at, bytes), refuse)
     }
 }

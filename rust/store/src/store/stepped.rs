@@ -18,6 +18,7 @@ impl<D: Disk> Store<D> {
     pub fn open_stepped(disk: D, config: StoreConfig) -> Result<Arc<Self>, StoreError> {
         let store = Self::open_idle(disk, config)?;
         store.core.allocator.set_stepped();
+        store.core.admission.set_stepped();
         Ok(store)
     }
 

@@ -9,30 +9,27 @@ use super::chain::Chains;
 use super::{SLOT_MS, Wheel, log, wheel};
 
 /// What a start makes anew.
-pub(crate) fn timer_files(root: &Path) -> [PathBuf; 2] {
+pub fn timer_files(root: &Path) -> [PathBuf; 2] {
     [log::folder(root), wheel::path(root)]
 }
 
 /// The units of slots that are not done.
 #[derive(Debug)]
-pub(crate) struct HeldUnits {
-    pub(crate) dir: PathBuf,
+pub struct HeldUnits {
+    /// The folder of the log of timers.
+    pub dir: PathBuf,
     /// Places and sizes of their records, in the order of the log.
-    pub(crate) records: Vec<(PhysicalOffset, i32)>,
+    pub records: Vec<(PhysicalOffset, i32)>,
     chains: Chains,
     /// Position of the first unit that does not lead to the one before it in its slot, and where it leads.
-    pub(crate) broken: Option<(u64, i64)>,
+    pub broken: Option<(u64, i64)>,
 }
 
 /// Reads the units of slots from `read_ms` on; `None` where there is no log, as in a copy.
 ///
 /// # Errors
 /// A file cannot be read.
-pub(crate) fn held_units<D: Disk>(
-    disk: &D,
-    root: &Path,
-    read_ms: i64,
-) -> Result<Option<HeldUnits>, EnvError> {
+pub fn held_units<D: Disk>(disk: &D, root: &Path, read_ms: i64) -> Result<Option<HeldUnits>, EnvError> {
     let dir = log::folder(root);
     let (mut files, _) = match log::list(disk, &dir, OpenMode::Read) {
         Err(error) if error.is_not_found() => return Ok(None),
@@ -60,7 +57,7 @@ pub(crate) fn held_units<D: Disk>(
 ///
 /// # Errors
 /// The file cannot be read.
-pub(crate) fn difference_of_wheel<D: Disk>(
+pub fn difference_of_wheel<D: Disk>(
     disk: &D,
     root: &Path,
     held: &HeldUnits,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 pub use chain::SlotChain;
 use chain::{Chains, empty, with};
-pub(crate) use check::{HeldUnits, difference_of_wheel, held_units, timer_files};
+pub use check::{HeldUnits, difference_of_wheel, held_units, timer_files};
 use log::TimerLog;
 pub use message::{ROLL_MS, TimerMessage};
 use rocketpy_env::planted::{self, Bug};
@@ -198,6 +198,7 @@ pub fn write_checkpoint(disk: &impl Disk, root: &Path, checkpoint: &TimerCheckpo
     disk.replace_keeping_backup(&checkpoint_path(root), &checkpoint.encode_file())
 }
 
-pub(crate) fn checkpoint_path(root: &Path) -> PathBuf {
+/// Path of the checkpoint of the timers.
+pub fn checkpoint_path(root: &Path) -> PathBuf {
     root.join("config").join("timercheck")
 }

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use rocketpy_env::{Disk, DiskFile, EnvError, LockHolder, OpenMode, RealDisk};
 use rocketpy_store::reader::{ReadError, StoreReader};
-use rocketpy_store::{Store, StoreConfig, StoreError, tools};
+use rocketpy_store::{Store, StoreConfig, StoreError};
+use rocketpy_tools as tools;
 
 use crate::faulty::FaultyDisk;
 use crate::support::{contents, overwrite, record, small};

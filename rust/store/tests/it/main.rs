@@ -3,8 +3,6 @@
 mod append;
 mod copy_on_write;
 mod crash;
-#[cfg(feature = "sim")]
-mod cut_sim;
 mod disk_full;
 mod faulty;
 mod flush;
@@ -30,7 +28,6 @@ mod retention;
 mod retention_sim;
 mod support;
 mod time;
-mod tools;
 mod topic;
 mod torn;
 mod unreadable;

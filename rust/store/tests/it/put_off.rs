@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::{AppendError, Boundary, Store, StoreConfig, tools};
+use rocketpy_store::{AppendError, Boundary, Store, StoreConfig};
+use rocketpy_tools as tools;
 
 use crate::faulty::FaultyDisk;
 use crate::support::{

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk};
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::tools::{self, ProblemKind, RepairAction};
 use rocketpy_store::{Store, StoreConfig, StoreError, mark_page};
+use rocketpy_tools::{self as tools, ProblemKind, RepairAction};
 
 use crate::faulty::FaultyDisk;
 use crate::support::{

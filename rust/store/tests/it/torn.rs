@@ -8,7 +8,8 @@ use rocketpy_env::{Disk, DiskFile as _, EnvError, OpenMode, RealDisk};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_protocol::record::records;
 use rocketpy_store::reader::{RangeOptions, ReadError, ScanOptions, StoreReader};
-use rocketpy_store::{FlushError, FlushMode, Store, StoreConfig, StoreError, tools};
+use rocketpy_store::{FlushError, FlushMode, Store, StoreConfig, StoreError};
+use rocketpy_tools as tools;
 
 use crate::faulty::FaultyDisk;
 use crate::support::{

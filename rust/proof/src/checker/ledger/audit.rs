@@ -91,7 +91,7 @@ impl Ledger {
     fn newly_lost(&mut self, present: &BTreeSet<u64>, in_flight: impl Fn(u64) -> bool) -> Vec<u64> {
         let mut lost = Vec::new();
         let now = self.clock;
-        self.asked.clear();
+        self.removed.asked.clear();
         self.note_deletions(present);
         let mut absent = Vec::new();
         for (&number, message) in self.messages.iter().filter(|(number, _)| !present.contains(number)) {

@@ -87,7 +87,6 @@ impl Seat {
         format!("{}-{}", self.kind.name, self.name)
     }
 
-    /// The folder of its offsets.
     pub(super) fn offsets(&self, folder: &Path) -> PathBuf {
         folder.join(format!("offsets{}", self.number))
     }

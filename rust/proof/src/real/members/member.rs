@@ -33,7 +33,6 @@ const HANDLERS: usize = 4;
 /// Calls of a process have numbers of their own above those of the harness and of other processes.
 const CALLS_BITS: u32 = 32;
 
-/// What a member is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Member {
     pub(super) name_server: String,

@@ -5,7 +5,8 @@ use std::path::Path;
 use rocketpy_env::{Disk as _, RealDisk};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::reader::StoreReader;
-use rocketpy_store::{Store, StoreConfig, StoreError, tools};
+use rocketpy_store::{Store, StoreConfig, StoreError};
+use rocketpy_tools as tools;
 
 use super::{copy_all, fill, log_from};
 use crate::support::{is_there, killed_copy, read_all, record, settle, small};

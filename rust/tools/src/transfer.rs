@@ -1,0 +1,377 @@
+//! Appends messages of one store, or of any source, to another store.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rocketpy_env::{Disk, EnvError, RealDisk};
+use rocketpy_model::{PhysicalOffset, name, system};
+use rocketpy_protocol::record::RecordView;
+use rocketpy_store::files::{DelayTables, counts_in_queue, log_dirs};
+use rocketpy_store::reader::{ReadError, StoreReader};
+use rocketpy_store::{AppendError, DelayLevels, NewRecord, Store, StoreConfig};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Selected, ToolError, WaitingCounts, Watch};
+
+/// Largest table of topics.
+const TABLE_BYTES: u64 = 1 << 30;
+/// A topic has no more queues.
+const MOST_QUEUES: u32 = 16_384;
+/// How long an append waits for a log file that is being made, at most.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What went into a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct TransferReport {
+    /// Messages that were stored.
+    pub messages: u64,
+    /// Length of their bodies.
+    pub body_bytes: u64,
+    /// Messages of each topic.
+    pub topics: BTreeMap<String, u64>,
+    /// Messages that wait, beside those; stored where they wait again.
+    pub waiting: WaitingCounts,
+    /// Records that are not messages of users: those of system topics, and prepared and rolled back ones.
+    pub passed_over: u64,
+    /// Damaged records that were left out.
+    pub left_out: u64,
+    /// Topics that were added to the table of topics.
+    pub new_topics: Vec<String>,
+}
+
+/// A store that receives messages. No server has it open.
+pub struct Transfer {
+    store: Arc<Store>,
+    /// Queues of each topic.
+    queues: BTreeMap<String, u32>,
+    report: TransferReport,
+}
+
+impl Transfer {
+    /// Opens the store, or makes it. Its new files have the sizes of its own files, or of those of `like` if it has
+    /// none; then it has the delay levels of `like` as well. Its log lies in `commitlog` below the root, or in the given folders, separated by commas.
+    ///
+    /// # Errors
+    /// [`ReadError::NotAStore`] and [`ReadError::LogElsewhere`] when there are queues but no log;
+    /// [`rocketpy_store::StoreError::Locked`] and the other errors of a start.
+    pub fn open(root: &Path, log_dir: Option<&Path>, like: Option<&StoreReader>) -> Result<Self, ToolError> {
+        let own = match StoreReader::open_on(RealDisk, root, log_dir) {
+            Err(ReadError::NotAStore { .. }) if !has_queues(root)? => None,
+            other => Some(other?),
+        };
+        let mut dirs = log_dirs(&RealDisk, root, log_dir)?.into_iter();
+        let mut config = StoreConfig {
+            commit_log_dir: dirs.next(),
+            more_commit_log_dirs: dirs.collect(),
+            ..StoreConfig::new(root)
+        };
+        for reader in [own.as_ref(), like].into_iter().flatten() {
+            if take_file_sizes(&mut config, reader)? {
+                break;
+            }
+        }
+        let levels = match (&own, like) {
+            (None, Some(like)) => levels_of(like)?,
+            _ => None,
+        };
+        let store = Store::open(config)?;
+        if let Some(levels) = levels {
+            store.set_delay_levels(levels, PhysicalOffset::ZERO)?;
+        }
+        Ok(Self { store, queues: BTreeMap::new(), report: TransferReport::default() })
+    }
+
+    /// [`Transfer::open`] for a store that is not there yet.
+    ///
+    /// # Errors
+    /// [`ToolError::TargetNotEmpty`]: a folder is not empty.
+    pub fn make(root: &Path, log_dir: Option<&Path>, like: Option<&StoreReader>) -> Result<Self, ToolError> {
+        for dir in [root.to_path_buf()].into_iter().chain(log_dirs(&RealDisk, root, log_dir)?) {
+            if !is_empty(&dir)? {
+                return Err(ToolError::TargetNotEmpty { path: dir });
+            }
+        }
+        Self::open(root, log_dir, like)
+    }
+
+    /// Appends one message. Topic, queue, body, properties, flag and the producer's fields are kept. Its offsets and
+    /// store time are new.
+    ///
+    /// # Errors
+    /// [`ToolError::Refused`].
+    pub fn append(&mut self, record: &NewRecord<'_>) -> Result<(), ToolError> {
+        self.store(record)?;
+        self.report.messages += 1;
+        self.report.body_bytes += record.body.len() as u64;
+        match self.report.topics.get_mut(record.topic) {
+            Some(count) => *count += 1,
+            None => drop(self.report.topics.insert(record.topic.to_owned(), 1)),
+        }
+        self.needs(record.topic, record.queue_id);
+        Ok(())
+    }
+
+    fn store(&self, record: &NewRecord<'_>) -> Result<(), ToolError> {
+        let refused = |cause| ToolError::Refused { number: self.report.messages, cause };
+        let started = std::time::Instant::now();
+        loop {
+            match self.store.append(record) {
+                Ok(_) => return Ok(()),
+                Err(
+                    AppendError::Busy { .. }
+                    | AppendError::Behind { .. }
+                    | AppendError::DispatchBehind { .. },
+                ) if started.elapsed() < PATIENCE => {}
+                Err(cause) => return Err(refused(cause)),
+            }
+        }
+    }
+
+    /// Notes that the topic has to have the queue.
+    fn needs(&mut self, topic: &str, queue_id: u32) {
+        match self.queues.get_mut(topic) {
+            Some(queues) => *queues = (*queues).max(queue_id + 1),
+            None => drop(self.queues.insert(topic.to_owned(), queue_id + 1)),
+        }
+    }
+
+    /// Appends the messages of another store, in the order of its log.
+    ///
+    /// # Errors
+    /// Those of reading, [`ToolError::Refused`], and [`ToolError::Interrupted`] once a message was stored.
+    pub fn append_all<D: Disk>(&mut self, mut from: Selected<D>, watch: Watch<'_>) -> Result<(), ToolError> {
+        let (waiting, behind) = from.take_waiting();
+        self.append_each(&mut from, watch, |transfer, view| match waiting.destination(view) {
+            Some(destination) => transfer.append_waiting(view, destination),
+            None => transfer.append_view(view),
+        })?;
+        let Some(mut behind) = behind else { return Ok(()) };
+        self.append_each(&mut behind, watch, |transfer, view| {
+            let wanted =
+                waiting.destination(view).filter(|(topic, queue_id)| from.wants_for(topic, *queue_id));
+            wanted.map_or(Ok(()), |destination| transfer.append_waiting(view, destination))
+        })
+    }
+
+    fn append_each<D: Disk>(
+        &mut self,
+        from: &mut Selected<D>,
+        watch: Watch<'_>,
+        append: impl Fn(&mut Self, &RecordView<'_>) -> Result<(), ToolError>,
+    ) -> Result<(), ToolError> {
+        let left_out = self.report.left_out;
+        loop {
+            let has_more = from
+                .step(|view| append(self, view))
+                .map_err(|cause| interrupted(self.report.messages, cause))?;
+            self.report.left_out = left_out + from.left_out();
+            if !has_more {
+                return Ok(());
+            }
+            watch(from.progress()).then_some(()).ok_or(ToolError::Stopped)?;
+        }
+    }
+
+    fn append_view(&mut self, view: &RecordView<'_>) -> Result<(), ToolError> {
+        if !counts_in_queue(view.sys_flag) || system::is_system_topic(view.topic) {
+            self.report.passed_over += 1;
+            return Ok(());
+        }
+        self.append(&as_new(view))
+    }
+
+    /// Appends a message that waits, where it waits. It goes to another queue in the end, which has to be there then.
+    fn append_waiting(
+        &mut self,
+        view: &RecordView<'_>,
+        (topic, queue_id): (&str, u32),
+    ) -> Result<(), ToolError> {
+        self.store(&as_new(view))?;
+        self.report.waiting.add(view);
+        if name::check_topic(topic).is_ok() && queue_id < MOST_QUEUES {
+            self.needs(topic, queue_id);
+        }
+        Ok(())
+    }
+
+    /// Closes the store and enters its topics into the table of topics, with the settings that `like` has for them. On
+    /// return what was appended is durable.
+    ///
+    /// # Errors
+    /// The messages are stored; the next start recovers them.
+    pub fn finish(mut self, like: Option<&Path>) -> Result<TransferReport, ToolError> {
+        let closed = self.close(like);
+        closed.map_err(|cause| interrupted(self.report.messages, cause))?;
+        Ok(self.report)
+    }
+
+    fn close(&mut self, like: Option<&Path>) -> Result<(), ToolError> {
+        let root = self.store.config().root.clone();
+        self.store.shutdown()?;
+        self.report.new_topics = add_topics(&root, like, &self.queues)?;
+        Ok(())
+    }
+}
+
+/// The record with new offsets and a new store time.
+fn as_new<'a>(view: &RecordView<'a>) -> NewRecord<'a> {
+    NewRecord {
+        topic: view.topic,
+        queue_id: view.queue_id,
+        flag: view.flag,
+        sys_flag: view.sys_flag,
+        born_at_ms: view.born_at_ms,
+        born_host: view.born_host,
+        reconsume_times: view.reconsume_times,
+        prepared_transaction_offset: PhysicalOffset::ZERO,
+        body: view.body,
+        properties: view.properties,
+    }
+}
+
+/// Turns an error after the first message into [`ToolError::Interrupted`]. Keeps one that states the progress itself,
+/// and a stop by the caller.
+fn interrupted(messages: u64, cause: ToolError) -> ToolError {
+    match cause {
+        ToolError::Refused { .. } | ToolError::Stopped => cause,
+        _ if messages == 0 => cause,
+        _ => ToolError::Interrupted { messages, cause: Box::new(cause) },
+    }
+}
+
+/// The delay levels by which messages wait in a store, if it says so.
+fn levels_of(reader: &StoreReader) -> Result<Option<DelayLevels>, ToolError> {
+    let tables = DelayTables::read(&**reader.disk(), reader.root(), &DelayLevels::default())?;
+    Ok(tables.is_stored().then(|| tables.latest()))
+}
+
+/// Whether a folder is missing or empty.
+fn is_empty(dir: &Path) -> Result<bool, EnvError> {
+    match RealDisk.list(dir) {
+        Err(error) if error.is_not_found() => Ok(true),
+        other => Ok(other?.is_empty()),
+    }
+}
+
+/// Whether there are consume queues. If so, their log must be somewhere.
+fn has_queues(root: &Path) -> Result<bool, EnvError> {
+    Ok(!is_empty(&root.join("consumequeue"))?)
+}
+
+/// Takes the sizes of the files of a store; false when it has no log file yet.
+///
+/// The size of an index file does not determine how many slots and entries it has. Our checkpoint states them. If
+/// another program wrote last with other numbers than the defaults, the index is rebuilt.
+fn take_file_sizes(config: &mut StoreConfig, reader: &StoreReader) -> Result<bool, ToolError> {
+    let mut log = reader.open_log()?;
+    let Some(log_file) = log.files.files().first() else { return Ok(false) };
+    config.commit_log_file_size = log_file.size_bytes;
+    if let Some(index) = log.condition.mark.and_then(|mark| mark.index) {
+        (config.index_slots, config.index_entries) = (index.geometry.slots, index.geometry.entries);
+    }
+    for topic in reader.topic_names()? {
+        for queue_id in reader.queue_ids(&topic)? {
+            let queue = reader.open_queue(&topic, queue_id, &mut log)?;
+            if let Some(file) = queue.files.files().first() {
+                config.consume_queue_file_size = file.size_bytes;
+                return Ok(true);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Enters topics that a table of topics lacks, and raises their number of queues where it is too low. Returns the new
+/// ones.
+fn add_topics(
+    root: &Path,
+    like: Option<&Path>,
+    queues: &BTreeMap<String, u32>,
+) -> Result<Vec<String>, ToolError> {
+    let path = root.join("config/topics.json");
+    let found = read_table(&path)?;
+    let is_new = found.is_none();
+    let mut table = found.unwrap_or_else(|| json!({ "topicConfigTable": {} }));
+    let like = match like {
+        Some(like) => read_table(&like.join("config/topics.json"))?,
+        None => None,
+    };
+    let bad = || ToolError::BadTopics { path: path.clone(), reason: "no topicConfigTable".to_owned() };
+    let topics = table.get_mut("topicConfigTable").and_then(Value::as_object_mut).ok_or_else(bad)?;
+    let mut added = Vec::new();
+    let mut has_changed = false;
+    for (topic, &count) in queues {
+        if !topics.contains_key(topic) {
+            let known = like.as_ref().and_then(|table| table.get("topicConfigTable")?.get(topic));
+            topics.insert(topic.clone(), known.cloned().unwrap_or_else(|| plain_topic(topic)));
+            added.push(topic.clone());
+            has_changed = true;
+        }
+        if let Some(config) = topics.get_mut(topic).and_then(Value::as_object_mut) {
+            has_changed |= raise(config, "readQueueNums", count) | raise(config, "writeQueueNums", count);
+        }
+    }
+    if has_changed {
+        RealDisk.create_dir_all(&root.join("config"))?;
+        let text = serde_json::to_vec_pretty(&table).expect("what was JSON becomes JSON");
+        RealDisk.replace_keeping_backup(&path, &text)?;
+        let offsets = root.join("config/consumerOffset.json");
+        if is_new && read_table(&offsets)?.is_none() {
+            // A broker takes offsets that are missing for lost ones.
+            RealDisk.replace(&offsets, br#"{"offsetTable":{}}"#)?;
+        }
+    }
+    Ok(added)
+}
+
+/// # Source
+/// docs/reference/store-format.md 1.4.
+fn plain_topic(topic: &str) -> Value {
+    json!({
+        "attributes": {}, "order": false, "perm": 6, "readQueueNums": 1, "topicFilterType": "SINGLE_TAG",
+        "topicName": topic, "topicSysFlag": 0, "writeQueueNums": 1,
+    })
+}
+
+/// Raises a number of queues to the needed one.
+fn raise(config: &mut Map<String, Value>, name: &str, needed: u32) -> bool {
+    let is_enough =
+        config.get(name).and_then(Value::as_u64).is_some_and(|queues| queues >= u64::from(needed));
+    if !is_enough {
+        config.insert(name.to_owned(), json!(needed));
+    }
+    !is_enough
+}
+
+fn read_table(path: &Path) -> Result<Option<Value>, ToolError> {
+    let bytes = match RealDisk.read(path, TABLE_BYTES) {
+        Err(EnvError::NotFound { .. }) => return Ok(None),
+        other => other?,
+    };
+    let bad = |error: serde_json::Error| ToolError::BadTopics {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_is_retried_only_before_its_first_message() {
+        let path = Path::new("/store/commitlog").to_path_buf();
+        let cause =
+            || ToolError::Read(EnvError::TooManyOpenFiles { operation: "open", path: path.clone() }.into());
+        assert!(interrupted(0, cause()).retryable());
+        let late = interrupted(7, cause());
+        assert!(!late.retryable() && late.may_have_been_applied(), "{late}");
+        assert_eq!(late.hint(), cause().hint());
+        assert!(late.to_string().starts_with("the transfer ended after 7 messages: "), "{late}");
+        assert!(matches!(interrupted(7, ToolError::Stopped), ToolError::Stopped));
+    }
+}

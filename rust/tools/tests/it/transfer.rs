@@ -1,0 +1,108 @@
+//! Messages go into stores whose logs lie elsewhere, and whose files have sizes of their own.
+
+use rocketpy_store::reader::ReadError;
+use rocketpy_tools::{Transfer, facts};
+
+use crate::support::is_there;
+use crate::*;
+
+/// A store whose log lies in two folders, and these as a person writes them.
+fn in_two_folders(dir: &Path) -> (StoreConfig, PathBuf) {
+    let (a, b) = (dir.join("disk-a"), dir.join("disk-b"));
+    let named = format!("{}, {}", a.display(), b.display());
+    let config =
+        StoreConfig { commit_log_dir: Some(a), more_commit_log_dirs: vec![b], ..small(&dir.join("store")) };
+    (config, named.into())
+}
+
+fn put(transfer: &mut Transfer, messages: u64) {
+    for _ in 0..messages {
+        transfer.append(&record("a", 0, &[b'x'; 1000])).unwrap();
+    }
+}
+
+fn files_in(dir: &Path) -> u64 {
+    RealDisk.list(dir).unwrap().len() as u64
+}
+
+#[test]
+fn facts_name_all_folders_of_the_log_and_count_the_files_of_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, named) = in_two_folders(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    fill(&store, 900);
+    store.shutdown().unwrap();
+    let log = facts(&StoreReader::open_with_log(&config.root, named).unwrap(), &mut |_| true).unwrap().log;
+    let dirs = config.commit_log_dirs();
+    assert_eq!(log.folders, dirs);
+    let counts: Vec<u64> = dirs.iter().map(|dir| files_in(dir)).collect();
+    assert!(counts.iter().all(|&count| count > 0), "both have some: {counts:?}");
+    assert_eq!(log.files, counts.iter().sum::<u64>());
+}
+
+#[test]
+fn a_log_in_several_folders_goes_on_where_it_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, named) = in_two_folders(dir.path());
+    let store = Store::open(config.clone()).unwrap();
+    fill(&store, 300);
+    store.shutdown().unwrap();
+    let files = || config.commit_log_dirs().iter().map(|dir| files_in(dir)).collect::<Vec<_>>();
+    let before = files();
+    let mut transfer = Transfer::open(&config.root, Some(&named), None).unwrap();
+    put(&mut transfer, 300);
+    assert_eq!(transfer.finish(None).unwrap().messages, 300);
+    assert!(files().iter().zip(&before).all(|(now, before)| now > before), "they take turns: {:?}", files());
+    assert!(!is_there(&config.root.join("commitlog")));
+    let reader = StoreReader::open_with_log(&config.root, &named).unwrap();
+    let report = tools::verify(&reader, &mut go_on).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.problems);
+    assert_eq!(report.entries, 600);
+}
+
+#[test]
+fn a_log_that_is_not_where_it_is_looked_for_is_no_empty_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, named) = in_two_folders(dir.path());
+    Store::open(config.clone()).map(|store| fill(&store, 10)).unwrap();
+    let error = Transfer::open(&config.root, None, None).err().unwrap();
+    assert!(matches!(error, ToolError::Read(ReadError::LogElsewhere { .. })), "{error}");
+    let missing = dir.path().join("missing");
+    let error = Transfer::open(&config.root, Some(&missing), None).err().unwrap();
+    assert!(matches!(error, ToolError::Read(ReadError::NotAStore { .. })), "{error}");
+    assert!(!is_there(&missing) && !is_there(&config.root.join("commitlog")));
+    let error = Transfer::make(&dir.path().join("new"), Some(&named), None).err().unwrap();
+    assert!(matches!(error, ToolError::TargetNotEmpty { .. }), "the log of another store: {error}");
+}
+
+#[test]
+fn a_store_that_is_made_has_its_log_where_it_is_to_be_and_the_file_sizes_of_its_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("from");
+    closed(&source, 30);
+    let reader = StoreReader::open(&source).unwrap();
+    let (config, named) = in_two_folders(dir.path());
+    let mut transfer = Transfer::make(&config.root, Some(&named), Some(&reader)).unwrap();
+    put(&mut transfer, 200);
+    transfer.finish(None).unwrap();
+    assert!(config.commit_log_dirs().iter().all(|dir| files_in(dir) > 0));
+    let store = Store::open(config).unwrap();
+    assert!(!store.recovery().rebuilt_index && !store.recovery().rebuilt_queues);
+}
+
+#[test]
+fn an_index_of_other_sizes_than_the_usual_ones_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = closed(dir.path(), 300);
+    let names = || {
+        let files = RealDisk.list(&dir.path().join("index")).unwrap();
+        files.into_iter().map(|file| file.name).collect::<BTreeSet<_>>()
+    };
+    let before = names();
+    let mut transfer = Transfer::open(dir.path(), None, None).unwrap();
+    put(&mut transfer, 10);
+    transfer.finish(None).unwrap();
+    assert!(before.is_subset(&names()), "none was rebuilt");
+    assert_sound(dir.path());
+    assert!(!Store::open(config).unwrap().recovery().rebuilt_index);
+}
