@@ -1,7 +1,6 @@
 //! Proof of what an acknowledgement promises (docs/durability.md): histories, the harnesses that write them, and the one checker
 //! that reads them.
 
-#[cfg(feature = "planted-bugs")]
 pub mod assertions;
 pub mod checker;
 pub mod fuzz;

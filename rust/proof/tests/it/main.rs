@@ -1,6 +1,5 @@
 //! A fixed part of what `make soak` runs without end.
 
-#[cfg(feature = "planted-bugs")]
 mod assertions;
 mod fuzz;
 mod kill;
