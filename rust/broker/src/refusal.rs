@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use rocketpy_env::EnvError;
 use rocketpy_filter::SqlError;
-use rocketpy_model::NameError;
+use rocketpy_model::{NameError, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{HeaderError, key};
 use rocketpy_remoting::{NoMemory, Response};
@@ -162,6 +162,12 @@ pub(crate) enum Refusal {
     // Groups and subscriptions.
     #[error("consumer group {group} does not exist; create it, or set autoCreateSubscriptionGroup=true")]
     NoGroup { group: String },
+    #[error("consumer group {group} belongs to the broker; use a group of your own")]
+    BrokerGroup { group: String },
+    #[error(
+        "consumer group {group} cannot keep offsets in topic {topic}, which the broker reads itself; pull without a commit"
+    )]
+    BrokerTopic { group: String, topic: String },
     #[error("consumer group {group} may not consume (consumeEnable=false)")]
     GroupDisabled { group: String },
     #[error("consumer group {group} may not consume by broadcast (consumeBroadcastEnable=false)")]
@@ -272,6 +278,8 @@ impl Refusal {
             | Self::LitePullOff { .. }
             | Self::GroupDisabled { .. }
             | Self::BroadcastDisabled { .. }
+            | Self::BrokerGroup { .. }
+            | Self::BrokerTopic { .. }
             | Self::Setting(SettingError::Fixed(_))
             | Self::ReadForbidden { .. } => response::NO_PERMISSION,
             Self::TooManyHeld { .. }
@@ -358,6 +366,29 @@ pub(crate) fn check_range(
     match value.try_into() {
         Ok(number) if range.contains(&number) => Ok(()),
         _ => Err(Refusal::OutOfRange { field, range, value: value.to_string() }),
+    }
+}
+
+/// Checks that a client may use a group as its own.
+///
+/// # Errors
+/// The broker itself works under this name.
+pub(crate) fn check_group_of_clients(group: &str) -> Result<(), Refusal> {
+    match system::is_broker_group(group) {
+        true => Err(Refusal::BrokerGroup { group: group.to_owned() }),
+        false => Ok(()),
+    }
+}
+
+/// Checks that a client may store an offset of a group in a topic.
+///
+/// # Errors
+/// The group or the topic is the broker's own.
+pub(crate) fn check_offset_of_clients(group: &str, topic: &str) -> Result<(), Refusal> {
+    check_group_of_clients(group)?;
+    match system::is_broker_topic(topic) {
+        true => Err(Refusal::BrokerTopic { group: group.to_owned(), topic: topic.to_owned() }),
+        false => Ok(()),
     }
 }
 

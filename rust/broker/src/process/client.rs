@@ -24,7 +24,7 @@ use rocketpy_remoting::{Reply, Response};
 use tracing::{debug, warn};
 
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json};
-use crate::refusal::{Refusal, check_range};
+use crate::refusal::{Refusal, check_group_of_clients, check_range};
 use crate::shared::Shared;
 use crate::table::client::{Consumer, Entered, MAX_GROUPS, Member};
 use crate::table::group_commit::Written;
@@ -166,7 +166,7 @@ fn enter(Call { shared, connection, request }: Call<'_>) -> Result<Heard, Refusa
 /// other request would report.
 fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
     match refusal {
-        Refusal::FilterTooLong { .. } | Refusal::Memory(_) => Some(refusal),
+        Refusal::FilterTooLong { .. } | Refusal::Memory(_) | Refusal::BrokerGroup { .. } => Some(refusal),
         _ => before,
     }
 }
@@ -182,6 +182,7 @@ fn enter_consumer(
     heard: &mut Heard,
     without_retry_topic: &mut Failures,
 ) -> Result<(), Refusal> {
+    check_group_of_clients(&consumer.group_name)?;
     consumer.subscription_data_set.iter().try_for_each(|data| shared.check_filter(&data.sub_string))?;
     let found = match shared.group(&consumer.group_name) {
         Ok(found) => found,

@@ -20,7 +20,7 @@ use tracing::info;
 use super::offset::signed;
 use super::page::Page;
 use crate::call::{Answer, Call, answer_later, body, on_disk, success_json, success_json_with};
-use crate::refusal::{Refusal, check_range};
+use crate::refusal::{Refusal, check_group_of_clients, check_range};
 use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::table::topic::MAX_QUEUES;
@@ -77,6 +77,7 @@ pub(super) fn delete(Call { shared, request, .. }: Call<'_>, reply: Reply) {
     let wanted = header.and_then(|header| {
         shared.check_master(OfMaster::Change)?;
         name::check_group(header.group_name)?;
+        check_group_of_clients(header.group_name)?;
         Ok((header.group_name.to_owned(), header.clean_offset.unwrap_or(false)))
     });
     let (group, clean_offset) = match wanted {

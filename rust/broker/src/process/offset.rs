@@ -15,7 +15,7 @@ use rocketpy_store::Boundary;
 use tracing::debug;
 
 use crate::call::{Answer, Call, answer_later, queue_id, success_with};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_offset_of_clients};
 use crate::shared::Shared;
 use crate::table::group_commit::Written;
 use crate::table::offset::{Place, Readable};
@@ -85,6 +85,7 @@ fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Ref
     let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
     shared.check_log()?;
     let (group, topic) = (header.consumer_group, header.topic);
+    check_offset_of_clients(group, topic)?;
     if shared.groups.get(group).is_none() {
         let missing = Refusal::NoGroup { group: group.to_owned() };
         if shared.role.is_master() || shared.group(group).is_err() {

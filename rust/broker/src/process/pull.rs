@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rocketpy_filter::MessageFilter;
 use rocketpy_model::sys_flag::pull as flag;
-use rocketpy_model::{GroupConfig, TopicConfig, perm};
+use rocketpy_model::{GroupConfig, TopicConfig, perm, system};
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
@@ -22,7 +22,7 @@ use super::offset::{readable, signed};
 use super::which_broker::{Next, Sources};
 use crate::call::{self, Call, on_disk, response as respond};
 use crate::held_request::QueueKey;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_group_of_clients, check_offset_of_clients};
 use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::table::group::FoundGroup;
@@ -50,6 +50,7 @@ pub(super) fn pull(Call { shared, request, .. }: Call<'_>, reply: Reply) -> Opti
     // The length of the filter first: a group may have to be made, and the request waits for it.
     let found = check_broker(shared, request.code)
         .and_then(|()| check_length(shared, &header))
+        .and_then(|()| check_not_of_broker(&header))
         .and_then(|()| shared.group(header.consumer_group));
     let checked = match found {
         Ok(FoundGroup { written: Some(written), .. }) => {
@@ -101,14 +102,14 @@ fn place_and_read(
     reply: Reply,
 ) -> Option<ToHold> {
     let QueueKey { topic, queue_id } = &pull.queue;
-    let commits = header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
     let at = PullAt {
         place: Place { group: &pull.group, topic, queue_id: *queue_id },
         offset: pull.offset,
-        commit: commits.then_some(header.commit_offset),
+        commit: commit_of(header),
         readable: readable(shared, topic, *queue_id),
     };
-    let written = match shared.offsets.pull(&at, || shared.clients.is_pushed_to(&pull.group)) {
+    let starts_here = || !system::is_broker_topic(topic) && shared.clients.is_pushed_to(&pull.group);
+    let written = match shared.offsets.pull(&at, starts_here) {
         Ok((Pulling::Reads { refused }, written)) => {
             if let Some(error) = refused {
                 debug!(group = &*pull.group, %error, "commit of a pull refused");
@@ -256,6 +257,20 @@ fn check_permission(shared: &Shared) -> Result<(), Refusal> {
         return Err(Refusal::BrokerNotReadable { broker, permission });
     }
     Ok(())
+}
+
+/// Whether the group may read, and store an offset if the pull wants that.
+fn check_not_of_broker(header: &PullMessageRequestHeader<'_>) -> Result<(), Refusal> {
+    match commit_of(header) {
+        Some(_) => check_offset_of_clients(header.consumer_group, header.topic),
+        None => check_group_of_clients(header.consumer_group),
+    }
+}
+
+/// The offset that the pull commits.
+fn commit_of(header: &PullMessageRequestHeader<'_>) -> Option<i64> {
+    let commits = header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
+    commits.then_some(header.commit_offset)
 }
 
 /// Whether the filter that the pull brings, if it brings one, is short enough.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rocketpy_model::{MessageQueue, QueueOffset};
+use rocketpy_model::{MessageQueue, QueueOffset, system};
 use rocketpy_protocol::body::{GetConsumerStatusBody, ResetOffsetBody, ResetOffsetListBody};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{
@@ -21,7 +21,7 @@ use super::forward::{answer_of, member, members};
 use super::offset::{readable, signed};
 use super::{forward, held};
 use crate::call::{Answer, Call, answer_from_header, look_up_aside, on_disk, success_json};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_group_of_clients, check_offset_of_clients};
 use crate::role::OfMaster;
 use crate::shared::Shared;
 use crate::table::offset::{Place, Readable};
@@ -35,6 +35,7 @@ pub(super) fn reset(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |owner, request| async move {
         owner.check_master(OfMaster::Change)?;
         let header = ResetOffsetRequestHeader::read(&request.ext)?;
+        check_offset_of_clients(header.group, header.topic)?;
         let (topic, group) = (header.topic.to_owned(), header.group.to_owned());
         let (looker, asked) = (owner.clone(), request.clone());
         let targets = look_up_aside(&owner, move || {
@@ -184,16 +185,20 @@ async fn copy_offsets(shared: &Shared, request: &Command) -> Answer {
     shared.check_master(OfMaster::Change)?;
     let header = CloneGroupOffsetRequestHeader::read(&request.ext)?;
     for group in [header.src_group, header.dest_group] {
+        check_group_of_clients(group)?;
         if shared.groups.get(group).is_none() {
             return Err(Refusal::NoGroup { group: group.to_owned() });
         }
     }
     let topics = match header.topic.filter(|topic| !topic.is_empty()) {
-        Some(topic) => vec![topic.to_owned()],
+        Some(topic) => {
+            check_offset_of_clients(header.dest_group, topic)?;
+            vec![topic.to_owned()]
+        }
         None => shared.offsets.topics_of(header.src_group),
     };
     let mut copied: BTreeMap<(String, u32), i64> = BTreeMap::new();
-    for topic in topics {
+    for topic in topics.into_iter().filter(|topic| !system::is_broker_topic(topic)) {
         let Some(config) = shared.topics.get(&topic) else { continue };
         for queue_id in 0..config.queues() {
             if let Some(offset) = shared.offsets.get(header.src_group, &topic, queue_id) {

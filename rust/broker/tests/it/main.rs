@@ -23,6 +23,7 @@ mod slaves;
 mod state;
 mod support;
 mod sync_flush;
+mod system_offsets;
 mod timers;
 mod tools;
 mod topics;
