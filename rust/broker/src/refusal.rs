@@ -46,6 +46,10 @@ pub(crate) enum Refusal {
          default topic TBW102 while autoCreateTopicEnable=true"
     )]
     NoTopic { topic: String },
+    #[error(
+        "topic {topic} was deleted and created again since the message was stored for it; send the message again"
+    )]
+    EarlierTopic { topic: String },
     #[error("queue id {queue_id} is out of range, topic {topic} has queues 0 to {}", (*.queues).saturating_sub(1))]
     QueueId { topic: String, queue_id: i32, queues: u32 },
     #[error(
@@ -253,7 +257,7 @@ impl Refusal {
             | Self::QueueId { .. }
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
             Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
-            Self::NoTopic { .. } => response::TOPIC_NOT_EXIST,
+            Self::NoTopic { .. } | Self::EarlierTopic { .. } => response::TOPIC_NOT_EXIST,
             Self::NoBody
             | Self::BodyTooLong { .. }
             | Self::PropertiesTooLong { .. }
@@ -394,7 +398,9 @@ pub(crate) fn check_offset_of_clients(group: &str, topic: &str) -> Result<(), Re
 
 fn code_of_commit(error: &CommitError) -> i32 {
     match error {
-        CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. } => response::INVALID_PARAMETER,
+        CommitError::AboveEnd { .. }
+        | CommitError::BeforeStart { .. }
+        | CommitError::BeforeCreation { .. } => response::INVALID_PARAMETER,
         CommitError::Full { .. } => response::SYSTEM_ERROR,
         CommitError::TooManyWait { .. } => response::SYSTEM_BUSY,
     }

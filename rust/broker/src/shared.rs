@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms};
 use rocketpy_filter::MessageFilter;
-use rocketpy_model::TopicConfig;
+use rocketpy_model::{PhysicalOffset, TopicConfig};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
@@ -31,6 +31,7 @@ use crate::role_change::RoleOrder;
 use crate::slave::{MasterAddress, MasterMetadata, OwnCommits};
 use crate::stats::Stats;
 use crate::table::client::ClientTable;
+use crate::table::creation::Creations;
 use crate::table::group::{FoundGroup, GroupTable};
 use crate::table::missing::MissingTables;
 use crate::table::offset::OffsetTable;
@@ -54,6 +55,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     config: ArcSwap<BrokerConfig>,
     pub(crate) store: Arc<Store<D>>,
     pub(crate) topics: Arc<TopicTable>,
+    /// Which creation of its name each topic is.
+    pub(crate) creations: Arc<Creations<D>>,
     pub(crate) groups: GroupTable,
     pub(crate) offsets: OffsetTable<D>,
     pub(crate) clients: ClientTable,
@@ -91,6 +94,8 @@ pub(crate) struct Shared<D: Disk = RealDisk> {
     /// Work that requests leave behind.
     pub(crate) tasks: Tasks,
     pub(crate) started_at_ms: i64,
+    /// Where the log ended at the start, if it may have been longer before.
+    pub(crate) in_doubt_to: Option<PhysicalOffset>,
     /// Whether sends are answered after the flush.
     pub(crate) sync_flush: bool,
     /// The properties that every message gets, as text.
@@ -157,7 +162,10 @@ impl<D: Disk> Shared<D> {
     ) -> Result<Self, BrokerError> {
         let disk = store.disk().clone();
         let missing = MissingTables::replace(&disk, &config.store.root);
-        let topics = Arc::new(TopicTable::open(disk.clone(), &config)?);
+        let is_master = Role::of_id(config.broker_id) == Role::Master;
+        let log = Arc::downgrade(&store);
+        let creations = Arc::new(Creations::open(disk.clone(), &config.store.root, is_master, log));
+        let topics = Arc::new(TopicTable::open_with(disk.clone(), &config, Some(creations.clone()))?);
         let groups = GroupTable::open(disk.clone(), &config)?;
         let offsets = OffsetTable::open_with(disk.clone(), &config.store.root, Handle::try_current().ok())?;
         let max_offset = |topic: &str, queue_id| {
@@ -178,8 +186,10 @@ impl<D: Disk> Shared<D> {
         });
         let held_for_slaves = Arc::new(HeldSends::for_slaves());
         let shared = Self {
+            in_doubt_to: is_in_doubt.then(|| store.max_physical_offset()),
             store,
             topics,
+            creations,
             groups,
             offsets,
             clients: ClientTable::default(),

@@ -43,6 +43,8 @@ pub(crate) fn reserve(reply: &Reply, bytes: usize) -> Result<Reservation, NoMemo
 #[derive(Debug)]
 pub(crate) struct Pull {
     pub(crate) queue: QueueKey,
+    /// The creation number of the queue.
+    pub(crate) creation: u64,
     pub(crate) offset: i64,
     pub(crate) filter: Arc<MessageFilter>,
     pub(crate) group: Arc<str>,

@@ -270,6 +270,7 @@ fn notify(shared: &Shared, group: &str) {
 
 /// Removes an ended connection from its groups.
 pub(super) fn disconnected(shared: &Shared, connection_id: u64) {
+    shared.offsets.disconnected(connection_id);
     for group in shared.clients.disconnected(connection_id) {
         notify(shared, &group);
     }

@@ -19,7 +19,7 @@ use rocketpy_store::{KeyKind, ReadLimits, StoreError};
 use tracing::{debug, warn};
 
 use crate::call::{Call, look_up_aside, read_record, without_body};
-use crate::put::{AckCondition, StoredAgain, acknowledge};
+use crate::put::{AckCondition, StoredAgain, acknowledge, check_creation};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
 use crate::shared::Shared;
@@ -54,7 +54,7 @@ pub(super) fn end(Call { shared, request, .. }: Call<'_>, reply: Reply) {
             match ended {
                 Ok(ack) => acknowledge(&owner, ack, reply, Response::success()),
                 Err(refusal) => {
-                    if matches!(refusal, Refusal::NoTopic { .. }) {
+                    if matches!(refusal, Refusal::NoTopic { .. } | Refusal::EarlierTopic { .. }) {
                         warn!(%refusal, "the message of a transaction cannot be delivered, it stays open"); // its producer may ask for no answer
                     } else {
                         debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");
@@ -180,6 +180,7 @@ async fn commit(
         reason: "it names no topic",
     };
     let (topic, queue_id) = real(record).ok_or(named)?;
+    check_creation(shared, topic, record)?;
     let again = StoredAgain::of(record).to(topic, queue_id).committed();
     if !shared.transactions.may_be_committed(record.queue_offset) {
         return again.put_or_beside(shared).await;

@@ -3,6 +3,7 @@
 //! # Source
 //! docs/reference/protocol.md 2.3.4.
 
+use rocketpy_model::system;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::header::{
     GetEarliestMsgStoretimeRequestHeader, GetEarliestMsgStoretimeResponseHeader, GetMaxOffsetRequestHeader,
@@ -10,7 +11,7 @@ use rocketpy_protocol::header::{
     QueryConsumerOffsetRequestHeader, QueryConsumerOffsetResponseHeader, SearchOffsetRequestHeader,
     SearchOffsetResponseHeader, UpdateConsumerOffsetRequestHeader, key,
 };
-use rocketpy_remoting::{Reply, Response};
+use rocketpy_remoting::{Connection, Reply, Response};
 use rocketpy_store::Boundary;
 use tracing::debug;
 
@@ -18,14 +19,23 @@ use crate::call::{Answer, Call, answer_later, queue_id, success_with};
 use crate::refusal::{Refusal, check_offset_of_clients};
 use crate::shared::Shared;
 use crate::table::group_commit::Written;
-use crate::table::offset::{Place, Readable};
+use crate::table::offset::{Place, Readable, Reader};
 
 /// QUERY_CONSUMER_OFFSET.
-pub(super) fn query(Call { shared, request, .. }: Call<'_>) -> Answer {
+pub(super) fn query(Call { shared, request, connection }: Call<'_>) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::read(&request.ext)?;
     shared.check_log()?;
     let (group, topic, queue) = (header.consumer_group, header.topic, queue_id(header.queue_id)?);
+    let place = Place { group, topic, queue_id: queue };
+    let bounds = readable(shared, topic, queue);
+    // Tools ask for what is stored, and begin nowhere.
+    let begins = |reader: &Reader| reader.is_member || !is_of_stored(request);
+    let reader = reader(shared, connection, place, 0, bounds).filter(begins);
+    let start = reader.and_then(|reader| shared.offsets.asked(place, bounds, reader));
     if let Some(offset) = shared.offsets.get(group, topic, queue) {
+        return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
+    }
+    if let Some(offset) = start {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
     }
     let is_queue = shared.topics.get(topic).is_some_and(|topic| queue < topic.queues());
@@ -81,7 +91,7 @@ pub(super) fn update(call: Call<'_>, reply: Reply) {
     }
 }
 
-fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Refusal> {
+fn commit(Call { shared, request, connection }: Call<'_>) -> Result<Option<Written>, Refusal> {
     let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
     shared.check_log()?;
     let (group, topic) = (header.consumer_group, header.topic);
@@ -110,13 +120,35 @@ fn commit(Call { shared, request, .. }: Call<'_>) -> Result<Option<Written>, Ref
     let stored = if is_reset {
         shared.offsets.reset(place, offset, readable)
     } else {
-        shared.offsets.commit(place, offset, readable)
+        shared.offsets.commit_of(reader(shared, connection, place, offset, readable), place, offset, readable)
     };
     let written = stored?;
     if !shared.role.is_master() {
         shared.own_commits.note(place, offset);
     }
     Ok(written)
+}
+
+/// Who pulls or commits at an offset; `None` at a slave, which moves nobody.
+pub(super) fn reader(
+    shared: &Shared,
+    connection: &Connection,
+    place: Place<'_>,
+    offset: i64,
+    readable: Readable,
+) -> Option<Reader> {
+    if !shared.role.is_master() {
+        return None;
+    }
+    let Place { group, topic, queue_id } = place;
+    // A start that lost the end of the log explains an offset beyond the end of a queue that was there before.
+    let is_explained =
+        || shared.in_doubt_to.is_some_and(|end| shared.creations.of(topic, queue_id).from < end);
+    Some(Reader {
+        connection_id: connection.id(),
+        is_member: shared.clients.is_member(connection.id(), group),
+        is_foreign_beyond_end: offset > readable.max && !system::is_system_group(group) && !is_explained(),
+    })
 }
 
 /// What can be read of a queue.

@@ -15,10 +15,10 @@ use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
 use rocketpy_remoting::{Reply, Response};
 use rocketpy_store::{Fetch, FetchStatus, ReadLimits, StoreError};
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::held;
-use super::offset::{readable, signed};
+use super::offset::{readable, reader, signed};
 use super::which_broker::{Next, Sources};
 use crate::call::{self, Call, on_disk, response as respond};
 use crate::held_request::QueueKey;
@@ -32,6 +32,8 @@ use crate::waiting::{self, Pull, header_bytes};
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
+/// Why a reader is sent to the offset of its group, or to the first message.
+const CREATED_AGAIN: &str = "the topic was created again, or the store is another one";
 /// Longest hold, even if the request asks for more.
 const MAX_HOLD: Duration = Duration::from_secs(600);
 
@@ -102,12 +104,10 @@ fn place_and_read(
     reply: Reply,
 ) -> Option<ToHold> {
     let QueueKey { topic, queue_id } = &pull.queue;
-    let at = PullAt {
-        place: Place { group: &pull.group, topic, queue_id: *queue_id },
-        offset: pull.offset,
-        commit: commit_of(header),
-        readable: readable(shared, topic, *queue_id),
-    };
+    let place = Place { group: &pull.group, topic, queue_id: *queue_id };
+    let (offset, readable) = (pull.offset, readable(shared, topic, *queue_id));
+    let reader = reader(shared, reply.connection(), place, offset, readable);
+    let at = PullAt { place, offset, commit: commit_of(header), readable, reader };
     let starts_here = || !system::is_broker_topic(topic) && shared.clients.is_pushed_to(&pull.group);
     let written = match shared.offsets.pull(&at, starts_here) {
         Ok((Pulling::Reads { refused }, written)) => {
@@ -123,6 +123,10 @@ fn place_and_read(
         }
         Ok((Pulling::Reset { to }, _)) => {
             reply.send(moved(shared, &pull, to, at.readable, "the offset of the group was reset"));
+            return None;
+        }
+        Ok((Pulling::Foreign { to }, _)) => {
+            reply.send(moved(shared, &pull, to, at.readable, CREATED_AGAIN));
             return None;
         }
         Err(error) => {
@@ -163,9 +167,27 @@ fn read_once_written(
     });
 }
 
+/// Says in the log that a reader goes on at another offset.
+fn note_move(pull: &Pull, next: &Next, why: &str) {
+    if next.code == response::PULL_OFFSET_MOVED {
+        let QueueKey { topic, queue_id } = &pull.queue;
+        let (group, topic) = (&*pull.group, &**topic);
+        info!(
+            group,
+            topic,
+            queue_id,
+            old_offset = pull.offset,
+            new_offset = next.offset,
+            why,
+            "reader moved"
+        );
+    }
+}
+
 /// The answer that sends a reader elsewhere.
 fn moved(shared: &Shared, pull: &Pull, to: i64, Readable { min, max }: Readable, why: &str) -> Response {
     let next = Next::moved(shared, pull.sources, pull.offset, to);
+    note_move(pull, &next, why);
     let mut command = head(pull, next, Bounds { min, max });
     command.remark = Some(why.to_owned());
     command.into()
@@ -179,12 +201,23 @@ fn hold_time(shared: &Shared, header: &PullMessageRequestHeader<'_>) -> Duration
 /// Answers a pull that was held.
 pub(super) fn resume(shared: &Arc<Shared>, pull: Pull, reply: Reply) {
     match check_again(shared, &pull) {
+        Ok(()) if is_created_again(shared, &pull) => {
+            let QueueKey { topic, queue_id } = &pull.queue;
+            let readable = readable(shared, topic, *queue_id);
+            let to = shared.offsets.get(&pull.group, topic, *queue_id).unwrap_or(readable.min);
+            reply.send(moved(shared, &pull, to, readable, CREATED_AGAIN));
+        }
         Ok(()) => {
             let held_again = read(shared, pull, reply, None);
             debug_assert!(held_again.is_none(), "there is no time to wait");
         }
         Err(refusal) => reply.send(refusal_response(&refusal)),
     }
+}
+
+/// Whether the queue is not the one any more at which the pull was held.
+fn is_created_again(shared: &Shared, pull: &Pull) -> bool {
+    shared.creations.of(&pull.queue.topic, pull.queue.queue_id).number != pull.creation
 }
 
 /// What may have changed while the pull was held.
@@ -289,6 +322,7 @@ fn check(
     let filter = filter_of(shared, header)?;
     Ok(Pull {
         queue: QueueKey { topic: topic.name.as_str().into(), queue_id },
+        creation: shared.creations.of(&topic.name, queue_id).number,
         offset: header.queue_offset,
         filter,
         group: group.name.as_str().into(),
@@ -401,6 +435,7 @@ fn finish(
             }
             let place = Place { group: &pull.group, topic, queue_id: *queue_id };
             shared.offsets.pulled(place, next.offset);
+            note_move(&pull, &next, remark(fetch.status));
             reply.send(answer(&pull, fetch, next));
             None
         }

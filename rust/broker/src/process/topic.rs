@@ -64,6 +64,11 @@ async fn put_and_age(shared: &Arc<Shared>, changed: Changed<TopicConfig>) -> Res
     let is_aged = changed.values.iter().chain(&changed.replaced).any(|topic| topic_attribute::is_aged(topic));
     let change = TopicChange { topics: changed.values };
     on_disk(changed.written).await?;
+    for (topic, before) in change.topics.iter().zip(&changed.replaced) {
+        if topic.queues() < before.queues() {
+            leave_queues(shared, &topic.name, topic.queues()).await;
+        }
+    }
     for topic in &change.topics {
         info!(
             topic = topic.name,
@@ -76,6 +81,12 @@ async fn put_and_age(shared: &Arc<Shared>, changed: Changed<TopicConfig>) -> Res
         set_topic_retention(shared).await?;
     }
     Ok(change)
+}
+
+/// Ends what members hold of the queues of a topic from this one on: their locks, and their pulls.
+async fn leave_queues(shared: &Arc<Shared>, topic: &str, from: u32) {
+    shared.queue_locks.remove_queues(topic, from);
+    super::held::resume_all(shared, |held| held.of_topic(topic)).await;
 }
 
 async fn set_topic_retention(shared: &Arc<Shared>) -> Result<(), Refusal> {
@@ -179,13 +190,14 @@ pub(super) fn delete(Call { shared, request, .. }: Call<'_>, reply: Reply) {
 }
 
 async fn delete_everywhere(shared: Arc<Shared>, topic: String) -> Answer {
+    let creation = shared.creations.of_topic(&topic).number;
     on_disk(shared.topics.remove(&topic)?).await?;
     set_topic_retention(&shared).await?;
     // Before the queues: offsets that outlive the queues would be ahead of a later topic's messages.
-    on_disk(shared.offsets.remove_topic(&topic)?).await?;
+    on_disk(shared.offsets.remove_creation(&topic, creation)?).await?;
     let (owner, name) = (shared.clone(), topic.clone());
     let queues = aside(move || owner.store.delete_topic(&name)).await?;
-    super::held::resume_all(&shared, |held| held.of_topic(&topic)).await;
+    leave_queues(&shared, &topic, 0).await;
     info!(topic, queues, "topic deleted");
     Ok(Response::success())
 }

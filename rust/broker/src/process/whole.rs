@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::Header;
 use rocketpy_protocol::body::{
-    ProducerInfo, ProducerTableInfo, QueryCorrectionOffsetBody, QuerySubscriptionResponseBody, TopicList,
+    ConsumerOffsetSerializeWrapper, ProducerInfo, ProducerTableInfo, QueryCorrectionOffsetBody,
+    QuerySubscriptionResponseBody, TopicList,
 };
 use rocketpy_protocol::header::{
     QueryCorrectionOffsetRequestHeader, QuerySubscriptionByConsumerRequestHeader,
@@ -25,7 +26,9 @@ use crate::table::topic::is_system;
 
 /// GET_ALL_CONSUMER_OFFSET.
 pub(super) fn consumer_offsets(Call { shared, .. }: Call<'_>) -> Answer {
-    Ok(success_json(&shared.offsets.content()))
+    // The numbers first: offsets of a topic that is created again meanwhile then count as those of the earlier one.
+    let creation_table = shared.creations.all();
+    Ok(success_json(&ConsumerOffsetSerializeWrapper { creation_table, ..shared.offsets.content() }))
 }
 
 /// GET_ALL_DELAY_OFFSET.

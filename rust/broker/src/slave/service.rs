@@ -192,8 +192,24 @@ impl MasterMetadata {
         Ok(())
     }
 
+    /// Takes over which creations the topics are. Offsets in earlier topics go at once: they may be beyond the end of the later ones.
+    async fn take_creations(&self, offsets: &MasterOffsets) -> Result<(), NotTaken> {
+        let shared = &self.shared;
+        if shared.role.is_master() {
+            return Ok(());
+        }
+        let before = shared.creations.all();
+        let (owner, creations) = (shared.clone(), offsets.creations.clone());
+        for topic in aside(move || owner.creations.adopt(&creations)).await? {
+            let number = before.get(&topic).map_or(0, |creation| creation.number);
+            on_disk(shared.offsets.remove_creation(&topic, number)?).await?;
+        }
+        Ok(())
+    }
+
     async fn progress(&self, master: &Master<'_>, address: &Arc<str>) -> Result<Progress, NotTaken> {
         let offsets = MasterOffsets::new(master.consumer_offsets().await?);
+        self.take_creations(&offsets).await?;
         let delays = master.delay_offsets().await?;
         let timers = master.timer_checkpoint(self.shared.store.now_ms()).await?;
         let end = master.end().await?; // the last of all
@@ -215,9 +231,9 @@ impl MasterMetadata {
 fn apply(shared: &Shared, progress: Progress) -> Result<(), NotTaken> {
     let Progress { offsets, delays, timers, .. } = progress;
     let store = &shared.store;
-    shared
-        .offsets
-        .adopt(&offsets, |topic, queue_id| signed(store.queue_bounds(topic, queue_id).max.get()))?;
+    let max_offset = |topic: &str, queue_id| signed(store.queue_bounds(topic, queue_id).max.get());
+    let is_earlier = |topic: &str, number| number < shared.creations.of_topic(topic).number;
+    shared.offsets.adopt(&offsets, max_offset, is_earlier)?;
     shared.delays.adopt(store, delays)?;
     if let Some(timers) = timers {
         shared.timers.adopt(store, &timers)?;
