@@ -16,6 +16,7 @@ use crate::minute::MinuteRates;
 use crate::refusal::Refusal;
 use crate::role::{OfMaster, Role, RoleCell};
 use crate::stats::Stats;
+use crate::table::creation::Creations;
 use crate::table::group::{FoundGroup, GroupTable};
 use crate::table::topic::TopicTable;
 use crate::tasks::Tasks;
@@ -34,6 +35,8 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     setting_config: Mutex<()>,
     store: Arc<Store<D>>,
     topics: Arc<TopicTable>,
+    /// Which creation of its name each topic is.
+    creations: Arc<Creations<D>>,
     setting_retention: Mutex<()>,
     groups: GroupTable,
     /// Read on every use: it may change while the broker runs.
@@ -60,7 +63,9 @@ impl<D: Disk> Ground<D> {
         runtime: Handle,
         hot_bytes: u64,
     ) -> Result<Self, BrokerError> {
-        let topics = Arc::new(TopicTable::open(store.disk().clone(), &config)?);
+        let (disk, log) = (store.disk().clone(), Arc::downgrade(&store));
+        let creations = Arc::new(Creations::open(disk.clone(), &config.store.root, role.is_master(), log));
+        let topics = Arc::new(TopicTable::open_with(disk, &config, Some(creations.clone()))?);
         let groups = GroupTable::open(store.disk().clone(), &config)?;
         let started_at_ms = now_ms();
         Ok(Self {
@@ -68,6 +73,7 @@ impl<D: Disk> Ground<D> {
             setting_config: Mutex::default(),
             store,
             topics,
+            creations,
             setting_retention: Mutex::default(),
             groups,
             role,
@@ -91,6 +97,11 @@ impl<D: Disk> Ground<D> {
 
     pub(crate) fn topics(&self) -> &Arc<TopicTable> {
         &self.topics
+    }
+
+    /// Changed by changes of the topics, and at a slave by its master's.
+    pub(crate) fn creations(&self) -> &Creations<D> {
+        &self.creations
     }
 
     pub(crate) fn groups(&self) -> &GroupTable {

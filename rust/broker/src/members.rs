@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use rocketpy_env::{Disk, RealDisk};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_protocol::body::Creation;
 use tokio::runtime::Handle;
 
 use crate::BrokerError;
@@ -20,6 +22,8 @@ pub(crate) struct Members<D: Disk = RealDisk> {
     queue_locks: QueueLocks<D>,
     /// What consumers committed at a slave.
     own_commits: OwnCommits,
+    /// Where the log ended at the start, if it may have been longer before.
+    in_doubt_to: Option<PhysicalOffset>,
 }
 
 impl<D: Disk> Members<D> {
@@ -36,7 +40,8 @@ impl<D: Disk> Members<D> {
         offsets.clamp(max_offset, is_in_doubt)?;
         let queue_locks = QueueLocks::open(disk, root, Instant::now(), Handle::try_current().ok())?;
         let (clients, own_commits) = (ClientTable::default(), OwnCommits::default());
-        Ok(Self { clients, offsets, queue_locks, own_commits })
+        let in_doubt_to = is_in_doubt.then(|| store.max_physical_offset());
+        Ok(Self { clients, offsets, queue_locks, own_commits, in_doubt_to })
     }
 
     pub(crate) fn clients(&self) -> &ClientTable {
@@ -53,5 +58,10 @@ impl<D: Disk> Members<D> {
 
     pub(crate) fn own_commits(&self) -> &OwnCommits {
         &self.own_commits
+    }
+
+    /// Whether a queue of this creation was there before a start that may have lost the end of the log: then it may have become shorter.
+    pub(crate) fn may_have_become_shorter(&self, queue: Creation) -> bool {
+        self.in_doubt_to.is_some_and(|end| queue.from < end)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use rocketpy_env::EnvError;
 use rocketpy_filter::SqlError;
-use rocketpy_model::NameError;
+use rocketpy_model::{NameError, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{HeaderError, key};
 use rocketpy_remoting::{NoMemory, Response};
@@ -46,6 +46,10 @@ pub(crate) enum Refusal {
          default topic TBW102 while autoCreateTopicEnable=true"
     )]
     NoTopic { topic: String },
+    #[error(
+        "topic {topic} was deleted and created again since the message was stored for it; send the message again"
+    )]
+    EarlierTopic { topic: String },
     #[error("queue id {queue_id} is out of range, topic {topic} has queues 0 to {}", (*.queues).saturating_sub(1))]
     QueueId { topic: String, queue_id: i32, queues: u32 },
     #[error(
@@ -162,6 +166,12 @@ pub(crate) enum Refusal {
     // Groups and subscriptions.
     #[error("consumer group {group} does not exist; create it, or set autoCreateSubscriptionGroup=true")]
     NoGroup { group: String },
+    #[error("consumer group {group} belongs to the broker; use a group of your own")]
+    BrokerGroup { group: String },
+    #[error(
+        "consumer group {group} cannot keep offsets in topic {topic}, which the broker reads itself; pull without a commit"
+    )]
+    BrokerTopic { group: String, topic: String },
     #[error("consumer group {group} may not consume (consumeEnable=false)")]
     GroupDisabled { group: String },
     #[error("consumer group {group} may not consume by broadcast (consumeBroadcastEnable=false)")]
@@ -247,7 +257,7 @@ impl Refusal {
             | Self::QueueId { .. }
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
             Self::NotThereYet { .. } => response::REQUEST_CODE_NOT_SUPPORTED,
-            Self::NoTopic { .. } => response::TOPIC_NOT_EXIST,
+            Self::NoTopic { .. } | Self::EarlierTopic { .. } => response::TOPIC_NOT_EXIST,
             Self::NoBody
             | Self::BodyTooLong { .. }
             | Self::PropertiesTooLong { .. }
@@ -304,6 +314,8 @@ impl Refusal {
                 | Self::LitePullOff { .. }
                 | Self::GroupDisabled { .. }
                 | Self::BroadcastDisabled { .. }
+                | Self::BrokerGroup { .. }
+                | Self::BrokerTopic { .. }
                 | Self::Setting(SettingError::Fixed(_))
                 | Self::ReadForbidden { .. }
         )
@@ -348,9 +360,34 @@ pub(crate) fn check_range(
     }
 }
 
+/// Checks that a client may use a group as its own.
+///
+/// # Errors
+/// The broker itself works under this name.
+pub(crate) fn check_group_of_clients(group: &str) -> Result<(), Refusal> {
+    match system::is_broker_group(group) {
+        true => Err(Refusal::BrokerGroup { group: group.to_owned() }),
+        false => Ok(()),
+    }
+}
+
+/// Checks that a client may store an offset of a group in a topic.
+///
+/// # Errors
+/// The group or the topic is the broker's own.
+pub(crate) fn check_offset_of_clients(group: &str, topic: &str) -> Result<(), Refusal> {
+    check_group_of_clients(group)?;
+    match system::is_broker_topic(topic) {
+        true => Err(Refusal::BrokerTopic { group: group.to_owned(), topic: topic.to_owned() }),
+        false => Ok(()),
+    }
+}
+
 fn code_of_commit(error: &CommitError) -> i32 {
     match error {
-        CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. } => response::INVALID_PARAMETER,
+        CommitError::AboveEnd { .. }
+        | CommitError::BeforeStart { .. }
+        | CommitError::BeforeCreation { .. } => response::INVALID_PARAMETER,
         CommitError::Full { .. } => response::SYSTEM_ERROR,
         CommitError::TooManyWait { .. } => response::SYSTEM_BUSY,
     }

@@ -141,6 +141,24 @@ pub fn is_system_group(group: &str) -> bool {
         .contains(&group)
 }
 
+/// Says whether the broker itself works under the name of `group`: no client may enter it, read as it or move its offsets.
+///
+/// The other system groups ([`is_system_group`]) belong to tools and to clients without a group of their own, which do all of that.
+#[must_use]
+#[doc(alias = "isSysConsumerGroup")]
+pub fn is_broker_group(group: &str) -> bool {
+    group.starts_with(SYSTEM_GROUP_PREFIX) || group == SCHEDULE_GROUP
+}
+
+/// Says whether the broker itself reads `topic`: clients may look at its messages, but keep no offsets in it.
+///
+/// The other system topics ([`is_system_topic`]) are read by clients: traces, corrected offsets, half messages that were given up.
+#[must_use]
+pub fn is_broker_topic(topic: &str) -> bool {
+    [SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECKPOINT_TOPIC].contains(&topic)
+        || topic.starts_with(SYSTEM_TOPIC_PREFIX) && !topic.starts_with(CLOUD_TRACE_TOPIC_PREFIX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +172,22 @@ mod tests {
         assert!(is_send_denied("TBW102") && is_send_denied("rmq_sys_wheel_timer"));
         assert!(!is_send_denied(TRACE_TOPIC) && !is_send_denied("rmq_sys_TRACE_DATA_cn-hangzhou"));
         assert!(!is_send_denied(BENCHMARK_TOPIC) && !is_send_denied("%RETRY%group"));
+    }
+
+    #[test]
+    fn names_of_the_broker_are_not_those_of_tools_and_clients() {
+        assert!(is_broker_group(TRANSACTION_GROUP) && is_broker_group("CID_RMQ_SYS_REVIVE_GROUP"));
+        for group in [TOOLS_GROUP, MONITOR_GROUP, DEFAULT_CONSUMER_GROUP, "CID_ONSAPI_OWNER", "group"] {
+            assert!(!is_broker_group(group), "{group}");
+        }
+        for topic in [HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, "rmq_sys_REVIVE_LOG_c"] {
+            assert!(is_broker_topic(topic) && is_system_topic(topic), "{topic}");
+        }
+        for topic in
+            [TRACE_TOPIC, OFFSET_MOVED_TOPIC, TRANSACTION_CHECK_MAX_TIME_TOPIC, BENCHMARK_TOPIC, "%RETRY%g"]
+        {
+            assert!(!is_broker_topic(topic), "{topic}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use rocketpy_store::{KeyKind, ReadLimits, Store, StoreError};
 
 use crate::disk_read::{DiskReads, look_up_aside};
 use crate::ground::Ground;
-use crate::put::{AckCondition, Intake, StoredAgain};
+use crate::put::{AckCondition, Intake, StoredAgain, check_creation};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
 use crate::transaction::{Claim, End, Transactions, immunity_ms, millis, real};
@@ -163,6 +163,7 @@ async fn commit(
         reason: "it names no topic",
     };
     let (topic, queue_id) = real(record).ok_or(named)?;
+    check_creation(intake, topic, record)?;
     let again = StoredAgain::of(record).to(topic, queue_id).committed();
     if !transactions.may_be_committed(record.queue_offset) {
         return again.put_or_beside(intake).await;

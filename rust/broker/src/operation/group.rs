@@ -9,7 +9,7 @@ use tracing::info;
 use crate::blocking::on_disk;
 use crate::ground::Ground;
 use crate::members::Members;
-use crate::refusal::{Refusal, check_range};
+use crate::refusal::{Refusal, check_group_of_clients, check_range};
 use crate::role::OfMaster;
 use crate::table::group_commit::Written;
 use crate::table::topic::MAX_QUEUES;
@@ -52,10 +52,11 @@ fn check(group: &GroupConfig) -> Result<(), Refusal> {
 }
 
 /// # Errors
-/// The group's name is none, or the broker is a slave.
+/// The group's name is none, the group is the broker's own, or the broker is a slave.
 pub(crate) fn check_delete(ground: &Ground, group: &str) -> Result<(), Refusal> {
     ground.check_master(OfMaster::Change)?;
-    Ok(name::check_group(group)?)
+    name::check_group(group)?;
+    check_group_of_clients(group)
 }
 
 /// Deletes a group, with its offsets where they are to go too.

@@ -14,7 +14,7 @@ use crate::blocking::on_disk;
 use crate::ground::Ground;
 use crate::members::Members;
 use crate::put::Intake;
-use crate::refusal::{Refusal, check_range};
+use crate::refusal::{Refusal, check_group_of_clients, check_range};
 use crate::table::client::{Consumer, Entered, MAX_GROUPS, Member};
 use crate::table::group_commit::Written;
 use crate::table::queue_lock::Locked;
@@ -135,7 +135,7 @@ pub(crate) fn heartbeat(
 /// other request would report.
 fn worse(before: Option<Refusal>, refusal: Refusal) -> Option<Refusal> {
     match refusal {
-        Refusal::FilterTooLong { .. } | Refusal::Memory(_) => Some(refusal),
+        Refusal::FilterTooLong { .. } | Refusal::Memory(_) | Refusal::BrokerGroup { .. } => Some(refusal),
         _ => before,
     }
 }
@@ -151,6 +151,7 @@ fn enter_consumer(
     heard: &mut Heard,
     without_retry_topic: &mut Failures,
 ) -> Result<(), Refusal> {
+    check_group_of_clients(&consumer.group_name)?;
     consumer.subscription_data_set.iter().try_for_each(|data| ground.check_filter(&data.sub_string))?;
     let found = match ground.group(&consumer.group_name) {
         Ok(found) => found,

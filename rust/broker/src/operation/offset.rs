@@ -1,27 +1,35 @@
 //! Offsets of queues and groups.
 
+use rocketpy_model::system;
 use rocketpy_store::{Boundary, Store, StoreError};
 
 use super::queue_id;
 use crate::ground::Ground;
 use crate::members::Members;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_offset_of_clients};
 use crate::table::group_commit::Written;
-use crate::table::offset::{Place, Readable};
+use crate::table::offset::{Place, Readable, Reader};
 
 /// The offset of a group for a queue; 0 for a group without one that begins at the first message, unless only a stored one is wanted.
+/// Whoever asks goes on from there: a group that has read an earlier topic of this name begins at the first message.
 ///
 /// # Errors
 /// There is none, or groups may not go on here.
 pub(crate) fn offset_of(
     ground: &Ground,
     members: &Members,
+    connection_id: u64,
     place: Place<'_>,
     is_stored_wanted: bool,
 ) -> Result<i64, Refusal> {
     ground.check_log()?;
     let Place { group, topic, queue_id } = place;
-    if let Some(offset) = members.offsets().get(group, topic, queue_id) {
+    let bounds = readable(ground.store(), topic, queue_id);
+    // Tools ask for what is stored, and begin nowhere.
+    let begins = |reader: &Reader| reader.is_member || !is_stored_wanted;
+    let reader = reader((ground, members), connection_id, place, 0, bounds).filter(begins);
+    let start = reader.and_then(|reader| members.offsets().asked(place, bounds, reader));
+    if let Some(offset) = members.offsets().get(group, topic, queue_id).or(start) {
         return Ok(offset);
     }
     let is_queue = ground.topics().get(topic).is_some_and(|topic| queue_id < topic.queues());
@@ -59,6 +67,7 @@ pub(crate) struct Commit<'a> {
     pub(crate) topic: &'a str,
     pub(crate) queue_id: i32,
     pub(crate) offset: i64,
+    pub(crate) connection_id: u64,
     /// Whether it may go back.
     pub(crate) is_reset: bool,
 }
@@ -66,14 +75,15 @@ pub(crate) struct Commit<'a> {
 /// Stores an offset. The first one of a group for a queue has to be written before the answer.
 ///
 /// # Errors
-/// There is no such group, topic, queue or offset, or groups may not go on here.
+/// There is no such group, topic, queue or offset, it is one of the broker's own, or groups may not go on here.
 pub(crate) fn commit(
     ground: &Ground,
     members: &Members,
     commit: &Commit<'_>,
 ) -> Result<Option<Written>, Refusal> {
     ground.check_log()?;
-    let Commit { group, topic, offset, .. } = *commit;
+    let Commit { group, topic, offset, connection_id, .. } = *commit;
+    check_offset_of_clients(group, topic)?;
     if ground.groups().get(group).is_none() {
         let missing = Refusal::NoGroup { group: group.to_owned() };
         if ground.role().is_master() || ground.group(group).is_err() {
@@ -97,13 +107,35 @@ pub(crate) fn commit(
     let stored = if commit.is_reset {
         members.offsets().reset(place, offset, readable)
     } else {
-        members.offsets().commit(place, offset, readable)
+        let reader = reader((ground, members), connection_id, place, offset, readable);
+        members.offsets().commit_of(reader, place, offset, readable)
     };
     let written = stored?;
     if !ground.role().is_master() {
         members.own_commits().note(place, offset);
     }
     Ok(written)
+}
+
+/// Who pulls or commits at an offset; `None` at a slave, which moves nobody.
+pub(super) fn reader(
+    (ground, members): (&Ground, &Members),
+    connection_id: u64,
+    place: Place<'_>,
+    offset: i64,
+    readable: Readable,
+) -> Option<Reader> {
+    if !ground.role().is_master() {
+        return None;
+    }
+    let Place { group, topic, queue_id } = place;
+    // A start that lost the end of the log explains an offset beyond the end of a queue that was there before.
+    let is_explained = || members.may_have_become_shorter(ground.creations().of(topic, queue_id));
+    Some(Reader {
+        connection_id,
+        is_member: members.clients().is_member(connection_id, group),
+        is_foreign_beyond_end: offset > readable.max && !system::is_system_group(group) && !is_explained(),
+    })
 }
 
 /// What can be read of a queue.

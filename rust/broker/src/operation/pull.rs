@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_filter::MessageFilter;
-use rocketpy_model::{GroupConfig, QueueOffset, TopicConfig, perm};
+use rocketpy_model::{GroupConfig, QueueOffset, TopicConfig, perm, system};
 use rocketpy_store::{Fetch, FetchStatus, ReadLimits, StoreError};
-use tracing::debug;
+use tracing::{debug, info};
 
-use super::offset::readable;
+use super::offset::{readable, reader};
 use super::which_broker::{Next, PullStatus, Sources};
 use crate::expression::Filters;
 use crate::ground::Ground;
 use crate::held_request::QueueKey;
 use crate::members::Members;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_group_of_clients, check_offset_of_clients};
 use crate::role::OfMaster;
 use crate::slave::MasterAddress;
 use crate::table::group::FoundGroup;
@@ -29,6 +29,8 @@ use crate::table::offset::{Place, PullAt, Pulling, Readable};
 
 /// Bytes of one answer when the request states no limit: Apache's limit for messages in memory.
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
+/// Why a reader is sent to the offset of its group, or to the first message.
+const CREATED_AGAIN: &str = "the topic was created again, or the store is another one";
 /// Longest hold, even if the request asks for more.
 const MAX_HOLD: Duration = Duration::from_secs(600);
 
@@ -68,6 +70,8 @@ pub(crate) enum AskedFilter<'a> {
 #[derive(Debug)]
 pub(crate) struct Pull {
     pub(crate) queue: QueueKey,
+    /// The creation number of the queue.
+    creation: u64,
     pub(crate) offset: i64,
     pub(crate) filter: Arc<MessageFilter>,
     pub(crate) group: Arc<str>,
@@ -140,7 +144,7 @@ impl Pulls {
     /// The group of the reader. One that is made meanwhile has to be written before the pull goes on.
     ///
     /// # Errors
-    /// The broker does not serve such pulls, the filter is too long, or there is no group.
+    /// The broker does not serve such pulls, the filter is too long, the group or its offset is the broker's own, or there is no group.
     pub(crate) fn group(&self, request: &PullRequest<'_>) -> Result<FoundGroup, Refusal> {
         self.check_permission()?;
         let config = self.ground.config();
@@ -150,6 +154,10 @@ impl Pulls {
         // The length of the filter first: a group may have to be made, and the request waits for it.
         if let AskedFilter::Own { expression, .. } = request.filter {
             self.ground.check_filter(expression)?;
+        }
+        match request.commit {
+            Some(_) => check_offset_of_clients(request.group, request.topic)?,
+            None => check_group_of_clients(request.group)?,
         }
         self.ground.group(request.group)
     }
@@ -164,6 +172,7 @@ impl Pulls {
         let filter = self.filter_of(request)?;
         Ok(Pull {
             queue: QueueKey { topic: topic.name.as_str().into(), queue_id },
+            creation: self.ground.creations().of(&topic.name, queue_id).number,
             offset: request.offset,
             filter,
             group: group.name.as_str().into(),
@@ -174,16 +183,29 @@ impl Pulls {
         })
     }
 
-    /// What may have changed while the pull was held.
+    /// Where a pull goes on that was held: the queue may be another one by now.
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub(crate) fn check_again(&self, pull: &Pull) -> Result<(), Refusal> {
+    pub(crate) fn place_again(&self, pull: &Pull) -> Result<Placed, Refusal> {
         self.check_permission()?;
         if let Some(group) = self.ground.groups().get(&pull.group) {
             self.check_group(&group)?;
         }
-        self.check_topic(&pull.group, &pull.queue.topic, i64::from(pull.queue.queue_id)).map(drop)
+        let QueueKey { topic, queue_id } = &pull.queue;
+        self.check_topic(&pull.group, topic, i64::from(*queue_id))?;
+        if self.ground.creations().of(topic, *queue_id).number == pull.creation {
+            return Ok(Placed::Here(None));
+        }
+        let readable = readable(self.ground.store(), topic, *queue_id);
+        let to = self.members.offsets().get(&pull.group, topic, *queue_id).unwrap_or(readable.min);
+        Ok(self.elsewhere(pull, to, readable, CREATED_AGAIN))
+    }
+
+    fn elsewhere(&self, pull: &Pull, to: i64, readable: Readable, why: &'static str) -> Placed {
+        let next = Next::moved(&self.ground, pull.sources, pull.offset, to);
+        note_move(pull, &next, why);
+        Placed::Elsewhere { next, readable, why }
     }
 
     /// Has the group store an offset for the queue, where it must have one: the offset that the pull commits, the one that is stored, or the
@@ -192,15 +214,18 @@ impl Pulls {
     ///
     /// # Errors
     /// The table has no room.
-    pub(crate) fn place(&self, pull: &Pull, commit: Option<i64>) -> Result<Placed, Refusal> {
+    pub(crate) fn place(
+        &self,
+        pull: &Pull,
+        connection_id: u64,
+        commit: Option<i64>,
+    ) -> Result<Placed, Refusal> {
         let QueueKey { topic, queue_id } = &pull.queue;
-        let at = PullAt {
-            place: Place { group: &pull.group, topic, queue_id: *queue_id },
-            offset: pull.offset,
-            commit,
-            readable: readable(self.ground.store(), topic, *queue_id),
-        };
-        let begins = || self.members.clients().is_pushed_to(&pull.group);
+        let place = Place { group: &pull.group, topic, queue_id: *queue_id };
+        let (offset, readable) = (pull.offset, readable(self.ground.store(), topic, *queue_id));
+        let reader = reader((&self.ground, &self.members), connection_id, place, offset, readable);
+        let at = PullAt { place, offset, commit, readable, reader };
+        let begins = || !system::is_broker_topic(topic) && self.members.clients().is_pushed_to(&pull.group);
         let (to, why) = match self.members.offsets().pull(&at, begins)? {
             (Pulling::Reads { refused }, written) => {
                 if let Some(error) = refused {
@@ -210,9 +235,9 @@ impl Pulls {
             }
             (Pulling::Moved { to }, _) => (to, "the broker's last start took the queue back"),
             (Pulling::Reset { to }, _) => (to, "the offset of the group was reset"),
+            (Pulling::Foreign { to }, _) => (to, CREATED_AGAIN),
         };
-        let next = Next::moved(&self.ground, pull.sources, pull.offset, to);
-        Ok(Placed::Elsewhere { next, readable: at.readable, why })
+        Ok(self.elsewhere(pull, to, readable, why))
     }
 
     /// How long a pull is held that asks for this.
@@ -256,6 +281,7 @@ impl Pulls {
         }
         let place = Place { group: &pull.group, topic, queue_id: *queue_id };
         self.members.offsets().pulled(place, next.offset);
+        note_move(pull, &next, name_of(fetch.status));
         Outcome::Answered { next, fetch }
     }
 
@@ -344,6 +370,37 @@ impl Pulls {
                 self.filter(data.expression_type.as_deref(), &data.sub_string)
             }
         }
+    }
+}
+
+/// Says in the log that a reader goes on at another offset.
+fn note_move(pull: &Pull, next: &Next, why: &str) {
+    if next.status == PullStatus::Moved {
+        let QueueKey { topic, queue_id } = &pull.queue;
+        let (group, topic) = (&*pull.group, &**topic);
+        info!(
+            group,
+            topic,
+            queue_id,
+            old_offset = pull.offset,
+            new_offset = next.offset,
+            why,
+            "reader moved"
+        );
+    }
+}
+
+/// Apache's name of how a read ended.
+pub(crate) fn name_of(status: FetchStatus) -> &'static str {
+    match status {
+        FetchStatus::Found => "FOUND",
+        FetchStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+        FetchStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+        FetchStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+        FetchStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+        FetchStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+        FetchStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+        FetchStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use rocketpy_model::system;
 use rocketpy_store::Boundary;
 use tracing::info;
 
@@ -12,7 +13,7 @@ use super::offset::readable;
 use crate::blocking::on_disk;
 use crate::ground::Ground;
 use crate::members::Members;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, check_group_of_clients, check_offset_of_clients};
 use crate::role::OfMaster;
 use crate::table::offset::{Place, Readable};
 
@@ -34,8 +35,9 @@ pub(crate) struct Reset {
 /// Where each queue is set to. Blocks.
 ///
 /// # Errors
-/// There is no such topic, group, queue or offset.
+/// There is no such topic, group, queue or offset, or it is one of the broker's own.
 pub(crate) fn targets(ground: &Ground, asked: &Reset) -> Result<Vec<(u32, i64)>, Refusal> {
+    check_offset_of_clients(&asked.group, &asked.topic)?;
     let Some(topic) = ground.topics().get(&asked.topic) else {
         return Err(Refusal::NoTopic { topic: asked.topic.clone() });
     };
@@ -117,7 +119,7 @@ pub(crate) fn told(
 /// A group begins where another one is, in one topic or in all of that group's.
 ///
 /// # Errors
-/// There is no such group, the offsets cannot be stored, or the broker is a slave.
+/// There is no such group, a group or the topic is the broker's own, the offsets cannot be stored, or the broker is a slave.
 pub(crate) async fn copy(
     ground: &Ground,
     members: &Members,
@@ -126,17 +128,21 @@ pub(crate) async fn copy(
 ) -> Result<(), Refusal> {
     ground.check_master(OfMaster::Change)?;
     for group in [from, to] {
+        check_group_of_clients(group)?;
         if ground.groups().get(group).is_none() {
             return Err(Refusal::NoGroup { group: group.to_owned() });
         }
     }
     let offsets = members.offsets();
     let topics = match topic {
-        Some(topic) => vec![topic.to_owned()],
+        Some(topic) => {
+            check_offset_of_clients(to, topic)?;
+            vec![topic.to_owned()]
+        }
         None => offsets.topics_of(from),
     };
     let mut copied: BTreeMap<(String, u32), i64> = BTreeMap::new();
-    for topic in topics {
+    for topic in topics.into_iter().filter(|topic| !system::is_broker_topic(topic)) {
         let Some(config) = ground.topics().get(&topic) else { continue };
         for queue_id in 0..config.queues() {
             if let Some(offset) = offsets.get(from, &topic, queue_id) {

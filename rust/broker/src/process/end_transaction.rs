@@ -52,7 +52,7 @@ pub(super) fn end(Call { desk, request, .. }: Call<'_>, reply: Reply) {
             match ended {
                 Ok(ack) => acknowledge(&owner.acks, ack, reply, Response::success()),
                 Err(refusal) => {
-                    if matches!(refusal, Refusal::NoTopic { .. }) {
+                    if matches!(refusal, Refusal::NoTopic { .. } | Refusal::EarlierTopic { .. }) {
                         warn!(%refusal, "the message of a transaction cannot be delivered, it stays open"); // its producer may ask for no answer
                     } else {
                         debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");

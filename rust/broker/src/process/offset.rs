@@ -23,11 +23,12 @@ use crate::table::group_commit::Written;
 use crate::table::offset::Place;
 
 /// QUERY_CONSUMER_OFFSET.
-pub(super) fn query(Call { desk, request, .. }: Call<'_>) -> Answer {
+pub(super) fn query(Call { desk, request, connection }: Call<'_>) -> Answer {
     let header = QueryConsumerOffsetRequestHeader::read(&request.ext)?;
     let queue_id = queue_id(header.queue_id)?;
     let place = Place { group: header.consumer_group, topic: header.topic, queue_id };
-    let offset = offset::offset_of(&desk.ground, &desk.members, place, is_of_stored(request))?;
+    let Desk { ground, members, .. } = &**desk;
+    let offset = offset::offset_of(ground, members, connection.id(), place, is_of_stored(request))?;
     Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }))
 }
 
@@ -62,13 +63,14 @@ pub(super) fn update(call: Call<'_>, reply: Reply) {
     }
 }
 
-fn commit(Call { desk, request, .. }: Call<'_>) -> Result<Option<Written>, Refusal> {
+fn commit(Call { desk, request, connection }: Call<'_>) -> Result<Option<Written>, Refusal> {
     let header = UpdateConsumerOffsetRequestHeader::read(&request.ext)?;
     let commit = Commit {
         group: header.consumer_group,
         topic: header.topic,
         queue_id: header.queue_id,
         offset: header.commit_offset,
+        connection_id: connection.id(),
         is_reset: request.ext.get(key::IS_RESET) == Some("true"),
     };
     offset::commit(&desk.ground, &desk.members, &commit)

@@ -12,13 +12,13 @@ use rocketpy_protocol::Command;
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{Header, PullMessageRequestHeader, PullMessageResponseHeader};
 use rocketpy_remoting::{Reply, Response};
-use rocketpy_store::{Fetch, FetchStatus, StoreError};
+use rocketpy_store::{Fetch, StoreError};
 
 use super::held;
 use crate::blocking::on_disk;
 use crate::call::{self, Call, response as respond};
 use crate::desk::Desk;
-use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest};
+use crate::operation::pull::{AskedFilter, Outcome, Placed, Pull, PullRequest, name_of};
 use crate::operation::which_broker::{Next, PullStatus};
 use crate::refusal::Refusal;
 use crate::table::group::FoundGroup;
@@ -54,7 +54,7 @@ fn asked<'a>(code: i32, header: &PullMessageRequestHeader<'a>) -> PullRequest<'a
 }
 
 /// Answers a pull, or gives it back to be held when there is nothing to answer and time to wait.
-pub(super) fn pull(Call { desk, request, .. }: Call<'_>, reply: Reply) -> Option<ToHold> {
+pub(super) fn pull(Call { desk, connection, request }: Call<'_>, reply: Reply) -> Option<ToHold> {
     let header = match PullMessageRequestHeader::read(&request.ext) {
         Ok(header) => header,
         Err(error) => {
@@ -71,7 +71,7 @@ pub(super) fn pull(Call { desk, request, .. }: Call<'_>, reply: Reply) -> Option
         Ok(FoundGroup { written: None, group }) => desk.pulls.check(&asked, &group),
         Err(refusal) => Err(refusal),
     };
-    let placed = checked.map(|pull| (desk.pulls.place(&pull, asked.commit), pull));
+    let placed = checked.map(|pull| (desk.pulls.place(&pull, connection.id(), asked.commit), pull));
     let (placed, pull) = match placed {
         Ok(placed) => placed,
         Err(refusal) => {
@@ -82,14 +82,30 @@ pub(super) fn pull(Call { desk, request, .. }: Call<'_>, reply: Reply) -> Option
     let asked_hold = Duration::from_millis(header.suspend_timeout_millis.max(0).unsigned_abs());
     let hold = (header.sys_flag & flag::SUSPEND != 0).then(|| desk.pulls.hold_time(asked_hold));
     match placed {
-        Ok(Placed::Here(None)) => return read(desk, pull, reply, hold),
-        Ok(Placed::Here(Some(written))) => read_once_written(desk, written, pull, reply, hold),
-        Ok(Placed::Elsewhere { next, readable: Readable { min, max }, why }) => {
+        Ok(placed) => go_on(desk, placed, pull, reply, hold),
+        Err(refusal) => {
+            reply.send(refusal.response());
+            None
+        }
+    }
+}
+
+/// Reads where the pull was placed, or sends the reader there.
+fn go_on(
+    desk: &Arc<Desk>,
+    placed: Placed,
+    pull: Pull,
+    reply: Reply,
+    hold: Option<Duration>,
+) -> Option<ToHold> {
+    match placed {
+        Placed::Here(None) => return read(desk, pull, reply, hold),
+        Placed::Here(Some(written)) => read_once_written(desk, written, pull, reply, hold),
+        Placed::Elsewhere { next, readable: Readable { min, max }, why } => {
             let mut command = head(&pull, next, Bounds { min, max });
             command.remark = Some(why.to_owned());
             reply.send(Response::from(command));
         }
-        Err(refusal) => reply.send(refusal.response()),
     }
     None
 }
@@ -140,9 +156,9 @@ fn read_once_written(desk: &Arc<Desk>, written: Written, pull: Pull, reply: Repl
 
 /// Answers a pull that was held.
 pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
-    match desk.pulls.check_again(&pull) {
-        Ok(()) => {
-            let held_again = read(desk, pull, reply, None);
+    match desk.pulls.place_again(&pull) {
+        Ok(placed) => {
+            let held_again = go_on(desk, placed, pull, reply, None);
             debug_assert!(held_again.is_none(), "there is no time to wait");
         }
         Err(refusal) => reply.send(refusal_response(&refusal)),
@@ -209,7 +225,7 @@ fn answer(pull: &Pull, fetch: Fetch, next: Next) -> Response {
     let bounds = Bounds { min: fetch.min_offset.to_wire(), max: fetch.max_offset.to_wire() };
     let mut command = head(pull, next, bounds);
     if next.status != PullStatus::Found {
-        command.remark = Some(remark(fetch.status).to_owned());
+        command.remark = Some(name_of(fetch.status).to_owned());
     }
     Response { command, body: fetch.records, mapped_bytes: fetch.mapped_bytes }
 }
@@ -236,19 +252,6 @@ fn head(pull: &Pull, next: Next, bounds: Bounds) -> Command {
     let mut command = respond(code_of(next.status));
     header.write(&mut command.ext);
     command
-}
-
-fn remark(status: FetchStatus) -> &'static str {
-    match status {
-        FetchStatus::Found => "FOUND",
-        FetchStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
-        FetchStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
-        FetchStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
-        FetchStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
-        FetchStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
-        FetchStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
-        FetchStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
-    }
 }
 
 /// A refusal of a pull. With NO_PERMISSION a header field states what forbids it.

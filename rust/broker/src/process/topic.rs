@@ -38,7 +38,12 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     };
     let owner = desk.clone();
     desk.ground.tasks().spawn(async move {
-        match topic::put_and_age(&owner.ground, changed).await {
+        let shrunk = topic::shrunk(&changed);
+        let stored = topic::put_and_age(&owner.ground, &owner.members, changed).await;
+        for topic in shrunk {
+            super::held::resume_all(&owner, |held| held.of_topic(&topic.name)).await;
+        }
+        match stored {
             Err(refusal) => reply.send(refusal.response()),
             Ok(change) => {
                 let mut condition = AckCondition::default();

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rocketpy_model::{property, system};
 use rocketpy_protocol::Header;
 use rocketpy_protocol::body::{
-    ProducerInfo, ProducerTableInfo, QueryCorrectionOffsetBody, QuerySubscriptionResponseBody, TopicList,
+    ConsumerOffsetSerializeWrapper, ProducerInfo, ProducerTableInfo, QueryCorrectionOffsetBody,
+    QuerySubscriptionResponseBody, TopicList,
 };
 use rocketpy_protocol::header::{
     QueryCorrectionOffsetRequestHeader, QuerySubscriptionByConsumerRequestHeader,
@@ -26,7 +27,10 @@ use crate::table::topic::is_system;
 
 /// GET_ALL_CONSUMER_OFFSET.
 pub(super) fn consumer_offsets(Call { desk, .. }: Call<'_>) -> Answer {
-    Ok(success_json(&desk.members.offsets().content()))
+    // The numbers first: offsets of a topic that is created again meanwhile then count as those of the earlier one.
+    let creation_table = desk.ground.creations().all();
+    let content = desk.members.offsets().content();
+    Ok(success_json(&ConsumerOffsetSerializeWrapper { creation_table, ..content }))
 }
 
 /// GET_ALL_DELAY_OFFSET.

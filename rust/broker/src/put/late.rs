@@ -20,6 +20,21 @@ pub(crate) enum Late {
     Unreadable(StoreError),
 }
 
+/// Checks that a waiting message is for the topic that is there now.
+///
+/// # Errors
+/// It was stored for an earlier topic of that name, and went with it.
+pub(crate) fn check_creation(
+    intake: &Intake<impl Disk>,
+    topic: &str,
+    record: &RecordView<'_>,
+) -> Result<(), Refusal> {
+    match intake.ground().creations().is_earlier(topic, record.physical_offset) {
+        true => Err(Refusal::EarlierTopic { topic: topic.to_owned() }),
+        false => Ok(()),
+    }
+}
+
 /// Stores the message of a record in the topic that it names. Blocks; the put waits on the runtime.
 ///
 /// # Errors
@@ -36,7 +51,8 @@ pub(crate) fn deliver_late<'a>(
     if topic == system::HALF_TOPIC {
         return dropped("it is the half of a transaction");
     }
-    let again = change(StoredAgain::of(record).to(topic, queue_id.unwrap_or(-1)));
+    let again = check_creation(intake, topic, record)
+        .and_then(|()| change(StoredAgain::of(record).to(topic, queue_id.unwrap_or(-1))));
     match again.and_then(|again| runtime.block_on(again.put_or_beside(intake))) {
         Ok(_) => Ok(Late::Delivered),
         Err(refusal) if is_lasting(&refusal) => Ok(Late::Dropped(refusal.to_string())),

@@ -26,7 +26,7 @@ pub(crate) use due::{
     DueRecord, FailedReads, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, due_record, is_of_place,
 };
 pub(crate) use intake::Intake;
-pub(crate) use late::{Late, deliver_late, is_lasting};
+pub(crate) use late::{Late, check_creation, deliver_late, is_lasting};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
 use properties::{Feature, PropertyFacts, check_sys_flag, inspect};

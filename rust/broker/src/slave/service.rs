@@ -207,8 +207,23 @@ impl MasterMetadata {
         Ok(())
     }
 
+    /// Takes over which creations the topics are. Offsets in earlier topics go at once: they may be beyond the end of the later ones.
+    async fn take_creations(&self, offsets: &MasterOffsets) -> Result<(), NotTaken> {
+        if self.ground.role().is_master() {
+            return Ok(());
+        }
+        let before = self.ground.creations().all();
+        let (owner, creations) = (self.ground.clone(), offsets.creations.clone());
+        for topic in aside(move || owner.creations().adopt(&creations)).await? {
+            let number = before.get(&topic).map_or(0, |creation| creation.number);
+            on_disk(self.members.offsets().remove_creation(&topic, number)?).await?;
+        }
+        Ok(())
+    }
+
     async fn progress(&self, master: &Master<'_>, address: &Arc<str>) -> Result<Progress, NotTaken> {
         let offsets = MasterOffsets::new(master.consumer_offsets().await?);
+        self.take_creations(&offsets).await?;
         let delays = master.delay_offsets().await?;
         let timers = master.timer_checkpoint(self.ground.store().now_ms()).await?;
         let end = master.end().await?; // the last of all
@@ -227,7 +242,8 @@ impl MasterMetadata {
         let apply = move || {
             let Progress { offsets, delays: levels, timers: checkpoint, .. } = progress;
             let end_of = |topic: &str, queue_id| ground.store().queue_bounds(topic, queue_id).max.to_wire();
-            members.offsets().adopt(&offsets, end_of)?;
+            let is_earlier = |topic: &str, number| number < ground.creations().of_topic(topic).number;
+            members.offsets().adopt(&offsets, end_of, is_earlier)?;
             delays.adopt(levels)?;
             if let Some(checkpoint) = checkpoint {
                 timers.adopt(&checkpoint)?;

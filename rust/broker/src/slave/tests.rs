@@ -483,6 +483,8 @@ async fn a_transaction_that_its_master_left_open_can_be_ended_after_a_promotion(
     for _ in 0..2 {
         put(&slave.intake, Origin::Client, &half).unwrap();
     }
+    let mark = NewMessage { body: b"0", ..message(system::OP_HALF_TOPIC, "TAGS\u{1}d\u{2}") };
+    put(&slave.intake, Origin::Broker, &mark).unwrap();
     slave.ground.role().set(Role::Slave { id: 1 });
     let end = slave.ground.store().max_physical_offset();
     until("dispatch has come there", || slave.ground.store().dispatched_offset() >= end).await;

@@ -320,6 +320,12 @@ impl ClientTable {
         ids
     }
 
+    /// Whether the connection is one of a live member of the group.
+    pub(crate) fn is_member(&self, connection_id: u64, group: &str) -> bool {
+        let state = self.state.read();
+        state.consumers.get(group).is_some_and(|group| group.members.contains_key(&connection_id))
+    }
+
     pub(crate) fn is_broadcasting(&self, group: &str) -> bool {
         self.state
             .read()

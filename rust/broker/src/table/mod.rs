@@ -1,6 +1,7 @@
 //! What the broker remembers: topics, groups, offsets, live clients, queue locks.
 
 pub(crate) mod client;
+pub(crate) mod creation;
 pub(crate) mod group;
 pub(crate) mod group_commit;
 pub(crate) mod missing;
@@ -8,6 +9,7 @@ pub(crate) mod named;
 pub(crate) mod offset;
 pub(crate) mod offset_adopt;
 mod offset_content;
+mod offset_reader;
 mod offset_state;
 #[cfg(feature = "sim")]
 pub(crate) mod on_disk;

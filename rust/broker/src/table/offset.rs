@@ -15,6 +15,7 @@ use tracing::warn;
 
 use super::offset_adopt::MasterOffsets;
 use super::offset_content::Snapshot;
+pub(crate) use super::offset_reader::Reader;
 pub use super::offset_state::{CommitError, Place, Readable};
 pub(crate) use super::offset_state::{PullAt, Pulling};
 use super::offset_state::{Pulled, SetBack, State};
@@ -125,8 +126,22 @@ impl<D: Disk> OffsetTable<D> {
         offset: i64,
         readable: Readable,
     ) -> Result<Option<Written>, CommitError> {
+        self.commit_of(None, place, offset, readable)
+    }
+
+    /// [`Self::commit`] of a reader that may remember an earlier topic of this name.
+    ///
+    /// # Errors
+    /// The offset is not stored.
+    pub(crate) fn commit_of(
+        &self,
+        reader: Option<Reader>,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+    ) -> Result<Option<Written>, CommitError> {
         let committed = self.table.change(|state, room| {
-            let wait = state.commit(place, offset, readable, room)?;
+            let wait = state.commit(place, offset, readable, reader, room)?;
             self.keep_version(state);
             Ok::<_, CommitError>(((), wait))
         });
@@ -162,6 +177,17 @@ impl<D: Disk> OffsetTable<D> {
         Ok(written)
     }
 
+    /// Notes that a reader asks for the offset of its group. Returns where the group begins, if it has read an earlier topic of this
+    /// name and nothing of this one.
+    pub(crate) fn asked(&self, place: Place<'_>, readable: Readable, reader: Reader) -> Option<i64> {
+        self.table.with(|state| state.asked(place, readable, reader))
+    }
+
+    /// A connection has ended.
+    pub(crate) fn disconnected(&self, connection_id: u64) {
+        self.table.with(|state| state.disconnected(connection_id));
+    }
+
     /// What a pull may do, and what it waits for. `starts_here` says whether its offset is where the group begins in a queue for
     /// which it has none.
     pub(crate) fn pull(
@@ -185,9 +211,9 @@ impl<D: Disk> OffsetTable<D> {
     /// A reader of the group pulls at this offset; returns where it has to go back to, if it has to.
     #[cfg(feature = "sim")]
     pub fn reader_at(&self, place: Place<'_>, offset: i64, readable: Readable) -> Option<i64> {
-        let at = PullAt { place, offset, commit: None, readable };
+        let at = PullAt { place, offset, commit: None, readable, reader: None };
         match self.pull(&at, || false) {
-            Ok((Pulling::Moved { to } | Pulling::Reset { to }, _)) => Some(to),
+            Ok((Pulling::Moved { to } | Pulling::Reset { to } | Pulling::Foreign { to }, _)) => Some(to),
             Ok((Pulling::Reads { .. }, _)) | Err(_) => None,
         }
     }
@@ -212,8 +238,9 @@ impl<D: Disk> OffsetTable<D> {
         &self,
         master: &MasterOffsets,
         max_offset: impl Fn(&str, u32) -> i64,
+        is_earlier: impl Fn(&str, u64) -> bool,
     ) -> Result<bool, CommitError> {
-        self.table.with(|state| master.merge_into(state, max_offset))
+        self.table.with(|state| master.merge_into(state, max_offset, is_earlier))
     }
 
     /// Notes where a pull ended.
@@ -243,7 +270,16 @@ impl<D: Disk> OffsetTable<D> {
     /// # Errors
     /// Nothing is removed.
     pub fn remove_topic(&self, topic: &str) -> Result<Option<Written>, CommitError> {
-        self.remove(|state| state.remove_topic(topic))
+        self.remove_creation(topic, 0)
+    }
+
+    /// [`Self::remove_topic`] of a topic that has this creation number. Groups that had offsets in it are noted: their members may go
+    /// on as if a later topic of this name were the same.
+    ///
+    /// # Errors
+    /// Nothing is removed.
+    pub(crate) fn remove_creation(&self, topic: &str, number: u64) -> Result<Option<Written>, CommitError> {
+        self.remove(|state| state.remove_topic(topic, number))
     }
 
     /// Removes a group, as [`OffsetTable::remove_topic`] does a topic.
@@ -295,7 +331,10 @@ mod tests {
     }
 
     fn pull(table: &OffsetTable, offset: i64, readable: Readable) -> Pulling {
-        table.pull(&PullAt { place: QUEUE, offset, commit: None, readable }, || false).unwrap().0
+        table
+            .pull(&PullAt { place: QUEUE, offset, commit: None, readable, reader: None }, || false)
+            .unwrap()
+            .0
     }
 
     fn reads() -> Pulling {
@@ -361,7 +400,7 @@ mod tests {
         assert_eq!(above, CommitError::AboveEnd { offset: 11, max_offset: 10 });
         assert_eq!(table.get("g", "t", 0), None);
         assert!(table.commit(QUEUE, 10, to(10)).is_ok());
-        let pull = PullAt { place: QUEUE, offset: 3, commit: Some(12), readable: to(10) };
+        let pull = PullAt { place: QUEUE, offset: 3, commit: Some(12), readable: to(10), reader: None };
         let refused = Some(CommitError::AboveEnd { offset: 12, max_offset: 10 });
         assert_eq!(table.pull(&pull, || true).unwrap().0, Pulling::Reads { refused });
         assert_eq!(table.get("g", "t", 0), Some(10));
@@ -443,8 +482,8 @@ mod tests {
     fn a_pull_stores_where_its_group_begins_once() {
         let root = tempfile::tempdir().unwrap();
         let table = open(root.path());
-        let at =
-            |offset| PullAt { place: QUEUE, offset, commit: None, readable: Readable { min: 2, max: 8 } };
+        let readable = Readable { min: 2, max: 8 };
+        let at = |offset| PullAt { place: QUEUE, offset, commit: None, readable, reader: None };
         assert!(table.pull(&at(5), || false).unwrap().1.is_none());
         assert_eq!(table.get("g", "t", 0), None);
         table.pull(&at(5), || true).unwrap().1.expect("it waits for the file").now().unwrap();

@@ -1,6 +1,6 @@
 //! The offsets of consumer groups as their file has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rocketpy_model::DataVersion;
@@ -9,6 +9,9 @@ use tracing::warn;
 
 use super::offset_state::{ByQueue, ByTopic, Entry, NO_GUARD};
 
+/// Maximum number of pairs of a group and a deleted topic that are kept. Beyond it those of the earliest creations go.
+const MAX_FORMERS: usize = 10_000;
+
 /// What one write saves.
 #[derive(Debug)]
 pub(super) struct Snapshot {
@@ -16,7 +19,11 @@ pub(super) struct Snapshot {
     pub(super) version: DataVersion,
     pub(super) offsets: ByQueue<Entry>,
     pub(super) pulled: ByQueue<i64>,
+    pub(super) formers: Arc<Formers>,
 }
+
+/// By group and topic, the number of a topic that was deleted while the group had offsets in it.
+pub(super) type Formers = HashMap<Arc<str>, HashMap<Arc<str>, u64>>;
 
 impl Snapshot {
     /// The content of the file.
@@ -27,8 +34,47 @@ impl Snapshot {
             offset_table: by_key(&self.offsets, |entry| Some(entry.offset)),
             pull_offset_table: by_key(&self.pulled, |offset| Some(*offset)),
             guard_table: by_key(&self.offsets, |entry| Some(entry.guard).filter(|guard| *guard != NO_GUARD)),
+            former_table: former_table(&self.formers),
+            creation_table: BTreeMap::new(),
         }
     }
+}
+
+fn former_table(formers: &Formers) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let of_group = |topics: &HashMap<Arc<str>, u64>| {
+        topics.iter().map(|(topic, number)| (topic.to_string(), *number)).collect()
+    };
+    formers.iter().map(|(group, topics)| (group.to_string(), of_group(topics))).collect()
+}
+
+/// The opposite of [`former_table`], bounded.
+pub(super) fn formers_of(table: BTreeMap<String, BTreeMap<String, u64>>) -> Formers {
+    let mut formers = Formers::new();
+    for (group, topics) in table {
+        let topics = topics.into_iter().map(|(topic, number)| (topic.into(), number));
+        formers.insert(group.into(), topics.collect());
+    }
+    bound_formers(&mut formers);
+    formers
+}
+
+/// Lets those of the earliest creations go where there are too many.
+pub(super) fn bound_formers(formers: &mut Formers) {
+    let mut numbers: Vec<u64> = formers.values().flat_map(|topics| topics.values().copied()).collect();
+    if numbers.len() <= MAX_FORMERS {
+        return;
+    }
+    numbers.sort_unstable();
+    let first_kept = numbers[numbers.len() - MAX_FORMERS];
+    let mut left = MAX_FORMERS;
+    formers.retain(|_, topics| {
+        topics.retain(|_, number| {
+            let is_kept = *number >= first_kept && left > 0;
+            left -= usize::from(is_kept);
+            is_kept
+        });
+        !topics.is_empty()
+    });
 }
 
 /// The opposite of [`by_key`].

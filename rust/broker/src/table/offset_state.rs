@@ -15,7 +15,8 @@ use tracing::warn;
 
 use crate::config_file::MAX_ENTRY_BYTES;
 use crate::table::group_commit::{NoRoomToWait, Wait};
-use crate::table::offset_content::{Snapshot, by_group};
+use crate::table::offset_content::{Formers, Snapshot, by_group, formers_of};
+use crate::table::offset_reader::{KnownReaders, Reader};
 
 /// The version moves once in this many commits (`consumerOffsetUpdateVersionStep`).
 const COMMITS_PER_VERSION: u64 = 500;
@@ -74,6 +75,17 @@ pub enum CommitError {
         /// Where the queue ended at that start.
         max_offset: i64,
     },
+    /// The reader stands in an earlier topic of this name, as far as the broker can tell.
+    #[error(
+        "offset {offset} is beyond {max_offset}, the place of the group since the topic was created; ask for the offset of the group \
+         first (QUERY_CONSUMER_OFFSET), or reset it with `rocketpy group reset`"
+    )]
+    BeforeCreation {
+        /// What was to be stored.
+        offset: i64,
+        /// The highest offset of this group that is known here.
+        max_offset: i64,
+    },
     /// The file would be longer than a start reads.
     #[error("the offsets of all groups take {limit_bytes} bytes already; delete groups that nobody needs")]
     Full {
@@ -102,6 +114,8 @@ pub(crate) struct PullAt<'a> {
     /// The offset to store first, when the pull brings one.
     pub(crate) commit: Option<i64>,
     pub(crate) readable: Readable,
+    /// `None`: the reader knows where it stands.
+    pub(crate) reader: Option<Reader>,
 }
 
 /// What becomes of a pull.
@@ -113,6 +127,8 @@ pub(crate) enum Pulling {
     Moved { to: i64 },
     /// A person has set the group to this one.
     Reset { to: i64 },
+    /// Its offset is from an earlier topic of this name, or from another store.
+    Foreign { to: i64 },
 }
 
 /// What a pull did to the state.
@@ -132,6 +148,9 @@ pub(super) struct State {
     pub(super) pulled: ByQueue<i64>,
     /// Offsets that a person has set while members may stand elsewhere, by group. In memory only.
     resets: HashMap<Arc<str>, Vec<Reset>>,
+    /// Groups that had offsets in topics that were deleted.
+    pub(super) formers: Arc<Formers>,
+    pub(super) readers: KnownReaders,
     pub(super) version: DataVersion,
     commits: u64,
     pub(super) is_changed: bool,
@@ -191,7 +210,8 @@ impl State {
             }
         }
         let pulled = by_group(loaded.pull_offset_table, |offset| offset);
-        let mut state = Self { offsets, pulled, version: loaded.data_version, ..Self::default() };
+        let formers = Arc::new(formers_of(loaded.former_table));
+        let mut state = Self { offsets, pulled, formers, version: loaded.data_version, ..Self::default() };
         state.count_bytes();
         state
     }
@@ -206,8 +226,8 @@ impl State {
 
     /// Everything as it is. Cheap: what it holds is shared.
     pub(super) fn look(&self) -> Snapshot {
-        let (offsets, pulled) = (self.offsets.clone(), self.pulled.clone());
-        Snapshot { number: self.begun, version: self.version, offsets, pulled }
+        let (offsets, pulled, formers) = (self.offsets.clone(), self.pulled.clone(), self.formers.clone());
+        Snapshot { number: self.begun, version: self.version, offsets, pulled, formers }
     }
 
     pub(super) fn end(&mut self, number: u64, is_written: bool) {
@@ -276,11 +296,13 @@ impl State {
         place: Place<'_>,
         offset: i64,
         readable: Readable,
+        reader: Option<Reader>,
         room: Result<(), NoRoomToWait>,
     ) -> Result<Wait, CommitError> {
         if self.has_reset(place) {
             return Ok(Wait::No);
         }
+        self.check_reader(place, offset, readable, reader)?;
         let is_checked = !planted::has(Bug::CommitAboveEnd);
         if is_checked && offset > readable.max {
             return Err(CommitError::AboveEnd { offset, max_offset: readable.max });
@@ -387,7 +409,7 @@ impl State {
         starts_here: impl FnOnce() -> bool,
         room: Result<(), NoRoomToWait>,
     ) -> Result<Pulled, CommitError> {
-        let PullAt { place, offset, commit, readable } = *pull;
+        let PullAt { place, offset, commit, readable, reader } = *pull;
         if let Some(to) = self.take_reset(place).filter(|to| *to != offset) {
             return Ok(Pulled { pulling: Pulling::Reset { to }, wait: Wait::No, ends_doubt: false });
         }
@@ -400,15 +422,18 @@ impl State {
             }
             self.trust(place);
         }
+        if let Some(to) = self.sent_back(place, offset, readable, reader) {
+            return Ok(Pulled { pulling: Pulling::Foreign { to }, wait: Wait::No, ends_doubt });
+        }
         let mut refused = None;
         if let Some(commit) = commit {
-            match self.commit(place, commit, readable, room) {
+            match self.commit(place, commit, readable, reader, room) {
                 Ok(Wait::No) => {}
                 Ok(wait) => return Ok(Pulled { pulling: Pulling::Reads { refused }, wait, ends_doubt }),
-                Err(error @ (CommitError::AboveEnd { .. } | CommitError::BeforeStart { .. })) => {
-                    refused = Some(error);
+                Err(error @ (CommitError::Full { .. } | CommitError::TooManyWait { .. })) => {
+                    return Err(error);
                 }
-                Err(error) => return Err(error),
+                Err(error) => refused = Some(error),
             }
         }
         let since = find(&self.offsets, place).map(|entry| entry.since);
@@ -476,7 +501,9 @@ impl State {
         groups
     }
 
-    pub(super) fn remove_topic(&mut self, topic: &str) {
+    /// Removes the offsets of a topic; `creation` is its number.
+    pub(super) fn remove_topic(&mut self, topic: &str, creation: u64) {
+        self.note_formers(topic, creation);
         remove_topic(&mut self.offsets, topic);
         remove_topic(&mut self.pulled, topic);
         self.removed();
@@ -485,6 +512,7 @@ impl State {
     pub(super) fn remove_group(&mut self, group: &str) {
         self.offsets.remove(group);
         self.pulled.remove(group);
+        self.forget_former(group);
         self.removed();
     }
 

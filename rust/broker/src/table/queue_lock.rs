@@ -179,6 +179,11 @@ impl<D: Disk> QueueLocks<D> {
         self.forget(|state| state.unlock(group, client_id, queues));
     }
 
+    /// Removes the locks of all groups of the queues of a topic from this one on: they were held for queues that are gone.
+    pub(crate) fn remove_queues(&self, topic: &str, from: u32) {
+        self.forget(|state| state.retain(|queue, _| *queue.topic != *topic || queue.queue_id < from));
+    }
+
     /// Removes expired locks.
     pub(crate) fn sweep(&self, now: Instant) {
         self.forget(|state| state.sweep(now));
@@ -265,10 +270,14 @@ impl State {
     }
 
     fn sweep(&mut self, now: Instant) -> bool {
+        self.retain(|_, lock| !lock.is_expired(now))
+    }
+
+    fn retain(&mut self, stays: impl Fn(&MessageQueue, &Lock) -> bool) -> bool {
         let mut is_change = false;
         self.groups.retain(|_, locks| {
             let before = locks.len();
-            locks.retain(|_, lock| !lock.is_expired(now));
+            locks.retain(|queue, lock| stays(queue, lock));
             is_change |= locks.len() != before;
             !locks.is_empty()
         });

@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use crate::config_file::ConfigFile;
 use crate::refusal::Refusal;
 use crate::role::Role;
+use crate::table::creation::Creations;
 use crate::table::group_commit::Written;
 use crate::table::named::{self, Changed, Limits, Named, NamedTable};
 use crate::{BrokerConfig, BrokerError};
@@ -57,8 +58,18 @@ impl Named for TopicConfig {
 }
 
 impl TopicTable {
-    /// Loads the file and adds the system topics that are missing.
+    /// Loads the file and adds the system topics that are missing. Topics get no creation numbers.
+    #[cfg(feature = "sim")]
     pub(crate) fn open(disk: impl Disk, config: &BrokerConfig) -> Result<Self, BrokerError> {
+        Self::open_with(disk, config, None::<Arc<Creations>>)
+    }
+
+    /// Loads the file and adds the system topics that are missing.
+    pub(crate) fn open_with(
+        disk: impl Disk,
+        config: &BrokerConfig,
+        creations: Option<Arc<Creations<impl Disk>>>,
+    ) -> Result<Self, BrokerError> {
         let file = ConfigFile::on(disk, &config.store.root, "topics.json");
         let loaded = file.load::<TopicConfigFile>()?.unwrap_or_default();
         let mut topics: HashMap<Arc<str>, Arc<TopicConfig>> = HashMap::new();
@@ -84,8 +95,15 @@ impl TopicTable {
         let limits = Limits { entries: config.max_topics, refusal: |limit| Refusal::TooManyTopics { limit } };
         #[cfg(test)]
         let gate = file.gate.clone();
-        let save = move |data_version, topic_config_table| {
-            file.save(&TopicConfigFile { data_version, topic_config_table })
+        if let Some(creations) = &creations {
+            creations.begin(topics.values().map(|topic| &**topic));
+        }
+        let save = move |data_version, topic_config_table: ByName| match &creations {
+            None => file.save(&TopicConfigFile { data_version, topic_config_table }),
+            Some(creations) => {
+                let content = TopicConfigFile { data_version, topic_config_table };
+                creations.follow(&content.topic_config_table, || file.save(&content))
+            }
         };
         Ok(Self {
             table: NamedTable::new(version, topics, limits, save),

@@ -19,8 +19,8 @@ use super::recalled::READ_AHEAD_RECALLS;
 use super::retained::Progress;
 use super::{MAX_DUE, Pauses, State, Timers};
 use crate::put::{
-    DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, deliver_late,
-    due_record, is_lasting, is_of_place,
+    DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, check_creation,
+    deliver_late, due_record, is_lasting, is_of_place,
 };
 use crate::refusal::Refusal;
 
@@ -268,6 +268,9 @@ fn roll<D: Disk>(
     record: &RecordView<'_>,
     runtime: &Handle,
 ) -> Result<(), Refusal> {
+    if let Some(topic) = record.property(property::REAL_TOPIC) {
+        check_creation(&timers.intake, topic, record)?; // the copy would look like one of the later topic
+    }
     let rolled = record.property(property::TIMER_ROLL_TIMES).and_then(|times| times.parse::<u32>().ok());
     let times = rolled.unwrap_or(0).saturating_add(1).to_string();
     let again = StoredAgain::of(record)

@@ -13,6 +13,7 @@ mod check_counts;
 mod marks;
 mod ranges;
 mod service;
+mod survey;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ use rocketpy_store::{Arrival, Store};
 #[cfg(feature = "sim")]
 pub(crate) use service::round;
 pub(crate) use service::{TransactionCheck, settle_at_stop};
+use survey::Survey;
 use tokio::sync::Notify;
 use tracing::debug;
 
@@ -107,7 +109,10 @@ struct Checked {
 
 /// Messages by what their copies share: Apache's broker stores a half message again before each question.
 #[derive(Debug, Default)]
-pub(crate) struct OldCommits(HashSet<(String, i64, SocketAddr)>);
+pub(crate) struct OldCommits(HashSet<Name>);
+
+/// What the copies of a half message share: its unique key, and when and where it was born.
+type Name = (String, i64, SocketAddr);
 
 impl OldCommits {
     pub(crate) fn has(&self, half: &RecordView<'_>) -> bool {
@@ -119,7 +124,7 @@ impl OldCommits {
     }
 }
 
-fn name_of(half: &RecordView<'_>) -> Option<(String, i64, SocketAddr)> {
+fn name_of(half: &RecordView<'_>) -> Option<Name> {
     Some((half.unique_key()?.to_owned(), half.born_at_ms, half.born_host))
 }
 
@@ -155,7 +160,7 @@ pub(crate) enum End {
 }
 
 impl<D: Disk> Transactions<D> {
-    /// Reads what is over. Offsets are clamped to their queues already.
+    /// Reads what is over from the log ([`survey`]). Offsets are clamped to their queues already.
     ///
     /// # Errors
     /// The marks cannot be read.
@@ -168,16 +173,11 @@ impl<D: Disk> Transactions<D> {
             QueueOffset(u64::try_from(stored).unwrap_or(0)).clamp(bounds.min, bounds.max)
         };
         let progress = Progress { half: start(system::HALF_TOPIC), op: start(system::OP_HALF_TOPIC) };
-        let mut over = Ranges::default();
-        marks::read(store, progress.op, |half| {
-            if half >= progress.half {
-                over.insert(half.get());
-            }
-        })?;
+        let Survey { mut over, mut next, op } = Survey::take(store, progress)?;
         if planted::has(Bug::HalvesForgotten) {
-            (progress.half.get()..bounds(system::HALF_TOPIC).max.get()).for_each(|half| over.insert(half));
+            (next.get()..bounds(system::HALF_TOPIC).max.get()).for_each(|half| over.insert(half));
+            next = QueueOffset(over.take_from(next.get()));
         }
-        let next = QueueOffset(over.take_from(progress.half.get()));
         let mut checks = CheckCounts::read(store);
         checks.retain(|half, _| *half >= next && !over.contains(half.get()));
         let state = State {
@@ -190,7 +190,7 @@ impl<D: Disk> Transactions<D> {
             has_asked: false,
             write_counts_at: Duration::ZERO,
             unmarked: Vec::new(),
-            notes: VecDeque::from([(next, progress.op)]),
+            notes: VecDeque::from([(next, op)]),
             pending: None,
             written: progress,
             due_at_ms: Some(0),
@@ -310,7 +310,7 @@ impl<D: Disk> Transactions<D> {
         {
             (state.written, state.pending) = (progress, None);
         }
-        let from = state.written.half;
+        let from = state.written.half.min(state.next);
         if state.next >= state.found_to
             && let Ok(mut old) = self.old_commits.try_lock()
         {

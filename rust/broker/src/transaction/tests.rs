@@ -208,6 +208,83 @@ async fn a_start_knows_what_is_over_from_marks_or_from_what_it_had_written() {
     assert_eq!((written.half, written.op), (QueueOffset(5), QueueOffset(5)), "no mark has to be read again");
 }
 
+/// Notes progress as any client could at earlier brokers.
+fn move_progress(broker: &TestBroker, half: u64, op: u64) {
+    for (topic, offset) in [(system::HALF_TOPIC, half), (system::OP_HALF_TOPIC, op)] {
+        assert!(broker.transactions.commit(topic, QueueOffset(offset)));
+    }
+}
+
+#[tokio::test]
+async fn a_start_trusts_the_log_and_not_the_stored_progress() {
+    let broker = open().await;
+    let mut halves = Vec::new();
+    for _ in 0..6 {
+        halves.push(prepare(&broker, "").await);
+    }
+    for number in [0, 2, 3] {
+        end(&broker, halves[number], ROLLBACK).await.unwrap();
+    }
+    for (half, op) in [(0, 0), (6, 0), (0, 3), (6, 3), (2, 1)] {
+        move_progress(&broker, half, op);
+        let found = reopen(&broker);
+        let over: Vec<bool> =
+            halves.iter().map(|half| matches!(found.claim(half.queue_offset), Claim::Over(_))).collect();
+        assert_eq!(over, [true, false, true, true, false, false], "progress {half} and {op}");
+        found.settle();
+        broker.store().wait_flushed(broker.store().max_physical_offset(), Duration::from_secs(60)).unwrap();
+        found.settle();
+        let stored = |topic| broker.members.offsets().get(system::TRANSACTION_GROUP, topic, 0);
+        assert_eq!((stored(system::HALF_TOPIC), stored(system::OP_HALF_TOPIC)), (Some(1), Some(0)));
+    }
+}
+
+/// Apache's broker leaves half messages without a mark: those that it stored again, and those that it gave up.
+#[tokio::test]
+async fn half_messages_that_another_broker_replaced_without_a_mark_are_over() {
+    let broker = open().await;
+    let again = async |half: Half, topic, first: Option<Half>| {
+        let bytes = broker.store().record_at(half.physical_offset).unwrap().unwrap();
+        let record = RecordView::parse(&bytes).unwrap();
+        let mut copy = StoredAgain::of(&record).to(topic, 0);
+        if let Some(first) = first {
+            let name = rocketpy_model::property::TRAN_PREPARED_QUEUE_OFFSET;
+            copy = copy.with_property(name, &first.queue_offset.to_string()).unwrap();
+        }
+        let at = broker.store().max_physical_offset();
+        let queue_offset = QueueOffset(count(&broker, topic, 0));
+        drop(copy.put(&broker.intake).await.unwrap());
+        dispatched(&broker).await;
+        Half { queue_offset, physical_offset: at, ..half }
+    };
+    let asked = prepare(&broker, "UNIQ_KEY\u{1}asked\u{2}").await;
+    let asked_again = again(asked, system::HALF_TOPIC, None).await;
+    let given_up = prepare(&broker, "UNIQ_KEY\u{1}given up\u{2}").await;
+    again(given_up, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, None).await;
+    let immune = prepare(&broker, "UNIQ_KEY\u{1}immune\u{2}").await;
+    let immune_again = again(immune, system::HALF_TOPIC, Some(immune)).await;
+    let resumed = prepare(&broker, "UNIQ_KEY\u{1}resumed\u{2}").await;
+    again(resumed, system::TRANSACTION_CHECK_MAX_TIME_TOPIC, None).await;
+    let resumed_again = again(resumed, system::HALF_TOPIC, None).await;
+    let open = prepare(&broker, "UNIQ_KEY\u{1}open\u{2}").await;
+    assert!(marks::write(&broker.intake, &[immune.queue_offset]));
+    dispatched(&broker).await;
+    move_progress(&broker, 8, 1);
+    let found = reopen(&broker);
+    for (half, is_open) in [
+        (asked, false),
+        (asked_again, true),
+        (given_up, false),
+        (immune, false),
+        (immune_again, false),
+        (resumed, false),
+        (resumed_again, true),
+        (open, true),
+    ] {
+        assert_eq!(found.is_open(half.queue_offset), is_open, "{half:?}");
+    }
+}
+
 #[tokio::test]
 async fn progress_waits_for_the_flush_of_the_marks() {
     let broker = TestBroker::open(|config| config.store.flush_interval = Duration::from_secs(3600));

@@ -2,6 +2,7 @@
 //!
 //! Name servers are not part of these tests; the server's tests have both.
 
+mod created_again;
 mod delays;
 mod frames;
 mod groups;
@@ -23,6 +24,7 @@ mod slaves;
 mod state;
 mod support;
 mod sync_flush;
+mod system_offsets;
 mod timers;
 mod tools;
 mod topics;

@@ -292,3 +292,31 @@ async fn what_consumers_committed_at_the_slave_goes_back_to_the_master_first() {
         broker.broker.shutdown().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_forgets_offsets_of_a_topic_that_its_master_created_again_and_moves_their_members_once_promoted()
+ {
+    let master = master_with_progress().await;
+    let folder = tempfile::tempdir().unwrap();
+    let root = master.config.store.root.clone();
+    let master = master.restart_with(|_| copy_log(&root, &folder.path().join("store"))).await;
+    let slave = start_slave(folder, |_| {}).await;
+    follow(&slave, &master).await;
+    assert_eq!(crate::offsets::stored(&slave, "readers", "orders", 0).await, Some(2));
+    assert_eq!(crate::topics::delete(&master, "orders").await.code, 0);
+    master.create_topic("orders", 2).await;
+    ask(&slave).await;
+    assert_eq!(crate::offsets::stored(&slave, "readers", "orders", 0).await, None);
+    assert_eq!(tables(&slave).await[2], tables(&master).await[2], "with the numbers of the topics");
+    let slave = slave
+        .restart_with(|config| {
+            config.broker_id = 0;
+            config.replication.role = BrokerRole::AsyncMaster;
+        })
+        .await;
+    let member = heartbeat("member", "readers", &[("orders", "*", 1)]);
+    assert_eq!(slave.heartbeat(&slave.client, &member).await.code, 0);
+    let pull = Pull { group: "readers", flags: 0, sub_version: 1, ..Pull::new("orders", 2) };
+    let moved = slave.pull(pull).await;
+    assert_eq!((moved.code, moved.next), (21, 0), "{}", moved.remark);
+}

@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 use crate::support::{Fixture, Pull, Send, TIMEOUT};
 
 const GROUP: &str = "payers";
-const COMMIT: i32 = 8;
-const ROLLBACK: i32 = 12;
+pub(crate) const COMMIT: i32 = 8;
+pub(crate) const ROLLBACK: i32 = 12;
 
 /// Hands on every question for the end of a transaction.
 struct Questions(mpsc::UnboundedSender<Command>);
@@ -34,7 +34,7 @@ impl Handler for Questions {
 }
 
 /// A live producer of the group.
-async fn producer(fixture: &Fixture) -> (Client, mpsc::UnboundedReceiver<Command>) {
+pub(crate) async fn producer(fixture: &Fixture) -> (Client, mpsc::UnboundedReceiver<Command>) {
     let client = fixture.other_client();
     let (sender, receiver) = mpsc::unbounded_channel();
     client.set_request_handler(Arc::new(Questions(sender)));
@@ -76,11 +76,11 @@ pub(crate) fn end((queue_offset, physical_offset): (i64, i64), state: i32, is_an
     Command::request(request::END_TRANSACTION, &header)
 }
 
-async fn next(questions: &mut mpsc::UnboundedReceiver<Command>) -> Command {
+pub(crate) async fn next(questions: &mut mpsc::UnboundedReceiver<Command>) -> Command {
     tokio::time::timeout(TIMEOUT, questions.recv()).await.expect("no question came").unwrap()
 }
 
-async fn start() -> Fixture {
+pub(crate) async fn start() -> Fixture {
     let fixture = Fixture::start_with(|config| {
         config.transaction_timeout = Duration::from_millis(10);
         config.transaction_check_interval = Duration::from_millis(100);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rocketpy_model::{DataVersion, GroupConfig};
+use rocketpy_model::{DataVersion, GroupConfig, PhysicalOffset};
 use serde::{Deserialize, Serialize};
 
 /// All groups of a broker (answer of code 201, and the file `config/subscriptionGroup.json`).
@@ -69,4 +69,42 @@ pub struct ConsumerOffsetSerializeWrapper {
     /// pulled there. Others leave it out.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub guard_table: BTreeMap<String, BTreeMap<i32, i64>>,
+    /// RocketPy's own: by group, the topics that were deleted while it had offsets in them, with their creation numbers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub former_table: BTreeMap<String, BTreeMap<String, u64>>,
+    /// RocketPy's own, for its slaves and in no file: the creation numbers of the topics that these offsets are of.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub creation_table: BTreeMap<String, TopicCreation>,
+}
+
+/// Which creation of its name a topic or a queue is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Creation {
+    /// Higher for a later creation; 0 for what is older than these numbers.
+    pub number: u64,
+    /// Where the log ended then: what was stored for an earlier creation is before that.
+    pub from: PhysicalOffset,
+}
+
+/// Which creation of its name a topic is, and each of its queues.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopicCreation {
+    /// Higher for a later creation.
+    pub number: u64,
+    /// Where the log ended then.
+    pub from: PhysicalOffset,
+    /// Number of queues.
+    pub queue_count: u32,
+    /// Those that the topic did not have at its creation, by queue id.
+    pub queues: BTreeMap<i32, Creation>,
+}
+
+impl TopicCreation {
+    /// The highest number in it.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.queues.values().map(|queue| queue.number).max().unwrap_or(0).max(self.number)
+    }
 }

@@ -1,0 +1,156 @@
+//! Members that remember places in a topic that has been deleted and created again since.
+//!
+//! A group that had offsets in the deleted topic is noted as a former reader of it. Of such a group, each connection has to show that it
+//! knows the new topic, before it may pull or commit beyond what the group has done there: it asks for the offset, or pulls at or
+//! before it. Until then it is sent to the group's offset, or to the first message.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::offset_content::bound_formers;
+use super::offset_state::{CommitError, Place, Readable, State, find};
+
+/// Maximum number of queues for which the connections that know them are noted.
+const MAX_KNOWN: usize = 100_000;
+
+/// Who pulls or commits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    pub(crate) connection_id: u64,
+    /// A live member of the group.
+    pub(crate) is_member: bool,
+    /// An offset beyond the end is one of another store or topic.
+    pub(crate) is_foreign_beyond_end: bool,
+}
+
+/// By queue, the connections that know where the group stands there. In memory: a connection does not outlive the process.
+#[derive(Debug, Default)]
+pub(super) struct KnownReaders(HashMap<(Arc<str>, Arc<str>, u32), Vec<u64>>);
+
+impl KnownReaders {
+    fn has(&self, place: Place<'_>, connection_id: u64) -> bool {
+        !self.0.is_empty() && self.0.get(&key(place)).is_some_and(|known| known.contains(&connection_id))
+    }
+
+    fn add(&mut self, place: Place<'_>, connection_id: u64) {
+        if self.0.len() >= MAX_KNOWN {
+            self.0.clear(); // their readers are sent to the group's offset once more
+        }
+        let known = self.0.entry(key(place)).or_default();
+        if !known.contains(&connection_id) {
+            known.push(connection_id);
+        }
+    }
+
+    fn remove(&mut self, connection_id: u64) {
+        self.0.retain(|_, known| {
+            known.retain(|id| *id != connection_id);
+            !known.is_empty()
+        });
+    }
+
+    fn remove_topic(&mut self, topic: &str) {
+        self.0.retain(|(_, known, _), _| **known != *topic);
+    }
+}
+
+fn key(Place { group, topic, queue_id }: Place<'_>) -> (Arc<str>, Arc<str>, u32) {
+    (group.into(), topic.into(), queue_id)
+}
+
+impl State {
+    /// Whether the group had offsets in an earlier topic of this name.
+    fn is_former(&self, place: Place<'_>) -> bool {
+        !self.formers.is_empty()
+            && self.formers.get(place.group).is_some_and(|topics| topics.contains_key(place.topic))
+    }
+
+    /// How far the group has come in the topic that is there now.
+    fn reached(&self, place: Place<'_>, readable: Readable) -> i64 {
+        let offset = find(&self.offsets, place).map(|entry| entry.offset);
+        let pulled = find(&self.pulled, place).copied();
+        offset.into_iter().chain(pulled).max().unwrap_or(readable.min).max(readable.min)
+    }
+
+    /// Where a reader that stands at an offset has to go instead, if it does not know the topic.
+    pub(super) fn sent_back(
+        &mut self,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+        reader: Option<Reader>,
+    ) -> Option<i64> {
+        let Reader { connection_id, is_foreign_beyond_end, .. } = reader?;
+        if self.is_former(place) && !self.readers.has(place, connection_id) {
+            if offset > self.reached(place, readable) {
+                return Some(self.start(place, readable));
+            }
+            self.readers.add(place, connection_id);
+        }
+        (offset > readable.max && is_foreign_beyond_end).then(|| self.start(place, readable))
+    }
+
+    /// Where the group stands, or the first message.
+    fn start(&self, place: Place<'_>, readable: Readable) -> i64 {
+        find(&self.offsets, place).map_or(readable.min, |entry| entry.offset.max(readable.min))
+    }
+
+    /// Whether an offset may be committed by a reader.
+    ///
+    /// # Errors
+    /// [`CommitError::BeforeCreation`]: the reader does not know the topic.
+    pub(super) fn check_reader(
+        &self,
+        place: Place<'_>,
+        offset: i64,
+        readable: Readable,
+        reader: Option<Reader>,
+    ) -> Result<(), CommitError> {
+        let Some(Reader { connection_id, is_member, .. }) = reader else { return Ok(()) };
+        let is_first_of_member = || is_member && find(&self.offsets, place).is_none();
+        if !self.is_former(place) && !is_first_of_member() || self.readers.has(place, connection_id) {
+            return Ok(());
+        }
+        match self.reached(place, readable) {
+            max_offset if offset > max_offset => Err(CommitError::BeforeCreation { offset, max_offset }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that a reader asks for the offset of its group. Returns where the group begins, if it has read an earlier topic of this
+    /// name and nothing of this one.
+    pub(super) fn asked(&mut self, place: Place<'_>, readable: Readable, reader: Reader) -> Option<i64> {
+        let (is_former, is_new) = (self.is_former(place), find(&self.offsets, place).is_none());
+        if is_former || is_new && reader.is_member {
+            self.readers.add(place, reader.connection_id);
+        }
+        (is_former && is_new).then_some(readable.min)
+    }
+
+    /// A connection has ended.
+    pub(super) fn disconnected(&mut self, connection_id: u64) {
+        self.readers.remove(connection_id);
+    }
+
+    /// Notes the groups that have offsets in a topic as former readers of it, before they are removed.
+    pub(super) fn note_formers(&mut self, topic: &str, creation: u64) {
+        self.readers.remove_topic(topic);
+        let groups = self.offsets.iter().filter(|(_, topics)| topics.contains_key(topic));
+        let groups: Vec<Arc<str>> = groups.map(|(group, _)| Arc::clone(group)).collect();
+        if groups.is_empty() {
+            return;
+        }
+        let formers = Arc::make_mut(&mut self.formers);
+        for group in groups {
+            formers.entry(group).or_default().insert(topic.into(), creation);
+        }
+        bound_formers(formers);
+    }
+
+    /// Removes what is noted of a group.
+    pub(super) fn forget_former(&mut self, group: &str) {
+        if self.formers.contains_key(group) {
+            Arc::make_mut(&mut self.formers).remove(group);
+        }
+    }
+}
