@@ -133,7 +133,7 @@ def test_a_callback_that_hangs_holds_queues_and_a_stop_for_a_bounded_time(server
             send(server, topic, 20)
             seen.wait(20)
             consumer.stop()
-            wait_until(lambda: "the consumer stops while its user is told" in caplog.text)
+            wait_until(lambda: "consumer stops while its rebalance callback runs" in caplog.text)
             send(server, topic, 20)
             seen.wait(40)
     assert seen.counts() == Counter(2 * [*range(20)])

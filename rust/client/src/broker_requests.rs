@@ -42,7 +42,7 @@ impl BrokerRequests {
     fn take_check(&self, peer: SocketAddr, question: &Command) {
         match self.checks.arrived(question, peer) {
             Ok(true) => {}
-            Ok(false) => debug!(%peer, "nobody answers for a transaction, the broker asks again"),
+            Ok(false) => debug!(%peer, "no listener for the transaction check; the broker repeats it"),
             Err(reason) => warn!(%peer, reason, "a question for a transaction cannot be read"),
         }
     }
@@ -93,7 +93,7 @@ impl BrokerRequests {
         match self.replies.arrived(push, peer) {
             Ok(true) => Response::success(),
             Ok(false) => {
-                debug!(%peer, "nobody waits for a reply, ignored");
+                debug!(%peer, "reply without a waiting request ignored");
                 Response::success()
             }
             Err(reason) => {

@@ -98,7 +98,7 @@ client_errors! {
     )]
     PropertiesTooLarge { topic: String, size_bytes: usize, limit_bytes: usize } => of(MessageTooLarge)
         .code(MESSAGE_ILLEGAL)
-        .hint("put what is long into the body; keys, tag and order key count as properties");
+        .hint("move long values into the body; keys, tag and order key count as properties");
     /// A property that a record cannot hold.
     #[error("illegal property ({reason}): {name}")]
     InvalidProperty { name: String, reason: String } => of(InvalidArgument);
@@ -114,7 +114,7 @@ client_errors! {
     /// A transaction whose message is to wait, and a broker that does not say that it can.
     #[error("broker {address} does not support transactions with {property}, Apache's lose the message")]
     NoDelayedTransactions { address: String, property: &'static str } => of(NotSupported)
-        .hint("begin the transaction without a delay; from its commit on, send what is to wait");
+        .hint("begin the transaction without a delay; send the delayed message after its commit");
     /// A queue given for a message of another topic.
     #[error("the queue belongs to topic {queue_topic}, the message to topic: {topic}")]
     WrongQueue { topic: String, queue_topic: String } => of(InvalidArgument);
@@ -138,7 +138,7 @@ client_errors! {
         "an offset_msg_id has 32 hexadecimal digits (56 with an IPv6 address); receipts and received messages have it",
     );
     /// A half message whose broker did not confirm that it is safe.
-    #[error("the broker did not confirm half message {msg_id} ({status}), it was taken back")]
+    #[error("broker did not confirm half message {msg_id} ({status}); the client rolled it back")]
     HalfInDoubt { msg_id: String, status: &'static str } => of(RequestTimeout).retry().hint("begin the transaction again");
     /// A recall handle that does not decode.
     #[error("not a recall handle: {handle}")]
@@ -159,7 +159,7 @@ client_errors! {
         .retry()
         .hint(format!("check its name, or create it with `rocketpy topic create {topic}`"));
     /// A topic to delete, which no name server knows.
-    #[error("there is no such topic to delete: {topic}")]
+    #[error("cannot delete topic, it does not exist: {topic}")]
     NoSuchTopic { topic: String } => of(TopicNotFound)
         .code(CODE_NO_ROUTE)
         .hint("check the name: `rocketpy topic list` shows the topics");
@@ -239,7 +239,7 @@ client_errors! {
         "the message is too large for a frame ({size_bytes} bytes with its header, at most {limit_bytes}), topic: {topic}"
     )]
     MessageNotFramed { topic: String, size_bytes: usize, limit_bytes: usize } => of(MessageTooLarge).code(MESSAGE_ILLEGAL).hint(format!(
-        "split the message: no request may be longer than {limit_bytes} bytes, whatever max_message_size says"
+        "split the message: requests are limited to {limit_bytes} bytes, independent of max_message_size"
     ));
     /// The request is larger than a frame.
     #[error(
@@ -258,7 +258,7 @@ client_errors! {
     /// No broker of a consumer could be reached for a time. It continues by itself when one is back.
     #[error("no broker could be reached for {} s ({brokers}): {last}", silence_ms / 1000)]
     Unreachable { brokers: String, silence_ms: u64, last: Arc<Self> } => of(ConnectionFailed).code(CODE_CONNECT).retry().hint(
-        "start the server; the consumer continues when it is back, and says this again after each unreachable_timeout",
+        "start the server; the consumer then continues, and repeats this error after each unreachable_timeout",
     );
     /// The answer does not follow the protocol.
     #[error("{address} sent an ill-formed answer to {operation}: {reason}")]
@@ -298,12 +298,12 @@ client_errors! {
     #[error("the send window stayed full for {timeout_ms} ms ({in_flight} messages in flight)")]
     WindowFull { in_flight: usize, timeout_ms: u64 } => of(RequestTimeout).retry().hint("wait for acknowledgements, or raise the window");
     /// A request was sent, and nobody replied in time.
-    #[error("no reply came within {timeout_ms} ms to message {msg_id} of topic: {topic}")]
+    #[error("no reply within {timeout_ms} ms to message {msg_id} of topic: {topic}")]
     NoReply { topic: String, msg_id: String, timeout_ms: u64 } => of(RequestTimeout).code(CODE_NO_REPLY).retry().applied(true).hint(
         "check that a consumer of the topic replies, and give it time; it may have received the message",
     );
     /// The producer was closed while a request waited for its reply. The request may be stored, and be answered.
-    #[error("the producer was closed before a reply came to message {msg_id} of topic: {topic}")]
+    #[error("producer closed before the reply to message {msg_id} of topic: {topic}")]
     ClosedBeforeReply { topic: String, msg_id: String } => of(Closed)
         .applied(true)
         .hint("keep the producer open until its replies are there; a consumer may have received the message");
@@ -311,7 +311,7 @@ client_errors! {
     #[error("{limit} requests wait for their replies already")]
     TooManyRequests { limit: usize } => of(RequestTimeout).retry().hint("wait for replies before sending more");
     /// A message that is to be replied to does not ask for a reply.
-    #[error("message {msg_id} asks for no reply, it has no property {property}, topic: {topic}")]
+    #[error("message {msg_id} is not a request: it lacks property {property}, topic: {topic}")]
     NoRequest { property: &'static str, topic: String, msg_id: String } => of(InvalidArgument)
         .code(CODE_NO_REQUEST)
         .hint("reply to messages that a producer sent with request(), to a broker that adds CLUSTER");

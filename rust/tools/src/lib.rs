@@ -70,16 +70,16 @@ pub enum ToolError {
     #[error("the folder is not empty: {}", path.display())]
     TargetNotEmpty { path: PathBuf },
     /// The folder that a tool should make lies inside the store.
-    #[error("the folder lies inside the store: {}", path.display())]
+    #[error("folder is inside the store: {}", path.display())]
     TargetInside { path: PathBuf },
     /// The checkpoint did not follow the log within the time that a snapshot waits.
-    #[error("the checkpoint stands at {found}, the log was dispatched to {wanted} when the snapshot began")]
+    #[error("checkpoint is at {found}, but the log was dispatched to {wanted} when the snapshot began")]
     CheckpointBehind { found: PhysicalOffset, wanted: PhysicalOffset },
     /// A damaged part of the log is too short to hold a record in its place.
     #[error("{size_bytes} damaged bytes at {physical_offset} are too few for a record in their place: {}", path.display())]
     HoleTooShort { path: PathBuf, physical_offset: PhysicalOffset, size_bytes: u64 },
     /// A log cannot be cut where it has nothing.
-    #[error("{at} lies outside of the log, which goes from {start} to {end}")]
+    #[error("{at} is outside the log, which spans {start} to {end}")]
     OutsideLog { at: PhysicalOffset, start: PhysicalOffset, end: PhysicalOffset },
     /// A log can be cut where a record begins.
     #[error("no record begins at {at}; the last record boundary before it is {last}")]
@@ -145,13 +145,13 @@ impl ToolError {
             Self::Refused { cause, .. } => cause.hint().map(str::to_owned),
             Self::Interrupted { cause, .. } => cause.hint(),
             Self::TargetNotEmpty { .. } => Some("name a folder that is new or empty".to_owned()),
-            Self::TargetInside { .. } => Some("name a folder beside the store".to_owned()),
+            Self::TargetInside { .. } => Some("name a folder outside the store".to_owned()),
             Self::CheckpointBehind { .. } => {
                 Some("the server writes it every second: try again when the disk is less busy".to_owned())
             }
             Self::HoleTooShort { .. } => Some("restore the file from a copy or from a slave".to_owned()),
             Self::OutsideLog { .. } | Self::NoRecordAt { .. } => {
-                Some("`rocketpy store diff` says where two logs part".to_owned())
+                Some("`rocketpy store diff` shows where two logs diverge".to_owned())
             }
             Self::BadTopics { .. } | Self::BadProgress { .. } => {
                 Some("restore the file from its .bak".to_owned())

@@ -208,7 +208,7 @@ impl Member {
             match answer {
                 Ok(answer) => drop(known.insert(queue, answer)),
                 Err(error) => {
-                    warn!(group = %self.group, %queue, %error, "the broker did not answer where a queue stands");
+                    warn!(group = %self.group, %queue, %error, "broker did not report the offset of a queue");
                     asked = asked.and(Err(error));
                 }
             }

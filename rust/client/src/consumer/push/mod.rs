@@ -186,7 +186,7 @@ impl PushConsumer {
             );
         }
         if tokio::time::timeout(patience, self.told_of_leaving()).await.is_err() {
-            warn!(group = self.group(), "the consumer stops while its user is told that it loses its queues");
+            warn!(group = self.group(), "consumer stops while its rebalance callback runs");
         }
         self.consumer.close().await
     }

@@ -87,7 +87,7 @@ impl Engine {
                 && self.failure.lock().failed(Instant::now())
             {
                 let hint = error.hint();
-                error!(group = %self.member.group, %error, hint, "the push consumer cannot go on as it should");
+                error!(group = %self.member.group, %error, hint, "push consumer is degraded");
             }
         }
     }
