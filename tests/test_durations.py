@@ -13,7 +13,7 @@ PYTEST = """<testsuites><testsuite name="pytest">
 <testcase classname="tests.sdk.test_admin" name="test_one" time="2.5"/>
 <testcase classname="tests.sdk.test_admin" name="test_two[a]" time="61.0"/>
 <testcase classname="tests.sdk.test_admin" name="test_three" time="300.0"><failure>late</failure></testcase>
-<testcase classname="python.rocketpy.admin" name="rocketpy.admin.Admin" time="0.5"/>
+<testcase classname="python.rocketpy.testing" name="rocketpy.testing.server" time="0.5"/>
 </testsuite></testsuites>"""
 NEXTEST = """<testsuites><testsuite name="rocketpy-store::it">
 <testcase classname="rocketpy-store::it" name="recovery::torn_tail" time="4.0"/>
@@ -48,7 +48,7 @@ def test_update_writes_files_and_long_tests_and_check_names_those_over_the_limit
     known = durations.read()
     assert known.files == {
         "tests/sdk/test_admin.py": 63.5,
-        "python/rocketpy/admin.py": 0.5,
+        "python/rocketpy/testing.py": 0.5,
         "rocketpy-store::it": 4.0,
     }
     assert known.tests == {
