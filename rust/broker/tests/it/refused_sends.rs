@@ -19,7 +19,7 @@ async fn bad_topics_and_queues_are_named() {
     fixture.create_topic("orders", 4).await;
     let long = "a".repeat(300);
     for topic in ["a/b", "../../etc/passwd", "a b", "", long.as_str(), "ü"] {
-        is_refused(&fixture, Send::new(topic, "x"), 29, "the topic name").await;
+        is_refused(&fixture, Send::new(topic, "x"), 29, "topic name").await;
     }
     for topic in system::SEND_DENIED_TOPICS {
         is_refused(&fixture, Send::new(topic, "x"), 16, topic).await;
