@@ -30,7 +30,8 @@ pub(super) fn query(Call { shared, request, connection }: Call<'_>) -> Answer {
     let bounds = readable(shared, topic, queue);
     // Tools ask for what is stored, and begin nowhere.
     let begins = |reader: &Reader| reader.is_member || !is_of_stored(request);
-    let reader = reader(shared, connection, place, 0, bounds).filter(begins);
+    let is_queue = shared.topics.get(topic).is_some_and(|topic| queue < topic.queues());
+    let reader = reader(shared, connection, place, 0, bounds).filter(|reader| is_queue && begins(reader));
     let start = reader.and_then(|reader| shared.offsets.asked(place, bounds, reader));
     if let Some(offset) = shared.offsets.get(group, topic, queue) {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
@@ -38,7 +39,6 @@ pub(super) fn query(Call { shared, request, connection }: Call<'_>) -> Answer {
     if let Some(offset) = start {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset }));
     }
-    let is_queue = shared.topics.get(topic).is_some_and(|topic| queue < topic.queues());
     if is_queue && !is_of_stored(request) && starts_hot(shared, topic, queue)? {
         return Ok(success_with(&QueryConsumerOffsetResponseHeader { offset: 0 }));
     }
