@@ -27,12 +27,13 @@ pub(crate) fn offset_of(
     let bounds = readable(ground.store(), topic, queue_id);
     // Tools ask for what is stored, and begin nowhere.
     let begins = |reader: &Reader| reader.is_member || !is_stored_wanted;
-    let reader = reader((ground, members), connection_id, place, 0, bounds).filter(begins);
+    let is_queue = ground.topics().get(topic).is_some_and(|topic| queue_id < topic.queues());
+    let reader = reader((ground, members), connection_id, place, 0, bounds);
+    let reader = reader.filter(|reader| is_queue && begins(reader));
     let start = reader.and_then(|reader| members.offsets().asked(place, bounds, reader));
     if let Some(offset) = members.offsets().get(group, topic, queue_id).or(start) {
         return Ok(offset);
     }
-    let is_queue = ground.topics().get(topic).is_some_and(|topic| queue_id < topic.queues());
     if is_queue && !is_stored_wanted && starts_hot(ground, topic, queue_id)? {
         return Ok(0);
     }

@@ -4,14 +4,14 @@
 //! knows the new topic, before it may pull or commit beyond what the group has done there: it asks for the offset, or pulls at or
 //! before it. Until then it is sent to the group's offset, or to the first message.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::offset_content::bound_formers;
 use super::offset_state::{CommitError, Place, Readable, State, find};
 
-/// Maximum number of queues for which the connections that know them are noted.
-const MAX_KNOWN: usize = 100_000;
+/// Maximum number of queues that are noted, those of all connections together.
+const MAX_KNOWN: usize = 1 << 16;
 
 /// Who pulls or commits.
 #[derive(Debug, Clone, Copy)]
@@ -23,38 +23,45 @@ pub(crate) struct Reader {
     pub(crate) is_foreign_beyond_end: bool,
 }
 
-/// By queue, the connections that know where the group stands there. In memory: a connection does not outlive the process.
+/// By connection, the queues of groups of which it knows where the group stands. In memory: no connection outlives the process.
 #[derive(Debug, Default)]
-pub(super) struct KnownReaders(HashMap<(Arc<str>, Arc<str>, u32), Vec<u64>>);
+pub(super) struct KnownReaders {
+    by_connection: HashMap<u64, HashSet<Key>>,
+    /// Queues of all connections.
+    count: usize,
+}
+
+/// Group, topic and queue.
+type Key = (Arc<str>, Arc<str>, u32);
 
 impl KnownReaders {
     fn has(&self, place: Place<'_>, connection_id: u64) -> bool {
-        !self.0.is_empty() && self.0.get(&key(place)).is_some_and(|known| known.contains(&connection_id))
+        self.by_connection.get(&connection_id).is_some_and(|queues| queues.contains(&key(place)))
     }
 
     fn add(&mut self, place: Place<'_>, connection_id: u64) {
-        if self.0.len() >= MAX_KNOWN {
-            self.0.clear(); // their readers are sent to the group's offset once more
+        if self.count >= MAX_KNOWN {
+            *self = Self::default(); // its readers are sent to the offsets of their groups once more
         }
-        let known = self.0.entry(key(place)).or_default();
-        if !known.contains(&connection_id) {
-            known.push(connection_id);
-        }
+        let is_new = self.by_connection.entry(connection_id).or_default().insert(key(place));
+        self.count += usize::from(is_new);
     }
 
     fn remove(&mut self, connection_id: u64) {
-        self.0.retain(|_, known| {
-            known.retain(|id| *id != connection_id);
-            !known.is_empty()
-        });
+        let queues = self.by_connection.remove(&connection_id);
+        self.count -= queues.map_or(0, |queues| queues.len());
     }
 
     fn remove_topic(&mut self, topic: &str) {
-        self.0.retain(|(_, known, _), _| **known != *topic);
+        self.by_connection.retain(|_, queues| {
+            queues.retain(|(_, known, _)| **known != *topic);
+            !queues.is_empty()
+        });
+        self.count = self.by_connection.values().map(HashSet::len).sum();
     }
 }
 
-fn key(Place { group, topic, queue_id }: Place<'_>) -> (Arc<str>, Arc<str>, u32) {
+fn key(Place { group, topic, queue_id }: Place<'_>) -> Key {
     (group.into(), topic.into(), queue_id)
 }
 
