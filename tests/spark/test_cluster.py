@@ -188,10 +188,10 @@ def machines() -> Iterator[Machines]:
 
 @pytest.fixture
 def cluster(machines, tmp_path) -> Iterator[Cluster]:
-    wheels = list((ROOT / "target" / "wheels").glob("*.whl"))
+    wheels = [wheel for folder in ("wheels-dev", "wheels") for wheel in (ROOT / "target" / folder).glob("*.whl")]
     if not wheels:
-        pytest.skip("no wheel to install on the machines: make wheel")
-    cluster = Cluster(machines, tmp_path, wheels[-1])
+        pytest.skip("no wheel to install on the machines: make test")
+    cluster = Cluster(machines, tmp_path, max(wheels, key=lambda wheel: wheel.stat().st_mtime))
     try:
         yield cluster
     finally:

@@ -11,8 +11,16 @@ import pytest
 
 import rocketpy
 import spark_jobs
-from rocketpy.spark import audit, dlq_triage, flight_delays, lag_report, replay, topic_profile, trace_latency
-from rocketpy.spark.archive import job as archive
+from rocketpy.spark import (
+    archive,
+    audit,
+    dlq_triage,
+    flight_delays,
+    lag_report,
+    replay,
+    topic_profile,
+    trace_latency,
+)
 from rocketpy.spark.archive.job import ArchiveOptions
 from rocketpy.testing import fresh_name
 

@@ -203,7 +203,7 @@ def test_columns_are_those_of_the_native_scan():
     with pytest.raises(rocketpy.InvalidArgumentError) as unknown:
         rocketpy.RangeReader(rocketpy.MessageQueue("a", "b", 0), 0, 1, columns=["boddy"], name_servers="127.0.0.1:1")
     hint = str(unknown.value.hint)
-    assert hint.removeprefix("columns are ").split(", ") == list(TYPES)
+    assert hint.removeprefix("available columns: ").split(", ") == list(TYPES)
     assert len(DEFAULT) == 12
 
 
