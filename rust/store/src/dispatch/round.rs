@@ -96,8 +96,8 @@ impl<D: Disk> Dispatcher<D> {
         progress.trail.step(progress.dispatched);
         state.progress = progress;
         self.call_for_checkpoint(progress.dispatched);
-        let is_back = planted::has(Bug::DispatchGoesBack);
-        let end = if is_back { PhysicalOffset(from.get().saturating_sub(1)) } else { progress.dispatched };
+        let goes_back = planted::has(Bug::DispatchGoesBack) && from > PhysicalOffset::ZERO;
+        let end = if goes_back { PhysicalOffset(from.get() - 1) } else { progress.dispatched };
         let arrivals = &state.arrivals;
         let tell_arrivals = || {
             if !arrivals.is_empty() {
