@@ -188,7 +188,8 @@ def is_state_of_apache(name: str) -> bool:
         case "timerwheel":  # made anew at each start
             return False
         case "config":
-            return rest.removesuffix(".bak") not in OUR_TABLES | {"timercheck", "delayLevels.json", "replication.json"}
+            ours = {"timercheck", "delayLevels.json", "replication.json", "topicCreations.json"}
+            return rest.removesuffix(".bak") not in OUR_TABLES | ours
         case "consumequeue":
             return not rest.startswith((f"{TOPIC}/", f"{FLOOD}/", f"{LONG_TOPIC}/"))
         case _:

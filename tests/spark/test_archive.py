@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 import rocketpy
 import spark_jobs
-from rocketpy.spark.archive import job as module
 from rocketpy.spark.archive.job import (
     ArchiveFormat,
     ArchiveJob,
@@ -175,7 +174,7 @@ def test_spark_submit_runs_the_installed_module(topic, send, rocketpy_server, tm
     submit = Path(sys.executable).with_name("spark-submit")
     conf = ["spark.ui.enabled=false", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
     command = [submit, "--master", "local[2]", *(part for one in conf for part in ("--conf", one))]
-    command += [module.__file__, "--name-server", rocketpy_server.name_server, "--topic", topic]
+    command += [rocketpy.spark.archive.__file__, "--name-server", rocketpy_server.name_server, "--topic", topic]
     done = subprocess.run(
         [*command, "--out", tmp_path / "out", "--json"], capture_output=True, text=True, timeout=600, check=False
     )
