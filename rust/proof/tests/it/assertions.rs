@@ -30,7 +30,7 @@ fn every_planted_assertion_fires_and_names_its_invariant() {
             .env(VARIABLE, title)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stderr);
         let text = said.lines().find_map(|line| line.split_once(FAILED)).map(|(_, text)| text);
         let text = text.unwrap_or_else(|| panic!("{title}: no assertion fails: {said}"));
         eprintln!("{title}: {text}");
@@ -47,7 +47,7 @@ fn one_planted_assertion() {
     if proof_by(bug, Layer::Assertions).is_some()
         && let Some(text) = provoke(bug).unwrap()
     {
-        println!("\n{FAILED}{}", text.replace('\n', " "));
+        eprintln!("\n{FAILED}{}", text.replace('\n', " "));
     }
 }
 
