@@ -26,6 +26,8 @@ CLOSES = re.compile(
     r" *Summary \[|=+ .*\d (passed|failed|error|skipped|deselected|xfailed|warning).* in [\d.]+s|=+ no tests ran in "
 )
 """Closing lines of nextest and pytest; nextest prints the output of failed tests behind its own."""
+NICE = 5
+"""For the Rust tests, which compute: Spark ends a job whose Python worker does not start within 10 s."""
 GIVE_UP_AFTER = 30
 """Seconds that both get to end after a signal."""
 
@@ -42,6 +44,12 @@ class Part:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+
+    def give_way(self) -> None:
+        """Lowers its priority. Linux compares sessions with each other, so the value of the whole session counts."""
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PGRP, self.process.pid, NICE)
+            Path(f"/proc/{self.process.pid}/autogroup").write_text(str(NICE))
 
     def has_ended(self) -> bool:
         """Whether it has; notes when that is seen first."""
@@ -117,6 +125,7 @@ def main() -> int:
         for name, command in commands(sys.argv[1], sys.argv[2:]).items():
             print(f"{name}: {' '.join(command)}", flush=True)
             parts.append(Part(name, command))
+        parts[0].give_way()
         for part in parts:
             print(f"---- {part.name}", flush=True)
             follow(part, parts)
