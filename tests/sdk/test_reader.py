@@ -89,7 +89,7 @@ def test_messages_are_added_up_in_place_of_rows(queue, address):
 
 
 def test_a_group_that_is_not_there_is_named(queue, address):
-    with pytest.raises(rocketpy.InvalidArgumentError, match="grouped by tags"):
+    with pytest.raises(rocketpy.InvalidArgumentError, match="cannot group messages by tags"):
         read(queue, 0, 500, address, groupings=[["tags"]])
     with pytest.raises(TypeError, match="each of groupings must be a list of names, not: 'tag'"):
         read(queue, 0, 500, address, groupings=["tag"])
