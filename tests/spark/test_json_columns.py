@@ -236,7 +236,7 @@ def test_other_bodies_and_types_are_refused():
     struct = pa.struct([("a", pa.int32())])
     with pytest.raises(rocketpy.InvalidArgumentError, match="bodies are binary, not Utf8"):
         json_columns(pa.array(["{}"]), struct)
-    with pytest.raises(rocketpy.InvalidArgumentError, match="field m has a type that JSON bodies do not support: map<int,string>"):
+    with pytest.raises(rocketpy.InvalidArgumentError, match="JSON bodies do not support: map<int,string>"):
         json_columns(pa.array([b"{}"]), pa.struct([("m", pa.map_(pa.int32(), pa.string()))]))
     with pytest.raises(rocketpy.InvalidArgumentError, match="struct or a schema"):
         json_columns(pa.array([b"{}"]), pa.int32())
