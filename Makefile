@@ -28,10 +28,14 @@ demo-cluster: $(QUICK)
 # The benches have no tests; without them criterion is not built.
 TESTED := --workspace --exclude rocketpy-benches --locked
 
-# Everything is built once, then the Rust tests and pytest run side by side.
+# Everything is built once. Both test runs load two cores, so the second starts after the first, also when that failed.
 test: $(QUICK)
+	@echo "seeds of kill tests: ROCKETPY_TEST_SEED=$(ROCKETPY_TEST_SEED)"
 	tools/stage "test build" cargo nextest run $(TESTED) --no-run
-	tools/stage tests python tools/run_tests.py "$(TESTED)"
+	code=0; \
+	tools/stage "rust tests" cargo nextest run $(TESTED) --profile ci || code=$$?; \
+	tools/stage pytest python -m pytest -n 4 --dist loadfile --junitxml target/tests/pytest.xml || code=$$?; \
+	exit $$code
 
 # The memory that hostile peers make a server hold, and that of clients and a server over 10 million messages. Then every planted bug,
 # and the tests that the gate omits. Then the proof of durability (docs/durability.md), without end or for N turns: each fuzz target
