@@ -1,7 +1,7 @@
 """RocketPy: a message broker in a Python wheel, compatible with Apache RocketMQ on the wire and on disk.
 
-Importing it does next to nothing: each name loads its module when it is first used. Free-threaded Python and
-sub-interpreters are refused with an `ImportError`.
+The import loads almost nothing: each name loads its module at its first use. Free-threaded Python and sub-interpreters
+raise an `ImportError`.
 
 Examples:
     >>> import rocketpy, tempfile
@@ -93,7 +93,7 @@ _NAMES = {
     "stats": ("ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats", "Traffic"),
     "store": ("QueueRange", "StoreRange", "StoreReader", "StoredQueue", "StoredTopic"),
 }  # fmt: skip
-"""The public names, by the module that each comes from."""
+"""Public names by module."""
 _MODULES = ("codec", "dedup", "errors", "store")
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

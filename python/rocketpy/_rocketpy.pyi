@@ -33,7 +33,7 @@ def move_clock(by_ms: int) -> None: ...
 
 @final
 class Message:
-    """A message to send: immutable, cheap to make, and may be sent many times."""
+    """A message to send: immutable, cheap to create, and reusable for many sends."""
 
     def __new__(
         cls,
@@ -83,7 +83,7 @@ class Message:
 
 @final
 class ReceivedMessage(Generic[_V_co]):
-    """A message that was received or read from a store, decoded when asked."""
+    """A message that was received or read from a store, decoded on access."""
 
     @property
     def topic(self) -> str: ...
@@ -145,7 +145,7 @@ class ReceivedMessage(Generic[_V_co]):
 
 @final
 class ArrowBatch:
-    """Rows as Arrow columns, for what takes the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`."""
+    """Rows as Arrow columns, for libraries with the Arrow PyCapsule interface: `pyarrow.record_batch(batch)`."""
 
     @property
     def num_rows(self) -> int: ...
@@ -158,7 +158,7 @@ class ArrowBatch:
 
 @final
 class Scan:
-    """Batches of a store, by iteration or, once, by the Arrow PyCapsule interface: `pyarrow.table(scan)`."""
+    """Batches of a store, by iteration, or once by the Arrow PyCapsule interface: `pyarrow.table(scan)`."""
 
     @property
     def column_names(self) -> list[str]: ...
@@ -179,13 +179,13 @@ class SentMany:
 
 @final
 class UnreadReceipt:
-    """What a `Receipt` makes its values from when one is first asked for."""
+    """Outcome from which a `Receipt` creates its values at the first access."""
 
     def fill(self, receipt: object) -> None: ...
 
 @disjoint_base
 class SendOutcome:
-    """What `rocketpy.producing.futures.SendFuture` keeps in place of Python's future, under the same names."""
+    """State of `rocketpy.producing.futures.SendFuture` in place of Python's future, under the same names."""
 
     _state: str
     _result: Any
@@ -201,7 +201,7 @@ class SendOutcome:
 
 @final
 class Answer:
-    """What a task of an event loop awaits: as much of a future of asyncio as a task uses."""
+    """Awaitable of a task of an event loop: the part of an asyncio future that a task uses."""
 
     _asyncio_future_blocking: bool
     def __await__(self) -> Self: ...
@@ -220,7 +220,7 @@ class Arrivals:
     def deliver(self) -> None: ...
     def end(self) -> None: ...
 
-# With `arrivals`, methods that wait return an `Answer` for the loop instead, of what they return otherwise.
+# With `arrivals`, methods that wait return an `Answer` for the loop, which resolves to their usual result.
 
 @final
 class Producer:

@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 Duration: TypeAlias = float | timedelta
-"""Seconds, or a timedelta."""
+"""A number of seconds, or a timedelta."""
 
 MAX_SECONDS = 3.2e9
-"""Longest duration that is accepted: 100 years, as in the extension module."""
+"""Maximum duration: 100 years, as in the extension module."""
 
 
 def duration_seconds(name: str, given: Duration) -> float:
@@ -51,8 +51,8 @@ def duration_seconds(name: str, given: Duration) -> float:
         given: Its value.
 
     Raises:
-        TypeError: It is no number and no timedelta.
-        InvalidArgumentError: It is negative, or longer than 100 years.
+        TypeError: The value is not a number or a timedelta.
+        InvalidArgumentError: The value is negative, or longer than 100 years.
 
     Examples:
         >>> duration_seconds("lease", timedelta(minutes=1))
@@ -71,19 +71,19 @@ def duration_seconds(name: str, given: Duration) -> float:
 Tags: TypeAlias = str | list[str] | tuple[str, ...] | set[str]
 """Tags to receive: `"*"` for all messages, tags separated by `||`, or the tags themselves.
 
-A tag in an expression may hold blanks. What is surely another language is refused: `UA|AA`, `UA,AA`, `UA OR AA`,
-`tag = 'UA'`. In a list a tag may hold these signs too, but not `||`, which separates tags on the wire.
+Tags in an expression may contain blanks. Expressions of other languages raise an error: `UA|AA`, `UA,AA`, `UA OR AA`,
+`tag = 'UA'`. Tags in a list may contain these characters, except `||`, which separates tags on the wire.
 """
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
-"""How large bodies are compressed. Every client reads zlib; lz4 and zstd need consumers of version 5."""
+"""Compression of large bodies. Every client reads zlib; lz4 and zstd need consumers of version 5."""
 
 
 class SendStatus(enum.StrEnum):
-    """How far an acknowledged message got. Every status means that the message is stored."""
+    """Durability of an acknowledged message. Every status means that the message is stored."""
 
     SEND_OK = "SEND_OK"
-    """Stored as the broker's flush and replication policy asks."""
+    """Stored, flushed and replicated according to the broker's policy."""
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     """Stored, but the flush was not confirmed in time: a power cut may lose it."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
@@ -94,14 +94,14 @@ class SendStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a group begins in a queue for which it has no stored offset. A stored offset always wins.
+    """Start position of a group in a queue without a stored offset. A stored offset always takes precedence.
 
-    The default is `EARLIEST`: what was sent before the group was there, such as by a program that started first, is
-    read and not skipped. A group that wants only what is sent from now on says `LATEST`.
+    The default is `EARLIEST`: messages that were sent before the group existed are read, not skipped. Use `LATEST` to
+    read only messages that are sent from now on.
 
-    The first member to read a queue from `LATEST` or from `at(...)` stores where it began, also without `auto_commit`.
-    Until the first commit, the next reader of the queue begins there too, and nothing that arrives in between
-    is skipped.
+    The first member that reads a queue from `LATEST` or from `at(...)` stores its start offset, even without
+    `auto_commit`. Until the first commit, the next reader of the queue starts at the same offset, so no message in
+    between is skipped.
 
     Examples:
         >>> from datetime import datetime, timezone
@@ -112,40 +112,40 @@ class Start:
     """
 
     kind: Literal["earliest", "latest", "timestamp", "stored"]
-    """Which rule applies."""
+    """The kind of start."""
     at_ms: int | None = None
     """Milliseconds since 1970 UTC, for `timestamp` only."""
 
     EARLIEST: ClassVar["Start"]
-    """The oldest message that is there."""
+    """The oldest message in the queue."""
     LATEST: ClassVar["Start"]
     """Messages that arrive from now on."""
     STORED: ClassVar["Start"]
-    """Only where the group stopped. A queue without a stored offset is an error."""
+    """The stored offset of the group. A queue without a stored offset is an error."""
 
     @classmethod
     def at(cls, instant: Instant) -> "Start":
         """The first message stored at or after a point in time.
 
         Args:
-            instant: Seconds since 1970 UTC, a datetime, or text as for `of`. Without a time zone it is local time.
+            instant: Seconds since 1970 UTC, a datetime, or text as for `of`. Times without a time zone are local.
 
         Raises:
-            InvalidArgumentError: The text is no point in time, or the number counts milliseconds.
+            InvalidArgumentError: The text is not a point in time, or the number counts milliseconds.
         """
         return cls("timestamp", instant_ms(instant))
 
     @classmethod
     def of(cls, start: "Start | str | datetime") -> "Start":
-        """A start as people write it.
+        """Converts user input to a start.
 
         Args:
-            start: A start; `"earliest"`, `"latest"` or `"stored"`; or a point in time: a datetime, ISO 8601, or how
-                long ago, such as `"-10m"`.
+            start: A start; `"earliest"`, `"latest"` or `"stored"`; or a point in time: a datetime, ISO 8601 text, or an
+                age such as `"-10m"`.
 
         Raises:
-            TypeError: It is a number or another type.
-            InvalidArgumentError: The text is no start.
+            TypeError: The value is a number or another type.
+            InvalidArgumentError: The text is not a start.
 
         Examples:
             >>> Start.of("latest"), Start.of("2013-01-01T00:00:00Z")
@@ -184,7 +184,7 @@ Start.STORED = Start("stored")
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The pause before another attempt of a send at the broker that failed last. Another broker is tried at once.
+    """Pause before a send is retried at the broker that failed last. Other brokers are tried at once.
 
     Examples:
         >>> Backoff(first=0.2, longest=5)
@@ -192,14 +192,13 @@ class Backoff:
     """
 
     first: Duration = 0.05
-    """The first pause; 0 for none at all."""
+    """The first pause; 0 disables pauses."""
     factor: float = 2.0
-    """How many times longer each pause is than the one before, from 1."""
+    """Factor between successive pauses, from 1."""
     longest: Duration = 1.0
-    """No pause is longer, apart from its jitter."""
+    """Maximum pause, before jitter."""
     jitter: float = 0.2
-    """By which part of itself a pause is longer or shorter at random, from 0 to 1, so that clients that failed together
-    do not come back together."""
+    """Random variation of each pause as a fraction of it, from 0 to 1, so that clients do not retry in step."""
 
     def __post_init__(self) -> None:
         duration_seconds("first", self.first)
@@ -208,171 +207,177 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a client encrypts its connections. Clients refuse it: they have no TLS yet."""
+    """TLS settings of a client. Not supported yet: clients refuse them."""
 
     ca_file: str | None = None
-    """Certificates that are trusted, in a PEM file; None: those of the system."""
+    """PEM file of trusted certificates; None for those of the system."""
     cert_file: str | None = None
-    """Certificate of the client, in a PEM file."""
+    """PEM file of the client certificate."""
     key_file: str | None = None
-    """Key of that certificate, in a PEM file."""
+    """PEM file of the private key of that certificate."""
     verify: bool = True
-    """Whether the certificate and the name of a server are checked."""
+    """Whether to check the certificate and the name of a server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client is. Clients refuse it: they have no access control yet."""
+    """Identity of a client. Not supported yet: clients refuse it."""
 
     access_key: str
     """Name of the user."""
     secret_key: str = field(repr=False)
-    """Its secret, which signs requests and is never sent."""
+    """Secret of the user, which signs requests and is never sent."""
     security_token: str | None = field(default=None, repr=False)
-    """Token of a temporary access."""
+    """Token of temporary credentials."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options that every client takes."""
+    """Options of every client."""
 
     instance_name: Annotated["str | None", Default(None)]
-    """Part of the client id after `@`. Default None: a unique one.
+    """Part of the client id after `@`. Default None: a unique value.
 
     Clients of one process with the same name and name servers share connections, routes and heartbeats. They must have
-    the same `connect_timeout`, and hold each group once: a second consumer of a group needs another name. In another
-    process nothing refuses one with the same client id: both get the same messages, and log a warning.
+    the same `connect_timeout`, and each group may have only one of them: a second consumer of a group needs another
+    name. A client with the same client id in another process is not refused: both receive the same messages, and log a
+    warning.
     """
     client_ip: Annotated["str | None", Default(None)]
     """Address shown in the client id. Default None: the local address used to reach the first name server."""
     unit_name: Annotated["str | None", Default(None)]
     """Unit appended to the client id. Default None."""
     api_timeout: Annotated["Duration", Default(3.0)]
-    """Time for a route, heartbeat, membership or administration call. Default 3 s."""
+    """Timeout for route, heartbeat, membership and administration calls. Default 3 s."""
     connect_timeout: Annotated["Duration", Default(3.0)]
-    """Time for one TCP connect. Default 3 s."""
+    """Timeout for a TCP connect. Default 3 s."""
     tls: Annotated["Tls | bool | None", Default(None)]
-    """Not supported yet: anything but None and False is refused. Default None."""
+    """Not supported yet: only None and False are accepted. Default None."""
     credentials: Annotated["Credentials | None", Default(None)]
-    """Not supported yet: anything but None is refused. Default None."""
+    """Not supported yet: only None is accepted. Default None."""
 
 
 CLIENT_DEFAULTS: ClientOptions = defaults_of(ClientOptions)
-"""Default of every option, for signatures; the extension module has them of its own."""
+"""Default of every option, for signatures. The extension module declares the same defaults."""
 
 
 class ProducerOptions(ClientOptions, total=False):
-    """Options of `rocketpy.Producer`, all by keyword."""
+    """Keyword options of `rocketpy.Producer`."""
 
     send_timeout: Annotated["Duration", Default(3.0)]
-    """Budget of one send, all attempts together. Default 3 s."""
+    """Timeout for one send, including all attempts. Default 3 s."""
     retries: Annotated["int", Default(2)]
-    """Attempts after the first, at other brokers where there are some, all with one `msg_id`. A message with an order
-    key or a queue is not tried again once it may be stored. Default 2."""
+    """Number of retries after the first attempt, at other brokers if available, all with the same `msg_id`. Messages
+    with an order key or a queue are not retried once they may be stored. Default 2."""
     backoff: Annotated["Backoff", Default(Backoff())]
-    """The pause before another attempt at the broker that failed; another broker is tried at once. Default `Backoff()`:
-    50 ms, then twice as long each time up to 1 s, a fifth more or less at random."""
+    """Pause before a retry at the broker that failed; other brokers are tried at once. Default `Backoff()`: 50 ms,
+    doubled each time up to 1 s, plus or minus 20 % at random."""
     selector: Annotated["Selector", Default("round_robin")]
-    """How the queue of a message is chosen that has neither a queue nor an order key: `"round_robin"` (the default),
-    `"random"`, or `"least_latency"`: in turn, without brokers that failed, for 10 s and until they answer again, or
-    that took 0.55 s or longer, for 2 s to 30 s. Or a function `(queues, message)` that returns one of the queues; it
-    is also asked for messages with an order key, and its queue counts like one that is given to the call."""
+    """Chooses the queue of messages that have neither a queue nor an order key: `"round_robin"` (the default),
+    `"random"`, `"least_latency"`, or a function `(queues, message)` that returns one of the queues. `"least_latency"`
+    is a round robin that skips brokers that failed, for 10 s and until they answer again, and brokers that took 0.55 s
+    or longer, for 2 s to 30 s. A function is also called for messages with an order key, and its queue counts like a
+    queue passed to the call."""
     max_message_size: Annotated["int", Default(4 << 20)]
-    """Largest body in bytes, before compression. Default 4 MiB."""
+    """Maximum size of a body in bytes, before compression. Default 4 MiB."""
     compression: Annotated["Compression | None", Default("zlib")]
-    """How large bodies of single sends are compressed; None never does. Default `"zlib"`."""
+    """Compression of large bodies in single sends; None disables it. Default `"zlib"`."""
     compress_over: Annotated["int", Default(4096)]
-    """Bodies of this many bytes or more are compressed. Default 4096."""
+    """Minimum size in bytes of bodies that are compressed. Default 4096."""
     compression_level: Annotated["int", Default(5)]
-    """Level of the compression. Default 5."""
+    """Compression level. Default 5."""
     window_messages: Annotated["int", Default(16_384)]
     """Maximum number of unacknowledged messages of `submit`. Default 16384."""
     window_bytes: Annotated["int", Default(64 << 20)]
-    """Maximum unacknowledged body bytes of `submit`; each body counts as 1 KiB at least. Default 64 MiB."""
+    """Maximum number of unacknowledged body bytes of `submit`; each body counts as at least 1 KiB. Default 64 MiB."""
     batch_messages: Annotated["int", Default(1024)]
     """Maximum number of messages in one wire batch of `send_many`. Default 1024."""
     batch_bytes: Annotated["int", Default(512 << 10)]
-    """Maximum bytes of one wire batch. Default 512 KiB."""
+    """Maximum size of one wire batch in bytes. Default 512 KiB."""
     requests_in_flight: Annotated["int", Default(8)]
-    """Maximum concurrent requests of one `send_many`, and of the submitted messages of one topic. Default 8."""
+    """Maximum number of concurrent requests of one `send_many`, and of the submitted messages of one topic. Default
+    8."""
     linger: Annotated["Duration", Default(0.0)]
-    """How long a submitted message may wait for others to share its request. Default 0 s: while one is under way."""
+    """Maximum time that a submitted message waits for others to share its request. Default 0 s: messages are batched
+    only while a request is under way."""
     default_topic_queues: Annotated["int", Default(4)]
-    """Queues asked for when the broker creates a topic by itself. Default 4."""
+    """Number of queues requested when the broker creates a topic automatically. Default 4."""
     trace: Annotated["bool", Default(False)]
-    """Whether a trace of each acknowledged message is written to the trace topic, for `Admin.trace`. Default False."""
+    """Whether to write a trace of each acknowledged message to the trace topic, for `Admin.trace`. Default False."""
     trace_topic: Annotated["str | None", Default(None)]
-    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
+    """Topic for traces; setting it enables `trace`. Default None: `RMQ_SYS_TRACE_TOPIC`."""
     namespace: Annotated["str | None", Default(None)]
-    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
-    without it. `Admin` takes names as they are at the brokers. Default None."""
+    """Prefix of group and topic names at the brokers, as in `namespace%orders`; messages and queues show names without
+    it. `Admin` expects the full names. Default None."""
 
 
 PRODUCER_DEFAULTS: ProducerOptions = defaults_of(ProducerOptions, CLIENT_DEFAULTS)
 """The same for producers."""
 PATIENT: ClientOptions = {"api_timeout": 30.0}
-"""For commands, which a user can interrupt: they wait for a stalled disk rather than leave the outcome open."""
+"""Options of commands, which a user can interrupt: they wait for a stalled disk instead of failing with an unknown
+outcome."""
 PATIENT_SENDS: ProducerOptions = {"api_timeout": 30.0, "send_timeout": 30.0}
 """The same for producers."""
 
 
 class MemberOptions(ClientOptions, total=False):
-    """Options of every member of a consumer group, polled or with handlers."""
+    """Options of every member of a consumer group, with polls or with handlers."""
 
     start: Annotated["Start | str | datetime", Default(Start.EARLIEST)]
-    """Where a group begins that has no stored offset for a queue: `Start.EARLIEST` (the default: nothing is skipped),
-    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The place is then stored."""
+    """Start position of a group in queues without a stored offset: `Start.EARLIEST` (the default: nothing is skipped),
+    `Start.LATEST`, `Start.at(...)`, `Start.STORED`, or text as for `Start.of`. The start offset is then stored."""
     balance: Annotated["Balance | str | Allocate", Default(Balance.AVERAGE)]
-    """How the members of the group share queues; all must say the same. `Balance.AVERAGE` (the default), `CIRCLE`,
-    `CONSISTENT_HASH` or `Balance.by_configuration(...)` and its like; `"average"`, `"circle"` or `"consistent_hash"`;
-    or a function `(group, client_id, queues, members)` that returns the queues of this member, called for each topic
-    at every change and every 20 s, in a thread of its own. What it raises is logged and the queues stay as they are,
-    also when it takes longer than 10 s."""
+    """Strategy by which the members of the group share queues; all members must use the same one. `Balance.AVERAGE`
+    (the default), `CIRCLE`, `CONSISTENT_HASH`, `Balance.by_configuration(...)` or another `Balance`; `"average"`,
+    `"circle"` or `"consistent_hash"`; or a function `(group, client_id, queues, members)` that returns the queues of
+    this member. The function is called for each topic at every change and every 20 s, in its own thread. If it raises
+    or takes longer than 10 s, the error is logged and the member keeps its queues."""
     on_assigned: Annotated["QueuesCallback | None", Default(None)]
-    """Called as `on_assigned(consumer, queues)` with queues that this member gained, before a message of them is handed
-    out. `poll` calls it, or for handlers a thread of its own. For an `AsyncConsumer`, and for handlers, it may be an
-    `async def`: that runs in their event loop. What it raises is logged, and counted by `stats()`. Default None."""
+    """Called as `on_assigned(consumer, queues)` with the queues that this member gained, before it receives their
+    messages. The caller is `poll`, or with handlers a separate thread. For an `AsyncConsumer`, and with handlers, it
+    may be an `async def`, which runs in their event loop. Exceptions are logged, and counted by `stats()`. Default
+    None."""
     on_revoked: Annotated["QueuesCallback | None", Default(None)]
-    """Called in the same way with queues that this member loses, and at the close with all. Until it returns they are
-    kept and can be committed, but at most for `handover_timeout`. Default None."""
+    """Called in the same way with the queues that this member loses, and with all queues at the close. The member keeps
+    the queues until it returns, at most for `handover_timeout`, and can commit them. Default None."""
     handover_timeout: Annotated["Duration", Default(5.0)]
-    """How long a queue that goes to another member is kept while its messages are worked on: until all of them are
-    committed, or with `auto_commit` until the next poll, or until the handlers that have them are done; and at most
-    this long. The other member begins after that. Default 5 s, at most 1 h; 0 gives queues up at once and waits for
-    nobody."""
+    """Maximum time for which this member keeps a queue that is reassigned while its messages are in work. The queue is
+    released earlier when all of them are committed, with `auto_commit` at the next poll, and with handlers when these
+    are done. The new member starts after that. Default 5 s, at most 1 h; 0 releases queues at once."""
     unreachable_timeout: Annotated["Duration | None", Default(60.0)]
-    """Time without an answer of any broker after which `poll` and iteration raise `ConnectionFailedError`, or a
-    consumer with handlers logs an error; and again after each such time. Default 60 s; None for never."""
+    """Time without an answer from any broker after which `poll` and iteration raise `ConnectionFailedError`, or a
+    consumer with handlers logs an error. Repeated after each further period. Default 60 s; None for never."""
     prefetch_messages: Annotated["int", Default(16_384)]
-    """Maximum number of messages of a queue that are prefetched. With handlers, from the first on that is not
-    finished. Default 16384."""
+    """Maximum number of prefetched messages per queue; with handlers, counted from the first unfinished message.
+    Default 16384."""
     prefetch_bytes: Annotated["int", Default(16 << 20)]
-    """Maximum bytes of messages of a queue that are prefetched, or that handlers work on. Default 16 MiB."""
+    """Maximum size in bytes of the messages per queue that are prefetched or in work by handlers. Default 16 MiB."""
     prefetch_total_bytes: Annotated["int", Default(128 << 20)]
-    """Maximum bytes prefetched, for all queues together. Default 128 MiB."""
+    """Maximum size in bytes of the prefetched messages of all queues together. Default 128 MiB."""
     pull_messages: Annotated["int", Default(4096)]
     """Maximum number of messages requested by one pull. Default 4096."""
     pull_bytes: Annotated["int", Default(1 << 20)]
-    """Maximum bytes requested by one pull. Default 1 MiB."""
+    """Maximum number of bytes requested by one pull. Default 1 MiB."""
     suspend: Annotated["Duration", Default(15.0)]
-    """Time for which the broker may hold a pull that finds nothing. Default 15 s."""
+    """Maximum time for which the broker holds a pull that finds no message. Default 15 s."""
     pull_timeout: Annotated["Duration", Default(30.0)]
-    """Time for one pull, longer than `suspend`. Default 30 s."""
+    """Timeout for one pull, longer than `suspend`. Default 30 s."""
     allow_missing_topic: Annotated["bool", Default(False)]
-    """Starts even if a topic does not exist yet, and waits for it. Default False: an error."""
+    """Whether to start even if a topic does not exist yet, and wait for it. Default False: an error."""
     allow_other_subscriptions: Annotated["bool", Default(False)]
-    """Joins and goes on while another live member of the group subscribes to other topics or tags, as during a change
-    of all members' tags. Default False: the start raises `GroupConflictError` if that member is in this process;
-    otherwise `poll` does, or a consumer with handlers logs an error."""
+    """Whether to join and continue while another live member of the group subscribes to other topics or tags, as during
+    a change of all members' tags. Default False: the start raises `GroupConflictError` if that member is in this
+    process; otherwise `poll` raises it, or a consumer with handlers logs an error."""
     max_body_bytes: Annotated["int | None", Default(None)]
-    """Largest body when decompressed. Default None: 64 MiB, above 16 MiB at most a hundred times what is stored."""
+    """Maximum size of a decompressed body in bytes. Default None: 64 MiB, and above 16 MiB at most 100 times the stored
+    size."""
     trace: Annotated["bool", Default(False)]
-    """Whether a trace of each message is written to the trace topic when it is handed out, and when it is committed or
-    its handler ends, for `Admin.trace`. Default False."""
+    """Whether to write a trace of each message to the trace topic, for `Admin.trace`: when the message is returned, and
+    when it is committed or its handler ends. Default False."""
     trace_topic: Annotated["str | None", Default(None)]
-    """Another topic for traces; it switches them on. Default None: `RMQ_SYS_TRACE_TOPIC`."""
+    """Topic for traces; setting it enables `trace`. Default None: `RMQ_SYS_TRACE_TOPIC`."""
     namespace: Annotated["str | None", Default(None)]
-    """Stands before the names of group and topics at the brokers, as `namespace%orders`; messages and queues have them
-    without it. `Admin` takes names as they are at the brokers. Default None."""
+    """Prefix of group and topic names at the brokers, as in `namespace%orders`; messages and queues show names without
+    it. `Admin` expects the full names. Default None."""
 
 
 MEMBER_DEFAULTS: MemberOptions = defaults_of(MemberOptions, CLIENT_DEFAULTS)
@@ -380,21 +385,21 @@ MEMBER_DEFAULTS: MemberOptions = defaults_of(MemberOptions, CLIENT_DEFAULTS)
 
 
 class ConsumerOptions(MemberOptions, total=False):
-    """Options of `rocketpy.Consumer`, all by keyword."""
+    """Keyword options of `rocketpy.Consumer`."""
 
     tags: Annotated["Tags | Mapping[str, Tags]", Default("*")]
-    """Which tags to receive; filtered in the broker. `"*"` (the default) for all messages, `"UA || AA"`, or
-    `["UA", "AA"]`, whose tags may hold anything; or such a value by topic: `{"orders": "UA", "audit": "*"}`."""
+    """Tags to receive; the broker filters. `"*"` (the default) for all messages, `"UA || AA"`, or `["UA", "AA"]`, whose
+    tags may contain any characters except `||`; or one of these values by topic: `{"orders": "UA", "audit": "*"}`."""
     sql: Annotated["str | Mapping[str, str] | None", Default(None)]
-    """Which messages to receive, as an SQL92 expression over their properties; filtered in the broker:
-    `"a > 3 AND b IS NOT NULL"`. Or such by topic, `{"orders": "price > 9"}`: other topics come by `tags`, which one
-    topic cannot have beside it. Default None: all that `tags` let through."""
+    """SQL92 expression over message properties that selects messages; the broker filters: `"a > 3 AND b IS NOT NULL"`.
+    Or an expression by topic, `{"orders": "price > 9"}`: other topics are filtered by `tags`. A topic cannot have both.
+    Default None: only `tags` filters."""
     auto_commit: Annotated["Duration | bool | None", Default(False)]
-    """Interval at which to commit the messages returned before the latest poll, more than 0 s and at most 1 h; True for
-    every second; False or None (the default) for never."""
+    """Interval of automatic commits, which cover the messages returned before the latest poll; more than 0 s and at
+    most 1 h. True for every second; False (the default) or None for never."""
     retry_topic: Annotated["bool", Default(False)]
-    """Also reads the group's retry topic, as Apache's push consumers do. The first topic of such a message stands in
-    its property `RETRY_TOPIC`. Default False."""
+    """Whether to read the group's retry topic as well, as Apache's push consumers do. The property `RETRY_TOPIC` of its
+    messages names their original topic. Default False."""
 
 
 CONSUMER_DEFAULTS: ConsumerOptions = defaults_of(ConsumerOptions, MEMBER_DEFAULTS)
@@ -407,30 +412,30 @@ STOP_SECONDS = 30.0
 
 
 class PushOptions(MemberOptions, total=False):
-    """Options of `rocketpy.PushConsumer`, all by keyword."""
+    """Keyword options of `rocketpy.PushConsumer`."""
 
     concurrency: Annotated["int", Default(CONCURRENCY)]
-    """Most handlers that run at the same time, from 1 to 1000. Each has a thread, or a task if it is `async def`.
-    Default 16."""
+    """Maximum number of handlers to run concurrently (1 to 1000). Each runs in a thread, or in a task if it is `async
+    def`. Default 16."""
     max_retries: Annotated["int", Default(16)]
-    """How many times a message comes again before it goes to the dead letters. Default 16."""
+    """Maximum number of redeliveries before a message is moved to the dead letters. Default 16."""
     handler_timeout: Annotated["Duration", Default(HANDLER_SECONDS)]
-    """Time after which a message whose handler has not returned is sent back, and the handler no longer waited for. A
-    task is then cancelled; a thread cannot be, and another is started beside it. Not with `ordered`. Default 900 s."""
+    """Timeout for a handler. When it expires, the message is sent back for a later redelivery; a task is cancelled, and
+    a thread, which cannot be cancelled, is replaced by a new one. Not used with `ordered`. Default 900 s."""
     stop_timeout: Annotated["Duration", Default(STOP_SECONDS)]
-    """How long a stop waits for handlers that run, and then for `on_revoked`. Messages of handlers that run longer come
-    again. Default 30 s."""
+    """Timeout for a stop: the wait for running handlers, and then for `on_revoked`. Messages of handlers that run
+    longer are redelivered. Default 30 s."""
     ordered: Annotated["bool", Default(False)]
-    """Gives the messages of each queue to their handler one after the other, and one that failed again in its place,
-    before those behind it. Default False: side by side."""
+    """Whether to process the messages of each queue one at a time, in order. A failed message is retried before the
+    messages after it. Default False: concurrently."""
     retry_pause: Annotated["Duration", Default(1.0)]
-    """Pause before that. Default 1 s."""
+    """Pause before a retry with `ordered`. Default 1 s."""
     broadcast: Annotated["bool", Default(False)]
-    """Each member gets all messages, and keeps its offsets in a file. What fails does not come again. Give each member
-    on a machine an `instance_name` of its own; it finds its file by that. Default False: the members share the
+    """Whether each member receives all messages and keeps its offsets in a file. Failed messages are not redelivered.
+    Give each member on a machine its own `instance_name`, which selects its file. Default False: the members share the
     messages."""
     offsets_folder: Annotated["str | os.PathLike[str] | None", Default(None)]
-    """Folder for the files of offsets of `broadcast`. Default None: `.rocketmq_offsets` in the home folder, as Apache's
+    """Folder of the offset files of `broadcast`. Default None: `.rocketmq_offsets` in the home folder, as in Apache's
     clients."""
 
 

@@ -1,7 +1,7 @@
-"""Everything that RocketPy raises, as one tree under `RocketPyError`.
+"""Exceptions of RocketPy, as one tree under `RocketPyError`.
 
-Every error answers two questions: may the same call succeed later (`retryable`), and may the server have done what
-was asked although the error came back (`may_have_been_applied`). Many also say what the caller can do (`hint`).
+Every error answers two questions: may the same call succeed later (`retryable`), and may the server have executed the
+request despite the error (`may_have_been_applied`). Many also suggest a remedy (`hint`).
 
 A wrong Python type stays a `TypeError`, as everywhere in Python.
 
@@ -67,10 +67,10 @@ class RocketPyError(Exception):
         code: Response code of the server, or the code that Apache's clients use for this failure; None without one.
         retryable: True when the same call may succeed later without a change of its arguments.
         may_have_been_applied: True when the server may have executed the request. A send that timed out may be stored.
-        hint: What the caller can do; None without advice. Also shown below the traceback.
-        msg_id: Of a send: unique key of the message. `send(message, msg_id=error.msg_id)` repeats it under the same
-            id, by which consumers recognise the duplicate. None for other errors, and without an id.
-        broker: Of a send: name of the broker of the last attempt; None when no attempt was made.
+        hint: Suggested remedy; None without one. Also shown below the traceback.
+        msg_id: Unique key of the message whose send failed. `send(message, msg_id=error.msg_id)` repeats the send under
+            the same id, by which consumers recognise the duplicate. None for other errors, and without an id.
+        broker: Name of the broker of the last send attempt; None when no attempt was made.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class RocketPyError(Exception):
 
 
 class InvalidArgumentError(RocketPyError, ValueError):
-    """A name, a value, an expression or an option breaks its rules. Nothing was sent."""
+    """A name, value, expression or option is invalid. Nothing was sent."""
 
 
 class MessageTooLargeError(InvalidArgumentError):
-    """A body, the properties, or the whole request are larger than they may be: nothing was sent.
+    """The body, the properties or the whole request exceed their maximum size. Nothing was sent.
 
-    For readers: a body is larger than `max_body_bytes` when decompressed. It is not handed out; nothing is damaged.
+    For readers: the decompressed body exceeds `max_body_bytes`. The message is not returned; nothing is damaged.
     """
 
 
@@ -118,39 +118,39 @@ class ClosedError(RocketPyError):
 
 
 class ForkedError(RocketPyError):
-    """The object was made before `os.fork()` and is used in the child, where its threads and sockets do not exist."""
+    """The object was created before `os.fork()` and used in the child, where its threads and sockets do not exist."""
 
 
 class RequestTimeoutError(RocketPyError, TimeoutError):
-    """No answer came in time. A send may have been applied; see `may_have_been_applied`."""
+    """The server did not answer in time. A send may have been applied; see `may_have_been_applied`."""
 
 
 class ConnectionFailedError(RocketPyError, ConnectionError):
-    """No connection could be made: nothing was applied."""
+    """The connection could not be established. Nothing was applied."""
 
 
 class ConnectionLostError(RocketPyError, ConnectionError):
-    """The connection ended before the answer came. A send may have been applied; see `may_have_been_applied`."""
+    """The connection ended before the answer. A send may have been applied; see `may_have_been_applied`."""
 
 
 class TopicNotFoundError(RocketPyError, LookupError):
-    """No such topic, or none of its queues can be read or written. Retryable: the topic may appear."""
+    """The topic does not exist, or none of its queues can be read or written. Retryable: the topic may appear."""
 
 
 class BrokerNotFoundError(RocketPyError, LookupError):
-    """No broker, or no cluster, of that name has a usable address; or no broker at all is registered."""
+    """No broker or cluster of that name has a usable address, or no broker is registered at all."""
 
 
 class GroupConflictError(RocketPyError):
-    """The group is in use in a way that forbids the call, or another live member subscribes to other topics or tags.
+    """The group has live members that forbid the call, or another live member subscribes to other topics or tags.
 
-    Members share the queues of a topic: where they want different things, each gets only a part of what it wants.
-    `poll` raises it after each heartbeat (every 30 s) that tells of such a member, and goes on in between.
+    Members share the queues of a topic: with different subscriptions, each receives only a part of its messages. `poll`
+    raises the error after each heartbeat (every 30 s) that reports a different subscription, and works in between.
     """
 
 
 class OffsetError(RocketPyError, LookupError):
-    """An offset is not there, or a queue is not assigned to this consumer."""
+    """The offset is outside the queue, or the queue is not assigned to this consumer."""
 
 
 class RefusedError(RocketPyError):
@@ -158,7 +158,7 @@ class RefusedError(RocketPyError):
 
 
 class GroupNotFoundError(RefusedError, LookupError):
-    """No broker has such a consumer group."""
+    """The consumer group does not exist at any broker."""
 
 
 class BrokerBusyError(RefusedError):
@@ -170,22 +170,22 @@ class AccessDeniedError(RefusedError):
 
 
 class TransactionOverError(RefusedError):
-    """A transaction can never end as asked: it ended otherwise, was given up, or its message is gone."""
+    """The transaction cannot end as requested: it ended otherwise, was given up, or its message is gone."""
 
 
 class PartlySentError(RocketPyError):
     """Some messages of `send_many` were not acknowledged.
 
     Attributes:
-        receipts: The outcome of every message, in the order of the messages: indexing gives the receipt, or raises the
-            error of that message. None only when the error did not come from `send_many`. They travel with the error.
+        receipts: The outcome of every message, in the order of the messages: indexing returns the receipt, or raises
+            the error of that message. None only when the error was not raised by `send_many`. Pickled with the error.
     """
 
     receipts: Receipts | None = None
 
 
 class ProtocolError(RocketPyError):
-    """An answer does not follow the protocol."""
+    """The answer of a server violates the protocol."""
 
 
 class DamagedDataError(RocketPyError):
@@ -201,7 +201,7 @@ class ConfigError(ServerError, ValueError):
 
 
 class PortInUseError(ServerError, OSError):
-    """The address to listen on is taken."""
+    """The address to listen on is already in use."""
 
 
 class StoreError(RocketPyError, OSError):
@@ -217,7 +217,7 @@ class NotAStoreError(StoreError):
 
 
 class StoreLockedError(StoreError):
-    """Another process uses the store."""
+    """Another process has the store open."""
 
 
 class DiskFullError(StoreError):
@@ -225,29 +225,29 @@ class DiskFullError(StoreError):
 
 
 class InProgressError(RocketPyError):
-    """Another worker has the lease on the work of a message: it runs, or its process died. Nothing ran here.
+    """Another worker holds the lease on the work of a message: it is running, or its process died. Nothing ran here.
 
     Attributes:
-        lease_ends_at: When the lease ends, in UTC. Before that a retry is of use only if the worker has ended; after it
-            the retry takes the work over. None where there is no lease: retry at once.
+        lease_ends_at: Time at which the lease expires, in UTC. An earlier retry succeeds only if the worker has ended;
+            a later one takes the work over. None without a lease: retry at once.
     """
 
     lease_ends_at: datetime | None = None
 
 
 class DedupStoreError(RocketPyError):
-    """The marks of work that is done cannot be read or written.
+    """Marks of finished work cannot be read or written.
 
-    With `may_have_been_applied` the work was done, and its mark could not be stored: a retry does it again. Otherwise
-    nothing ran.
+    With `may_have_been_applied` the work was done, but its mark could not be stored: a retry repeats the work.
+    Otherwise nothing ran.
     """
 
 
 class DecodeError(RocketPyError, ValueError):
-    """The body of a message is not what its codec expects. A retry does not help.
+    """The codec cannot decode the body of a message. A retry does not help.
 
     Attributes:
-        message: The message. The consumer has gone past it: the next `commit` covers it.
+        message: The message. The consumer has passed it: the next `commit` covers it.
     """
 
     message: ReceivedMessage | None = None

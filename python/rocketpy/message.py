@@ -17,7 +17,7 @@ __test__ = {"Message": Message.__doc__}
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of a topic at one broker. Sorts as Apache's clients sort: topic, broker name, number.
+    """Queue of a topic at one broker. Sorted as in Apache's clients: by topic, broker name and number.
 
     Examples:
         >>> str(MessageQueue("flights", "broker-a", 3))
@@ -27,16 +27,16 @@ class MessageQueue:
     topic: str
     """Topic of the queue."""
     broker_name: str
-    """Broker that holds it."""
+    """Name of its broker."""
     queue_id: int
-    """Its number, from 0."""
+    """Number of the queue, from 0."""
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}#{self.queue_id}"
 
 
 class _Unread:
-    """A receipt that nobody has looked at has no more than a status: the rest is made when first asked for."""
+    """Unread receipt: its values are created at the first access."""
 
     __slots__ = ("_outcome",)
 
@@ -53,21 +53,21 @@ class Receipt(_Unread):
     """The broker's acknowledgement of one message."""
 
     status: SendStatus
-    """How far the message got; `SendStatus.SEND_OK` unless the broker says otherwise."""
+    """Durability of the message; `SendStatus.SEND_OK` unless the broker reports another status."""
     msg_id: str
-    """Unique key of the message, made by the producer: `ReceivedMessage.msg_id` of the same message."""
+    """Unique key of the message, set by the producer: `ReceivedMessage.msg_id` of the same message."""
     offset_msg_id: str
-    """Id by place: store host and physical offset, in hexadecimal."""
+    """Offset message id: store host and physical offset, in hexadecimal."""
     queue: MessageQueue
-    """The queue that the message is for."""
+    """Target queue of the message."""
     queue_offset: int
-    """The message's entry in the queue, from 0.
+    """Queue offset of the message, from 0.
 
-    Of one that waits (for its time, for the end of its transaction), its entry in the broker's queue of such messages:
-    in `queue` it gets another when it is delivered.
+    For a message that waits for its delivery time or the end of its transaction, the offset in the broker's internal
+    queue. The message gets an offset in `queue` when it is delivered.
     """
     recall_handle: str | None = None
-    """Of a message that waits for its time (`delay=` or `deliver_at=`): what `Producer.recall` takes it back by.
+    """Handle for `Producer.recall` of a message that waits for its delivery time (`delay=` or `deliver_at=`).
 
-    None for one with a `delay_level`, and for one whose time was over when it was stored.
+    None for a message with a `delay_level`, and if the delivery time had passed when the message was stored.
     """

@@ -1,8 +1,8 @@
-"""OpenTelemetry: spans of sends, of handlers and of work on messages, joined by a context in the messages' properties.
+"""OpenTelemetry spans of sends, handlers and work on messages, connected by a context in message properties.
 
-It needs `opentelemetry-api` (extra `otel`). Names and attributes are those of OpenTelemetry's semantic conventions for
-messaging. The context travels as the global propagator writes it, by default as W3C's `traceparent`, `tracestate` and
-`baggage`: members in other languages read the same.
+Requires `opentelemetry-api` (extra `otel`). Names and attributes follow OpenTelemetry's semantic conventions for
+messaging. The global propagator writes the context, by default as W3C's `traceparent`, `tracestate` and `baggage`,
+which members in other languages can read.
 
 Examples:
     >>> import rocketpy
@@ -61,23 +61,23 @@ Attributes = dict[str, str | int | Sequence[str]]
 
 
 def instrument(client: P, *, tracer_provider: TracerProvider | None = None) -> P:
-    """A producer whose sends are spans, or a push consumer whose handlers run in spans.
+    """Instruments a producer, whose sends become spans, or a push consumer, whose handlers run in spans.
 
-    Of a producer, `send`, `request`, `submit`, `send_oneway` and `transaction` make a span for a message, `send_many`
-    one for all its messages; each message carries the context of its span. The span of `submit` ends with the message's
-    outcome. A context that a message has already is replaced.
+    For a producer, `send`, `request`, `submit`, `send_oneway` and `transaction` create a span per message, and
+    `send_many` one span for all its messages; each message carries the context of its span. The span of `submit` ends
+    with the outcome of the message. An existing context of a message is replaced.
 
-    Of a push consumer, each call of a handler that is registered by the returned one's `on` has the span of
-    `process_span`. An error of the handler is recorded, but no `Retry`, unless it was raised from an error.
+    For a push consumer, each call of a handler registered by `on` of the returned object has a span of `process_span`.
+    Errors of the handler are recorded, except a `Retry` that was not raised from an error.
 
-    Everything else is done by the given client, which works without spans if it is used itself.
+    All other calls are forwarded to the given client, which creates no spans if it is used directly.
 
     Args:
         client: A `Producer`, a `TransactionProducer`, an `AsyncProducer` or a `PushConsumer`.
-        tracer_provider: Where the spans go; default: the global one.
+        tracer_provider: Tracer provider of the spans; default: the global one.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: The client has another type.
 
     Examples:
         >>> import rocketpy
@@ -97,11 +97,11 @@ def instrument(client: P, *, tracer_provider: TracerProvider | None = None) -> P
 
 
 def inject(message: Message, context: Context | None = None) -> Message:
-    """A copy of a message that carries a context.
+    """Copies a message and adds a context to it.
 
     Args:
-        message: The message. It is not changed.
-        context: What to carry; default: the current context.
+        message: The message, which is not changed.
+        context: The context; default: the current one.
     """
     carrier: dict[str, str] = {}
     propagate.inject(carrier, context)
@@ -113,7 +113,7 @@ def inject(message: Message, context: Context | None = None) -> Message:
 
 
 def extract(message: ReceivedMessage) -> Context:
-    """The context that a message carries; the empty context without one."""
+    """Returns the context of a message; the empty context without one."""
     from opentelemetry.context import Context
 
     return propagate.extract(message.properties, Context())
@@ -126,18 +126,18 @@ def process_span(
     consumer: Consumer | AsyncConsumer | PushConsumer | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> Generator[Span]:
-    """A span for the work on a message, or on several at once. It is the current one in the block.
+    """Opens a span for the work on one or several messages. The span is current in the block.
 
-    It has a link to the span of each message's send. Outside of any other span, the span of one message is a child of
-    that send, so that both are in one trace. An error that leaves the block is recorded, and raised.
+    The span links to the send span of each message. Outside any other span, the span of one message is a child of its
+    send span, so that both are in one trace. An error that leaves the block is recorded, and raised.
 
     Args:
-        messages: What is worked on, of one topic.
-        consumer: Where it comes from, for the attributes.
-        tracer_provider: Where the span goes; default: the global one.
+        messages: The message or messages, of one topic.
+        consumer: Consumer of the messages, for the attributes.
+        tracer_provider: Tracer provider of the span; default: the global one.
 
     Yields:
-        The span, for attributes of yours.
+        The span, for additional attributes.
     """
     batch = messages if isinstance(messages, Sequence) else [messages]
     origins = [extract(message) for message in batch]
@@ -166,14 +166,14 @@ def process_span(
 
 
 class _Standing:
-    """What stands for a client, and leaves to it all that has no spans."""
+    """Proxy of a client, which forwards all calls without spans."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[object]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """That of the client: code that asks for a `Producer` gets one."""
+        """Class of the client, so that `isinstance` checks succeed."""
         return cast("object", self._client).__class__
 
     def __getattr__(self, name: str) -> Any:
@@ -232,7 +232,7 @@ class TracedPush(_Standing):
 
 
 class _Producing(_Standing):
-    """What both kinds of instrumented producers share: the producer, and the spans of its sends."""
+    """Common base of instrumented producers: the producer, and the spans of its sends."""
 
     def __init__(self, producer: Any, tracer: Tracer) -> None:
         super().__init__(producer)
@@ -252,7 +252,7 @@ class _Producing(_Standing):
 
     @contextmanager
     def _span(self, *messages: Message) -> Generator[tuple[Span, list[Message]]]:
-        """A span for a call, which is current in it, and the messages with its context."""
+        """Opens a current span for a call, and returns it with the messages that carry its context."""
         span = self._start(messages)
         with trace.use_span(span, end_on_exit=True), _telling(span):
             yield span, [inject(message) for message in messages]
@@ -372,7 +372,7 @@ def _of_message(message: Message | ReceivedMessage) -> Attributes:
 
 @contextmanager
 def _telling(span: Span) -> Generator[None]:
-    """Names the kind of an error that leaves the block; the rest about it is told by the span's own block."""
+    """Records the type of an error that leaves the block; the block of the span records its details."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What clients count: values of `stats()`."""
+"""Statistics of clients: values of `stats()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ConsumerStats", "Latency", "ProducerStats", "PushStats", "QueueStats
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """How much went one way since the client was made."""
+    """Traffic in one direction since the client was created."""
 
     requests: int
     """Number of requests; a batch of messages is one."""
@@ -27,8 +27,8 @@ class Traffic:
 class Latency:
     """Times of the acknowledged requests of a producer, in seconds, each from its first attempt to its acknowledgement.
 
-    The time that a message of `submit` waits for others is not part of it. Percentiles are those of the last one to two
-    minutes, right to 1 % and up to 60 s; None when nothing was acknowledged then.
+    The time for which a message of `submit` waits for others is not included. Percentiles cover the last one to two
+    minutes, with an error of at most 1 % up to 60 s; None when nothing was acknowledged then.
     """
 
     total: float
@@ -42,14 +42,14 @@ class Latency:
     p999: float | None
     """99.9 % of the requests took at most this long."""
     max: float | None
-    """The longest time."""
+    """Maximum time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerStats:
-    """What a producer sent since it was made, and how full its window is.
+    """Statistics of a producer since it was created, and the use of its window.
 
-    Bytes are those of bodies before compression. What is refused at once because it breaks a rule counts nowhere.
+    Bytes are those of bodies before compression. Messages that are refused at once as invalid are not counted.
 
     Examples:
         >>> import rocketpy
@@ -64,52 +64,55 @@ class ProducerStats:
     """
 
     sent: Traffic
-    """Acknowledged by a broker."""
+    """Messages acknowledged by a broker."""
     failed: Traffic
-    """Ended with an error, or not sent because of one before. With `may_have_been_applied` they may be stored."""
+    """Messages that ended with an error, or were not sent because of an earlier error. With `may_have_been_applied`
+    they may be stored."""
     retried: Traffic
-    """Sent again after a failed attempt; each further attempt counts. Their outcome is in `sent` or `failed`."""
+    """Messages sent again after a failed attempt; each further attempt counts. Their outcome is in `sent` or
+    `failed`."""
     unknown: Traffic
-    """Nobody waited for the outcome any longer: after Ctrl-C, or after a reply that came before the acknowledgement."""
+    """Messages whose outcome was not awaited: after Ctrl-C, or after a reply that arrived before the
+    acknowledgement."""
     oneway: Traffic
-    """Sent by `send_oneway`. Whether they were stored is not known."""
+    """Messages sent by `send_oneway`. Whether they were stored is unknown."""
     latency: Latency
     """Times of the acknowledged requests."""
     in_flight_messages: int
-    """Messages of `submit`, and of sends of an `AsyncProducer`, without an outcome."""
+    """Number of messages of `submit`, and of sends of an `AsyncProducer`, without an outcome."""
     in_flight_bytes: int
-    """Their bytes in the window, where a body counts in steps of 1 KiB."""
+    """Bytes of these messages in the window, where each body counts in steps of 1 KiB."""
     window_messages: int
-    """Most `in_flight_messages`: the option `window_messages`."""
+    """Maximum of `in_flight_messages`: the option `window_messages`."""
     window_bytes: int
-    """Most `in_flight_bytes`: the option `window_bytes`."""
+    """Maximum of `in_flight_bytes`: the option `window_bytes`."""
 
     @property
     def window_use(self) -> float:
-        """How full the window is, from 0 to 1. At 1 `submit` waits."""
+        """Use of the window, from 0 to 1. At 1 `submit` waits."""
         return max(self.in_flight_messages / self.window_messages, self.in_flight_bytes / self.window_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Where a consumer stands in a queue."""
+    """Position of a consumer in a queue."""
 
     queue: MessageQueue
     """The queue."""
     position: int | None
-    """Offset after the last message returned; None until the start is known."""
+    """Offset after the last returned message; None until the start is known."""
     end: int | None
-    """Offset after the newest message when the broker last answered a pull; None before."""
+    """Offset after the newest message at the last answer to a pull; None before."""
     prefetched_messages: int
-    """Messages that wait for a poll."""
+    """Number of messages that wait for a poll."""
     prefetched_bytes: int
     """Their bytes."""
     paused: bool
-    """Whether it is paused."""
+    """Whether the queue is paused."""
 
     @property
     def lag(self) -> int | None:
-        """Messages between the last one returned and the end, as last known; None before the first answer to a pull."""
+        """Number of messages after the last returned message, as last known; None before the first answer to a pull."""
         if self.position is None or self.end is None:
             return None
         return max(0, self.end - self.position)
@@ -117,12 +120,12 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStats:
-    """What a consumer received since it was made, and where it stands in its queues.
+    """Statistics of a consumer since it was created, and its positions in its queues.
 
     Bytes are those of stored records: compressed bodies, properties and 91 bytes or more a message.
 
-    The ends of queues, and so the lag, come from answers to pulls. They grow old while no pull is made: when the queue
-    is paused, or as much is prefetched as may be. `Consumer.lag()` asks the brokers.
+    The ends of queues, and so the lag, are those of the last answers to pulls. They become outdated while no pull is
+    made: when the queue is paused, or the prefetch limit is reached. `Consumer.lag()` queries the brokers.
 
     Examples:
         >>> import rocketpy
@@ -137,24 +140,25 @@ class ConsumerStats:
     """
 
     received: Traffic
-    """Returned; a request is a call that got messages. What a cancelled call gave back counts again later."""
+    """Messages returned; a request is a call that returned messages. Messages of a cancelled call count again when they
+    are returned later."""
     pulled: Traffic
-    """Prefetched from brokers, in answers with messages. Includes what was dropped later, as by a `seek`."""
+    """Messages prefetched from brokers, in answers with messages. Includes messages dropped later, as by a `seek`."""
     failed_pulls: int
-    """Requests for messages that failed. They are repeated."""
+    """Number of failed pull requests. They are repeated."""
     queues: tuple[QueueStats, ...]
-    """The queues assigned to this member now, sorted."""
+    """Currently assigned queues of this member, sorted."""
     failed_callbacks: int = 0
-    """Calls of `on_assigned` and `on_revoked` that raised."""
+    """Number of calls of `on_assigned` and `on_revoked` that raised."""
 
     @property
     def lag(self) -> int:
-        """Messages between the last ones returned and the ends of all queues, as last known."""
+        """Number of messages after the last returned ones in all queues, as last known."""
         return sum(queue.lag or 0 for queue in self.queues)
 
     @property
     def prefetched_messages(self) -> int:
-        """Messages that wait for a poll, of all queues."""
+        """Number of messages of all queues that wait for a poll."""
         return sum(queue.prefetched_messages for queue in self.queues)
 
     @property
@@ -165,7 +169,7 @@ class ConsumerStats:
 
 @dataclass(frozen=True, slots=True)
 class PushStats:
-    """What became of messages since a push consumer started.
+    """Outcomes of messages since the start of a push consumer.
 
     Examples:
         >>> import rocketpy, threading
@@ -183,16 +187,16 @@ class PushStats:
     """
 
     consumed: int
-    """Handlers returned for them."""
+    """Number of messages whose handler returned."""
     failed: int
-    """Handlers raised for them, or did not return in time; each time counts."""
+    """Number of messages whose handler raised or exceeded its timeout; each time counts."""
     timed_out: int
-    """Of those, handlers did not return within `handler_timeout`."""
+    """Number of messages in `failed` whose handler exceeded `handler_timeout`."""
     sent_back: int
-    """The broker has them, and gives them to the group again later."""
+    """Number of messages sent back to the broker, which delivers them to the group again later."""
     dead: int
-    """They went to the dead letters of the group."""
+    """Number of messages moved to the dead letters of the group."""
     unfinished: int
-    """Handlers work on them now, or they are being sent back."""
+    """Number of messages in work by handlers, or being sent back."""
     failed_callbacks: int = 0
-    """Calls of `on_assigned` and `on_revoked` that raised."""
+    """Number of calls of `on_assigned` and `on_revoked` that raised."""

@@ -1,7 +1,7 @@
 """Fixtures for pytest: a real server in the test process, on free ports, in well under a second.
 
-Use them with `pytest_plugins = ["rocketpy.testing"]` in the topmost conftest.py. What needs no pytest is in
-`rocketpy.testkit`, and here too.
+Use them with `pytest_plugins = ["rocketpy.testing"]` in the topmost conftest.py. Helpers without pytest are in
+`rocketpy.testkit`, and exported here too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def rocketpy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PatientServer]:
-    """A server that all tests of a session share. Give each test topics and groups of its own: `fresh_name`."""
+    """Server shared by all tests of a session. Give each test its own topics and groups: `fresh_name`."""
     with PatientServer(tmp_path_factory.mktemp("rocketpy") / "store", settings=SMALL_FILES) as server:
         yield server
 
@@ -65,7 +65,7 @@ def rocketpy_server_factory(tmp_path: object) -> Iterator[Callable[..., PatientS
 
 @pytest.fixture
 def rocketpy_topic(rocketpy_server: PatientServer, request: pytest.FixtureRequest) -> str:
-    """A topic of four queues on the shared server, for one test alone."""
+    """Topic with four queues on the shared server, for one test."""
     topic = fresh_name(request.node.name)
     with rocketpy_server.admin() as admin:
         admin.create_topic(topic, queues=4)

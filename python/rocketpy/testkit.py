@@ -1,9 +1,10 @@
-"""A real server for tests, on free ports and in well under a second, for unittest and for programs in any language.
+"""Real server for tests, which starts fast on free ports, for unittest and for programs in any language.
 
-The fixtures for pytest in `rocketpy.testing` are made of it. It needs nothing but Python.
+The pytest fixtures in `rocketpy.testing` use it. It requires only Python.
 
-`python -m rocketpy.testkit COMMAND...` runs a command with a server of its own: clients in Java, Go and Python find its
-address in the variable `NAMESRV_ADDR`. A POST of a number of seconds to the URL in `ROCKETPY_CLOCK` moves its clock on.
+`python -m rocketpy.testkit COMMAND...` runs a command with its own server: clients in Java, Go and Python read its
+address from the environment variable `NAMESRV_ADDR`. A POST of a number of seconds to the URL in `ROCKETPY_CLOCK`
+advances its clock.
 """
 
 from __future__ import annotations
@@ -50,29 +51,29 @@ __all__ = [
 SMALL_FILES = {"mappedFileSizeCommitLog": 16 << 20, "mappedFileSizeConsumeQueue": 20 * 10_000}
 """Small log files for tests: a store of 1 GiB files is slow to create and to remove."""
 PATIENCE_SECONDS = 60.0
-"""Longest time of a call."""
-NOT_READY = "has no queues, or does not know where they begin"
+"""Timeout for a call."""
+NOT_READY = "has no queues, or has not received their start offsets"
 PACE_SECONDS = 0.01
-"""Pause between two questions to the brokers."""
+"""Pause between two requests to the brokers."""
 
 
 class PatientServer(rocketpy.Server):
-    """A server whose clients wait for a stalled disk, as a busy machine may have, and whose clock can be moved on."""
+    """Server whose clients wait for a stalled disk on a busy machine, and whose clock can be advanced."""
 
     __slots__ = ("_advanced_ms",)
 
     def start(self) -> Self:
-        """Starts the server, as `rocketpy.Server.start`, with the clock of the system."""
+        """Starts the server with the system clock, as `rocketpy.Server.start`."""
         if self._closed:
             self._advanced_ms = 0
         return super().start()
 
     def advance(self, by: Duration) -> None:
-        """Moves the clock on until the server stops: what waits comes within a second once its time has passed.
+        """Advances the clock until the server stops: due messages are delivered within a second.
 
-        That holds for delays (`delay`, `delay_level`, `deliver_at`), retries, and questions for transactions. The clock
-        is that of all servers and clients of this process, also for the times of messages; the clock of Python
-        (`time.time()`) does not move, nor do time limits of calls, handlers and locks.
+        This applies to delays (`delay`, `delay_level`, `deliver_at`), retries, and check-backs of transactions. All
+        servers and clients of this process use the clock, also for the times of messages. The clock of Python
+        (`time.time()`) and the timeouts of calls, handlers and locks do not change.
 
         Args:
             by: Seconds, or a timedelta; from 0.
@@ -98,7 +99,7 @@ class PatientServer(rocketpy.Server):
             self._advanced_ms = 0
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> rocketpy.Producer:
-        """Makes a producer that waits for a minute."""
+        """Creates a producer with timeouts of one minute."""
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         options.setdefault("send_timeout", PATIENCE_SECONDS)
         return super().producer(group, **options)
@@ -111,26 +112,26 @@ class PatientServer(rocketpy.Server):
         codec: Codec[V] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> rocketpy.Consumer[V]:
-        """Makes a consumer that waits for a minute."""
+        """Creates a consumer with a timeout of one minute."""
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().consumer(group, topic, codec=codec, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> rocketpy.PushConsumer:
-        """Makes a push consumer that waits for a minute."""
+        """Creates a push consumer with a timeout of one minute."""
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().push_consumer(group, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> rocketpy.Admin:
-        """Makes an administration object that waits for a minute."""
+        """Creates an administration client with a timeout of one minute."""
         options.setdefault("api_timeout", PATIENCE_SECONDS)
         return super().admin(**options)
 
 
 def fresh_name(prefix: str = "test") -> str:
-    """A topic or group name that nothing else uses.
+    """Returns a unique name for a topic or group.
 
     Args:
-        prefix: Its beginning. Characters that a name cannot have become `-`.
+        prefix: Prefix of the name. Characters that a name cannot have become `-`.
 
     Examples:
         >>> fresh_name("orders[1]")
@@ -143,11 +144,11 @@ def fresh_name(prefix: str = "test") -> str:
 def temporary_server(
     *, host: str | None = None, settings: Mapping[str, Setting] | None = None
 ) -> Generator[PatientServer]:
-    """A server on free ports and in a folder that is removed at the end.
+    """Runs a server on free ports, in a folder that is removed at the end.
 
     Args:
         host: Host or address to listen on; default `127.0.0.1`. Containers and other machines need another one.
-        settings: Keys of the configuration, beside those for small files.
+        settings: Configuration keys, in addition to those for small files.
 
     Yields:
         The running server.
@@ -180,9 +181,9 @@ class RocketPyTestCase(unittest.TestCase):
     """
 
     settings: ClassVar[Mapping[str, Setting]] = {}
-    """Keys of the configuration of the server, set by the subclass."""
+    """Configuration keys of the server, set by the subclass."""
     server: ClassVar[PatientServer]
-    """The server of the class. Give each test topics and groups of its own."""
+    """Server of the class. Give each test its own topics and groups."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -191,7 +192,7 @@ class RocketPyTestCase(unittest.TestCase):
         cls.server = cls.enterClassContext(temporary_server(settings=cls.settings))
 
     def new_topic(self, queues: int = 4) -> str:
-        """Creates a topic for one test alone, and returns its name."""
+        """Creates a topic for one test, and returns its name."""
         topic = fresh_name(self.id().rpartition(".")[2])
         with self.server.admin() as admin:
             admin.create_topic(topic, queues=queues)
@@ -199,18 +200,18 @@ class RocketPyTestCase(unittest.TestCase):
 
 
 def drain(consumer: rocketpy.Consumer, *, timeout: Duration = PATIENCE_SECONDS) -> list[rocketpy.ReceivedMessage]:
-    """Reads all that is there: what the queues of a consumer held when this was called. Commits nothing.
+    """Reads all messages that the queues of a consumer contain at the time of the call. Commits nothing.
 
     Args:
-        consumer: A consumer that nobody else polls. Of a group with several members it reads the queues that are its.
-        timeout: Longest time, in seconds.
+        consumer: A consumer that no other thread polls. In a group with several members, only its own queues are read.
+        timeout: Maximum duration, in seconds.
 
     Returns:
-        The messages, those of one queue in its order. Messages that are sent meanwhile may be among them.
+        The messages, in order within each queue. Messages that are sent meanwhile may be included.
 
     Raises:
-        RequestTimeoutError: It did not reach the ends of its queues in time.
-        TypeError: The consumer is of another kind. For an `AsyncConsumer` there is `drain_async`.
+        RequestTimeoutError: The consumer did not reach the ends of its queues in time.
+        TypeError: The consumer has another type. For an `AsyncConsumer` use `drain_async`.
     """
     if not isinstance(consumer, rocketpy.Consumer):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"drain reads a rocketpy.Consumer, not {consumer!r}; drain_async reads an AsyncConsumer")
@@ -221,7 +222,7 @@ def drain(consumer: rocketpy.Consumer, *, timeout: Duration = PATIENCE_SECONDS) 
         time.sleep(PACE_SECONDS)
     ends = _ends(consumer.positions(), consumer.lag())
     while behind := _behind(consumer.positions(), ends):
-        _check(deadline, timeout, f"{consumer!r} is {behind} messages behind")
+        _check(deadline, timeout, f"{consumer!r} has not read {behind} messages")
         messages += consumer.poll(timeout=_step(deadline))
     return messages
 
@@ -229,15 +230,15 @@ def drain(consumer: rocketpy.Consumer, *, timeout: Duration = PATIENCE_SECONDS) 
 async def drain_async(
     consumer: rocketpy.AsyncConsumer, *, timeout: Duration = PATIENCE_SECONDS
 ) -> list[rocketpy.ReceivedMessage]:
-    """Reads all that is there, as `drain`, for an `AsyncConsumer` that was started.
+    """Reads all messages of a started `AsyncConsumer`, as `drain`.
 
     Args:
         consumer: A consumer that no other task polls.
-        timeout: Longest time, in seconds.
+        timeout: Maximum duration, in seconds.
 
     Raises:
-        RequestTimeoutError: It did not reach the ends of its queues in time.
-        TypeError: The consumer is of another kind.
+        RequestTimeoutError: The consumer did not reach the ends of its queues in time.
+        TypeError: The consumer has another type.
 
     Examples:
         >>> import asyncio, rocketpy
@@ -260,48 +261,49 @@ async def drain_async(
         await asyncio.sleep(PACE_SECONDS)
     ends = _ends(consumer.positions(), await consumer.lag())
     while behind := _behind(consumer.positions(), ends):
-        _check(deadline, timeout, f"{consumer!r} is {behind} messages behind")
+        _check(deadline, timeout, f"{consumer!r} has not read {behind} messages")
         messages += await consumer.poll(timeout=_step(deadline))
     return messages
 
 
 def _is_ready(consumer: rocketpy.Consumer | rocketpy.AsyncConsumer) -> bool:
-    """Whether a consumer has queues, and knows where each begins."""
+    """Whether a consumer has queues with known start offsets."""
     assigned = consumer.assignment()
     return bool(assigned) and len(consumer.positions()) >= len(assigned)
 
 
 def _ends(positions: dict[MessageQueue, int], lag: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
-    """Where the queues of a consumer end now."""
+    """Current ends of the queues of a consumer."""
     return {queue: position + lag.get(queue, 0) for queue, position in positions.items()}
 
 
 def _behind(positions: dict[MessageQueue, int], ends: dict[MessageQueue, int]) -> int:
-    """How many messages are left to read. Queues that went to another member do not count."""
+    """Number of messages left to read, without queues that were reassigned to another member."""
     return sum(max(0, end - positions.get(queue, end)) for queue, end in ends.items())
 
 
 def _step(deadline: float) -> float:
-    """How long to wait for a message before the ends are looked at again."""
+    """Timeout for a poll before the ends are checked again."""
     return min(1.0, max(0.0, deadline - time.monotonic()))
 
 
 def wait_until_consumed(
     server: rocketpy.Server | rocketpy.Broker, group: str, topic: str, *, timeout: Duration = PATIENCE_SECONDS
 ) -> None:
-    """Waits until a group has committed all that a topic held when this was called, whatever programs its members are.
+    """Waits until a group has committed all messages that a topic contains at the time of the call.
 
-    Messages that wait for a retry, or in the group's retry topic, are not waited for.
+    The members of the group may be any programs. Messages that wait for a retry, or in the group's retry topic, are not
+    waited for.
 
     Args:
         server: The server.
-        group: The consumer group; it may begin later.
+        group: The consumer group, which may start later.
         topic: The topic.
-        timeout: Longest wait, in seconds.
+        timeout: Maximum wait, in seconds.
 
     Raises:
-        RequestTimeoutError: The group has not committed all of it in time.
-        TopicNotFoundError: There is no such topic.
+        RequestTimeoutError: The group did not commit all messages in time.
+        TopicNotFoundError: The topic does not exist.
 
     Examples:
         >>> import threading
@@ -330,17 +332,17 @@ def wait_until_consumed(
 
 
 def _check(deadline: float, timeout: Duration, problem: str) -> None:
-    """Raises when it is too late."""
+    """Raises after the deadline."""
     if time.monotonic() >= deadline:
         raise rocketpy.RequestTimeoutError(
             f"{problem} after {duration_seconds('timeout', timeout):g} s",
             retryable=True,
-            hint="check the consumers' log; on a busy machine give a longer timeout",
+            hint="check the log of the consumers; on a busy machine increase the timeout",
         )
 
 
 def main(command: Sequence[str]) -> int:
-    """Runs a command with a server of its own, and returns the command's exit code."""
+    """Runs a command with its own server, and returns the exit code of the command."""
     if not command or command[0].startswith("-"):
         print("usage: python -m rocketpy.testkit COMMAND [ARGUMENT]...", file=sys.stderr)
         return 2

@@ -78,7 +78,7 @@ def test_a_deployment_that_runs_is_named_and_left_alone(executable, command, tmp
     with up(executable, folder, "single", signal.SIGHUP) as (process, _):
         refused = command("cluster", "up", str(folder), "--topology", "single", code=7).stderr
         assert refused.splitlines() == [
-            f"error: {folder} is up already (process {process.pid})",
+            f"error: deployment in {folder} is already running (process {process.pid})",
             "hint: stop it, or name another folder",
         ]
         assert (folder / "namesrv.ready.json").exists()
@@ -95,8 +95,8 @@ def test_what_a_killed_command_left_is_named(executable, command, tmp_path: Path
         refused = command("cluster", "up", str(folder), "--topology", "single", code=7).stderr
         pids = sorted(row["pid"] for row in rows)
         assert refused.splitlines() == [
-            f"error: left over from an earlier `cluster up` of {folder}: processes {', '.join(map(str, pids))}",
-            f"hint: end them: `kill {' '.join(map(str, pids))}`",
+            f"error: processes of an earlier `cluster up` of {folder} are still running: {', '.join(map(str, pids))}",
+            f"hint: stop them: `kill {' '.join(map(str, pids))}`",
         ]
     finally:
         for row in rows:
@@ -107,8 +107,8 @@ def test_what_a_killed_command_left_is_named(executable, command, tmp_path: Path
     ("arguments", "says"),
     [
         (["--topology", "3m"], "single, 2m, 2m-2s-async, 2m-2s-sync"),
-        (["--set", "flush"], "not KEY=VALUE: flush"),
-        ([], "the folder is not empty"),
+        (["--set", "flush"], "expected KEY=VALUE: flush"),
+        ([], "folder is not empty"),
     ],
 )
 def test_what_cannot_come_up_is_named(command, tmp_path: Path, arguments: list[str], says: str):

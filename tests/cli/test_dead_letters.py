@@ -37,7 +37,7 @@ def test_dead_letters_are_listed_shown_and_exported(rocketpy, topic: str, group:
     assert [(one["body"], one["origin_topic"], one["reconsume_times"], one["reason"]) for one in some] == [
         ("two", topic, 1, "GIVEN_UP")
     ]
-    assert "there are more" in rocketpy("dlq", "show", group, "--max", "1").stdout
+    assert "only the oldest 1 are shown" in rocketpy("dlq", "show", group, "--max", "1").stdout
     assert bodies(rocketpy("dlq", "export", group, "--since", "-1h", "--max", "2").stdout) == ["one", "two"]
     file = tmp_path / "dead.jsonl"
     rocketpy("dlq", "export", group, str(file))
@@ -63,8 +63,8 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
     assert json.loads(summary) == {"group": group, "sent": 2, "sent_before": 1, "without_origin": 0}
     rocketpy("produce", f"%DLQ%{group}", stdin="no origin\n")
     preview = rocketpy("dlq", "resend", group).stdout
-    assert "0 dead letters would be sent: add --yes\n3 had been sent before" in preview
-    assert "1 do not say where they came from: --to TOPIC" in rocketpy("dlq", "resend", group, "--yes").stdout
+    assert "0 dead letters would be sent: add --yes\n3 were sent before" in preview
+    assert "1 have no topic of origin: --to TOPIC" in rocketpy("dlq", "resend", group, "--yes").stdout
     other = f"{topic}-other"
     for yes in ([], ["--yes"]):
         refused = rocketpy("dlq", "resend", group, "--to", other, *yes, code=3).stderr
@@ -76,14 +76,14 @@ def test_dead_letters_are_sent_again_when_it_is_said_and_once(rocketpy, topic: s
 
 
 def test_what_makes_no_sense_is_named(rocketpy, group: str):
-    assert "not NAME=VALUE: n" in rocketpy("dlq", "show", group, "--property", "n", code=2).stderr
+    assert "expected NAME=VALUE: n" in rocketpy("dlq", "show", group, "--property", "n", code=2).stderr
     refused = rocketpy("dlq", "show", "nobody-at-all", code=3).stderr
-    assert "there is no group nobody-at-all" in refused
+    assert "no such group: nobody-at-all" in refused
     assert "rocketpy dlq list" in refused
-    assert "has no such dead letters" in rocketpy("dlq", "show", group, "--key", "other").stdout
+    assert "has no matching dead letters" in rocketpy("dlq", "show", group, "--key", "other").stdout
     for command in (["show"], ["export"], ["resend"], ["resend", "--yes"]):
         refused = rocketpy("dlq", *command, group, "--id", "other", code=3).stderr
-        assert f"{group} has no such dead letter with --id other" in refused
+        assert f"{group} has no matching dead letter with --id other" in refused
 
 
 def test_a_group_that_gave_up_nothing_has_none(rocketpy, topic: str):

@@ -33,7 +33,7 @@ def test_messages_are_timed_by_an_option_or_by_their_line(rocketpy, topic: str):
 
 def test_a_message_has_at_most_one_delay(rocketpy, topic: str):
     result = rocketpy("produce", topic, "--delay-level", "1", "--delay", "5", stdin="later", code=2)
-    assert "at most one of --delay-level, --delay and --deliver-at" in result.stderr
+    assert "--delay-level, --delay and --deliver-at exclude each other" in result.stderr
     result = rocketpy("produce", topic, "--deliver-at", "2099-01-01T00:00:00Z", stdin="later", code=5)
     assert "TIMER_DELIVER_MS" in result.stderr
     assert "timerMaxDelaySec" in result.stderr

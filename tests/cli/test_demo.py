@@ -162,7 +162,7 @@ def test_a_signal_ends_the_demo_and_its_server(executable: list[str], tmp_path: 
         wait_until(ready.exists, "the server accepts", process=process)
         process.send_signal(number)
         assert process.wait(20) == code
-        assert process.stderr.read() == f"stopped by {number.name}, before its end\n".encode()
+        assert process.stderr.read() == f"stopped by {number.name} before completion\n".encode()
         with pytest.raises(ProcessLookupError):
             os.kill(server_of(ready), 0)
     finally:
@@ -214,7 +214,7 @@ def test_a_signal_in_a_step_of_spark_ends_all_with_one_line(tmp_path: Path, numb
         assert len(descendants(tmp_path)) >= 3, "Java and its Python workers are seen"
         (os.killpg if to_group else os.kill)(process.pid, number)
         said = process.communicate(timeout=50)[1]
-        assert (process.returncode, said) == (code, f"stopped by {number.name}, before its end\n")
+        assert (process.returncode, said) == (code, f"stopped by {number.name} before completion\n")
         wait_until(lambda: not descendants(tmp_path), "workers end when they find Java gone")
     finally:
         for each in descendants(tmp_path):

@@ -65,13 +65,13 @@ def test_the_roles_of_a_pair_change_by_command(start, command, tmp_path: Path):
 @pytest.mark.parametrize("verb", ["promote", "demote"])
 def test_a_broker_whose_role_changes_is_named_with_its_port(command, verb: str, address: str):
     error = command("ha", verb, address, code=2).stderr
-    assert error.startswith(f"error: HOST:PORT of a broker is wanted, not {address}\nhint: `rocketpy ha status`")
+    assert error.startswith(f"error: expected HOST:PORT of a broker: {address}\nhint: `rocketpy ha status`")
 
 
 def test_the_address_of_a_name_server_is_no_brokers(start, command):
     names = start("namesrv", "--port", "0").name_server
     error = command("ha", "promote", names, name_server=names, code=5).stderr
-    assert f"hint: {names} is no broker of RocketPy, perhaps a name server" in error
+    assert f"hint: {names} is not a RocketPy broker, perhaps a name server" in error
 
 
 def test_ctrl_c_says_that_a_change_of_role_may_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
@@ -82,7 +82,7 @@ def test_ctrl_c_says_that_a_change_of_role_may_go_on(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(Admin, verb.__name__, interrupted)
         with pytest.raises(KeyboardInterrupt):
             verb("127.0.0.1:1")
-        assert "may go on; `rocketpy ha status`" in " ".join(capsys.readouterr().err.split())
+        assert "may continue; `rocketpy ha status`" in " ".join(capsys.readouterr().err.split())
 
 
 def test_roles_that_there_are_not_are_named(command, tmp_path: Path):

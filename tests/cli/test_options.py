@@ -31,7 +31,7 @@ def test_milliseconds_are_refused_with_the_unit():
 
 def test_an_offset_is_no_place_to_begin_and_a_date_of_eight_digits_is():
     for offset in ("0", "5", "9999999"):
-        with pytest.raises(CommandError, match="not a place to begin"):
+        with pytest.raises(CommandError, match="not a start position"):
             start_of(offset)
     assert start_of("20130101") == start_of("2013-01-01")
     assert start_of("1357016400") == start_of("2013-01-01T05:00:00Z")

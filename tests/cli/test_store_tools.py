@@ -65,7 +65,7 @@ def test_a_sound_store_passes_with_0_closed_and_while_its_server_runs(command, l
     assert report["is_closed"]
     assert report["problems"] == []
     assert set(report) == {*store.VerifyReport.__slots__, "is_sound"}
-    assert "nothing is wrong" in command("store", "verify", str(tmp_path / "store")).stdout
+    assert "no problems found" in command("store", "verify", str(tmp_path / "store")).stdout
 
 
 def test_damage_ends_with_1_and_is_named_with_file_place_found_and_expected(command, closed: Path):
@@ -283,7 +283,7 @@ def test_logs_are_compared_record_by_record(closed: Path, command, start, tmp_pa
     copy = tmp_path / "copy"
     shutil.copytree(closed, copy)
     assert store.diff(closed, copy).relation == "equal"
-    assert "both are the same" in command("store", "diff", str(closed), str(copy)).stdout
+    assert "the logs are equal" in command("store", "diff", str(closed), str(copy)).stdout
 
     def more(folder: Path, *bodies: str) -> None:
         server = start("server", str(folder), "--port", "0", "--name-server-port", "0", *SMALL)
@@ -301,7 +301,7 @@ def test_logs_are_compared_record_by_record(closed: Path, command, start, tmp_pa
     assert found.last_common is not None
     assert found.first.first_own.physical_offset == found.common_end > found.last_common.physical_offset
     parted = command("store", "diff", str(copy), str(closed), code=1)
-    assert f"they part at {found.common_end}" in parted.stdout
+    assert f"the logs diverge at {found.common_end}" in parted.stdout
     assert "two histories" not in parted.stdout
     told = json.loads(command("store", "diff", str(copy), str(closed), "--json", code=1).stdout)
     assert told["second"]["first_own"]["topic"] == "orders"

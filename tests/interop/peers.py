@@ -588,7 +588,16 @@ def apache_cluster(
         yield address
 
 
-SHARED_SETTINGS = {"messageDelayLevel": LEVEL_TABLE, "recallMessageEnable": "true", "enablePropertyFilter": "true"}
+SHARED_SETTINGS = {
+    "messageDelayLevel": LEVEL_TABLE,
+    "recallMessageEnable": "true",
+    "enablePropertyFilter": "true",
+    # Two threads of 5.5.0 would each load a core: one copies the timer wheel every second byte by byte; the other one
+    # spins from the first transaction on, until the next is older than the interval.
+    "timerFlushIntervalMs": 86_400_000,
+    "transactionOpBatchInterval": 86_400_000,
+    "transactionOpMsgMaxSize": 1,  # marks are written at once
+}
 """Of the broker of Apache that all tests share."""
 
 KEPT: list[subprocess.Popen] = []

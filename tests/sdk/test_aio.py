@@ -252,7 +252,7 @@ def test_other_calls(rocketpy_server, rocketpy_topic):
             assert {body[:6] for body in await take(member, 3)} == {b"packed", b"single", b"oneway"}
             later = await sending.send(Message(rocketpy_topic, b"never", delay=3600))
             await sending.recall(later)
-            with pytest.raises(rocketpy.InvalidArgumentError, match="cannot be recalled"):
+            with pytest.raises(rocketpy.InvalidArgumentError, match="cannot recall"):
                 await sending.recall(await sending.send(Message(rocketpy_topic, b"plain")))
             queue = (await take_messages(member, 1))[0].queue
             member.pause(queue)
@@ -292,7 +292,7 @@ def test_errors_come_as_from_the_twins(rocketpy_server, rocketpy_topic):
                 await unstarted.send(Message(rocketpy_topic, bytes(5 << 20)))
         with pytest.raises(rocketpy.ClosedError, match="is closed"):
             await unstarted.send(Message(rocketpy_topic, b"text"))
-        with pytest.raises(rocketpy.RocketPyError, match="was started before"):
+        with pytest.raises(rocketpy.RocketPyError, match="was already started"):
             await unstarted.start()
         await unstarted.close()
 

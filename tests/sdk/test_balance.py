@@ -143,7 +143,7 @@ def test_a_function_shares_queues_out_in_a_thread_of_its_own(join, group, topic)
     [
         (ZeroDivisionError("no plan"), "no plan"),
         (SystemExit(3), "SystemExit: 3"),
-        ([MessageQueue("other", "b", 1)], "not a queue of topic"),
+        ([MessageQueue("other", "b", 1)], "returned a queue outside topic"),
         (7, "'int' object is not iterable"),
     ],
     ids=["raises", "exits", "stranger", "no list"],

@@ -88,7 +88,7 @@ def test_work_under_a_lease_is_refused_until_the_lease_ends_and_then_taken_over(
     with once.claim("a") as claim:
         assert not claim.already_done
         clock.now += LEASE - 0.001
-        with pytest.raises(rocketpy.InProgressError, match=r"billing has a, with a lease until 2023-11-14") as refused:
+        with pytest.raises(rocketpy.InProgressError, match=r"billing holds the lease on a until 2023-11-14") as refused:
             once(ran.append)("a")
         assert refused.value.retryable
         assert refused.value.lease_ends_at == datetime.fromtimestamp(clock.now + 0.001, UTC)
@@ -223,7 +223,7 @@ def test_a_mark_that_cannot_be_removed_does_not_hide_the_error_of_the_work(tmp_p
 
     with SqliteStore(tmp_path / "done.db") as store, pytest.raises(ValueError, match="the work's"):
         Dedup("billing", store, key=str)(work)("a")
-    assert "stays until its lease ends" in caplog.text
+    assert "until its lease expires" in caplog.text
 
 
 def test_work_whose_mark_cannot_be_written_says_that_it_was_done(tmp_path):

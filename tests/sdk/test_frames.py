@@ -161,7 +161,9 @@ def test_without_a_package_the_error_says_what_to_install_and_nothing_is_taken(c
 
 def test_a_polars_that_cannot_hold_properties_is_refused_before_messages_are_taken(consumer, monkeypatch):
     monkeypatch.setattr(polars, "__version__", "1.20.0")
-    with pytest.raises(rocketpy.RocketPyError, match=r"polars 1\.20\.0 cannot hold properties, 1\.36 can") as old:
+    with pytest.raises(
+        rocketpy.RocketPyError, match=r"polars 1\.20\.0 cannot hold message properties: polars 1\.36"
+    ) as old:
         consumer.fetch_polars(timeout=60)
     assert "rocketpy-mq[polars]" in old.value.hint
     monkeypatch.undo()

@@ -222,7 +222,7 @@ def test_a_broker_is_asked_by_its_address_and_known_by_its_name(rocketpy_server,
 def test_a_closed_client_is_refused_by_with(rocketpy_server):
     with rocketpy_server.producer("p") as producer:
         pass
-    with pytest.raises(rocketpy.ClosedError, match="cannot be used again: <Producer"), producer:
+    with pytest.raises(rocketpy.ClosedError, match="cannot reopen a closed object: <Producer"), producer:
         pass
 
 
@@ -303,5 +303,5 @@ def test_a_table_of_marks_that_is_missing_has_a_way_out():
         with pytest.raises(sqlite3.OperationalError) as missing:
             once.claim(SimpleNamespace(msg_id="A", properties={})).__enter__()
     assert missing.value.__notes__ == [
-        "hint: if there is no table rocketpy_done, TransactionStore.create_table() makes it"
+        "hint: if the table rocketpy_done is missing, create it with TransactionStore.create_table()"
     ]

@@ -179,7 +179,7 @@ def test_callbacks_that_compute_for_longer_than_the_end_waits_are_left(child, ro
         """
     )
     assert ended.returncode == 0, ended.stderr
-    assert "closing at the end of Python failed: " in ended.stderr
+    assert "cannot close an object at the exit of Python: " in ended.stderr
 
 
 def test_an_end_without_closing_hooks_does_not_hang(child, rocketpy_server):

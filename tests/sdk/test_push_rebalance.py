@@ -311,7 +311,7 @@ def test_an_awaitable_that_nobody_awaits_fails_the_callback(server, topic, group
     consumer.on(topic)(seen.note)
     with caplog.at_level(logging.ERROR, "rocketpy.client"), consumer:
         wait_until(lambda: consumer.stats().failed_callbacks)
-    assert "on_assigned returned an awaitable that nobody awaits: write it as `async def`" in caplog.text
+    assert "on_assigned returned an awaitable, which is not awaited: write it as `async def`" in caplog.text
 
 
 def test_a_callback_may_stop_its_consumer(server, topic, group):

@@ -71,8 +71,8 @@ def test_what_a_function_returns_is_checked_and_what_it_raises_is_raised(
     message = rocketpy.Message(rocketpy_topic, b"x")
     elsewhere = rocketpy.MessageQueue(rocketpy_topic, "nowhere", 0)
     for function, error, text in (
-        (lambda *_: 0, TypeError, "must return one of the queues"),
-        (lambda *_: elsewhere, rocketpy.InvalidArgumentError, "cannot be written"),
+        (lambda *_: 0, TypeError, "must return one of the given queues"),
+        (lambda *_: elsewhere, rocketpy.InvalidArgumentError, "is not writable"),
         (by_body, ValueError, "invalid literal"),
     ):
         with rocketpy_server.producer(fresh_name("select"), selector=function) as producer:

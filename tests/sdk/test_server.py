@@ -57,7 +57,7 @@ def test_a_server_is_started_once_and_stopped_once(tmp_path):
     server = PatientServer(tmp_path / "store", settings=SMALL_FILES)
     assert server.closed
     for use in (lambda: server.name_server, lambda: server.broker, server.admin, server.check):
-        with pytest.raises(rocketpy.ClosedError, match="does not run"):
+        with pytest.raises(rocketpy.ClosedError, match="is not running"):
             use()
     assert server.start() is server.start()
     address = server.broker
@@ -85,7 +85,7 @@ def test_a_stopped_server_starts_again_on_its_folder(tmp_path):
     assert send_and_read(server) == [b"text"]
     server.stop()
     assert server.closed
-    with pytest.raises(rocketpy.ClosedError, match="does not run"):
+    with pytest.raises(rocketpy.ClosedError, match="is not running"):
         server.producer("ingest")
     server.start().stop()
 

@@ -109,7 +109,7 @@ def test_a_second_job_and_a_second_commit_are_refused(spark, options):
 def test_a_committed_file_that_is_gone_is_an_error(spark, options):
     manifest = ArchiveJob(spark, options, quiet).run()
     (Path(options.out) / manifest.files[0].place).unlink()
-    with pytest.raises(rocketpy.DamagedDataError, match="a file of the archive is gone"):
+    with pytest.raises(rocketpy.DamagedDataError, match="file of the archive is missing"):
         ArchiveJob(spark, options, quiet).run()
 
 

@@ -193,7 +193,7 @@ def test_the_command_line_has_the_format(spark, options, capsys):
         assert main([*given, *more]) == 2
         error, hint = capsys.readouterr().err.splitlines()
         assert error.startswith("error: a table of Delta Lake, not an archive of Parquet files")
-        assert hint.startswith("hint: give --format delta ")
+        assert hint.startswith("hint: use --format delta ")
     with pytest.raises(rocketpy.RocketPyError, match="unknown column: boddy"):
         replace(options, columns=("boddy",)).archive()
 

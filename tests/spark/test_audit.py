@@ -46,9 +46,9 @@ def test_a_topic_that_is_as_it_should_be(spark, flights, rocketpy_server, tmp_pa
         "duplicates by id": ("ok", count, 0),
         "order keys in several queues": ("ok", count, 0),
         "order within an order key": ("ok", count, 0),
-        "acknowledged and not there": ("ok", count, 0),
+        "acknowledged and missing": ("ok", count, 0),
         "acknowledged and elsewhere": ("ok", count, 0),
-        "there and not in the journal": ("ok", count, 0),
+        "stored and not in the journal": ("ok", count, 0),
     }
     assert code == 0
 
@@ -66,11 +66,11 @@ def test_a_journal_finds_what_was_lost_moved_or_never_acknowledged(spark, flight
     code, report = spark_jobs.run(main, capsys, *given)
     assert code == 9
     found = verdicts(report)
-    assert found["acknowledged and not there"] == ("fault", len(wrong), 1)
+    assert found["acknowledged and missing"] == ("fault", len(wrong), 1)
     assert found["acknowledged and elsewhere"] == ("fault", len(wrong), 1)
-    assert found["there and not in the journal"] == ("noted", spark_jobs.FLIGHTS, 4)
+    assert found["stored and not in the journal"] == ("noted", spark_jobs.FLIGHTS, 4)
     assert (out / "audit.png").read_bytes().startswith(b"\x89PNG")
-    (lost,) = spark.read.parquet(str(out / "acknowledged_and_not_there.parquet")).collect()
+    (lost,) = spark.read.parquet(str(out / "acknowledged_and_missing.parquet")).collect()
     assert lost.msg_id == "F" * 32
     (moved,) = spark.read.parquet(str(out / "acknowledged_and_elsewhere.parquet")).collect()
     assert (moved.queue_offset, moved.stored_queue_offset) == (10_000, receipts[1].queue_offset)

@@ -242,8 +242,8 @@ def test_a_cluster_gives_right_results_when_an_executor_is_killed_and_a_worker_c
     # That worker alone is left.
     assert driver.run("count", **SOURCE) == {"rows": MESSAGES}
     unlike = driver.run("count", path=str(cluster.store), topic=TOPIC)
-    assert f"the driver planned with another store than that of {cluster.store}" in unlike["error"]
+    assert f"the driver's plan is for another store than {cluster.store}" in unlike["error"]
     gone = driver.run("count", path=str(tmp_path / "elsewhere" / "store"), topic=TOPIC)
-    assert f"the driver planned with a store that is not there: {tmp_path / 'elsewhere'}" in gone["error"]
+    assert f"the store of the driver's plan is missing: {tmp_path / 'elsewhere'}" in gone["error"]
     driver.process.stdin.close()
     assert driver.process.wait() == 0

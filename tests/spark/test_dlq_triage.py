@@ -94,8 +94,8 @@ def test_a_dry_run_sends_nothing_and_wrong_options_are_named(dead, rocketpy_serv
     assert (code, sum(row["messages"] for row in rows)) == (0, DEAD)
     assert len(read(rocketpy_server, topic)) == DEAD
     for wrong, code, text in [
-        (("--rate", 5), 2, "--rate goes with --resend"),
-        (("--group", "nobody"), 3, "there is no group nobody"),
+        (("--rate", 5), 2, "--rate is valid only with --resend"),
+        (("--group", "nobody"), 3, "no such group: nobody"),
         (("--resend", "--to", "nowhere"), 3, "nowhere"),
     ]:
         ended, printed = spark_jobs.run(main, capsys, *given, *wrong)

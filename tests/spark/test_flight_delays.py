@@ -85,7 +85,7 @@ def test_a_stream_keeps_the_table_up_to_date_and_goes_on_later(spark, flights, s
 
 def test_ways_that_differ_are_an_error(spark, flights, rocketpy_server, tmp_path, monkeypatch):
     monkeypatch.setattr(flight_delays, "delays_by_ranges", lambda *_: TABLE.head(2))
-    with pytest.raises(DamagedDataError, match="by ranges of the folder is not the table from the folder"):
+    with pytest.raises(DamagedDataError, match="by ranges of the folder differs from the table from the folder"):
         flight_delays.run(spark, str(tmp_path), path=str(rocketpy_server.path), topic=flights)
 
 

@@ -87,7 +87,7 @@ def test_spark_submit_runs_a_job_and_ends_with_its_code(flights, rocketpy_server
     assert done.returncode == 9, done.stderr
     (row,), end = json.JSONDecoder().raw_decode(done.stdout)
     assert (row["group"], row["lag"], row["verdict"]) == (group, 200, "at risk")
-    assert done.stdout[end:].lstrip().startswith("error: unread messages are lost soon")
+    assert done.stdout[end:].lstrip().startswith("error: unread messages are lost or at risk")
 
 
 @pytest.mark.parametrize("job", [*JOBS, flight_delays], ids=lambda job: job.__name__.rpartition(".")[2])
@@ -121,7 +121,7 @@ def test_a_query_that_fails_ends_in_one_line(spark, flights, rocketpy_server, tm
     here = ("--topic", flights, "--path", rocketpy_server.path, "--to-name-server", rocketpy_server.name_server)
     code, text = spark_jobs.run(replay.main, capsys, *here, "--to-topic", target, "--where", "colour = 'red'")
     assert code == 1
-    assert "error: a query failed: [UNRESOLVED_COLUMN" in text
+    assert "error: query failed: [UNRESOLVED_COLUMN" in text
     assert "Traceback" not in text
 
 

@@ -108,11 +108,11 @@ def test_a_worker_without_the_folder_or_with_another_store_behind_it_says_so(tmp
     shutil.copytree(tmp_path / "store", tmp_path / "copy")
     assert read() == 300
     shutil.move(tmp_path / "store", tmp_path / "gone")
-    with pytest.raises(NotAStoreError, match="planned with a store that is not there") as missing:
+    with pytest.raises(NotAStoreError, match="the store of the driver's plan is missing") as missing:
         read()
     assert "read by name_server" in missing.value.hint
     shutil.move(tmp_path / "other", tmp_path / "store")
-    with pytest.raises(NotAStoreError, match="planned with another store"):
+    with pytest.raises(NotAStoreError, match="plan is for another store"):
         read()
     shutil.rmtree(tmp_path / "store")
     shutil.move(tmp_path / "copy", tmp_path / "store")
@@ -138,7 +138,7 @@ def test_a_file_that_retention_removes_during_the_check_is_no_other_store(tmp_pa
     monkeypatch.setattr(Path, "open", open_too_late)
     check_store(options, marks)
     assert not oldest.exists()
-    with pytest.raises(NotAStoreError, match="planned with another store"):
+    with pytest.raises(NotAStoreError, match="plan is for another store"):
         check_store(options, {**marks, max(marks): b"another record"})
 
 

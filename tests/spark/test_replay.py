@@ -114,7 +114,7 @@ def test_a_replay_into_itself_or_to_nowhere_is_refused_and_a_dry_run_sends_nothi
     here = rocketpy_server.name_server
     given = ["--topic", topic, "--to-name-server", here]
     code, text = spark_jobs.run(main, capsys, *given, "--name-server", here)
-    assert (code, "topic that they come from" in text) == (2, True)
+    assert (code, "target topic is the source topic" in text) == (2, True)
     code, text = spark_jobs.run(main, capsys, *given, "--path", rocketpy_server.path, "--to-topic", "nowhere")
     assert (code, "nowhere" in text) == (3, True)
     code, rows = spark_jobs.run(main, capsys, *given, "--name-server", here, "--to-topic", target, "--dry-run")

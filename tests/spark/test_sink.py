@@ -134,11 +134,11 @@ def test_options_of_the_client_reach_it(spark, rocketpy_server, topic):
     [
         ("body binary, tags string", {"topic": "t"}, "unknown column: tags .did you mean tag"),
         ("body int", {"topic": "t"}, "column body must be binary or string, not int"),
-        ("body string, body string", {"topic": "t"}, "a column is there twice"),
+        ("body string, body string", {"topic": "t"}, "column is duplicate"),
         ("tag string", {"topic": "t"}, "no column body"),
         ("body string", {}, "no topic: give a column or an option"),
         ("body string, topic string", {"topic": "t"}, "topic is a column and an option"),
-        ("body string, broker_name string", {"topic": "t"}, "broker_name goes with queue_id"),
+        ("body string, broker_name string", {"topic": "t"}, "broker_name is valid only with queue_id"),
         ("body string", {"topic": "t", "tags": "x"}, "tags is an option of reading"),
         ("body string", {"topic": "t", "orderKeys": "x"}, "unknown option: orderkeys .did you mean order_key"),
         ("body string", {"topic": "t", "path": "/data"}, "give name_server, not path"),
@@ -172,7 +172,7 @@ def test_the_user_sees_what_was_refused(spark, rocketpy_server, topic):
     [
         ("body binary, topic string", (bytes(5 << 20), "T"), "row 2 of partition 0, .*too large"),
         ("body binary, topic string", (b"x", "SCHEDULE_TOPIC_XXXX"), "row 2 of partition 0, .*system topic"),
-        ("body binary, topic string", (b"x", "no such topic"), "row 2 of partition 0, .*not allowed"),
+        ("body binary, topic string", (b"x", "no such topic"), "row 2 of partition 0, .*invalid character"),
         ("body binary, topic string", (b"x", None), "row 2 of partition 0, .*its topic is null"),
         ("body binary, topic string", (None, "T"), "row 2 of partition 0, .*its body is null"),
         ("body binary, topic string, queue_id int", (b"x", "T", 9), "row 2 of partition 0, .*has no queue #9"),

@@ -260,7 +260,7 @@ def test_a_broker_that_stands_still_while_rows_are_on_their_way_gets_none_twice(
 
     class GoesOn(logging.Handler):
         def emit(self, record):
-            if "looking which are stored" in record.getMessage():  # soon it asks the broker that stands still
+            if "reading stored rows" in record.getMessage():  # soon it asks the broker that stands still
                 threading.Timer(SETTLE_SECONDS + 0.3, os.kill, (broker.pid, signal.SIGCONT)).start()
 
     def batches():

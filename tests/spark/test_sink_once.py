@@ -260,7 +260,7 @@ def test_exactly_once_is_turned_on_and_off_again_by_the_same_processes(turning):
 def test_rows_that_wait_are_refused_in_a_batch_that_was_begun_with_exactly_once(sink):
     sink.tasks()
     sink.turn("off", delay="1s")
-    with pytest.raises(WriteError, match="begun with exactly_once, which does not go with delay") as refused:
+    with pytest.raises(WriteError, match="begun with exactly_once, which does not support delay") as refused:
         sink.tasks()
     assert "without delay" in refused.value.hint
 
@@ -461,7 +461,7 @@ class WhenTriedAgain(logging.Handler):
         self.actions = [action]
 
     def emit(self, record):
-        if "trying again" in record.getMessage() and self.actions:
+        if "retrying" in record.getMessage() and self.actions:
             self.actions.pop()()
 
 
@@ -488,7 +488,7 @@ def test_what_does_not_go_with_it_is_refused_by_name(sink, rocketpy_server, rock
         batch_writer({**options, "progress_topic": ""}, body, False)
     with pytest.raises(InvalidArgumentError, match="needs a write_id"):
         batch_writer(options, body, False)
-    with pytest.raises(OptionError, match="delay does not go with exactly_once"):
+    with pytest.raises(OptionError, match="delay is not supported with exactly_once"):
         batch_writer({**options, "delay": "3s"}, body, False)
     with pytest.raises(NotSupportedError, match="has 2 queues") as refused:
         batch_writer({**options, "progress_topic": sink.topic, "write_id": "w"}, body, False)

@@ -146,8 +146,8 @@ def test_a_running_stream_outlasts_its_broker_and_finds_new_queues_and_tells_its
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"endingTime": "-1m"}, "ending_time goes with spark.read: a stream has no end"),
-        ({"path": "/data", "progressGroup": "g"}, "progress_group goes with the name_server of a cluster"),
+        ({"endingTime": "-1m"}, "ending_time is valid only with spark.read: a stream has no end"),
+        ({"path": "/data", "progressGroup": "g"}, "progress_group is valid only with the name_server of a cluster"),
     ],
 )
 def test_what_a_stream_does_not_do_is_refused_by_name(spark, topic, rocketpy_server, options, said):

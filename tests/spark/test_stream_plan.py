@@ -281,7 +281,7 @@ def test_a_checkpoint_whose_messages_are_gone_fails_or_goes_on_with_what_was_sto
         moved = lenient.latestOffset(end, lenient.getDefaultReadLimit())
     assert bodies_of([rows_of(lenient, moved)]) == BODIES[:30]
     assert caplog.text.count("20 messages of") == 3
-    assert caplog.text.count("reading offsets 0 to 10, which were stored since") == 3
+    assert caplog.text.count("reading offsets 0 to 10, stored since then") == 3
     send(topic, BODIES[30:60])
     assert bodies_of(batches_from(lenient, moved)[0]) == BODIES[30:60]
 
@@ -302,8 +302,8 @@ def test_progress_is_committed_to_a_group(topic, send, reader_of, rocketpy_serve
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"endingOffsets": "latest"}, "ending_offsets goes with spark.read"),
-        ({"endingTime": "-1m"}, "ending_time goes with spark.read"),
+        ({"endingOffsets": "latest"}, "ending_offsets is valid only with spark.read"),
+        ({"endingTime": "-1m"}, "ending_time is valid only with spark.read"),
         ({"maxTriggerDelay": "soon"}, "must be a duration"),
         ({"client.timeout": "3s"}, "unknown option: client.timeout"),
         ({"columns": "body"}, "the schema and the option columns differ"),
@@ -385,7 +385,7 @@ def test_messages_that_a_broker_passes_over_fail_or_are_told_of(tmp_path, rocket
             batches = read_part(given, ["queue_offset"], QueuePart(queue, 0, 10, 1 << 20))
             return [offset for batch in batches for offset in batch.column(0).to_pylist()]
 
-        with pytest.raises(OffsetError, match=r"2 messages of .* are not there, offsets 3 to 5"):
+        with pytest.raises(OffsetError, match=r"2 messages of .* are missing, offsets 3 to 5"):
             read()
         with caplog.at_level(logging.WARNING, "rocketpy.spark"):
             assert read(failOnDataLoss="false") == [0, 1, 2, 5, 6, 7, 8]

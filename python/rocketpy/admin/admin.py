@@ -60,14 +60,15 @@ class CallsAtOnce(AdminCalls):
 
 @takes_options(ClientOptions, CLIENT_DEFAULTS)
 class Admin(Closing):
-    """Administration of a cluster. Its calls are those of `rocketpy.admin.calls.AdminCalls`, without `await`.
+    """Administration of a cluster, by the calls of `rocketpy.admin.calls.AdminCalls` without `await`.
 
-    Where no broker is registered, every call but `brokers` raises `BrokerNotFoundError`: nothing was done, and a later
+    If no broker is registered, every call except `brokers` raises `BrokerNotFoundError`: nothing was done, and a later
     call may succeed.
 
     Args:
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: Those of `rocketpy.config.ClientOptions`, by keyword.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: Keyword options, declared in `rocketpy.config.ClientOptions`.
 
     Examples:
         >>> server = getfixture("rocketpy_server")
@@ -120,17 +121,17 @@ class Admin(Closing):
     was_resent = at_once(AdminCalls.was_resent, "Admin")
 
     def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> Iterator[DeadLetter]:
-        """The dead letters of a group, queue by queue, the oldest first. Those that die meanwhile are left out.
+        """Yields the dead letters of a group, queue by queue, the oldest first. Later dead letters are left out.
 
-        A group that has given up nothing has none. Those of a group that was deleted can still be read.
+        A group that gave up no message has none. The dead letters of a deleted group can still be read.
 
         Args:
             group: The consumer group.
-            which: Which ones; default: all.
+            which: Filter of the dead letters; default: all.
 
         Raises:
-            GroupNotFoundError: There is no such group, nor a topic of its dead letters.
-            InvalidArgumentError: A time is none.
+            GroupNotFoundError: Neither the group nor a topic of its dead letters exists.
+            InvalidArgumentError: A time is invalid.
         """
         return steps(finished(self._calls._letters_of(group, which)))
 
@@ -142,27 +143,27 @@ class Admin(Closing):
         rate: float | None = None,
         again: bool = False,
     ) -> Iterator[Resent]:
-        """Sends dead letters again, each to the topic that it came from. Each step of the iteration sends the next one.
+        """Resends dead letters to their original topics. Each step of the iteration sends the next one.
 
-        The dead letters stay. One that was resent before is not sent again: its copy has an id of its own, made from
-        its place, and is looked up first. So a resend that ended in the middle may be repeated. Two at the same time
-        may both send one; the copies then have one `msg_id`. A copy is found as long as its topic keeps it. Without
-        `to`, one that does not say where it came from is passed over.
+        The dead letters stay. A dead letter that was resent before is skipped: each copy has its own id, derived from
+        the position of the dead letter, and is looked up first. An interrupted resend can therefore be repeated. Two
+        concurrent resends may send the same dead letter twice; both copies then have one `msg_id`. A copy is found as
+        long as its topic keeps it. Without `to`, dead letters that do not name their original topic are skipped.
 
-        A copy has the body, tag, keys, order key and own properties of the dead letter, and `rocketpyResentFrom`,
-        `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its count of deliveries begins at 0.
+        A copy has the body, tag, keys, order key and own properties of the dead letter, and the properties
+        `rocketpyResentFrom`, `rocketpyOriginTopic` and `rocketpyOriginMsgId`. Its delivery count starts at 0.
 
         Args:
-            letters: What to resend, from `dead_letters`.
-            to: Another topic for all of them. It must exist.
-            rate: Most messages a second. Those that were resent before do not count.
-            again: Send also what was resent before.
+            letters: Dead letters to resend, from `dead_letters`.
+            to: Target topic for all dead letters, in place of their original topics. It must exist.
+            rate: Maximum number of messages per second. Skipped dead letters do not count.
+            again: Whether to send dead letters that were resent before.
 
         Raises:
-            TopicNotFoundError: There is no topic `to`, and nothing was sent; or that of origin is gone: those in front
-                of it were resent.
+            TopicNotFoundError: The topic `to` does not exist, and nothing was sent; or an original topic is gone: the
+                dead letters before it were resent.
             InvalidArgumentError: The rate is not above 0.
-            RocketPyError: As for `Producer.send`. Those before it were resent.
+            RocketPyError: As for `Producer.send`. The dead letters before it were resent.
 
         Examples:
             >>> import rocketpy

@@ -31,34 +31,36 @@ __all__ = ["AdminCalls"]
 logger = logging.getLogger("rocketpy.client")
 
 BROKER_LIMIT = 64
-"""Messages that a broker gives to one query unless it is configured otherwise (`maxMsgsNumBatch`)."""
-CUT_OFF = "%s gave %d messages of %s, its limit (maxMsgsNumBatch); there may be older ones: ask for an earlier end"
+"""Default maximum number of messages that a broker returns for one query (`maxMsgsNumBatch`)."""
+CUT_OFF = (
+    "query result of %s may be incomplete: limit of %d messages (maxMsgsNumBatch) reached for %s; query an earlier end"
+)
 
 
 def cut_off(found: Iterable[ReceivedMessage], max_messages: int) -> list[str]:
-    """The brokers that probably found more messages than they gave.
+    """Brokers that probably found more messages than they returned.
 
     Args:
-        found: What a query gave.
-        max_messages: How many were asked for.
+        found: Messages of a query.
+        max_messages: Requested number of messages.
     """
     counts = Counter(message.broker_name for message in found)
     return [broker_name for broker_name, count in counts.items() if count == BROKER_LIMIT < max_messages]
 
 
 def warn_of_cut(found: Iterable[ReceivedMessage], key: str, max_messages: int) -> None:
-    """Warns of brokers that probably found more messages than they gave."""
+    """Warns of brokers that probably found more messages than they returned."""
     for broker_name in cut_off(found, max_messages):
         logger.warning(CUT_OFF, broker_name, BROKER_LIMIT, key)
 
 
 def span_ms(begin: Instant | None, end: Instant | None) -> tuple[int, int]:
-    """A span of time, in milliseconds; everything where an end is not given."""
+    """Span of time in milliseconds; unlimited where an end is not given."""
     return 0 if begin is None else instant_ms(begin), 2**63 - 1 if end is None else instant_ms(end)
 
 
 def master_role(sync: bool) -> str:
-    """The role of a master, whose sends wait for slaves or do not."""
+    """Role of a master whose sends wait for slaves, or do not."""
     return "SYNC_MASTER" if sync else "ASYNC_MASTER"
 
 
@@ -70,7 +72,7 @@ def settings_text(changes: Mapping[str, str | float]) -> dict[str, str]:
 
 @shown_as("AsyncAdmin")
 class AdminCalls(DeadLetterCalls):
-    """The calls of `AsyncAdmin`, which awaits them, and of `Admin`, which has the same ones without `await`.
+    """Calls of `AsyncAdmin`, which are awaited, and of `Admin`, which has the same calls without `await`.
 
     For `Admin` a native call blocks the thread, so that no coroutine here ever waits: each ends at its first step.
     """
@@ -92,24 +94,25 @@ class AdminCalls(DeadLetterCalls):
     ) -> None:
         """Creates a topic, or changes it, and waits until its route is known.
 
-        What is not named stays as it is; a new topic has 8 queues, and may be read and written.
+        Attributes that are not named stay unchanged; a new topic has 8 queues, and is readable and writable.
 
         Args:
-            topic: Its name: up to 127 of `a-z A-Z 0-9 _ - % |`.
-            queues: Queues to read at each broker, from 1.
-            write_queues: Queues to write at each broker; as many as `queues`, if only that is given.
+            topic: Name of the topic: up to 127 characters of `a-z A-Z 0-9 _ - % |`.
+            queues: Number of read queues at each broker, from 1.
+            write_queues: Number of write queues at each broker; default: `queues`, if given.
             readable: Whether consumers may read it.
             writable: Whether producers may send to it.
             cluster: Only at the brokers of this cluster.
             broker: Only at this broker.
-            attributes: Attributes to set, by name; None as the value removes one. Those that are not named stay as they
-                are. RocketPy's brokers know `retention.hours` and `flush.type` beside some of Apache's.
-            force: Remove queues even if they hold messages. The same number as before brings them back.
+            attributes: Attributes to set, by name; the value None removes an attribute. Other attributes stay
+                unchanged. RocketPy's brokers support `retention.hours`, `flush.type` and some of Apache's attributes.
+            force: Whether to remove queues even if they hold messages. Restoring the old number of queues makes them
+                readable again.
 
         Raises:
-            InvalidArgumentError: The name, a number of queues, or the text of an attribute breaks its rules; the
-                name is one of the system's; or queues that hold messages would go.
-            RefusedError: A broker does not know an attribute, or not this value of it; the message names both.
+            InvalidArgumentError: The name, a number of queues or the text of an attribute is invalid; the name belongs
+                to the system; or the removed queues hold messages.
+            RefusedError: A broker does not support an attribute or its value; the message names both.
         """
         change = TopicChange(
             topic,
@@ -134,27 +137,27 @@ class AdminCalls(DeadLetterCalls):
             return None
 
     async def delete_topic(self, topic: str) -> None:
-        """Deletes a topic at every broker and name server. Its messages stay in the log until retention takes them.
+        """Deletes a topic at every broker and name server. Its messages stay in the log until retention removes them.
 
         Raises:
-            TopicNotFoundError: There is no such topic.
+            TopicNotFoundError: The topic does not exist.
         """
         await self._ask(self._native_admin().delete_topic, topic)
 
     async def topics(self) -> list[str]:
-        """Names of all topics, sorted, those of the system too."""
+        """Names of all topics, including system topics, sorted."""
         return await self._ask(self._native_admin().topics)
 
     async def describe_topic(self, topic: str) -> TopicInfo:
-        """A topic with its brokers and what its queues hold.
+        """Brokers and queues of a topic, with the offsets of each queue.
 
         Raises:
-            TopicNotFoundError: No name server knows it.
+            TopicNotFoundError: No name server knows the topic.
         """
         return await self._ask(self._native_admin().describe_topic, topic)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of a topic that may be read, sorted."""
+        """Readable queues of a topic, sorted."""
         return await self._ask(self._native_admin().queues, topic)
 
     async def groups(self) -> list[GroupInfo]:
@@ -162,36 +165,37 @@ class AdminCalls(DeadLetterCalls):
         return await self._ask(self._native_admin().groups)
 
     async def group_lag(self, group: str, topic: str | None = None) -> list[QueueLag]:
-        """How far a group is in each queue, counted from its stored commits.
+        """Progress of a group in each queue, counted from its stored commits.
 
-        A member that ends without a commit gives back what it holds, and a server that is killed may lose the commits
+        Messages of a member that ends without a commit count as lag again. A server that is killed may lose the commits
         of its last 5 s; live members repeat theirs.
 
         Args:
             group: Name of the group.
-            topic: Only this topic; default: all topics that the group has offsets for.
+            topic: Restricts the result to this topic; default: all topics with offsets of the group.
 
         Raises:
-            GroupNotFoundError: There is no such group.
+            GroupNotFoundError: The group does not exist.
         """
         return await self._ask(self._native_admin().group_lag, group, topic)
 
     async def group_members(self, group: str) -> list[str]:
-        """Client ids of the members of a group that are there now, sorted."""
+        """Client ids of the live members of a group, sorted."""
         return await self._ask(self._native_admin().group_members, group)
 
     async def describe_group(self, group: str) -> list[GroupMember]:
-        """The members of a group that are there now, sorted by client id, with what each subscribes to.
+        """Live members of a group with their subscriptions, sorted by client id.
 
         Raises:
-            GroupNotFoundError: There is no such group.
+            GroupNotFoundError: The group does not exist.
         """
         return await self._ask(self._native_admin().describe_group, group)
 
     async def producer_connections(self, group: str) -> list[ProducerConnection]:
-        """The members of a producer group that are there now, sorted by client id.
+        """Live members of a producer group, sorted by client id.
 
-        Empty where none is, also for a name that nobody has: brokers know a producer group as long as it has members.
+        Empty for a group without live members and for an unknown name: brokers know a producer group as long as it has
+        members.
 
         Args:
             group: Name of the producer group.
@@ -209,12 +213,12 @@ class AdminCalls(DeadLetterCalls):
         return await self._ask(self._native_admin().producer_connections, group)
 
     async def create_group(self, group: str) -> None:
-        """Creates a group at every broker, as its first consumer would; does nothing where it is there already.
+        """Creates a group at every broker, as its first consumer would; does nothing where the group exists.
 
-        `reset_offsets` can then say where it begins, before any consumer started.
+        `reset_offsets` can then set its start offsets before a consumer starts.
 
         Args:
-            group: Its name: up to 120 of `a-z A-Z 0-9 _ - % |`.
+            group: Name of the group: up to 120 characters of `a-z A-Z 0-9 _ - % |`.
         """
         await self._ask(self._native_admin().create_group, group)
 
@@ -222,8 +226,8 @@ class AdminCalls(DeadLetterCalls):
         """Deletes a group with its offsets at every broker.
 
         Raises:
-            GroupConflictError: The group has live members.
-            GroupNotFoundError: There is no such group.
+            GroupConflictError: The group has live members; see `force`.
+            GroupNotFoundError: The group does not exist.
         """
         await self._ask(self._native_admin().delete_group, group)
 
@@ -234,54 +238,55 @@ class AdminCalls(DeadLetterCalls):
 
         Args:
             group: Name of the group.
-            topic: The topic. One that the group has not consumed yet is taken too: the group begins there.
-            to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
-            force: Also while members are there. They continue at the new offsets, each with its next pull: it may hand
-                out messages before that it has pulled ahead. A broker with `useServerSideResetOffset=false` stores
-                nothing, and tells them: then see with `group_lag` where they are.
+            topic: The topic. If the group has not consumed it yet, the group starts at these offsets.
+            to: `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or a value accepted by `Start.of`.
+            force: Whether to reset while the group has live members. Each continues at the new offsets with its next
+                pull; prefetched messages may be returned before that. A broker with `useServerSideResetOffset=false`
+                stores no offset and only notifies the members: check the result with `group_lag`.
 
         Returns:
             The new offset by queue.
 
         Raises:
-            GroupConflictError: The group has live members.
-            GroupNotFoundError: There is no such group: see `create_group`.
+            GroupConflictError: The group has live members; see `force`.
+            GroupNotFoundError: The group does not exist: see `create_group`.
         """
         return dict(await self._ask(self._native_admin().reset_offsets, group, topic, to, force))
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, force: bool = False) -> None:
-        """Stores the offset that a group reads next in a queue. It may be repeated.
+        """Stores the offset that a group reads next in a queue. The call may be repeated.
 
         Args:
             group: Name of the group.
             queue: The queue.
             offset: The offset, from `min_offset` to `max_offset`.
-            force: Also while members are there. Their next commit replaces it: `reset_offsets` tells them.
+            force: Whether to store the offset while the group has live members. Their next commit replaces it;
+                `reset_offsets` notifies them.
 
         Raises:
-            OffsetError: The queue does not reach there.
-            GroupConflictError: The group has live members.
-            GroupNotFoundError: There is no such group: see `create_group`.
+            OffsetError: The offset is outside the queue.
+            GroupConflictError: The group has live members; see `force`.
+            GroupNotFoundError: The group does not exist: see `create_group`.
         """
         await self._ask(self._native_admin().commit_offset, group, queue, offset, force)
 
     async def clone_offsets(
         self, source: str, target: str, *, topic: str | None = None, force: bool = False
     ) -> list[str]:
-        """Gives a group the stored offsets of another one, so that it begins where that is. It may be repeated.
+        """Copies the stored offsets of one group to another group. The call may be repeated.
 
         Args:
-            source: The group whose offsets are taken.
-            target: The group that gets them. What it had stored in these topics is replaced.
-            topic: Only this topic; default: all topics that `source` has offsets for.
-            force: Also while `target` has members. Their next commits replace the offsets.
+            source: Group whose offsets are copied.
+            target: Group that receives the offsets. Its stored offsets in these topics are replaced.
+            topic: Restricts the copy to this topic; default: all topics with offsets of `source`.
+            force: Whether to copy while `target` has live members. Their next commits replace the offsets.
 
         Returns:
-            The topics, sorted; none where `source` has stored nothing.
+            The copied topics, sorted; empty if `source` has no stored offsets.
 
         Raises:
-            GroupConflictError: `target` has live members.
-            GroupNotFoundError: There is no such group: see `create_group`.
+            GroupConflictError: `target` has live members; see `force`.
+            GroupNotFoundError: The group does not exist: see `create_group`.
 
         Examples:
             >>> server = getfixture("rocketpy_server")
@@ -300,13 +305,13 @@ class AdminCalls(DeadLetterCalls):
         return await self._ask(self._native_admin().min_offset, queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Offset after the newest message of a queue that can be read."""
+        """Offset after the newest readable message of a queue."""
         return await self._ask(self._native_admin().max_offset, queue)
 
     async def next_offset(self, queue: MessageQueue) -> int:
-        """Offset that the next message of a queue gets: beyond `max_offset` while acknowledged ones are on their way.
+        """Offset of the next message of a queue: above `max_offset` while acknowledged messages are not readable.
 
-        An Apache broker answers both alike.
+        An Apache broker returns the same value for both.
         """
         return await self._ask(self._native_admin().next_offset, queue)
 
@@ -320,16 +325,16 @@ class AdminCalls(DeadLetterCalls):
         return await self._ask(self._native_admin().search_offset, queue, instant_ms(instant))
 
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """The offset stored for a group in a queue; None if there is none."""
+        """Stored offset of a group in a queue; None without one."""
         return await self._ask(self._native_admin().committed_offset, group, queue)
 
     async def view_message(self, offset_msg_id: str) -> ReceivedMessage:
         """Reads one message by its offset message id.
 
         Raises:
-            InvalidArgumentError: It is not an offset message id.
-            RefusedError: There is no message at that place.
-            DamagedDataError: Its body is not what was sent.
+            InvalidArgumentError: The id is not an offset message id.
+            RefusedError: No message exists at that offset.
+            DamagedDataError: The body does not match its checksum.
         """
         return await self._ask(self._native_admin().view_message, offset_msg_id)
 
@@ -343,20 +348,20 @@ class AdminCalls(DeadLetterCalls):
         end: Instant | None = None,
         max_messages: int = 64,
     ) -> list[ReceivedMessage]:
-        """Messages of a topic that have a key, the oldest first: what the index of its brokers finds.
+        """Messages of a topic with a given key, from the index of its brokers, the oldest first.
 
-        A message is found a moment after it was stored, and as long as it is in the log.
+        A message can be found shortly after it was stored, and as long as it is in the log.
 
         Args:
             topic: The topic.
-            key: A key of the messages, or what `kind` names.
+            key: Key, unique key or tag of the messages, according to `kind`.
             kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"` (Apache's brokers before 5.4 find
                 nothing).
-            begin: Stored at or after this: seconds since 1970 UTC, or a datetime.
-            end: Stored at or before this.
-            max_messages: Maximum number of messages; the newest are kept. A broker has a limit of
-                its own (`maxMsgsNumBatch`, 64): reaching it below `max_messages` is logged as a warning, because there
-                may be older ones. Narrow `begin` and `end` to find them.
+            begin: Restricts the result to messages stored at or after this time: seconds since 1970 UTC, or a datetime.
+            end: Restricts the result to messages stored at or before this time.
+            max_messages: Maximum number of messages; the newest are kept. A broker has its own limit
+                (`maxMsgsNumBatch`, 64): reaching it below `max_messages` logs a warning, because older messages may be
+                missing. Narrow `begin` and `end` to find them.
 
         Raises:
             TopicNotFoundError: No name server knows the topic.
@@ -377,7 +382,7 @@ class AdminCalls(DeadLetterCalls):
         return found
 
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
-        """The message of a topic with this id; None if there is none.
+        """Message of a topic with this id; None without one.
 
         Args:
             topic: The topic.
@@ -397,23 +402,24 @@ class AdminCalls(DeadLetterCalls):
         end: Instant | None = None,
         max_messages: int = 64,
     ) -> MessageTrace:
-        """What producers and consumers with `trace=True`, of any language, wrote about a message.
+        """Trace of a message, written by producers and consumers with `trace=True` in any language.
 
-        Traces arrive some seconds after what they tell of. They are best effort: what is not there may have happened.
+        Traces arrive some seconds after the traced event. They are best effort: a missing record does not mean that
+        nothing happened.
 
         Args:
             msg_id: The `msg_id` of a receipt or of a received message.
-            trace_topic: The topic of the traces.
-            begin: Only traces stored at or after this time.
-            end: Only traces stored at or before this time.
-            max_messages: Maximum number of trace messages that are read, from 1; the newest are kept. A broker gives at
+            trace_topic: Topic of the traces.
+            begin: Restricts the result to traces stored at or after this time.
+            end: Restricts the result to traces stored at or before this time.
+            max_messages: Maximum number of trace messages to read, from 1; the newest are kept. A broker returns at
                 most `maxMsgsNumBatch`, which is 64 by default.
 
         Returns:
-            The trace; it is false when nobody wrote anything.
+            The trace; false if it has no record.
 
         Raises:
-            TopicNotFoundError: There is no such trace topic yet.
+            TopicNotFoundError: The trace topic does not exist yet.
 
         Examples:
             >>> import rocketpy
@@ -449,17 +455,17 @@ class AdminCalls(DeadLetterCalls):
         return await self._ask(self._native_admin().broker_config, address)
 
     async def update_broker_config(self, address: str, changes: Mapping[str, str | float]) -> None:
-        """Changes settings of one broker while it runs, by Apache's names. It may be repeated.
+        """Changes settings of one broker while it runs, by Apache's names. The call may be repeated.
 
-        A broker of RocketPy keeps a change until its next start; `rocketpy config` shows which settings it may change.
-        One of Apache's writes it to its file, and passes over names that it does not know.
+        A broker of RocketPy keeps a change until its next start; `rocketpy config` shows which settings can change. A
+        broker of Apache writes the change to its file, and ignores unknown names.
 
         Args:
             address: `host:port` of the broker; see `brokers`.
             changes: The new value of each setting; True and False as `true` and `false`.
 
         Raises:
-            RefusedError: A name is unknown, a value breaks its rules, or a setting cannot change while the broker runs.
+            RefusedError: A name is unknown, a value is invalid, or a setting cannot change while the broker runs.
                 Nothing was changed.
 
         Examples:
@@ -473,46 +479,51 @@ class AdminCalls(DeadLetterCalls):
         await self._ask(self._native_admin().update_broker_config, address, settings_text(changes))
 
     async def ha_status(self, address: str) -> HaStatus:
-        """The slaves of one broker, and how far their logs reach.
+        """Slaves of one broker and their replication progress.
 
         Args:
             address: `host:port` of the broker; see `brokers`.
 
         Raises:
-            RefusedError: The broker does not know the question, as Apache's before 5.0.
+            RefusedError: The broker does not support the request, as Apache's before 5.0.
         """
         return await self._ask(self._native_admin().ha_status, address)
 
     async def promote(self, address: str, *, sync: bool = False, force: bool = False) -> None:
-        """Makes a slave the master of its name. It has begun when this returns; `ha_status` says when it is done.
+        """Promotes a slave to the master of its broker name.
 
-        The broker stops in order and starts again, in its process: its clients connect anew. The role is kept in the
-        store, and wins over the configuration at later starts. What it checks first may take 10 s: the call waits up to
-        30 s, or `api_timeout` where that is longer.
+        Returns when the promotion has begun; `ha_status` shows its end.
+
+        The broker stops in order and starts again in the same process: its clients reconnect. The role is kept in the
+        store, and overrides the configuration at later starts. The checks before may take 10 s: the call waits up to 30
+        s, or `api_timeout` if that is longer.
 
         Args:
             address: `host:port` of the slave.
-            sync: Whether its sends wait for slaves (SYNC_MASTER).
-            force: Do not ask whether a master of its name answers, or another slave has more of the log. Two masters
-                write two histories.
+            sync: Whether sends to the new master wait for slaves (SYNC_MASTER).
+            force: Whether to skip the checks that no master of its name answers and that no other slave has more of the
+                log. Two masters write diverging logs.
 
         Raises:
-            RefusedError: A master answers, another slave has more of the log, or no name server says who there is; the
-                broker is a master already.
+            RefusedError: A master answers, another slave has more of the log, no name server reports the brokers of the
+                name, or the broker is already a master.
         """
         await self._ask(self._native_admin().change_role, address, master_role(sync), None, force)
 
     async def demote(self, address: str, *, broker_id: int | None = None, force: bool = False) -> None:
-        """Makes a master a slave of its name, as `promote` does the reverse.
+        """Demotes a master to a slave of its broker name: the reverse of `promote`.
 
-        It takes no messages any more, and waits up to 10 s until a slave has all. The call waits as that of `promote`.
+        The broker refuses messages, and waits up to 10 s until a slave has the whole log. The call waits as long as
+        `promote`.
 
         Args:
             address: `host:port` of the master.
-            broker_id: Its id as a slave, from 1 on; default: the smallest free one.
-            force: Do not wait for a slave. What none has cannot be read while this broker is no master.
+            broker_id: Broker id as a slave, from 1; default: the smallest free id.
+            force: Whether to skip the wait for a slave. Messages that no slave has cannot be read while this broker is
+                not a master.
 
         Raises:
-            RefusedError: No slave had the whole log in 10 s: the broker takes messages again. It is a slave already.
+            RefusedError: No slave had the whole log within 10 s, and the broker accepts messages again; or the broker
+                is already a slave.
         """
         await self._ask(self._native_admin().change_role, address, "SLAVE", broker_id, force)

@@ -1,4 +1,4 @@
-"""What administration tells of topics, groups and brokers."""
+"""Values of administration calls: topics, groups and brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TopicBroker:
-    """A topic's part at one broker."""
+    """Queues and permissions of a topic at one broker."""
 
     broker_name: str
     cluster: str
@@ -35,12 +35,12 @@ class TopicBroker:
     readable: bool
     writable: bool
     attributes: dict[str, str]
-    """Attributes of the topic by name; empty where the broker cannot be asked (Apache's before 5.0)."""
+    """Attributes of the topic by name; empty if the broker does not report them (Apache's before 5.0)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """What one queue holds."""
+    """Offsets of one queue."""
 
     queue: MessageQueue
     min_offset: int
@@ -48,7 +48,7 @@ class QueueInfo:
     max_offset: int
     """Offset after the newest message."""
     last_stored_at: datetime | None
-    """When the newest message was stored; None without messages."""
+    """Time at which the newest message was stored; None without messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class GroupInfo:
 
     name: str
     members: tuple[str, ...]
-    """Client ids of the members that are there now, sorted."""
+    """Client ids of the live members, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,18 @@ class GroupMember:
 
     client_id: str
     address: str
-    """`host:port` of its end of the connection."""
+    """`host:port` of the client end of the connection."""
     language: str
-    """The language of its client."""
+    """Language of the client."""
     subscriptions: dict[str, str] | None
-    """Tags by topic; None where the broker does not tell it (Apache's)."""
+    """Tags by topic; None if the broker does not report them (Apache's)."""
     differs: bool
-    """Whether it subscribes to something else than most members. Without a majority every member differs.
+    """Whether the subscriptions differ from those of the majority. Without a majority every member differs.
 
-    Members share the queues of a topic: where they want different things, each misses messages.
+    Members share the queues of a topic: with different subscriptions, each misses messages.
     """
     version: int
-    """The version that its client announces, by Apache's numbers: 479 is 5.3.3."""
+    """Version of the client, by Apache's numbers: 479 is 5.3.3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,28 +96,28 @@ class ProducerConnection:
 
     client_id: str
     address: str
-    """`host:port` of its end of the connection."""
+    """`host:port` of the client end of the connection."""
     language: str
-    """The language of its client."""
+    """Language of the client."""
     version: int
-    """The version that its client announces, by Apache's numbers: 479 is 5.3.3."""
+    """Version of the client, by Apache's numbers: 479 is 5.3.3."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """How far a group is in one queue."""
+    """Progress of a group in one queue."""
 
     queue: MessageQueue
     committed_offset: int | None
-    """Next offset to read, as the broker has it stored; None when the group committed nothing."""
+    """Next offset to read, as stored by the broker; None without a commit."""
     max_offset: int
     """Offset after the newest message."""
     lag: int
-    """Messages after the stored commit."""
+    """Number of messages after the stored commit."""
     last_consumed_at: datetime | None
-    """When the last consumed message was stored; None when there is none."""
+    """Time at which the last consumed message was stored; None without one."""
     held: int
-    """Of `lag`, the messages that live members have fetched and not committed."""
+    """Number of messages in `lag` that live members have fetched and not committed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What `Admin` and `AsyncAdmin` do with dead letters."""
+"""Dead-letter calls of `Admin` and `AsyncAdmin`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @shown_as("AsyncAdmin")
 class DeadLetterCalls(ABC):
-    """The calls for dead letters, written once for threads and event loops: see `AdminCalls`."""
+    """Dead-letter calls, written once for threads and event loops: see `AdminCalls`."""
 
     __slots__ = ()
 
@@ -69,14 +69,14 @@ class DeadLetterCalls(ABC):
 
     @abstractmethod
     async def describe_group(self, group: str) -> list[GroupMember]:
-        """The members of a group; an error where there is no such group."""
+        """Members of a group; raises an error if the group does not exist."""
 
     @abstractmethod
     async def message(self, topic: str, msg_id: str) -> ReceivedMessage | None:
         """The message of a topic with this id."""
 
     async def dead_letter_groups(self) -> list[DeadLetterGroup]:
-        """The groups that have dead letters, sorted by name."""
+        """Groups with dead letters, sorted by name."""
         found: list[DeadLetterGroup] = []
         for name in sorted(topic for topic in await self.topics() if topic.startswith(PREFIX)):
             topic = await self.describe_topic(name)
@@ -87,12 +87,15 @@ class DeadLetterCalls(ABC):
         return found
 
     async def dead_letters(self, group: str, which: DeadLetterFilter | None = None) -> AsyncIterator[DeadLetter]:
-        """The dead letters of a group, as `Admin.dead_letters`. Errors come with the first step of the iteration."""
+        """Yields the dead letters of a group, as `Admin.dead_letters`.
+
+        The first step of the iteration raises errors.
+        """
         async for letter in await self._letters_of(group, which):
             yield letter
 
     async def _letters_of(self, group: str, which: DeadLetterFilter | None) -> AsyncGenerator[DeadLetter, None]:
-        """Checks what is asked for, and returns the dead letters."""
+        """Checks the arguments, and returns the dead letters."""
         is_meant = matcher_of(group, which)
         try:
             queues = (await self.describe_topic(topic_of(group))).queues
@@ -117,13 +120,13 @@ class DeadLetterCalls(ABC):
         rate: float | None = None,
         again: bool = False,
     ) -> AsyncIterator[Resent]:
-        """Sends dead letters again, as `Admin.resend_dead_letters`. Errors come with the first step of the iteration.
+        """Resends dead letters, as `Admin.resend_dead_letters`. The first step of the iteration raises errors.
 
         Args:
-            letters: What to resend, from `dead_letters`.
-            to: Another topic for all of them. It must exist.
-            rate: Most messages a second. Those that were resent before do not count.
-            again: Send also what was resent before.
+            letters: Dead letters to resend, from `dead_letters`.
+            to: Target topic for all dead letters, in place of their original topics. It must exist.
+            rate: Maximum number of messages per second. Skipped dead letters do not count.
+            again: Whether to send dead letters that were resent before.
 
         Examples:
             >>> import asyncio, rocketpy
@@ -149,7 +152,7 @@ class DeadLetterCalls(ABC):
         rate: float | None,
         again: bool,
     ) -> AsyncGenerator[Resent, None]:
-        """Checks what is asked for, and returns what becomes of each dead letter."""
+        """Checks the arguments, and returns the outcome of each dead letter."""
         pace = Pace(rate)
         if to is not None:
             await self.describe_topic(to)
@@ -175,11 +178,11 @@ class DeadLetterCalls(ABC):
         return sent()
 
     async def was_resent(self, letter: DeadLetter, *, to: str | None = None) -> bool:
-        """Whether the topic that a dead letter came from has its copy, as far back as the topic keeps messages.
+        """Whether the original topic of a dead letter still has its resent copy.
 
         Args:
             letter: The dead letter.
-            to: The topic that it was resent to; default: that of its origin.
+            to: Target topic of the resend; default: the original topic.
         """
         topic = to or letter.topic
         try:

@@ -1,4 +1,4 @@
-"""Dead letters: messages that the consumers of a group gave back too often, and their way back."""
+"""Dead letters: messages that a group failed to process too often, and their resend."""
 
 from __future__ import annotations
 
@@ -38,41 +38,42 @@ class DeadLetterGroup:
     group: str
     count: int
     oldest_at: datetime | None
-    """When the oldest of them died; None where that is not known."""
+    """Time at which the oldest dead letter was stored; None if unknown."""
     newest_at: datetime | None
-    """When the newest of them died."""
+    """Time at which the newest dead letter was stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that its group gave up."""
+    """A message that its group gave up on."""
 
     group: str
     message: ReceivedMessage
-    """The message as it lies with the dead letters. `stored_at` is when it died, `msg_id` the one of its sender."""
+    """The message in the dead-letter topic. `stored_at` is the time of the move, `msg_id` the id of the original
+    send."""
 
     @property
     def topic(self) -> str | None:
-        """The topic that it was sent to first; None where nothing says it."""
+        """Original topic of the message; None if unknown."""
         properties = self.message.properties
         return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC")
 
     @property
     def reason(self) -> str | None:
-        """`RETRIES_EXHAUSTED`, or `GIVEN_UP` where its consumer wanted no retry; None where nothing says it.
+        """`RETRIES_EXHAUSTED`, or `GIVEN_UP` if its consumer requested no retry; None if unknown.
 
-        Apache's brokers do not say it. Nor is it known where a client itself sent the message to the retries.
+        Apache's brokers do not record it. It is also unknown if the client itself sent the message to the retry topic.
         """
         return self.message.properties.get("DLQ_REASON")
 
     @property
     def resent_id(self) -> str:
-        """The `msg_id` that this dead letter gets when it is resent: the same each time, so that it is found again."""
+        """The `msg_id` of this dead letter when it is resent: the same each time, so that the copy is found again."""
         place = f"{self.message.queue}\n{self.message.queue_offset}\n{self.message.msg_id}"
         return hashlib.sha256(place.encode()).hexdigest()[:32].upper()
 
     def again(self, topic: str) -> Message:
-        """The message to be sent again: body, tag, keys, order key and its own properties.
+        """Message for the resend, with body, tag, keys, order key and own properties.
 
         The origin properties name the first send, even if the message has died before.
         """
@@ -96,37 +97,37 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """What became of a dead letter that was to be resent."""
+    """Outcome of the resend of a dead letter."""
 
     letter: DeadLetter
     topic: str | None
-    """Where it went; None: nothing says where it came from, so it was not sent."""
+    """Target topic; None if the original topic is unknown, so the dead letter was not sent."""
     receipt: Receipt | None
-    """None: it was not sent, because it was resent before and is there, or because `topic` is None."""
+    """Receipt of the send; None if the dead letter was not sent, because its copy exists or `topic` is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which dead letters are meant; all that are given have to hold."""
+    """Filter of dead letters; all given conditions must hold."""
 
     topic: str | None = None
-    """The topic that they were sent to first."""
+    """Original topic."""
     since: Instant | None = None
-    """They died at or after this time."""
+    """Dead letters stored at or after this time."""
     until: Instant | None = None
-    """They died before this time."""
+    """Dead letters stored before this time."""
     key: str | None = None
-    """One of their keys."""
+    """Key of the message."""
     msg_id: str | None = None
-    """Their id."""
+    """Id of the message."""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
-    """They have these properties with these values."""
+    """Properties of the message, by name."""
 
     def matcher(self) -> Callable[[DeadLetter], bool]:
-        """Makes a function that tells which are meant. Times as text count from this call.
+        """Builds a predicate for this filter. Relative times count from this call.
 
         Raises:
-            InvalidArgumentError: A time is none.
+            InvalidArgumentError: A time is invalid.
         """
         since = None if self.since is None else instant_ms(self.since)
         until = None if self.until is None else instant_ms(self.until)
@@ -146,27 +147,27 @@ class DeadLetterFilter:
 
 
 def topic_of(group: str) -> str:
-    """The topic of a group's dead letters."""
+    """Dead-letter topic of a group."""
     return PREFIX + group
 
 
 class Pace:
-    """Lets pass at most `rate` a second.
+    """Limits a rate of messages per second.
 
     Raises:
-        TypeError: The rate is no number.
+        TypeError: The rate is not a number.
         InvalidArgumentError: The rate is not above 0.
     """
 
     def __init__(self, rate: float | None) -> None:
-        check_type("rate", rate, float | int | None, "a number of messages a second")
+        check_type("rate", rate, float | int | None, "a number of messages per second")
         if rate is not None and not rate > 0:
-            raise InvalidArgumentError(f"rate must be more than 0 messages a second, not {rate}")
+            raise InvalidArgumentError(f"rate must be more than 0 messages per second, not {rate}")
         self._pause = 0.0 if rate is None else 1 / rate
         self._next_at = 0.0
 
     def next(self) -> float:
-        """Seconds until the turn of the next one."""
+        """Seconds until the next message may be sent."""
         now = time.monotonic()
         at = max(now, self._next_at)
         self._next_at = at + self._pause
@@ -174,7 +175,7 @@ class Pace:
 
 
 def group_of(topic: TopicInfo, firsts: list[ReceivedMessage]) -> DeadLetterGroup:
-    """What a topic of dead letters says of its group.
+    """Group and counts of a dead-letter topic.
 
     Args:
         topic: The topic.
@@ -189,7 +190,7 @@ def group_of(topic: TopicInfo, firsts: list[ReceivedMessage]) -> DeadLetterGroup
 
 
 def matcher_of(group: str, which: DeadLetterFilter | None) -> Callable[[DeadLetter], bool]:
-    """Makes a function that tells which dead letters of a group are meant."""
+    """Builds a predicate for dead letters of a group."""
     check_type("group", group, str, "text")
     check_type("which", which, DeadLetterFilter | None, "a DeadLetterFilter")
     return (which or DeadLetterFilter()).matcher()

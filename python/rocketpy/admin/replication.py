@@ -1,4 +1,4 @@
-"""What a broker says of its log, and of the slaves that copy it."""
+"""Replication status of a broker: its log and the slaves that copy it."""
 
 from dataclasses import dataclass
 
@@ -10,43 +10,44 @@ class SlaveInfo:
     """A slave that is connected to a master."""
 
     address: str
-    """`host:port` that it connects from."""
+    """`host:port` of the slave end of the connection."""
     broker_id: int | None
-    """The id of a slave of RocketPy; Apache's state none."""
+    """Broker id of a RocketPy slave; None for Apache's."""
     end: int
-    """How far its log reaches, as it says: a physical offset, in bytes."""
+    """End of the slave's log as the slave reports it: a physical offset, in bytes."""
     lag_bytes: int
-    """How much of the master's log it does not have."""
+    """Number of bytes of the master's log that the slave does not have."""
     lag_records: int | None
-    """How many messages and other records that is, an estimate beyond 4 MiB; None where the master does not say."""
+    """Number of messages and other records in `lag_bytes`, estimated beyond 4 MiB; None if the master does not report
+    it."""
     lag_seconds: float | None
-    """How long ago the first of them was stored; None where the master does not say."""
+    """Age of the first missing record in seconds; None if the master does not report it."""
     is_near: bool
-    """Whether it is near enough (`haSlaveFallbehindMax`) for a SYNC_MASTER to wait for it."""
+    """Whether the lag is within `haSlaveFallbehindMax`, so that a SYNC_MASTER waits for the slave."""
     bytes_per_second: int
-    """What it was sent since it connected."""
+    """Average transfer rate since the slave connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedSlave:
-    """A slave that a master gives nothing of its log."""
+    """A slave that a master refuses to replicate to."""
 
     address: str
-    """`host:port` at which it answers, as it says."""
+    """`host:port` of the slave as it reports it."""
     broker_id: int
-    """Its id, as it says."""
+    """Broker id as the slave reports it."""
     why: str
-    """Why, in words."""
+    """Reason of the refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """A life of a master: what it wrote nobody else did."""
+    """Part of a log that one master wrote."""
 
     id: str
-    """Drawn by chance, in hexadecimal."""
+    """Random number in hexadecimal."""
     start: int
-    """Where the log ended when it began: a physical offset, in bytes."""
+    """Start of the epoch: a physical offset, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,11 @@ class HaStatus:
 
     is_master: bool
     end: int
-    """Where its log ends: a physical offset, in bytes."""
+    """End of the log: a physical offset, in bytes."""
     slaves: tuple[SlaveInfo, ...]
     epochs: tuple[Epoch, ...]
-    """Which lives of masters wrote the log, oldest first; none of Apache's."""
+    """Epochs of the log, oldest first; empty for Apache's brokers."""
     not_followed: str | None
-    """Why a slave does not follow its master, though it reaches it; of a master, that another one parted from it."""
+    """Reason why a slave does not follow its reachable master; on a master, that another master diverged from it."""
     refused_slaves: tuple[RefusedSlave, ...] = ()
-    """Slaves of RocketPy that asked for its log and get nothing of it."""
+    """RocketPy slaves whose replication requests are refused."""

@@ -1,4 +1,4 @@
-"""What `create_topic` does: a new topic, or a change of one that is there."""
+"""Implementation of `create_topic`: a new topic, or a change of an existing one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     NativeTopic = tuple[str, int, int, int, str | None, str | None, dict[str, str | None]]
 
 DEFAULT_QUEUES = 8
-"""Of a new topic, at each broker."""
+"""Number of queues of a new topic at each broker."""
 
 
 def first_given(*values: int | None) -> int:
@@ -25,7 +25,7 @@ def first_given(*values: int | None) -> int:
 
 
 class TopicChanges(TypedDict, total=False):
-    """What `create_topic` may be told, beside name and queues."""
+    """Options of `create_topic` in addition to name and queues."""
 
     write_queues: int | None
     readable: bool | None
@@ -37,7 +37,7 @@ class TopicChanges(TypedDict, total=False):
 
 
 class TopicChange:
-    """What `create_topic` was told; what is not named stays as it is."""
+    """Arguments of `create_topic`; attributes that are not named stay unchanged."""
 
     def __init__(self, topic: str, queues: int | None, **changes: Unpack[TopicChanges]) -> None:
         self.topic, self.queues = topic, queues
@@ -55,7 +55,7 @@ class TopicChange:
             check_type("a value of attributes", value, str | None, "a str or None")
 
     def dropped(self, known: TopicInfo | None) -> list[QueueInfo]:
-        """The queues that would go, and must not hold messages."""
+        """Queues that would be removed, and must not hold messages."""
         if known is None or not known.brokers or self.queues is None or self.force:
             return []
         return [one for one in known.queues if one.queue.queue_id >= self.queues]
@@ -64,13 +64,13 @@ class TopicChange:
         """The arguments of the native calls.
 
         Args:
-            known: The topic as it is.
-            held: Messages in the queues that would go, including those that cannot be read yet.
+            known: Current state of the topic.
+            held: Number of messages in the queues to remove, including messages that cannot be read yet.
         """
         if held:
             raise InvalidArgumentError(
-                f"queues of {self.topic} from {self.queues} on hold {held:,} messages that nobody could read any more",
-                hint="consume them first, or add force=True (--force); the same number of queues brings them back",
+                f"cannot reduce topic {self.topic} to {self.queues} queues: the others hold {held:,} messages",
+                hint="consume them first, or add force=True (--force); the old number of queues restores them",
             )
         chosen = [
             one

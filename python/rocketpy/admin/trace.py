@@ -1,4 +1,4 @@
-"""The trace of a message: what producers and consumers wrote about it, read by `Admin.trace`."""
+"""Trace of a message, written by producers and consumers and read by `Admin.trace`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["MessageTrace", "TracedDelivery", "TracedRecall", "TracedSend", "TracedTransaction"]
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Where clients write traces unless they name another topic."""
+"""Default topic of traces."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -27,53 +27,54 @@ class TracedSend:
     """A send that a broker acknowledged."""
 
     at: datetime
-    """When the send began, by the clock of its client."""
+    """Start of the send, by the clock of its client."""
     group: str
     """Producer group."""
     client: str
-    """The client id of the sender, or `host:port` of its connection: clients of Apache 5 do not write the id."""
+    """Client id of the sender, or `host:port` of its connection: clients of Apache 5 do not write the id."""
     topic: str
     tag: str | None
     keys: tuple[str, ...]
     kind: str | None
-    """`normal`, `half` (of a transaction), `commit`, `delay` or `order`; None if it is another one."""
+    """`normal`, `half` (of a transaction), `commit`, `delay` or `order`; None for other kinds."""
     store_host: str
     """`host:port` of the broker that stored it."""
     offset_msg_id: str | None
-    """Id of the place where it is stored; None from old clients. `Admin.view_message` reads it."""
+    """Offset message id, for `Admin.view_message`; None from old clients."""
     body_bytes: int
-    """Length of the body as it was sent, compressed or not."""
+    """Length of the body as sent, possibly compressed."""
     cost_ms: int
     """Milliseconds from the request to its answer."""
     success: bool
-    """Whether it was stored as the broker's policy asks: the receipt's status is SEND_OK."""
+    """Whether the message was stored, flushed and replicated according to the broker's policy (SEND_OK)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedDelivery:
-    """A message that a consumer got."""
+    """A message that a consumer received."""
 
     began_at: datetime | None
-    """When the consumer got it; None if that record is missing."""
+    """Time at which the consumer received the message; None if that record is missing."""
     ended_at: datetime | None
-    """When the consumer was done with it: for a `Consumer`, committed it. None before that, and from old clients."""
+    """Time at which the consumer finished the message: for a `Consumer`, its commit. None before, and from old
+    clients."""
     group: str | None
     """Consumer group; None if an old client wrote only the end."""
     client: str
     """`host:port` of the consumer's connection."""
     retries: int | None
-    """How many times it had been sent back; None if the record of the begin is missing."""
+    """Number of earlier redeliveries; None if the record of the begin is missing."""
     cost_ms: int | None
-    """Milliseconds, on average of the messages that the consumer got together; None before the end."""
+    """Average milliseconds per message of those received together; None before the end."""
     success: bool | None
-    """Whether it counts as consumed; None before the end."""
+    """Whether the message counts as consumed; None before the end."""
     result: str | None
     """`success`, `timed out`, `exception`, `returned null` or `failed`; None before the end, and from old clients."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedTransaction:
-    """The end of the message's transaction, which its producer told the broker."""
+    """End of the message's transaction, sent by its producer to the broker."""
 
     at: datetime
     group: str
@@ -86,7 +87,7 @@ class TracedTransaction:
     state: str
     """`COMMIT_MESSAGE`, `ROLLBACK_MESSAGE` or `UNKNOW`."""
     from_check: bool
-    """Whether the broker had asked."""
+    """Whether the end answers a check-back of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +100,18 @@ class TracedRecall:
     client: str
     """`host:port` of the producer's connection."""
     success: bool
-    """Whether the broker took the message back."""
+    """Whether the broker recalled the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageTrace:
-    """What clients wrote about one message, each list the oldest first. Only clients that trace write anything."""
+    """Trace of one message, each list the oldest first. Only clients with tracing enabled write records."""
 
     msg_id: str
     sends: tuple[TracedSend, ...]
-    """Where it was stored. More than one when it was sent again under its id."""
+    """Acknowledged sends; several if the message was sent again under its id."""
     deliveries: tuple[TracedDelivery, ...]
-    """Who consumed it."""
+    """Deliveries to consumers."""
     transactions: tuple[TracedTransaction, ...]
     recalls: tuple[TracedRecall, ...]
 
@@ -120,7 +121,7 @@ class MessageTrace:
 
 
 def instant(at_ms: int | None) -> datetime | None:
-    """A point in time; None if it is missing or no clock shows it."""
+    """Converts milliseconds to a point in time; None if missing or out of range."""
     try:
         return None if not at_ms else EPOCH + timedelta(milliseconds=at_ms)
     except OverflowError:
@@ -128,7 +129,7 @@ def instant(at_ms: int | None) -> datetime | None:
 
 
 def trace_of(msg_id: str, found: Iterable[ReceivedMessage]) -> MessageTrace:
-    """Reads the trace of a message from trace messages. What is there twice counts once."""
+    """Reads the trace of a message from trace messages. Duplicate records count once."""
     sends: dict[TracedSend, None] = {}
     transactions: dict[TracedTransaction, None] = {}
     recalls: dict[TracedRecall, None] = {}
@@ -214,12 +215,12 @@ def delivery(began: tuple[TraceRecord, str] | None, ended: tuple[TraceRecord, st
 
 @contextmanager
 def explained(trace_topic: str) -> Generator[None]:
-    """Says of a trace topic that does not exist how it comes to be."""
+    """Adds a hint to the error of a missing trace topic."""
     try:
         yield
     except TopicNotFoundError:
         raise TopicNotFoundError(
-            f"no message was traced, there is no topic {trace_topic}",
-            hint="give producers and consumers trace=True; a broker without autoCreateTopicEnable needs "
-            "traceTopicEnable=true, or a topic of your own as trace_topic",
+            f"trace topic {trace_topic} does not exist: no message was traced",
+            hint="set trace=True for producers and consumers; a broker without autoCreateTopicEnable needs "
+            "traceTopicEnable=true, or create a topic and name it as trace_topic",
         ) from None

@@ -32,8 +32,9 @@ class AsyncAdmin(AdminCalls, AsyncClosing):
     """`Admin` for asyncio: administration of a cluster, by the calls of `rocketpy.admin.calls.AdminCalls`.
 
     Args:
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: As for `rocketpy.Admin`. They are checked when it is started.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: As for `rocketpy.Admin`. They are checked at the start.
 
     Examples:
         >>> import asyncio, rocketpy

@@ -47,15 +47,16 @@ __all__ = ["AsyncConsumer"]
 class AsyncConsumer(AsyncClosing, Generic[V_co]):
     """`Consumer` for asyncio: a member of a consumer group.
 
-    A call that is cancelled gives its messages back: they are handed out again. If other calls run beside it, what they
-    took behind these in the same queue may come again too.
+    A cancelled call returns its messages to the consumer: later calls return them again. With concurrent calls, later
+    messages of the same queue may be returned twice.
 
     Args:
         group: Name of the consumer group.
-        topic: Topic to read, or several.
-        codec: Makes values of messages, as for `rocketpy.Consumer`.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: As for `rocketpy.Consumer`. They are checked when it is started.
+        topic: Name of the topic, or a list of names.
+        codec: Decodes values of messages, as for `rocketpy.Consumer`.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: As for `rocketpy.Consumer`. They are checked at the start.
 
     Examples:
         >>> import asyncio, rocketpy
@@ -107,7 +108,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> AsyncConsumer[V]:
-        """A consumer of given queues that is no member of the group, as `Consumer.assign`."""
+        """Creates a consumer of given queues that is not a member of the group, as `Consumer.assign`."""
         topics, options = assigned(queues, options)
         return cast("type[AsyncConsumer[V]]", cls)(group, topics, codec=codec, name_servers=name_servers, **options)
 
@@ -128,7 +129,10 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         return native
 
     async def close(self) -> None:
-        """Closes the consumer, after `on_revoked` for all queues. A second call does nothing, or waits for the rest."""
+        """Calls `on_revoked` for all queues and closes the consumer.
+
+        A second call does nothing, or completes the first.
+        """
         try:
             if self._telling is not None and not self._closed and not self._is_elsewhere:
                 self._has_outlived_its_loop()  # or refuses
@@ -148,14 +152,15 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
 
     @property
     def client_id(self) -> str:
-        """The id by which brokers and other members know this consumer, once it was started."""
+        """Id of this consumer at brokers and other members, once it was started."""
         return self._native().client_id
 
     @property
     def dropped_traces(self) -> int:
-        """Trace records that were not sent so far.
+        """Number of dropped trace records.
 
-        They came faster than they were sent, no broker took them, or too many messages waited for a commit.
+        Records were produced faster than they were sent, no broker accepted them, or too many messages waited for a
+        commit.
         """
         return self._native().dropped_traces
 
@@ -168,11 +173,11 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         return await (take(timeout) if self._telling is None else self._telling.take(take, timeout))
 
     async def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
-        """Returns messages that have arrived, as `Consumer.poll`.
+        """Returns arrived messages, as `Consumer.poll`.
 
         Args:
             max_messages: Maximum number of messages, from 1.
-            timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
+            timeout: Maximum wait for the first message, in seconds; 0 returns only messages that have arrived.
         """
         return await self._take(lambda left: later(self._native().poll, max_messages, left), timeout)
 
@@ -199,7 +204,7 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         A `commit` inside the loop covers the messages so far, including the current one.
 
         Args:
-            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+            idle_timeout: Stop when no message has arrived for this many seconds; None to wait without a limit.
         """
         while not self._closed:
             try:
@@ -212,26 +217,26 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
                 return
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage[V_co]]:
-        """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
+        """Iterates as `messages()`: waits for messages without a limit, and stops when the consumer is closed."""
         self._native()
         return self.messages()
 
     async def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownMemberType]
-        """Returns messages as one Arrow record batch, as `Consumer.fetch_arrow`. Needs pyarrow."""
+        """Returns messages as one Arrow record batch, as `Consumer.fetch_arrow`. Requires pyarrow."""
         pyarrow = import_pyarrow()  # before messages are taken, which would be lost without it
         return pyarrow.record_batch(await self.fetch_columns(max_rows, timeout, columns=columns))
 
     async def fetch_columns(
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> ArrowBatch:
-        """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface."""
+        """Returns messages as `fetch_arrow`, for any library with the Arrow PyCapsule interface."""
         names = column_list(columns)
         return await self._take(lambda left: later(self._native().fetch_columns, max_rows, left, names), timeout)
 
     async def commit(self, *, wait: bool = True) -> None:
-        """Commits all messages returned so far and waits for the brokers' answers, as `Consumer.commit`."""
+        """Commits all messages returned so far and waits for the answers of the brokers, as `Consumer.commit`."""
         await later(self._native().commit, wait)
 
     async def commit_offsets(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
@@ -239,47 +244,47 @@ class AsyncConsumer(AsyncClosing, Generic[V_co]):
         await later(self._native().commit_offsets, check_offsets(offsets), wait)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset: the next message to read. None if there is none."""
+        """Stored offset of the group: the next message to read. None without one."""
         return await later(self._native().committed, queue)
 
     def positions(self) -> dict[MessageQueue, int]:
-        """By queue, the offset after the last message returned, as `Consumer.positions`."""
+        """Offset after the last returned message, by queue, as `Consumer.positions`."""
         return dict(self._native().positions())
 
     async def lag(self) -> dict[MessageQueue, int]:
-        """By queue, how many messages lie between the last one returned and the queue's end, as `Consumer.lag`."""
+        """Number of messages by queue after the last returned message, as `Consumer.lag`."""
         return dict(await later(self._native().lag))
 
     async def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
-        """Continues reading a queue from another place, as `Consumer.seek`."""
+        """Moves the read position of a queue, as `Consumer.seek`."""
         return await later(self._native().seek, queue, to)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Stops handing out messages of some queues until `resume`, as `Consumer.pause`."""
+        """Pauses queues until `resume`, as `Consumer.pause`."""
         self._native().pause(list(queues) or self.assignment())
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Hands out messages of paused queues again, as `Consumer.resume`."""
+        """Resumes paused queues, as `Consumer.resume`."""
         if queues:
             self._native().resume(list(queues))
         else:
             self._native().resume_all()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues now assigned to this member, sorted, as `Consumer.assignment`."""
+        """Currently assigned queues of this member, sorted, as `Consumer.assignment`."""
         return self._native().assignment()
 
     def state(self) -> ConsumerState:
-        """What this member reads, and which of its brokers answer. Asks no broker."""
+        """Assigned queues of this member, and which of its brokers answer. Sends no request."""
         return self._native().state()
 
     def stats(self) -> ConsumerStats:
-        """What was received so far, as `Consumer.stats`. Any thread may ask, such as that of an exporter."""
+        """Statistics of received messages, as `Consumer.stats`. Any thread may call this, such as an exporter."""
         native: _rocketpy.Consumer = self._started()
         return native.stats(self._callbacks.failures if self._callbacks else 0)
 
     def offset_moves(self) -> list[OffsetMove]:
-        """Returns what moves brokers ordered since the last call, as `Consumer.offset_moves`."""
+        """Returns the moves ordered by brokers since the last call, as `Consumer.offset_moves`."""
         return self._native().take_offset_moves()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the clients of an event loop share: its watch for their answers, and their lives."""
+"""Shared parts of the clients of an event loop: delivery of answers, start and close."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 _watched: dict[asyncio.AbstractEventLoop, _rocketpy.Arrivals] = {}
-"""By loop, until that was closed: what was under way when its last client was closed still gets an answer."""
+"""Arrivals by loop until the loop is closed: requests under way at the close of its last client still get an answer."""
 
 
 def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
-    """What arrives for the clients of a loop, which the loop watches."""
+    """Arrivals for the clients of a loop, watched by the loop."""
     for other in list(_watched):  # a copy: loops of other threads come and go meanwhile
         drop_if_closed(other)
     if loop not in _watched:
@@ -33,7 +33,7 @@ def watch(loop: asyncio.AbstractEventLoop) -> _rocketpy.Arrivals:
 
 
 def drop_if_closed(loop: asyncio.AbstractEventLoop) -> bool:
-    """Drops what arrives for a loop, if that was closed. True then."""
+    """Drops the arrivals of a closed loop. Returns whether the loop is closed."""
     is_closed = loop.is_closed()
     if is_closed and (arrivals := _watched.pop(loop, None)) is not None:
         arrivals.end()
@@ -41,7 +41,7 @@ def drop_if_closed(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def later(call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> Awaitable[T]:
-    """For a loop a native call gives an awaitable of what it gives a thread, which is what its stub says."""
+    """Types a native call for a loop as an awaitable of the result in its stub, which a call for a thread returns."""
     return cast("Awaitable[T]", call(*arguments, **options))
 
 
@@ -60,13 +60,13 @@ class AsyncClosing(Lifetime):
         """Makes the native client."""
 
     async def start(self) -> Self:
-        """Opens the client for the running event loop, which alone may use it; `async with` does so too.
+        """Opens the client for the running event loop, the only loop that may use it; `async with` does the same.
 
         Raises:
-            RocketPyError: It was started before. Make a new one.
+            RocketPyError: The client was started before. Create a new one.
         """
         if self._loop is not None:
-            raise RocketPyError(f"{self!r} was started before", hint="a client has one life: make a new one")
+            raise RocketPyError(f"{self!r} was already started", hint="create a new client: each starts only once")
         loop = self._loop = asyncio.get_running_loop()
         try:
             self._client = await self._open(watch(loop))
@@ -77,11 +77,11 @@ class AsyncClosing(Lifetime):
         return self
 
     def _checked(self) -> Any:
-        """The native client, for the loop that it was started in.
+        """Native client, for the loop of its start.
 
         Raises:
-            ClosedError: It was not started, or is closed.
-            RocketPyError: Another loop runs.
+            ClosedError: The client was not started, or is closed.
+            RocketPyError: The running loop is another one.
         """
         if self._closed:
             state = "was not started" if self._client is None else "is closed"
@@ -90,10 +90,10 @@ class AsyncClosing(Lifetime):
         return self._client
 
     def _has_outlived_its_loop(self) -> bool:
-        """Whether its own loop was closed: then another may close the client.
+        """Whether the loop of the client was closed: then another loop may close the client.
 
         Raises:
-            RocketPyError: Another loop runs, and its own was not closed.
+            RocketPyError: The running loop is another one, and the loop of the client was not closed.
         """
         if self._loop is not None and drop_if_closed(self._loop):
             return True
@@ -101,35 +101,35 @@ class AsyncClosing(Lifetime):
         return False
 
     def _check_loop(self) -> None:
-        """Refuses the calls of other loops than its own.
+        """Refuses calls in other loops.
 
         Raises:
-            RocketPyError: Another loop runs.
+            RocketPyError: The running loop is another one.
         """
         if asyncio.get_running_loop() is not self._loop:
-            raise RocketPyError(f"{self!r} belongs to another event loop", hint="make a client in each loop")
+            raise RocketPyError(f"{self!r} belongs to another event loop", hint="create one client per event loop")
 
     def _started(self) -> Any:
-        """The native client, for what any thread may call at any time after the start.
+        """Native client, for calls of any thread after the start.
 
         Raises:
-            ClosedError: It was not started.
+            ClosedError: The client was not started.
         """
         if self._client is None:
             raise ClosedError(f"{self!r} was not started", hint="use it inside `async with`, or after start()")
         return self._client
 
     def _shown_state(self) -> str:
-        """What `repr` says beside the name."""
+        """State for `repr`."""
         return "" if not self._closed else " (not started)" if self._client is None else " (closed)"
 
     async def close(self) -> None:
-        """Closes the client. A second call does nothing, or waits for what a cancellation interrupted.
+        """Closes the client. A second call does nothing, or completes a close that a cancellation interrupted.
 
         Any loop may close a client whose own loop was closed.
 
         Raises:
-            RocketPyError: Its own loop is another one, and not closed.
+            RocketPyError: The loop of the client is another one, and not closed.
         """
         if self._is_over():
             return

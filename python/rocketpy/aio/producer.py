@@ -33,12 +33,13 @@ __all__ = ["AsyncProducer"]
 
 
 class AsyncProducer(AsyncClosing):
-    """`Producer` for asyncio. Sends that run side by side share requests, as those of `Producer.submit` do.
+    """`Producer` for asyncio. Concurrent sends share requests, as those of `Producer.submit` do.
 
     Args:
         group: Name of the producer group.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: As for `rocketpy.Producer`. They are checked when it is started.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: As for `rocketpy.Producer`. They are checked at the start.
 
     Examples:
         >>> import asyncio, rocketpy
@@ -74,12 +75,12 @@ class AsyncProducer(AsyncClosing):
 
     @property
     def client_id(self) -> str:
-        """The id by which brokers know this producer, once it was started."""
+        """Id of this producer at brokers, once it was started."""
         return self._native().client_id
 
     @property
     def dropped_traces(self) -> int:
-        """Trace records that were not sent so far: they came faster than they were sent, or no broker took them."""
+        """Number of trace records dropped because of a full buffer, or because no broker accepted them."""
         return self._native().dropped_traces
 
     def _native(self) -> _rocketpy.Producer:
@@ -96,19 +97,19 @@ class AsyncProducer(AsyncClosing):
     ) -> Receipt:
         """Sends one message and waits for its acknowledgement.
 
-        Waits for room first if the window is full (`window_messages`, `window_bytes`). Messages of one order key keep
-        their order if each is awaited before the next is sent. When one of several that are sent side by side fails,
-        those that wait behind it for the same queue fail too, unsent.
+        Waits for space first if the window is full (`window_messages`, `window_bytes`). Messages of one order key keep
+        their order if each is awaited before the next is sent. When one of several concurrent sends fails, those that
+        wait after it for the same queue fail too, unsent.
 
         Args:
-            message: What to send. Its `order_key`, if any, chooses the queue.
-            queue: The queue to use; no other is tried.
-            timeout: Budget of all attempts, in seconds, from when the message leaves; default: the producer's
-                `send_timeout`.
+            message: The message. Its `order_key`, if any, selects the queue.
+            queue: The queue to use; no other queue is tried.
+            timeout: Timeout for all attempts, in seconds, from the time when the message leaves; default: the
+                producer's `send_timeout`.
             msg_id: As for `Producer.send`.
 
         Raises:
-            asyncio.CancelledError: The task was cancelled. The message may be sent all the same.
+            asyncio.CancelledError: The task was cancelled. The message may still be sent.
             RocketPyError: As for `Producer.send` and `Producer.submit`.
         """
         if queue is None and self._select is not None:
@@ -118,7 +119,7 @@ class AsyncProducer(AsyncClosing):
             receipt: Receipt = await sent
             return receipt
         except asyncio.CancelledError as error:
-            error.add_note(f"a message to {message.topic} was on its way: it may be stored")
+            error.add_note(f"the message to {message.topic} was already being sent: it may be stored")
             raise
 
     async def send_many(
@@ -127,8 +128,8 @@ class AsyncProducer(AsyncClosing):
         """Sends many messages in few requests, as `Producer.send_many`.
 
         Raises:
-            PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
-            asyncio.CancelledError: The task was cancelled. The messages are sent all the same.
+            PartlySentError: Some messages were not acknowledged; `error.receipts` shows which. asyncio.CancelledError:
+            The task was cancelled. The messages are still sent.
         """
         queues = None
         if self._select is not None and queue is None:
@@ -143,7 +144,7 @@ class AsyncProducer(AsyncClosing):
         return Receipts(sent)
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Sends without waiting for an answer, so it is not known whether the message was stored."""
+        """Sends without waiting for an answer: whether the message was stored is unknown."""
         if queue is None and self._select is not None:
             queue = await self._chosen(self._select, message)
         await later(self._native().send_oneway, message, queue)
@@ -168,15 +169,15 @@ class AsyncProducer(AsyncClosing):
         return await later(self._native().reply, request, body, timeout)
 
     async def recall(self, receipt: Receipt | str) -> None:
-        """Takes back a message that waits for its time, as `Producer.recall`."""
+        """Recalls a message that waits for its delivery time, as `Producer.recall`."""
         await later(self._native().recall, recall_handle(receipt))
 
     async def flush(self, timeout: Duration = 30.0) -> None:
-        """Waits until every message sent before has its outcome, as `Producer.flush`."""
+        """Waits for the outcome of every message sent before, as `Producer.flush`."""
         await later(self._native().flush, timeout)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of a topic that may be written, as `Producer.queues`."""
+        """Writable queues of a topic, as `Producer.queues`."""
         return await later(self._native().queues, topic)
 
     async def _chosen(self, select: Select, message: Message) -> MessageQueue:
@@ -184,7 +185,7 @@ class AsyncProducer(AsyncClosing):
         return chosen(select, await self.queues(message.topic), message)
 
     def stats(self) -> ProducerStats:
-        """What was sent so far, as `Producer.stats`. Any thread may ask, such as that of an exporter."""
+        """Statistics of sent messages, as `Producer.stats`. Any thread may call this, such as an exporter."""
         native: _rocketpy.Producer = self._started()
         return native.stats()
 

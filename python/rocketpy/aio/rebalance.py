@@ -1,4 +1,4 @@
-"""Calls of the user's functions when the queues of an `AsyncConsumer` change."""
+"""Calls of user functions when the queues of an `AsyncConsumer` change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AsyncTelling:
             return
         self._native.begin_leaving()
         if not await self._tell(LEAVE_SECONDS) and self._native.change() is not None:
-            logger.error("a consumer is closed while another task is in its callback; on_revoked is not called")
+            logger.error("on_revoked skipped: a consumer is closed while another task runs its callback")
 
     async def _tell(self, patience: float) -> bool:
         if self._caller is asyncio.current_task():

@@ -1,4 +1,4 @@
-"""From the extension's Arrow data to pyarrow and other packages, which are needed only there."""
+"""Converts the extension's Arrow data for pyarrow and other optional packages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 OLDEST_POLARS = (1, 36)
-"""The oldest version that was tried and takes Arrow's maps; 1.20 does not."""
+"""Minimum supported version, which accepts Arrow's maps; 1.20 does not."""
 
 
 def import_optional(module: str, extra: str) -> ModuleType:
-    """A module that the package does without, imported now.
+    """Imports an optional module.
 
     Args:
-        module: Its name, which is also that of its package.
-        extra: The extra that brings it.
+        module: Name of the module, which is also the name of its package.
+        extra: Extra of this package that installs it.
 
     Raises:
-        RocketPyError: It is not installed.
+        RocketPyError: The package is not installed.
     """
     try:
         return import_module(module)
@@ -36,30 +36,31 @@ def import_optional(module: str, extra: str) -> ModuleType:
 
 
 def import_pyarrow() -> ModuleType:
-    """The module, imported now.
+    """Imports the module.
 
     Raises:
-        RocketPyError: It is not installed.
+        RocketPyError: The package is not installed.
     """
     return import_optional("pyarrow", "arrow")
 
 
 def import_polars() -> ModuleType:
-    """The module, imported now.
+    """Imports the module.
 
     Raises:
-        RocketPyError: It is not installed, or too old: it would panic at the properties, after they were taken.
+        RocketPyError: The package is not installed, or too old: it would panic at the properties, after messages were
+            taken.
     """
     polars = import_optional("polars", "polars")
     if tuple(map(int, polars.__version__.split(".")[:2])) < OLDEST_POLARS:
         oldest = ".".join(map(str, OLDEST_POLARS))
         raise RocketPyError(
-            f"polars {polars.__version__} cannot hold properties, {oldest} can",
-            hint='pip install --upgrade "rocketpy-mq[polars]", or fetch_arrow()',
+            f"polars {polars.__version__} cannot hold message properties: polars {oldest} or later is required",
+            hint='pip install --upgrade "rocketpy-mq[polars]", or use fetch_arrow()',
         )
     return polars
 
 
 def pyarrow_batch(batch: ArrowBatch) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownParameterType, reportUnknownMemberType]
-    """The same columns as a `pyarrow.RecordBatch`; nothing is copied."""
+    """Converts to a `pyarrow.RecordBatch` without a copy."""
     return import_pyarrow().record_batch(batch)

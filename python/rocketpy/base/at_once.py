@@ -24,7 +24,7 @@ class HasCalls(Protocol):
 
 
 def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine that never waits, and returns what it returns.
+    """Runs a coroutine that never waits, and returns its result.
 
     Examples:
         >>> async def one():
@@ -69,7 +69,7 @@ async def each(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 def steps(items: AsyncGenerator[T, None]) -> Iterator[T]:
-    """Yields what an asynchronous generator that never waits yields. It ends when this is closed."""
+    """Yields the items of an asynchronous generator that never waits, and closes it at the end."""
     try:
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Points in time as people write them: one rule for clients, stores, Spark and the command line."""
+"""Parser of points in time, shared by clients, stores, Spark and the command line."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ __all__ = ["Instant", "instant_ms", "now_ms"]
 Instant: TypeAlias = float | datetime | str
 """A point in time: seconds since 1970 UTC, a datetime, or text.
 
-Text is ISO 8601 (`2026-01-31T12:00:00`), how long ago (`-10m`; units ms, s, m, h, d), or seconds since 1970. Without a
-time zone it is local time, for a datetime and for text.
+Text is ISO 8601 (`2026-01-31T12:00:00`), an age (`-10m`; units ms, s, m, h, d), or seconds since 1970. A datetime or
+text without a time zone is local time.
 """
 
 MAX_SECONDS = 1e11
-"""A greater number, which is beyond the year 5000, counts milliseconds."""
+"""Maximum number of seconds: greater numbers, after the year 5000, count milliseconds."""
 LEAST_SECONDS = 1e8
-"""A smaller number, which is before 1973, is meant as a duration or as an offset; 0 is the beginning of all."""
+"""Minimum number of seconds: smaller numbers, before 1973, are durations or offsets by mistake. 0 is allowed."""
 FORMS = "write 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"
-"""A hint."""
+"""Hint of errors."""
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def now_ms() -> int:
-    """The clock, in milliseconds since 1970 UTC."""
+    """Current time in milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
 
 
 def instant_ms(instant: Instant, *, now: int | None = None) -> int:
-    """Milliseconds since 1970 UTC of a point in time.
+    """Converts a point in time to milliseconds since 1970 UTC.
 
     Args:
         instant: The point in time.
-        now: What `-10m` counts back from, milliseconds since 1970 UTC; default: the clock.
+        now: Reference time of `-10m`, in milliseconds since 1970 UTC; default: the clock.
 
     Raises:
-        TypeError: It is no number, datetime or text.
-        InvalidArgumentError: The text is no point in time, the datetime is out of the clock's range, or the number
+        TypeError: The value is not a number, datetime or text.
+        InvalidArgumentError: The text is not a point in time, the datetime is out of the clock's range, or the number
             counts milliseconds or is a duration.
 
     Examples:
@@ -55,7 +55,8 @@ def instant_ms(instant: Instant, *, now: int | None = None) -> int:
     # Not every caller has a type checker.
     if isinstance(instant, bool) or not isinstance(instant, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
-            f"a point in time is a datetime, seconds since 1970 or text such as '-10m', not {type(instant).__name__}"
+            "a point in time must be a datetime, seconds since 1970 or text such as '-10m', "
+            f"not {type(instant).__name__}"
         )
     return _of_seconds(instant)
 
@@ -63,12 +64,12 @@ def instant_ms(instant: Instant, *, now: int | None = None) -> int:
 def _of_seconds(seconds: float) -> int:
     if not abs(seconds) <= MAX_SECONDS:  # also true of nan
         raise InvalidArgumentError(
-            f"a point in time is in seconds since 1970, given: {seconds}",
+            f"a point in time must be in seconds since 1970, not {seconds}",
             hint="divide by 1000 if it counts milliseconds",
         )
     if seconds != 0 and seconds < LEAST_SECONDS:
         raise InvalidArgumentError(
-            f"a point in time is in seconds since 1970, given: {seconds}, which is before 1973",
+            f"a point in time must be in seconds since 1970: {seconds} is before 1973",
             hint="add a duration to time.time(), or write -10m for ten minutes ago",
         )
     return round(seconds * 1000)

@@ -1,4 +1,4 @@
-"""Which Python interpreters can load the extension module."""
+"""Check that the Python interpreter can load the extension module."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 __all__: list[str] = []
 
 MAIN = 0
-"""The id of the main interpreter."""
+"""Id of the main interpreter."""
 
 
 def interpreter_id() -> int:
-    """The id of this interpreter; that of the main one where Python does not tell."""
+    """Id of this interpreter; the id of the main interpreter if Python does not report it."""
     try:
         interpreters = import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
     except ImportError:  # a build of Python may leave it out
@@ -36,7 +36,7 @@ def check_interpreter() -> None:
         )
     if (number := interpreter_id()) != MAIN:
         raise ImportError(
-            f"rocketpy runs in the main interpreter of a process alone, this is sub-interpreter {number}: "
+            f"rocketpy cannot run in sub-interpreter {number}, only in the main interpreter: "
             "use threads or processes (multiprocessing with spawn), or mod_wsgi with WSGIApplicationGroup %{GLOBAL}",
             name="rocketpy",
         )

@@ -1,4 +1,4 @@
-"""Objects that own threads and sockets. `with` or `close` closes them, and the end of Python closes the rest."""
+"""Objects that own threads and sockets. `with` or `close` closes them; the exit of Python closes the rest."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 import_module("logging")  # exit hooks run last in, first out: its own, which closes handlers, comes after the one below
 
 _open: weakref.WeakSet[Lifetime] = weakref.WeakSet()
-"""The open objects of this process, in no order."""
+"""Open objects of this process, unordered."""
 
 
 class Lifetime(ABC):
-    """Base of everything that is opened and closed once.
+    """Base of objects that are opened and closed once.
 
-    Forgotten objects are closed when Python ends; one that is collected earlier is reported by a `ResourceWarning`.
+    Unclosed objects are closed at the exit of Python; a `ResourceWarning` reports an object that is collected earlier.
     """
 
     __slots__ = ("__weakref__", "_closed", "_made_by")
     _closed_last: ClassVar[bool] = False
-    """True for servers, which clients of this process may still talk to."""
+    """True for servers, which clients of this process may still use."""
     _warns: ClassVar[bool] = True
     """False for objects that may be dropped without `close`, as in `server.admin().topics()`."""
 
@@ -76,12 +76,12 @@ class Lifetime(ABC):
 
 
 class Closing(Lifetime):
-    """What is closed by `close`, or at the end of a `with` statement."""
+    """Base of objects that `close` or the end of a `with` statement closes."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Closes the object. A second call does nothing, or waits for what Ctrl-C interrupted."""
+        """Closes the object. A second call does nothing, or completes a close that Ctrl-C interrupted."""
         if self._is_over():
             return
         self._closed = True
@@ -102,7 +102,7 @@ class Closing(Lifetime):
 
     def __enter__(self) -> Self:
         if self._closed:
-            raise ClosedError(f"cannot be used again: {self!r}", hint="make a new one")
+            raise ClosedError(f"cannot reopen a closed object: {self!r}", hint="create a new one")
         return self
 
     def __exit__(
@@ -113,7 +113,7 @@ class Closing(Lifetime):
 
 @atexit.register
 def _end() -> None:
-    """Closes what is still open when Python ends: clients before the servers that they talk to.
+    """Closes open objects at the exit of Python: clients before their servers.
 
     All closes of clients begin before the first is waited for, so that many of a silent server end together. Then the
     threads end that call into Python: those of callbacks and of the log.
@@ -134,4 +134,4 @@ def _reported(step: Callable[[], None]) -> None:
     try:
         step()
     except (Exception, SystemExit) as error:
-        warnings.warn(f"closing at the end of Python failed: {error}", ResourceWarning, stacklevel=1)
+        warnings.warn(f"cannot close an object at the exit of Python: {error}", ResourceWarning, stacklevel=1)

@@ -1,4 +1,4 @@
-"""Addresses of name servers, and names that belong to the system."""
+"""Checks of name server addresses, names and argument types."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from rocketpy.admin.cluster import BrokerInfo
 
 ADDRESSES = 'text such as "127.0.0.1:9876", or a list of such'
-"""What the argument `name_servers` takes."""
+"""Accepted values of the argument `name_servers`, for errors."""
 VARIABLE = "NAMESRV_ADDR"
-"""Apache's tools and clients read it too."""
+"""Environment variable of name server addresses, which Apache's tools and clients read too."""
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-"""The begin of an address, also where `Path` made one slash of its two."""
+"""Scheme of an address, also after `Path` has merged its two slashes."""
 SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "rmq_sys_", "RMQ_SYS_")
 SYSTEM_TOPICS = {"TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest"}
 
 
 def name_server_list(given: Iterable[str] | str | None) -> list[str]:
-    """The given addresses as a list, or those of the environment.
+    """Converts the given addresses, or those of the environment, to a list.
 
     Args:
         given: A list of `host:port`, or one text with several separated by `;` or `,`.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: The value is neither.
 
     Examples:
         >>> name_server_list("a:9876;b:9876")
@@ -45,15 +45,15 @@ def name_server_list(given: Iterable[str] | str | None) -> list[str]:
 
 
 def text_list(name: str, given: object, wanted: str) -> list[str]:
-    """Checks what callers without a type checker may give.
+    """Checks a value of a caller without a type checker.
 
     Args:
         name: Name of the argument.
-        given: Its value.
-        wanted: What it has to be, for the error.
+        given: Value of the argument.
+        wanted: Accepted values, for the error.
 
     Raises:
-        TypeError: It is no list of texts.
+        TypeError: The value is not a list of texts.
     """
     is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes)
     listed = list(cast("Iterable[Any]", given)) if is_list else None
@@ -63,19 +63,19 @@ def text_list(name: str, given: object, wanted: str) -> list[str]:
 
 
 def column_list(columns: Iterable[str] | None) -> list[str] | None:
-    """Names of columns, as a list; None for those of the default.
+    """Converts names of columns to a list; None for the default columns.
 
     Raises:
-        TypeError: They are no list of texts.
+        TypeError: The value is not a list of texts.
     """
     return None if columns is None else text_list("columns", columns, "a list of names")
 
 
 def grouping_lists(groupings: Iterable[Iterable[str]]) -> list[list[str]]:
-    """Choices of groups, as lists; a group that a choice names twice counts once.
+    """Converts choices of groups to lists; duplicate groups of a choice count once.
 
     Raises:
-        TypeError: They are no lists of texts.
+        TypeError: The value is not a list of lists of texts.
 
     Examples:
         >>> grouping_lists([("topic", "tag", "topic"), ["hour"]])
@@ -86,10 +86,10 @@ def grouping_lists(groupings: Iterable[Iterable[str]]) -> list[list[str]]:
 
 
 def path_text(name: str, given: str | os.PathLike[str]) -> str:
-    """A path as text.
+    """Converts a path to text.
 
     Raises:
-        TypeError: It is no path.
+        TypeError: The value is not a path.
     """
     try:
         return os.fspath(given)
@@ -98,14 +98,14 @@ def path_text(name: str, given: str | os.PathLike[str]) -> str:
 
 
 def check_folder(name: str, given: str | os.PathLike[str]) -> None:
-    """Refuses the address of a remote file system, which would become a folder of such a name here.
+    """Refuses the address of a remote file system, which would become a local folder of that name.
 
     Args:
         name: Name of the argument.
-        given: Its value.
+        given: Value of the argument.
 
     Raises:
-        InvalidArgumentError: It begins with a scheme.
+        InvalidArgumentError: The value begins with a scheme.
     """
     address = SCHEME.match(path_text(name, given))
     if address is not None:
@@ -116,10 +116,10 @@ def check_folder(name: str, given: str | os.PathLike[str]) -> None:
 
 
 def check_type(name: str, given: object, kind: type | UnionType, wanted: str) -> None:
-    """Checks what callers without a type checker may give.
+    """Checks a value of a caller without a type checker.
 
     Raises:
-        TypeError: It is of another type.
+        TypeError: The value has another type.
     """
     if not isinstance(given, kind):
         raise TypeError(f"{name} must be {wanted}, not {type(given).__name__}")
@@ -135,7 +135,7 @@ def is_system_topic(topic: str) -> bool:
 
 
 def application_topics(topics: Iterable[str], brokers: Iterable[BrokerInfo]) -> list[str]:
-    """Leaves out the topics of the system, among them those that are named after brokers and clusters.
+    """Filters out system topics, including those named after brokers and clusters.
 
     Args:
         topics: All topics.

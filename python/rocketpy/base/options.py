@@ -1,4 +1,4 @@
-"""Keyword options that are declared once: the fields of a TypedDict, with type, default and meaning.
+"""Keyword options, declared once as fields of a TypedDict with type, default and meaning.
 
     class ClientOptions(TypedDict, total=False):
         api_timeout: Annotated["Duration", Default(3.0)]
@@ -28,7 +28,7 @@ WIDTH = 116
 
 
 class Default:
-    """The value of an option that is not given. The extension module has it of its own."""
+    """Default value of an option. The extension module declares the same value."""
 
     __slots__ = ("value",)
 
@@ -40,11 +40,11 @@ class Default:
 
 
 def defaults_of(options: type, inherited: Mapping[str, object] | None = None) -> Any:
-    """The default of every option, in the order to show: first its own ones, then those of its base.
+    """Default of every option, in display order: own options first, then those of the base.
 
     Args:
         options: The TypedDict of the options.
-        inherited: Defaults of its base.
+        inherited: Defaults of the base.
 
     Examples:
         >>> from rocketpy.config import ClientOptions
@@ -57,11 +57,11 @@ def defaults_of(options: type, inherited: Mapping[str, object] | None = None) ->
 
 
 def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Function], Function]:
-    """Makes a decorator that shows each option in the place of `**options`. Type checkers read `Unpack` instead.
+    """Builds a decorator that shows each option in place of `**options`. Type checkers read `Unpack` instead.
 
     Args:
         options: The TypedDict of the options.
-        defaults: The default of every option, in the order to show.
+        defaults: Default of every option, in display order.
 
     Examples:
         >>> from rocketpy.config import CLIENT_DEFAULTS, ClientOptions
@@ -90,11 +90,11 @@ def lists_options(options: type, defaults: Mapping[str, object]) -> Callable[[Fu
 
 
 def takes_options(options: type, defaults: Mapping[str, object]) -> Callable[[Class], Class]:
-    """Makes a decorator of a class that shows the options of its constructor, in its signature and by `help`.
+    """Builds a class decorator that shows the options of the constructor in its signature and in `help`.
 
     Args:
         options: The TypedDict of the options.
-        defaults: The default of every option, in the order to show.
+        defaults: Default of every option, in display order.
     """
 
     def decorate(kind: Class) -> Class:
@@ -107,7 +107,7 @@ def takes_options(options: type, defaults: Mapping[str, object]) -> Callable[[Cl
 
 
 class _Docstring:
-    """The docstring of a class with the list of its options, made when somebody asks for it."""
+    """Docstring of a class with the list of its options, built at the first access."""
 
     __slots__ = ("_names", "_options", "_written")
 
@@ -120,7 +120,7 @@ class _Docstring:
 
 @cache
 def _with_options(written: str, options: type, names: tuple[str, ...]) -> str:
-    """A docstring with the list of options behind its arguments."""
+    """Docstring with the list of options after its arguments."""
     text, said = inspect.cleandoc(written), meanings(options)
     listed = (
         textwrap.fill(
@@ -140,7 +140,7 @@ def _with_options(written: str, options: type, names: tuple[str, ...]) -> str:
 
 @cache
 def meanings(options: type) -> dict[str, str]:
-    """The first paragraph below each field of a TypedDict, its bases' too. Empty where there is no source."""
+    """First paragraph below each field of a TypedDict and its bases. Empty without source code."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[options.__module__]))
     except OSError:

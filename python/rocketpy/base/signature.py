@@ -1,4 +1,4 @@
-"""Signatures: of base classes with a private name, and of functions that users give."""
+"""Signatures of base classes with a private name, and of user functions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Kind = TypeVar("Kind")
 
 
 def shown_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
-    """Makes a decorator that shows the functions of a base class, which has a private name, as those of another class.
+    """Builds a decorator that shows the functions of a private base class as those of another class.
 
     Args:
-        name: The name that Python's errors say, such as that of a missing argument.
+        name: Class name in Python's errors, such as that of a missing argument.
 
     Examples:
         >>> @shown_as("Server")
@@ -36,7 +36,7 @@ def shown_as(name: str) -> Callable[[type[Kind]], type[Kind]]:
 
 
 def misfit(function: Callable[..., object], count: int) -> inspect.Signature | None:
-    """The signature of a function that cannot be called with `count` arguments. None: it can be, or nobody knows."""
+    """Signature of a function that cannot be called with `count` arguments; None if it can, or if that is unknown."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of some functions that are written in C
@@ -55,16 +55,16 @@ def is_generator(function: object) -> bool:
 
 
 def check_function(name: str, function: object, wanted: str, count: int) -> None:
-    """Refuses where it is given, not at its first call, what cannot be called with `count` arguments or runs nothing.
+    """Refuses a function that cannot be called with `count` arguments or is a generator, before its first call.
 
     Args:
         name: Name of the argument, for the error.
-        function: Its value.
-        wanted: What it has to be, such as "a function of a message".
-        count: How many arguments it gets.
+        function: Value of the argument.
+        wanted: Description of the expected function, such as "a function of a message".
+        count: Number of arguments of a call.
 
     Raises:
-        TypeError: It is no such function.
+        TypeError: The function does not fit.
 
     Examples:
         >>> check_function("check", lambda: None, "a function of a message", 1)

@@ -32,7 +32,7 @@ TOOLS = "Tools"
 
 
 def show_version(asked: bool) -> None:
-    """Prints the version with the profile of its build, and ends."""
+    """Prints the version and the build profile, then exits."""
     if asked:
         from rocketpy import __version__
         from rocketpy._rocketpy import __profile__
@@ -52,7 +52,7 @@ def about(
             metavar="SECONDS",
             min=0.001,
             max=86_400,
-            help="Longest wait of a client command for each answer of a server, as in "
+            help="Timeout of client commands for each server response, as in "
             "`rocketpy --timeout 60 topic list`. Default: 10, for sends 30.",
         ),
     ] = None,
@@ -63,7 +63,7 @@ def about(
 
 
 def server_command(name: str, command: Command) -> Callable[..., None]:
-    """Makes a function whose signature is the table of flags, for typer's help."""
+    """Returns a function with the flags as its signature, from which typer generates the help."""
 
     def start(**options: Any) -> None:
         from rocketpy.cli import serve
@@ -76,7 +76,7 @@ def server_command(name: str, command: Command) -> Callable[..., None]:
 
 
 def parameter(flag: Flag) -> inspect.Parameter:
-    """One flag for typer. The server applies the default, so that a file may set the value."""
+    """Converts a flag for typer. The server applies the default, so that a file may set the value."""
     text = flag.help if flag.default is None else f"{flag.help} (default: {flag.default})"
     kind: Any = flag.kind
     default: Any = inspect.Parameter.empty
@@ -94,7 +94,7 @@ def parameter(flag: Flag) -> inspect.Parameter:
 
 
 def make_app() -> typer.Typer:
-    """Assembles the commands."""
+    """Builds the typer application."""
     app = typer.Typer(name="rocketpy", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback()(about)
     for name, command in COMMANDS.items():
@@ -119,7 +119,7 @@ def make_app() -> typer.Typer:
             ("list", dlq.list_groups), ("show", dlq.show), ("resend", dlq.resend), ("export", dlq.export),
         ),
         ("message", "Single messages of a cluster.", CLIENTS): (("query", message.query), ("trace", message.trace)),
-        ("store", "A store folder, read beside its server or without one.", TOOLS): (
+        ("store", "A store folder, with or without a running server.", TOOLS): (
             ("stat", store.stat), ("verify", store_tools.verify), ("dump", store.dump), ("repair", store_tools.repair),
             ("snapshot", store_tools.snapshot), ("diff", store_tools.diff), ("cut", store_tools.cut),
             ("export", store_tools.export_messages), ("import", store_tools.import_messages),
@@ -145,7 +145,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs one command line.
 
     Args:
-        arguments: What follows `rocketpy`.
+        arguments: Arguments after `rocketpy`.
 
     Returns:
         The exit code.

@@ -38,18 +38,20 @@ SendBatch = Annotated[
         "--batch",
         min=1,
         max=1024,  # as a producer makes them
-        help="Messages per request, as a producer batches what waits. What is left over goes message by message.",
+        help="Messages per request, as a producer batches waiting messages. The remainder is sent one by one.",
     ),
 ]
-Connections = Annotated[int, typer.Option("--connections", min=1, max=100_000, help="Connections that send.")]
-Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, help="Threads that serve them.")]
+Connections = Annotated[int, typer.Option("--connections", min=1, max=100_000, help="Number of connections that send.")]
+Threads = Annotated[
+    int, typer.Option("--threads", min=1, max=1024, help="Number of threads that serve the connections.")
+]
 Window = Annotated[
     int,
     typer.Option(
         "--window",
         min=1,
         max=1_000_000,
-        help="Requests of a connection that may wait for their answers. 1: each waits for the one before.",
+        help="Maximum number of unanswered requests per connection. 1: each waits for the previous answer.",
     ),
 ]
 Rate = Annotated[
@@ -57,12 +59,12 @@ Rate = Annotated[
     typer.Option(
         "--rate",
         min=0.001,
-        help="Messages a second, of all connections. Latencies count from when each was to be sent. Default: no limit.",
+        help="Messages per second over all connections. Latencies start at the scheduled time. Default: no limit.",
     ),
 ]
 Settings = Annotated[
     list[str],
-    typer.Option("--set", metavar="KEY=VALUE", help="Configuration of the new server, may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Configuration key of the new server; may be repeated."),
 ]
 IDLE_SECONDS = 10.0
 MAX_BATCH_BYTES = 12 << 20
@@ -96,7 +98,7 @@ def bench_consume(
     batch: Batch = 10_000,
     queues: Queues = 8,
     topic: Topic = "rocketpy-bench",
-    arrow: Annotated[bool, typer.Option("--arrow", help="As Arrow batches instead of objects.")] = False,
+    arrow: Annotated[bool, typer.Option("--arrow", help="Read Arrow batches instead of objects.")] = False,
     name_server: Server = None,
     as_json: Json = False,
 ) -> None:
@@ -128,13 +130,13 @@ def bench_send(
     name_server: Server = None,
     as_json: Json = False,
 ) -> None:
-    """Send messages over many connections, one by one or in batches, without Python in the load, and tell latencies."""
+    """Send messages over many connections, singly or in batches, without Python in the load, and report latencies."""
     if settings and name_server is not None:
-        hint = "leave out --name-server to measure a new server, or configure that cluster's broker itself"
+        hint = "omit --name-server to measure a new server, or configure the brokers of that cluster"
         raise CommandError("--set configures a new server, not the cluster of --name-server", ExitCode.USAGE, hint)
     if batch > 1 and batch * size > MAX_BATCH_BYTES:
-        hint = f"at most {MAX_BATCH_BYTES:,}: lower --batch or --size"
-        raise CommandError(f"a batch of {batch:,} times {size:,} bytes is longer than a request", ExitCode.USAGE, hint)
+        hint = f"maximum {MAX_BATCH_BYTES:,} bytes: lower --batch or --size"
+        raise CommandError(f"batch exceeds the request size: {batch:,} times {size:,} bytes", ExitCode.USAGE, hint)
     pairs = [f"{key}={value}" for key, value in settings_of(settings).items()]
     with cluster(name_server, *pairs) as (address, pid):
         make_topic(address, topic, queues)
@@ -171,20 +173,20 @@ def bench_send(
 
 
 def targets_of(name_server: str, topic: str) -> list[tuple[str, str, str, int]]:
-    """The queues of a topic that may be written, with the addresses of their brokers."""
+    """Returns the writable queues of a topic, with the addresses of their brokers."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         brokers = [one for one in admin.describe_topic(topic).brokers if one.writable and 0 in one.addresses]
     targets = [
         (one.addresses[0], one.broker_name, topic, queue_id) for one in brokers for queue_id in range(one.write_queues)
     ]
     if not targets:
-        raise CommandError(f"topic {topic} may not be written", ExitCode.REFUSED, "name another one with --topic")
+        raise CommandError(f"topic {topic} is not writable", ExitCode.REFUSED, "select another topic with --topic")
     return targets
 
 
 @contextmanager
 def cluster(name_server: str | None, *settings: str) -> Generator[tuple[str, int | None], None, None]:
-    """The cluster to measure: the named one, or a new server process with its process id."""
+    """Provides the cluster to measure: the named one, or a new server process with its process id."""
     if name_server is not None:
         yield name_server, None
         return
@@ -200,7 +202,7 @@ def make_topic(name_server: str, topic: str, queues: int) -> None:
 
 
 def fill(name_server: str, topic: str, messages: int, size: int, batch: int, *, quiet: bool) -> None:
-    """Sends messages. Each is made separately, as an application would."""
+    """Sends messages, each created separately as in an application."""
     body = os.urandom(size)
     with (
         Producer("rocketpy-bench", name_servers=name_server, **WAITING_SENDS) as producer,
@@ -228,9 +230,9 @@ def drain(name_server: str, topic: str, messages: int, batch: int, arrow: bool, 
                 came = len([message.body for message in consumer.poll(batch, IDLE_SECONDS)])
             if not came:
                 raise CommandError(
-                    f"only {read:,} of {messages:,} messages came within {IDLE_SECONDS:.0f} s",
+                    f"only {read:,} of {messages:,} messages arrived, then none for {IDLE_SECONDS:.0f} s",
                     ExitCode.NOT_FOUND,
-                    "fill the topic with `rocketpy bench produce`, or ask for fewer with --messages",
+                    "fill the topic with `rocketpy bench produce`, or lower --messages",
                 )
             read += came
             bar.advance(task, came)
@@ -244,10 +246,10 @@ class Meter:
     """
 
     def __init__(self, broker: int | None) -> None:
-        """Starts to measure.
+        """Starts the measurement.
 
         Args:
-            broker: Process id of the broker, when it runs on this machine and is known.
+            broker: Process id of the broker, if the broker runs on this machine and the id is known.
         """
         self.figures: dict[str, Any] = {}
         self._broker = broker
@@ -257,8 +259,8 @@ class Meter:
         """Stops and computes the figures.
 
         Args:
-            messages: How many were sent or read.
-            seconds: How long that took; default: since the construction.
+            messages: Number of messages that were sent or read.
+            seconds: Elapsed time; default: since the construction.
         """
         clock, client, broker = self._began
         seconds = time.perf_counter() - clock if seconds is None else seconds

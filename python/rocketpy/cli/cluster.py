@@ -15,11 +15,11 @@ from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
 
 FIGURES: ClientOptions = {"api_timeout": 3.0, "connect_timeout": 3.0}
-"""A broker that does not answer is shown as such."""
+"""Short timeouts: an unresponsive broker is listed with its error."""
 
 
 def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """List the brokers of a cluster: where they are, and how many messages a second they take and give."""
+    """List the brokers of a cluster with their addresses and message rates."""
     with Admin(name_servers=name_server, **WAITING) as admin, Admin(name_servers=name_server, **FIGURES) as quick:
         topics = len(admin.topics())
         rows = [
@@ -28,16 +28,16 @@ def list_brokers(name_server: NameServer = LOCAL, as_json: Json = False) -> None
             for one in admin.brokers()
             for number, address in sorted(one.addresses.items())
         ]
-    title = f"{output.counted(len(rows), 'broker')}, {output.counted(topics, 'topic')} with those of the system"
+    title = f"{output.counted(len(rows), 'broker')}, {output.counted(topics, 'topic')} including system topics"
     output.show(rows, as_json=as_json, title=title, in_blocks=True)
 
 
 ENDED_SECONDS = 0.5
-"""Interval at which a deployment is asked whether one of its processes has ended."""
+"""Interval of the check for exited processes of a deployment."""
 
 
 def up(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Gets a folder for each broker; made when missing.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Parent of the broker folders; created if missing.")],
     topology: Annotated[
         str, typer.Option("--topology", metavar="NAME", help="single, 2m, 2m-2s-async or 2m-2s-sync.")
     ] = "single",
@@ -47,10 +47,10 @@ def up(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start a name server and brokers as processes of this machine, and keep them until Ctrl-C.
+    """Start a name server and brokers as processes on this machine, and run them until Ctrl-C.
 
-    2m are two masters; 2m-2s-async and 2m-2s-sync give each a slave. Data and ports stay with the folder. Each broker
-    allocates 1 GiB of disk with its first message, 16 MiB with --set mappedFileSizeCommitLog=16777216.
+    2m has two masters; 2m-2s-async and 2m-2s-sync add a slave to each. Data and ports are kept in the folder. Each
+    broker allocates 1 GiB of disk with its first message, 16 MiB with --set mappedFileSizeCommitLog=16777216.
     """
     from rocketpy.servers.deployment import TOPOLOGIES, Deployment, DeploymentError
     from rocketpy.servers.process import ServerProcessError
@@ -60,7 +60,7 @@ def up(
         raise CommandError(f"no such topology: {topology}", ExitCode.USAGE, f"choose one of {known}")
     if wrong := [setting for setting in settings or [] if "=" not in setting]:
         raise CommandError(
-            f"not KEY=VALUE: {wrong[0]}", ExitCode.USAGE, "write it as in --set flushDiskType=SYNC_FLUSH"
+            f"expected KEY=VALUE: {wrong[0]}", ExitCode.USAGE, "for example --set flushDiskType=SYNC_FLUSH"
         )
     stopping = threading.Event()
 
@@ -85,21 +85,21 @@ def up(
                 if name not in told:
                     told.add(name)
                     log = deployment.processes[name].log
-                    print(f"{name} ended with code {code}, the others go on: {log}", file=sys.stderr, flush=True)
+                    print(f"{name} exited with code {code}, the others continue: {log}", file=sys.stderr, flush=True)
             if len(told) == len(deployment.processes):
-                raise CommandError("all processes have ended", ExitCode.FAILURE, "their logs say why")
+                raise CommandError("all processes have exited", ExitCode.FAILURE, "see their logs for the cause")
         deployment.stop()
     except DeploymentError as error:
         raise CommandError(str(error), ExitCode.CONFLICT, error.hint) from error
     except ServerProcessError as error:
-        raise CommandError(str(error), ExitCode.FAILURE, f"the logs in {folder} say more") from error
+        raise CommandError(str(error), ExitCode.FAILURE, f"see the logs in {folder}") from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def show(deployment: Any, *, as_json: bool) -> None:
-    """Prints where the processes of a deployment are."""
+    """Prints the addresses, process ids and logs of a deployment."""
     roles = {part.name: part for part in deployment.parts}
     rows: list[dict[str, Any]] = []
     for name, process in deployment.processes.items():
@@ -122,7 +122,7 @@ def show(deployment: Any, *, as_json: bool) -> None:
 
 
 def figures(admin: Admin, address: str) -> dict[str, Any]:
-    """What one broker tells of itself. Rates are those of the last 10 seconds."""
+    """Returns the figures that a broker reports about itself. Rates cover the last 10 seconds."""
     try:
         told = admin.broker_figures(address)
     except RocketPyError as error:
@@ -143,7 +143,7 @@ def figures(admin: Admin, address: str) -> dict[str, Any]:
 
 
 def rate(text: str | None) -> float | None:
-    """The first of a broker's three rates, those of 10 s, 1 min and 10 min.
+    """Returns the first of a broker's three rates, which cover 10 s, 1 min and 10 min.
 
     Examples:
         >>> rate("12.5 3.0 0.0"), rate(""), rate(None)

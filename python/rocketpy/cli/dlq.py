@@ -21,7 +21,7 @@ from rocketpy.console.selection import Property, Since, Until, dead_letters, fil
 
 
 def group_of(given: str) -> str:
-    """The group that is meant: its name may be given as that of its topic of dead letters."""
+    """Returns the group; accepts the name of its dead-letter topic too."""
     return given.removeprefix(PREFIX)
 
 
@@ -29,14 +29,14 @@ Group = Annotated[
     str,
     typer.Argument(
         metavar="GROUP",
-        help="The consumer group, or the topic of its dead letters.",
+        help="Consumer group, or its dead-letter topic.",
         callback=group_of,
     ),
 ]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only those that were sent to this topic first.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="One of their keys.")]
-Id = Annotated[str | None, typer.Option("--id", "-i", metavar="MSG_ID", help="Their msg_id.")]
-Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages, the oldest of them.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only dead letters with this topic of origin.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Only dead letters with this key.")]
+Id = Annotated[str | None, typer.Option("--id", "-i", metavar="MSG_ID", help="Only this msg_id.")]
+Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are kept.")]
 
 STDOUT = Path("-")
 
@@ -56,11 +56,11 @@ def show(
     key: Key = None,
     msg_id: Id = None,
     properties: Property = None,
-    most: Annotated[int, typer.Option("--max", min=1, help="Maximum number of messages, the oldest of them.")] = 64,
+    most: Annotated[int, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are kept.")] = 64,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show dead letters of a group: where they came from, and how they begin."""
+    """Show dead letters of a group, with topic of origin, reason and beginning of the body."""
     which = filter_of(topic, since, until, key, msg_id, properties)
     with Admin(name_servers=name_server, **WAITING) as admin:
         letters = list(islice(dead_letters(admin, group, which), most + 1))
@@ -68,13 +68,13 @@ def show(
     output.show(rows, as_json=as_json, empty=none_of(group, which))
     if len(letters) > most:
         stream = sys.stderr if as_json else sys.stdout
-        print(f"there are more than these {most}: --max N shows N of them", file=stream)
+        print(f"only the oldest {most} are shown: --max N shows N", file=stream)
 
 
 def export(
     group: Group,
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to write; - or nothing: standard output.")
+        Path | None, typer.Argument(metavar="FILE", help="File to write; - or omitted: standard output.")
     ] = None,
     topic: Topic = None,
     since: Since = None,
@@ -86,12 +86,14 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     name_server: NameServer = LOCAL,
 ) -> None:
-    """Write dead letters of a group as JSON lines, as `rocketpy produce --format json` takes them."""
+    """Write dead letters of a group as JSON lines, in the form that `rocketpy produce --format json` reads."""
     which = filter_of(topic, since, until, key, msg_id, properties)
     if file == STDOUT:
         file = None
     if file is not None and file.exists() and not force:
-        raise CommandError(f"{file} exists", ExitCode.USAGE, "choose another name, or add --force to replace it")
+        raise CommandError(
+            f"{file} already exists", ExitCode.USAGE, "choose another name, or add --force to replace it"
+        )
     with Admin(name_servers=name_server, **WAITING) as admin:
         letters = islice(dead_letters(admin, group, which), most)
         if file is None:
@@ -108,7 +110,7 @@ def export(
 
 
 def write(letters: Iterable[DeadLetter], stream: Any) -> int:
-    """Writes a line for each; returns how many."""
+    """Writes one line per dead letter; returns their number."""
     count = 0
     for letter in letters:
         stream.write(json.dumps(exported(letter), ensure_ascii=False) + "\n")
@@ -118,7 +120,9 @@ def write(letters: Iterable[DeadLetter], stream: Any) -> int:
 
 def resend(
     group: Group,
-    to: Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Another topic than that of origin.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="Target instead of the topic of origin.")
+    ] = None,
     topic: Topic = None,
     since: Since = None,
     until: Until = None,
@@ -127,14 +131,14 @@ def resend(
     properties: Property = None,
     most: Most = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second.")
+        float | None, typer.Option("--rate", min=0.001, metavar="N", help="Maximum number of messages per second.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Send also what was resent before.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Send. Without it the messages are only shown.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also send dead letters that were resent before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Send. Without it, the messages are only shown.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Send dead letters again, each to its topic of origin. They stay, and none is sent twice by mistake."""
+    """Send dead letters again, each to its topic of origin. They are kept, and none is sent twice by mistake."""
     which = filter_of(topic, since, until, key, msg_id, properties)
     with ExitStack() as stack:
         admin = stack.enter_context(Admin(name_servers=name_server, **WAITING))
@@ -166,7 +170,9 @@ def resend(
                     sent += 1
                 bar.update(task, completed=sent + known + left)
         except BaseException:
-            output.STDERR.print(f"{output.counted(sent, 'dead letter')} sent; run it again to go on", markup=False)
+            output.STDERR.print(
+                f"{output.counted(sent, 'dead letter')} sent; run the command again to continue", markup=False
+            )
             raise
     if as_json:
         facts = {"group": group, "sent": sent, "sent_before": known, "without_origin": left}
@@ -176,22 +182,22 @@ def resend(
 
 
 def others(known: int, left: int) -> str:
-    """Lines for the dead letters that are not sent."""
+    """Returns lines about the dead letters that are not sent."""
     lines = ""
     if known:
-        lines += f"{known:,} had been sent before: --again sends them once more\n"
+        lines += f"{known:,} were sent before: --again sends them once more\n"
     if left:
-        lines += f"{left:,} do not say where they came from: --to TOPIC sends those that --id or other options choose\n"
+        lines += f"{left:,} have no topic of origin: --to TOPIC sends those that --id or other options select\n"
     return lines
 
 
 def none_of(group: str, which: DeadLetterFilter) -> str:
-    """What is printed when nothing is found."""
-    return f"{group} has no {'' if which == DeadLetterFilter() else 'such '}dead letters"
+    """Returns the text for an empty result."""
+    return f"{group} has no {'' if which == DeadLetterFilter() else 'matching '}dead letters"
 
 
 def row(letter: DeadLetter) -> dict[str, object]:
-    """The row of a dead letter in the table."""
+    """Returns the table row of a dead letter."""
     message = letter.message
     body = message.body.decode(errors="replace")
     return {
@@ -207,5 +213,5 @@ def row(letter: DeadLetter) -> dict[str, object]:
 
 
 def exported(letter: DeadLetter) -> dict[str, Any]:
-    """Everything about a dead letter, with the topic that it was sent to first."""
+    """Returns all fields of a dead letter, with its topic of origin."""
     return {"group": letter.group, "origin_topic": letter.topic, "reason": letter.reason, **facts_of(letter.message)}

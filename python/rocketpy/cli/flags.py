@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Flag(NamedTuple):
-    """One flag or argument of a server command."""
+    """Flag or argument of a server command."""
 
     name: str
     kind: type[str] | type[int] | type[Path]
@@ -22,12 +22,12 @@ class Flag(NamedTuple):
 
     @property
     def is_argument(self) -> bool:
-        """Whether it is positional."""
+        """Whether the flag is positional."""
         return not self.name.startswith("--")
 
 
 class Command(NamedTuple):
-    """A server command."""
+    """Server command."""
 
     summary: str
     flags: tuple[Flag, ...]
@@ -43,10 +43,10 @@ READY_FILE = Flag(
     "--ready-file",
     Path,
     "PATH",
-    'Gets {"pid", "name_server", "broker"} as JSON, by an atomic rename, once everything accepts.',
+    'File for {"pid", "name_server", "broker"} as JSON, renamed into place once all servers accept connections.',
 )
-BROKER_PORT = Flag("--port", int, "N", "Port of the broker; 0 takes a free one.", default=10911)
-NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server; 0 takes a free one.", default=9876)
+BROKER_PORT = Flag("--port", int, "N", "Port of the broker; 0 selects a free one.", default=10911)
+NAME_SERVER_PORT = Flag("--name-server-port", int, "N", "Port of the name server; 0 selects a free one.", default=9876)
 
 BROKER_NAME = Flag("--broker-name", str, "NAME", "Name that a master and its slaves share. Default: broker-a.")
 ROLE = Flag("--role", str, "ROLE", "async-master, sync-master or slave. Default: async-master.")
@@ -69,7 +69,7 @@ COMMANDS = {
                 "--name-server",
                 str,
                 "HOST:PORT[,HOST:PORT]",
-                "Where to register. Default: NAMESRV_ADDR, then the configuration.",
+                "Name servers to register at. Default: NAMESRV_ADDR, then the configuration.",
             ),
             HOST,
             BROKER_PORT,

@@ -14,7 +14,7 @@ from rocketpy.console.exits import CommandError, ExitCode
 
 Name = Annotated[str, typer.Argument(metavar="GROUP")]
 LIST = "`rocketpy group list` shows the groups"
-HINT = "its first consumer creates it, or `rocketpy group create {}`; `rocketpy group list` shows what is there"
+HINT = "the first consumer or `rocketpy group create {}` creates the group; `rocketpy group list` shows the groups"
 
 
 def list_groups(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
@@ -43,7 +43,7 @@ def delete(group: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
 
 
 def describe(group: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show the live members of a group and what each subscribes to. All have to subscribe to the same."""
+    """Show the live members of a group and their subscriptions, which must be the same for all."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         members = admin.describe_group(group)
     rows = output.rows_of(members)
@@ -76,21 +76,23 @@ def clone(
     target: Annotated[str, typer.Argument(metavar="TO")],
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Even while TO has members, whose next commits replace the offsets.")
+        bool, typer.Option("--force", help="Copy even while TO has members, whose next commits replace the offsets.")
     ] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Give group TO the stored offsets of group FROM. Both must exist; members of TO must be stopped, unless forced."""
+    """Copy the stored offsets of group FROM to group TO. Both must exist. Stop the members of TO, or use --force."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         topics = admin.clone_offsets(source, target, topic=topic, force=force)
     rows = [{"topic": name} for name in topics]
-    output.show(rows, as_json=as_json, title=f"{target} begins where {source} is", empty=f"{source} has no offsets yet")
+    output.show(
+        rows, as_json=as_json, title=f"{target} has the offsets of {source}", empty=f"{source} has no offsets yet"
+    )
 
 
 @contextmanager
 def existing(group: str, hint: str | None = None) -> Generator[None, None, None]:
-    """Adds the hint for commands that need an existing group; by default, how it comes into being."""
+    """Adds a hint to the error for a missing group; by default, how to create the group."""
     try:
         yield
     except GroupNotFoundError as error:
@@ -100,28 +102,28 @@ def existing(group: str, hint: str | None = None) -> Generator[None, None, None]
 def lag(
     group: Name,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
-    queues: Annotated[bool, typer.Option("--queues", help="Each queue instead of each topic.")] = False,
+    queues: Annotated[bool, typer.Option("--queues", help="List queues instead of topics.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show how far a group is behind its stored commits, topic by topic, and what its live members hold."""
+    """Show the lag of a group by topic, and the messages that its live members hold."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing(group):
         members = len(admin.describe_group(group))
         rows = admin.group_lag(group, topic)
     behind, held = sum(row.lag for row in rows), sum(row.held for row in rows)
-    title = f"{group}: {behind:,} behind its stored commits, {output.counted(members, 'live member')}"
+    title = f"{group}: {behind:,} not committed, {output.counted(members, 'live member')}"
     shown = [queue_row(row) for row in rows] if queues else topic_rows(rows)
     output.show(shown, as_json=as_json, title=title, empty=f"{group} has no offsets yet")
     if as_json:
         return
     if held:
-        print(f"{output.counted(held, 'message')} of these: fetched by live members and not committed (held)")
+        print(f"{output.counted(held, 'message')} of these: fetched by live members, not committed yet (held)")
     if behind and not members:
         print("the next member continues at the stored commits; a killed server may have lost those of its last 5 s")
 
 
 def queue_row(row: QueueLag) -> dict[str, Any]:
-    """One queue."""
+    """Returns the table row of a queue."""
     return {
         "topic": row.queue.topic,
         "broker_name": row.queue.broker_name,
@@ -135,7 +137,7 @@ def queue_row(row: QueueLag) -> dict[str, Any]:
 
 
 def topic_rows(rows: list[QueueLag]) -> list[dict[str, Any]]:
-    """The queues of each topic together."""
+    """Returns one row per topic, with the sums of its queues."""
     by_topic: dict[str, list[QueueLag]] = {}
     for row in rows:
         by_topic.setdefault(row.queue.topic, []).append(row)
@@ -157,10 +159,10 @@ def reset(
     topic: Annotated[str, typer.Option("--topic", help="Topic whose offsets are set.")],
     to: Annotated[str, typer.Option("--to", metavar="WHERE", help="earliest, latest, a time, or -10m.")],
     force: Annotated[
-        bool, typer.Option("--force", help="Even while the group has members: they go there too.")
+        bool, typer.Option("--force", help="Reset even while the group has members; they move too.")
     ] = False,
     new_topic: Annotated[
-        bool, typer.Option("--new-topic", help="Even if the group consumes other topics and not this one yet.")
+        bool, typer.Option("--new-topic", help="Reset even if the group consumes only other topics yet.")
     ] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
@@ -179,7 +181,7 @@ def reset(
 
 
 def check_consumes(admin: Admin, group: str, topic: str) -> None:
-    """Refuses a topic that the group does not consume: it may be mistyped. A new group may begin anywhere.
+    """Rejects a topic that the group does not consume: it may be mistyped. A new group may begin with any topic.
 
     Raises:
         CommandError: The group consumes other topics only.
@@ -191,5 +193,5 @@ def check_consumes(admin: Admin, group: str, topic: str) -> None:
         raise CommandError(
             f"{group} does not consume {topic}; it consumes: {', '.join(own)}",
             ExitCode.NOT_FOUND,
-            "name one of these, or add --new-topic to say where the group is to begin with this one",
+            "use one of these, or add --new-topic to set where the group begins in this topic",
         )

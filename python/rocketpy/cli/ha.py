@@ -16,10 +16,10 @@ MASTER_ID = 0
 
 
 def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show how far the slaves of each master have its log.
+    """Show the replication progress of each master's slaves.
 
-    A master without a slave has a line without one. A registered slave that is not connected has a line that says
-    why, if it knows.
+    The line of a master without slaves has no slave columns. The line of a registered slave that is not connected
+    contains the cause, if the slave knows it.
     """
     rows: list[dict[str, Any]] = []
     with Admin(name_servers=name_server, **WAITING) as admin:
@@ -41,7 +41,7 @@ def status(name_server: NameServer = LOCAL, as_json: Json = False) -> None:
 
 
 MASTER = ("master", "master_end", "epochs")
-"""The columns of a master."""
+"""Columns of a master."""
 SLAVE = (
     "slave",
     "broker_id",
@@ -53,50 +53,50 @@ SLAVE = (
     "bytes_per_second",
     "why",
 )
-"""The columns of a slave."""
+"""Columns of a slave."""
 
 
 def connected(slave: SlaveInfo, addresses: dict[int, str]) -> dict[str, Any]:
-    """The columns of a slave that its master knows: where it answers, or else where it connects from."""
+    """Returns the columns of a connected slave, with its advertised address, or else the address it connects from."""
     told = {name: getattr(slave, name) for name in SLAVE if hasattr(slave, name)}
     address = slave.address if slave.broker_id is None else addresses.get(slave.broker_id, slave.address)
     return dict.fromkeys(SLAVE) | told | {"slave": address, "slave_end": slave.end}
 
 
 def refused_row(slave: RefusedSlave) -> dict[str, Any]:
-    """The columns of a slave that its master gives nothing. Its name servers may not know it."""
+    """Returns the columns of a slave that its master rejected. Name servers may not know the slave."""
     return dict.fromkeys(SLAVE) | {"slave": slave.address, "broker_id": slave.broker_id, "why": slave.why}
 
 
 def alone(admin: Admin, broker_id: int, address: str) -> dict[str, Any]:
-    """The columns of a slave that follows no master."""
+    """Returns the columns of a slave that follows no master."""
     row = dict.fromkeys(SLAVE) | {"slave": address, "broker_id": broker_id}
     try:
         found = admin.ha_status(address)
     except RocketPyError as error:
         return row | {"why": str(error)}
-    return row | {"slave_end": found.end, "why": found.not_followed or "it is not connected to a master"}
+    return row | {"slave_end": found.end, "why": found.not_followed or "not connected to a master"}
 
 
-Address = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="Where the broker answers; see `rocketpy ha status`.")
-]
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Address of the broker; see `rocketpy ha status`.")]
 ROLE_SECONDS = 90
-"""How long a broker may take to stop and to start in its new role."""
+"""Timeout for a broker to stop and to start in its new role."""
 PACE_SECONDS = 0.2
 
 
 def promote(
     address: Address,
-    sync: Annotated[bool, typer.Option("--sync", help="Its sends wait for slaves (SYNC_MASTER).")] = False,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Sends to the new master wait for slaves (SYNC_MASTER).")
+    ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not ask whether another master answers, or a slave has more.")
+        bool, typer.Option("--force", help="Do not check for another running master or a slave with more messages.")
     ] = False,
     name_server: NameServer = LOCAL,
 ) -> None:
-    """Make a slave the master of its name. Refused while another master answers.
+    """Promote a slave to master of its broker name. Refused while another master answers.
 
-    The broker stops in order and starts again, in its process. The role is kept in its store, and wins over its
+    The broker stops in order and restarts within its process. The role is kept in its store, and overrides its
     configuration.
     """
     check_port(address)
@@ -110,55 +110,58 @@ def promote(
 def demote(
     address: Address,
     broker_id: Annotated[
-        int | None, typer.Option("--broker-id", min=1, help="Its id as a slave. Default: the smallest free one.")
+        int | None, typer.Option("--broker-id", min=1, help="Broker id as a slave. Default: the smallest free one.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not wait until a slave has the whole log: what none has is lost.")
+        bool,
+        typer.Option(
+            "--force", help="Do not wait until a slave has the whole log: messages that no slave has are lost."
+        ),
     ] = False,
     name_server: NameServer = LOCAL,
 ) -> None:
-    """Make a master a slave of its name, once a slave has its whole log. It takes no messages any more."""
+    """Demote a master to slave of its broker name, once a slave has its whole log. It accepts no messages any more."""
     check_port(address)
     with Admin(name_servers=name_server, **WAITING) as admin:
-        with refused(address, "a slave has to follow it and have its whole log"):
+        with refused(address, "a slave must follow this master and have its whole log"):
             admin.demote(address, broker_id=broker_id, force=force)
             wait_for_role(admin, address, is_master=False)
     print(f"{address} is a slave now; `rocketpy ha promote` makes another one the master")
 
 
 def check_port(address: str) -> None:
-    """Checks that an address names a port.
+    """Checks that an address contains a port.
 
     Raises:
-        CommandError: It does not.
+        CommandError: The address has no port.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         hint = "`rocketpy ha status` shows the addresses of the brokers"
-        raise CommandError(f"HOST:PORT of a broker is wanted, not {address}", ExitCode.USAGE, hint)
+        raise CommandError(f"expected HOST:PORT of a broker: {address}", ExitCode.USAGE, hint)
 
 
 @contextmanager
 def refused(address: str, way_out: str) -> Generator[None]:
-    """Says where to look when a broker does not change its role, or when the user waits no longer."""
+    """Adds a hint when a broker does not change its role, or when the user interrupts the wait."""
     try:
         yield
     except KeyboardInterrupt:
-        text = "interrupted: the change of the role may go on; `rocketpy ha status` shows the roles"
+        text = "interrupted: the role change may continue; `rocketpy ha status` shows the roles"
         output.STDERR.print(text, markup=False, highlight=False)
         raise
     except NotSupportedError as error:
-        hint = f"{address} is no broker of RocketPy, perhaps a name server; `rocketpy ha status` shows the brokers"
+        hint = f"{address} is not a RocketPy broker, perhaps a name server; `rocketpy ha status` shows the brokers"
         raise CommandError(str(error), ExitCode.REFUSED, hint) from error
     except RefusedError as error:
-        hint = f"`rocketpy ha status` shows who is what; {way_out}. --force passes over that"
+        hint = f"`rocketpy ha status` shows the roles; {way_out}. --force skips this check"
         raise CommandError(str(error), ExitCode.REFUSED, hint) from error
 
 
 def wait_for_role(admin: Admin, address: str, *, is_master: bool) -> None:
     """Waits until a broker that is changing its role serves in it."""
     deadline = time.monotonic() + ROLE_SECONDS
-    with output.STDERR.status(f"{address} stops and starts in its new role"):
+    with output.STDERR.status(f"waiting until {address} serves in its new role"):
         while time.monotonic() < deadline:
             try:
                 if admin.ha_status(address).is_master is is_master:
@@ -167,7 +170,7 @@ def wait_for_role(admin: Admin, address: str, *, is_master: bool) -> None:
                 pass  # it is between its two roles
             time.sleep(PACE_SECONDS)
     raise CommandError(
-        f"{address} has not its new role after {ROLE_SECONDS} s",
+        f"{address} does not serve in its new role after {ROLE_SECONDS} s",
         ExitCode.UNCERTAIN,
-        "the log of that broker says why; `rocketpy ha status` shows the roles",
+        "see the log of that broker for the cause; `rocketpy ha status` shows the roles",
     )

@@ -17,27 +17,27 @@ from rocketpy.console.terminal import printable
 BODY_SHOWN = 200
 """Characters of a body that the table shows."""
 
-TIMES = "--begin and --end leave out what was stored at other times"
+TIMES = "--begin and --end leave out messages stored at other times"
 AN_ID = "ids have 32 hexadecimal digits: msg_id, or offset_msg_id of a receipt; `consume --format json` shows msg_id"
 HINTS = {
     "--key": f"keys are those of `rocketpy produce --key`; {TIMES}",
     "--id": AN_ID,
     "--unique-key": f"{AN_ID}; {TIMES}",
 }
-"""What to check when nothing was found."""
+"""Hints for an empty result."""
 KINDS: dict[str, Literal["key", "unique_key", "tag"]] = {"--key": "key", "--unique-key": "unique_key", "--tag": "tag"}
 
 
 def query(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    key: Annotated[str | None, typer.Option("--key", "-k", help="One of the keys of the messages.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of the messages.")] = None,
     unique_key: Annotated[
-        str | None, typer.Option("--unique-key", "-u", help="The id that the producer gave the message: msg_id.")
+        str | None, typer.Option("--unique-key", "-u", help="Id that the producer assigned to the message: msg_id.")
     ] = None,
     message_id: Annotated[
-        str | None, typer.Option("--id", "-i", help="The id of a message's place (offset_msg_id), or its msg_id.")
+        str | None, typer.Option("--id", "-i", help="Id with the message's position (offset_msg_id), or its msg_id.")
     ] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="The tag of the messages.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Tag of the messages.")] = None,
     begin: Annotated[
         str | None, typer.Option("--begin", metavar="TIME", help="Stored at or after this time, or -10m.")
     ] = None,
@@ -50,7 +50,7 @@ def query(
     wanted = {"--key": key, "--unique-key": unique_key, "--id": message_id, "--tag": tag}
     given = [(flag, value) for flag, value in wanted.items() if value is not None]
     if not given:
-        raise CommandError(f"one of {', '.join(wanted)} is needed", ExitCode.USAGE, "add --key and a key")
+        raise CommandError(f"missing option: {', '.join(wanted)}", ExitCode.USAGE, "add one of them, such as --key KEY")
     if len(given) > 1:
         both = " and ".join(flag for flag, _ in given)
         raise CommandError(f"{both} cannot be given together", ExitCode.USAGE, "query by one of them at a time")
@@ -89,7 +89,7 @@ def trace(
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show what clients that trace did with a message: where it was stored, who consumed it, when, how long it took."""
+    """Show the trace of a message from tracing clients: where it was stored, who consumed it, when, and durations."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         found = admin.trace(
             msg_id,
@@ -107,7 +107,7 @@ def trace(
 
 
 def steps(found: MessageTrace) -> list[dict[str, object]]:
-    """The rows of a trace, in the order of time."""
+    """Returns the rows of a trace in time order."""
     rows = [
         step("stored", one.at, one.group, one.client, one.cost_ms, outcome(one.success), stored_where(one))
         for one in found.sends
@@ -135,7 +135,7 @@ def steps(found: MessageTrace) -> list[dict[str, object]]:
 def step(
     what: str, at: object, group: str | None, client: str, cost_ms: int | None, result: str, details: str | None
 ) -> dict[str, object]:
-    """One row of a trace."""
+    """Returns a row of a trace."""
     return {
         "step": what,
         "at": at,
@@ -148,18 +148,18 @@ def step(
 
 
 def outcome(success: bool | None) -> str:
-    """Whether a step succeeded, in a word."""
+    """Returns the outcome of a step in a word."""
     return "not done" if success is None else "success" if success else "failed"
 
 
 def stored_where(sent: TracedSend) -> str:
-    """Topic, broker and place of a message."""
+    """Returns topic, broker and position of a message."""
     place = f", offset_msg_id {sent.offset_msg_id}" if sent.offset_msg_id else ""
     return f"{sent.topic} at {sent.store_host}{place}"
 
 
 def row(message: ReceivedMessage) -> dict[str, object]:
-    """The row of a message in the table."""
+    """Returns the table row of a message."""
     body = message.body.decode(errors="replace")
     return {
         "broker_name": message.broker_name,

@@ -29,17 +29,17 @@ Tags = Annotated[str, typer.Option("--tags", metavar="'A || B'", help="Only mess
 
 BodyBytes = Annotated[
     int | None,
-    typer.Option("--max-body-bytes", min=1, help="Largest body when decompressed. Default: 64 MiB, within a ratio."),
+    typer.Option("--max-body-bytes", min=1, help="Maximum decompressed body size. Default: 64 MiB, within a ratio."),
 ]
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do it without a question.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Asks before something is lost, on a terminal; elsewhere `--yes` is needed.
+    """Requests confirmation on a terminal before data is lost; elsewhere `--yes` is required.
 
     Raises:
-        CommandError: The answer is not yes, or nobody can be asked.
+        CommandError: The answer is not yes, or standard input and error are not a terminal.
     """
     if yes:
         return
@@ -50,25 +50,25 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 WAITING: ClientOptions = {"api_timeout": 10.0}
-"""How long the clients of commands wait for an answer. The user can change it."""
+"""Timeouts of the commands' clients for answers. `--timeout` changes them."""
 WAITING_SENDS: ProducerOptions = {"api_timeout": 10.0, "send_timeout": 30.0}
-"""As `WAITING`. A send that stops waiting leaves its outcome open, so it waits longer."""
+"""Timeouts of producers. Sends wait longer, because the outcome of a send that timed out is unknown."""
 
 
 def wait_for(seconds: float) -> None:
-    """Lets every client of this command wait `seconds` for each answer."""
+    """Sets the timeout for each answer, for every client of this command."""
     WAITING["api_timeout"] = WAITING_SENDS["api_timeout"] = WAITING_SENDS["send_timeout"] = seconds
 
 
 STARTS = "write earliest, latest, 2026-01-31T12:00:00 (local time), seconds since 1970, or -10m for ten minutes ago"
-"""A hint."""
+"""Hint for an invalid start."""
 
 
 def start_of(text: str) -> Start:
-    """Reads where to begin: `earliest`, `latest`, or a point in time as for `moment`.
+    """Reads a start position: `earliest`, `latest`, or a point in time as for `moment`.
 
     Raises:
-        CommandError: It is none of these.
+        CommandError: The text is none of these.
     """
     named = {"earliest": Start.EARLIEST, "latest": Start.LATEST}.get(text.strip().lower())
     if named is not None:
@@ -76,9 +76,9 @@ def start_of(text: str) -> Start:
     digits = text.strip()
     is_offset = digits.isdigit() and len(digits) != len("20260131") and int(digits) < LEAST_SECONDS
     if text.strip()[:1].isalpha() or is_offset:
-        raise CommandError(f"not a place to begin: {text}", ExitCode.USAGE, STARTS)
+        raise CommandError(f"not a start position: {text}", ExitCode.USAGE, STARTS)
     at = moment(text)
     if at > datetime.now(UTC):
-        hint = "write latest to begin with what comes from now on"
-        raise CommandError(f"not a place to begin, it lies ahead: {text}", ExitCode.USAGE, hint)
+        hint = "write latest to begin with messages that arrive from now on"
+        raise CommandError(f"start position is in the future: {text}", ExitCode.USAGE, hint)
     return Start.at(at)

@@ -35,18 +35,18 @@ RENEWED = {
 LATER = {"delay_level", "deliver_at", "delay"}
 """Fields of which a message has at most one."""
 STORED_AGAIN = {"REAL_TOPIC", "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "CORRELATION_ID"}
-"""A message with one has waited, was given back or asks for a reply: no other reserved property goes into its copy."""
+"""Properties of delayed, returned and request messages: other reserved properties are not copied with them."""
 NOWHERE = (
     "check the name (`rocketpy topic list`); if only slaves of its brokers are left, `rocketpy ha status` shows them "
     "and `rocketpy ha promote` makes one the master"
 )
-"""A hint."""
+"""Hint for a topic without a writable queue."""
 FIELDS = {"tag", "keys", "order_key", "properties"} | LATER
 
 
 @dataclass
 class Empty:
-    """Counts empty lines, which are skipped: a message has at least one byte."""
+    """Number of empty lines, which are skipped: a message has at least one byte."""
 
     lines: int = 0
 
@@ -62,7 +62,7 @@ class Input(StrEnum):
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     inputs: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Read these instead of standard input.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="Files to read instead of standard input.")
     ] = None,
     form: Annotated[
         Input,
@@ -78,8 +78,8 @@ def produce(
         str | None,
         typer.Option(
             "--order-key",
-            help="Order key of messages that have none. Those of one order key go to one queue, in order; without one "
-            "they go to the queues in runs, in order only within each queue.",
+            help="Order key of messages that have none. Messages with the same order key are sent to one queue, in "
+            "order; messages without one are sent to the queues in runs, in order only within each queue.",
         ),
     ] = None,
     delay_level: Annotated[
@@ -88,13 +88,15 @@ def produce(
     ] = None,
     delay: Annotated[
         float | None,
-        typer.Option("--delay", min=0, metavar="SECONDS", help="Consumers get them this much later (timer messages)."),
+        typer.Option(
+            "--delay", min=0, metavar="SECONDS", help="Consumers get the messages after this delay (timer messages)."
+        ),
     ] = None,
     deliver_at: Annotated[
         str | None,
-        typer.Option("--deliver-at", metavar="TIME", help="Consumers get them at this time (timer messages)."),
+        typer.Option("--deliver-at", metavar="TIME", help="Consumers get the messages at this time (timer messages)."),
     ] = None,
-    max_message_size: Annotated[int, typer.Option("--max-message-size", min=1, help="Largest body in bytes.")] = 4
+    max_message_size: Annotated[int, typer.Option("--max-message-size", min=1, help="Maximum body size in bytes.")] = 4
     << 20,
     name_server: NameServer = LOCAL,
     group: Annotated[str, typer.Option("--group", help="Producer group.")] = "rocketpy-cli",
@@ -103,13 +105,13 @@ def produce(
     """Send messages: one per line, from standard input or files. Empty lines are skipped and counted."""
     if deliver_at is not None and deliver_at.strip().startswith("-"):
         hint = "write 2026-01-31T12:00:00 (local time) or seconds since 1970; --delay counts from now"
-        raise CommandError(f"a time ago, at which nothing can be delivered: {deliver_at}", ExitCode.USAGE, hint)
+        raise CommandError(f"delivery time is in the past: {deliver_at}", ExitCode.USAGE, hint)
     at = None if deliver_at is None else moment(deliver_at)
     later = {"delay_level": delay_level, "delay": delay, "deliver_at": at}
     given = {name: value for name, value in later.items() if value is not None}
     if len(given) > 1:
-        hint = "without one, consumers get the messages at once"
-        raise CommandError("give at most one of --delay-level, --delay and --deliver-at", ExitCode.USAGE, hint)
+        hint = "keep one of them; without any, consumers get the messages immediately"
+        raise CommandError("--delay-level, --delay and --deliver-at exclude each other", ExitCode.USAGE, hint)
     defaults: dict[str, Any] = {"tag": tag, "keys": key or [], "order_key": order_key, **given}
     make = {Input.LINES: line_message, Input.JSON: json_message, Input.FILES: file_message}[form]
     began, empty = time.monotonic(), Empty()
@@ -139,14 +141,14 @@ def produce(
 def send_all(
     producer: Producer, topic: str, name_server: str, groups: Iterable[list[Message]], tell: Callable[[int], None]
 ) -> int:
-    """Sends messages; a failure, or Ctrl-C, says on standard error how many were sent before.
+    """Sends messages; after a failure or Ctrl-C, reports the number of sent messages on standard error.
 
     Args:
-        producer: Who sends.
+        producer: Producer to send with.
         topic: Topic of all messages.
-        name_server: Who knows the topic.
+        name_server: Name servers that know the topic.
         groups: Messages to send together.
-        tell: Called with the number of messages sent so far.
+        tell: Callback that receives the number of messages sent so far.
 
     Returns:
         The number of messages.
@@ -163,7 +165,7 @@ def send_all(
             tell(sent)
             if is_new:
                 is_new = False
-                output.STDERR.print(f"the topic {topic} did not exist: its first message has created it", markup=False)
+                output.STDERR.print(f"topic {topic} did not exist: the first message created it", markup=False)
     except RocketPyError as error:
         output.STDERR.print(f"{output.counted(sent, 'message')} sent before the failed ones:")
         if error.hint is None and (code := code_of(error)) is ExitCode.NOT_FOUND:
@@ -175,13 +177,13 @@ def send_all(
         raise
     finally:
         for status, count in alone.items():
-            text = f"stored, but not where the master waits for it ({status}): {output.counted(count, 'message')}"
+            text = f"stored, but not confirmed as the master requires ({status}): {output.counted(count, 'message')}"
             output.STDERR.print(text, style="yellow", markup=False)
     return sent
 
 
 def exists(name_server: str, topic: str) -> bool:
-    """Whether a topic is there before anything is sent to it."""
+    """Checks whether a topic exists before anything is sent to it."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         try:
             return bool(admin.queues(topic))
@@ -190,7 +192,7 @@ def exists(name_server: str, topic: str) -> bool:
 
 
 def line_groups(stack: ExitStack, paths: Iterable[Path]) -> Iterator[list[bytes]]:
-    """Groups of lines without their line ends: all lines available at a time, so a slow pipe is sent line by line."""
+    """Yields groups of lines without line ends: all available lines at a time, so a slow pipe is sent line by line."""
     standard = 0
     sources = [standard if str(path) == "-" else stack.enter_context(path.open("rb")).fileno() for path in paths]
     for source in sources or [standard]:
@@ -210,10 +212,10 @@ def message_groups(
     empty: Empty,
     limit_bytes: int,
 ) -> Iterator[list[Message]]:
-    """Messages of the non-empty lines, with bodies of up to `limit_bytes`; counts the empty lines.
+    """Yields messages of the non-empty lines, with bodies of up to `limit_bytes`; counts the empty lines.
 
     Raises:
-        CommandError: A line is no message. Those before it were handed out.
+        CommandError: A line is not a valid message. The messages before it were yielded.
     """
     number = 0
     for lines in groups:
@@ -234,8 +236,8 @@ def message_groups(
                 raise CommandError(
                     f"line {number}: {error}",
                     ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.USAGE,
-                    f"the lines before {number} were sent; correct it and continue from there. For larger bodies raise "
-                    "--max-message-size and the broker's maxMessageSize",
+                    f"lines before {number} were sent; correct line {number} and continue there. For larger bodies, "
+                    "raise --max-message-size and the broker's maxMessageSize",
                 ) from error
             size_bytes += len(messages[-1])
             if size_bytes > SEND_BYTES:
@@ -246,17 +248,17 @@ def message_groups(
 
 
 def line_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
-    """The line is the body."""
+    """Creates a message with the line as its body."""
     return Message(topic, line, **defaults)
 
 
 def file_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
-    """The line is the name of a file whose content is the body."""
+    """Creates a message whose body is the content of the file that the line names."""
     return Message(topic, Path(line.decode()).read_bytes(), **defaults)
 
 
 def json_message(topic: str, line: bytes, defaults: dict[str, Any]) -> Message:
-    """The line is an object with `body` or `body_base64`, and may have further arguments of a `Message`."""
+    """Creates a message from a JSON object with `body` or `body_base64` and further arguments of `Message`."""
     fields = json_object(json.loads(line), "the line")
     body, encoded = fields.get("body"), fields.get("body_base64")
     if body is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 LIVENESS_SECONDS = 0.5
-"""Interval at which a running server is asked whether its disk has failed."""
+"""Interval at which a running server is checked for a failed disk."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,14 +26,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with the error, the hint and the usage exit code."""
-        fail(message, ExitCode.USAGE, f"run `{self.prog} --help` for what it takes")
+        fail(message, ExitCode.USAGE, f"run `{self.prog} --help` to see its options")
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
     """Parses a server command line. A flag that was not given is None, so that a file may set it.
 
     Args:
-        arguments: The name of the command and what follows it.
+        arguments: Name and arguments of the command.
 
     Returns:
         Values by parameter name.
@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def refuse_unknown(parser: Parser, unknown: Sequence[str]) -> NoReturn:
-    """Ends the process with the error, which names the flag that was probably meant."""
+    """Ends the process with an error that suggests the most similar flag."""
     name = unknown[0].partition("=")[0]
     known = [flag for action in parser._actions for flag in action.option_strings]
     near = difflib.get_close_matches(name, known, n=1)
@@ -73,23 +73,27 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def settings_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Splits `KEY=VALUE` texts; the last of two equal keys wins."""
+    """Splits `KEY=VALUE` texts; the last value of a key applies."""
     for pair in pairs:
         if "=" not in pair:
-            fail(f"not KEY=VALUE: {pair}", ExitCode.USAGE, "write it as in --set flushDiskType=SYNC_FLUSH")
+            fail(f"expected KEY=VALUE: {pair}", ExitCode.USAGE, "for example --set flushDiskType=SYNC_FLUSH")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
 ROLES = ("async-master", "sync-master", "slave")
-"""What `--role` takes: the values of `brokerRole`."""
+"""Values of `--role`, as those of `brokerRole`."""
 
 
 def role_settings(options: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that `--broker-name`, `--role` and `--broker-id` stand for. A slave without an id is the first."""
+    """Returns the settings of `--broker-name`, `--role` and `--broker-id`. A slave without an id gets id 1."""
     given, broker_id = options.get("role"), options.get("broker_id")
     role = given and given.lower().replace("_", "-")  # also as `brokerRole` has it
     if role is not None and role not in ROLES:
-        fail(f"--role must be one of {', '.join(ROLES)}: {given}", ExitCode.USAGE, "as in --role slave --broker-id 1")
+        fail(
+            f"--role must be one of {', '.join(ROLES)}: {given}",
+            ExitCode.USAGE,
+            "for example --role slave --broker-id 1",
+        )
     if role == "slave" and broker_id is None:
         broker_id = 1
     found = {
@@ -129,7 +133,7 @@ def leave_to_the_pipe(number: int, frame: object) -> None:
 
 
 def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker":
-    """Makes the servers of a command; entering the result starts them."""
+    """Creates the servers of a command; entering the result starts them."""
     settings = role_settings(options) | settings_of(options.get("set") or [])
     from rocketpy._rocketpy import log_to_stderr
     from rocketpy.servers.server import Broker, NameServer, Server
@@ -159,7 +163,7 @@ def make(name: str, options: Mapping[str, Any]) -> "Server | NameServer | Broker
 
 
 def banner(name: str, server: "Server | NameServer | Broker", options: Mapping[str, Any]) -> str:
-    """The line printed when every server accepts connections."""
+    """Returns the line to print when every server accepts connections."""
     parts = [("name server", "name_server"), ("broker", "broker")]
     addresses = ", ".join(f"{title} {getattr(server, part)}" for title, part in parts if hasattr(server, part))
     where = "" if name == "namesrv" else f", store {options['dir']}"

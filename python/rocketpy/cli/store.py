@@ -26,7 +26,7 @@ Log = Annotated[
     typer.Option(
         "--commit-log",
         metavar="DIR",
-        help="Folder of its log, or several separated by commas, where the broker sets storePathCommitLog.",
+        help="Folder of the commit log, or several separated by commas, if the broker sets storePathCommitLog.",
     ),
 ]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored at or after: a time, or -10m.")]
@@ -34,7 +34,7 @@ To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored bef
 
 
 def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
-    """Show what a store holds: files, marks, topics, queues, messages, their ages and holes."""
+    """Show the contents of a store: files, durability marks, topics, queues, messages, ages and missing files."""
     facts = store.stat(folder, commit_log=commit_log)
     logs, queues = files(facts.log.folders), files([folder / "consumequeue"])
     if as_json:
@@ -46,7 +46,7 @@ def stat(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
 
 
 def as_object(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int]) -> dict[str, Any]:
-    """All facts, for JSON."""
+    """Returns all facts, for JSON."""
     log = {name: value for name, value in output.plain(facts.log).items() if name != "files"}
     return {
         "path": facts.path,
@@ -63,16 +63,16 @@ def as_object(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, i
 
 
 def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int]) -> dict[str, str]:
-    """The most important facts, for a table."""
+    """Returns the most important facts, for a table."""
     mark = facts.mark
-    holder = "nobody" if not facts.is_locked else f"process {facts.locked_by}"
+    holder = "no process" if not facts.is_locked else f"process {facts.locked_by}"
     lines = {
         "commit_log": f"{output.counted(logs['files'], 'file')}, {logs['bytes_on_disk']:,} bytes on disk, "
         f"from {facts.log.start:,}",
         "consume_queues": f"{output.counted(queues['files'], 'file')}, {queues['bytes_on_disk']:,} bytes on disk",
-        "stopped_in_order": "yes" if not facts.has_abort_file else "no: a server runs on it, or was killed",
+        "stopped_in_order": "yes" if not facts.has_abort_file else "no: a server is running on it, or was killed",
         "held_by": holder,
-        "durable": "no mark of RocketPy: another program wrote last, or none did"
+        "durable": "no RocketPy mark: another program wrote last, or none did"
         if mark is None
         else f"log to {mark.log_to:,}, consume queues to {mark.queues_to:,}, closed: {'yes' if mark.closed else 'no'}",
     }
@@ -84,7 +84,7 @@ def as_text(facts: store.StoreFacts, logs: dict[str, int], queues: dict[str, int
 
 
 def topic_row(topic: store.TopicFacts) -> dict[str, Any]:
-    """The row of one topic."""
+    """Returns the table row of a topic."""
     return {
         "topic": topic.topic,
         "queues": len(topic.queues),
@@ -99,7 +99,7 @@ def topic_row(topic: store.TopicFacts) -> dict[str, Any]:
 
 
 def files(folders: Iterable[str | Path]) -> dict[str, int]:
-    """Number of files below some folders, and their size."""
+    """Returns the number of files below some folders, and their size on disk."""
     found = [path.stat() for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
     return {"files": len(found), "bytes_on_disk": sum(one.st_blocks * 512 for one in found)}
 
@@ -109,9 +109,9 @@ def dump(
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")] = None,
     queue: Annotated[list[int] | None, typer.Option("--queue", help="Only this queue; may be repeated.")] = None,
     tags: Tags = "*",
-    key: Annotated[str | None, typer.Option("--key", help="With this key, or this unique key.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")] = None,
     index: Annotated[
-        bool, typer.Option("--index/--no-index", help="Find the key through the index, or else in the whole log.")
+        bool, typer.Option("--index/--no-index", help="Look up the key in the index, or scan the whole log.")
     ] = True,
     offsets: Annotated[
         str | None, typer.Option("--offsets", metavar="FROM:BEFORE", help="Queue offsets; either end may be omitted.")
@@ -121,10 +121,10 @@ def dump(
     ] = None,
     start: From = None,
     end: To = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after this many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after N records.")] = None,
     form: Annotated[
         Literal["body", "jsonl", "raw", "parquet"],
-        typer.Option("--format", help="Bodies, one a line; JSON lines; the stored records; or a Parquet file."),
+        typer.Option("--format", help="Bodies, one per line; JSON lines; the stored records; or a Parquet file."),
     ] = "body",
     target: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write instead of standard output.")
@@ -135,7 +135,7 @@ def dump(
     max_body_bytes: BodyBytes = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
 ) -> None:
-    """Print messages from the files; without a topic, in the order of the log. Needs the extra `arrow`."""
+    """Print messages from the store files; without --topic, in log order. Needs the extra `arrow`."""
     form = "jsonl" if as_json else form
     check_form(form, target, limit, tags)
     chosen = store.records(
@@ -164,7 +164,7 @@ def dump(
 DAMAGE_HINT = "--skip-damage leaves damaged records out and counts them; --no-verify compares no checksums"
 
 DELETED_TOPICS = "note: messages of deleted topics are found with --topic NAME, or with --no-index in the whole log"
-"""The index knows a key only together with its topic."""
+"""Note for a lookup without a topic: the index stores a key only together with its topic."""
 
 COLUMNS = [
     "topic", "queue_id", "queue_offset", "broker_name", "tag", "keys", "body", "properties", "born_at", "stored_at",
@@ -174,19 +174,21 @@ COLUMNS = [
 
 
 def check_form(form: str, target: Path | None, limit: int | None, tags: str) -> None:
-    """Refuses what a form cannot do."""
+    """Rejects options that a format does not support."""
     if form == "parquet" and target is None:
-        raise CommandError("a Parquet file cannot go to standard output", ExitCode.USAGE, "name a file with --output")
+        raise CommandError(
+            "cannot write a Parquet file to standard output", ExitCode.USAGE, "name a file with --output"
+        )
     if form == "raw" and (limit is not None or tags != "*"):
         raise CommandError(
-            "raw records are not counted or chosen by tag", ExitCode.USAGE, "leave --limit and --tags out"
+            "--format raw does not support --limit and --tags", ExitCode.USAGE, "omit --limit and --tags"
         )
 
 
 def write_records(
     chosen: store.StoreRecords, tags: set[str], limit: int | None, form: str, target: Path | None
 ) -> None:
-    """Writes the records in a form, to a file or to standard output."""
+    """Writes the records in a format, to a file or to standard output."""
     try:
         if form == "parquet":
             write_parquet(chosen, tags, limit, target)
@@ -217,14 +219,14 @@ def span(text: str | None) -> tuple[int | None, int | None]:
 
 
 def as_it_is(body: bytes) -> bytes:
-    """A message body for a file."""
+    """Returns a message body unchanged, for a file."""
     return body
 
 
 def lines(
     chosen: store.StoreRecords, tags: set[str], limit: int | None, form: str, body: Callable[[bytes], bytes]
 ) -> Iterator[bytes]:
-    """Each record as one line."""
+    """Yields each record as one line."""
     for number, row in enumerate(rows(chosen, tags), 1):
         yield (json.dumps(json_row(row)).encode() if form == "jsonl" else body(row["body"])) + b"\n"
         if number == limit:
@@ -244,7 +246,7 @@ def write(pieces: Iterable[bytes], target: Path | None) -> None:
 
 
 def batches(chosen: store.StoreRecords, tags: set[str]) -> Iterator[Any]:
-    """The selected records as pyarrow batches, with only the rows of some tags."""
+    """Yields the selected records as pyarrow batches, filtered by tags."""
     try:
         pyarrow, compute = import_module("pyarrow"), import_module("pyarrow.compute")
     except ImportError:
@@ -257,13 +259,13 @@ def batches(chosen: store.StoreRecords, tags: set[str]) -> Iterator[Any]:
 
 
 def rows(chosen: store.StoreRecords, tags: set[str]) -> Iterator[dict[str, Any]]:
-    """The selected rows as Python values."""
+    """Yields the selected rows as Python values."""
     for batch in batches(chosen, tags):
         yield from batch.to_pylist()
 
 
 def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None, target: Path | None) -> None:
-    """Writes a Parquet file, unless there is no row."""
+    """Writes a Parquet file, unless no row is selected."""
     writer: Any = None
     left = limit
     try:
@@ -281,7 +283,7 @@ def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None,
 
 
 def json_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row in the JSON form that `rocketpy consume --format json` prints."""
+    """Converts a row to the JSON form that `rocketpy consume --format json` prints."""
     body = row.pop("body")
     row["keys"] = (row["keys"] or "").split()
     row["properties"] = dict(row["properties"] or ())

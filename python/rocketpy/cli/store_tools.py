@@ -18,19 +18,19 @@ from rocketpy.console.selection import moment
 from rocketpy.store.tools import OnProgress
 
 SHOWN = 20
-"""Maximum number of problems on a terminal. JSON has all that the report lists."""
+"""Maximum number of problems on a terminal. JSON contains all that the report lists."""
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")]
 TargetLog = Annotated[
     Path | None,
-    typer.Option("--target-commit-log", metavar="DIR", help="As --commit-log, of DST. --commit-log is that of SRC."),
+    typer.Option("--target-commit-log", metavar="DIR", help="Commit log folder of DST; --commit-log is that of SRC."),
 ]
 Skip = Annotated[bool, typer.Option("--skip-damage", help="Skip damaged records, and count them.")]
 
 
 @contextlib.contextmanager
 def bar(title: str) -> Generator[OnProgress, None, None]:
-    """A progress bar of bytes, when standard error is a terminal."""
+    """Shows a progress bar of bytes, if standard error is a terminal."""
     with output.byte_progress() as progress:
         task = progress.add_task(title, total=None)
 
@@ -41,7 +41,7 @@ def bar(title: str) -> Generator[OnProgress, None, None]:
 
 
 def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> None:
-    """Check every record, consume queues, index and the files of waiting messages. Exit code 1: there are problems."""
+    """Check all records, consume queues, the index and the files of waiting messages. Exit code 1: problems found."""
     with bar("checking") as on_progress:
         report = store.verify(folder, commit_log=commit_log, on_progress=on_progress)
     if as_json:
@@ -49,19 +49,19 @@ def verify(folder: Folder, commit_log: Log = None, as_json: Json = False) -> Non
     else:
         facts = {name: value for name, value in output.plain(report).items() if name != "problems"}
         output.show_one(facts, as_json=False)
-        output.show([problem_row(one) for one in report.problems[:SHOWN]], as_json=False, empty="nothing is wrong")
+        output.show([problem_row(one) for one in report.problems[:SHOWN]], as_json=False, empty="no problems found")
         if report.problem_count > SHOWN:
             print(f"... and {report.problem_count - SHOWN:,} more; --json lists them")
     if not report.is_sound:
         raise CommandError(
             f"problems found: {report.problem_count}",
             ExitCode.FAILURE,
-            f"look at what `rocketpy store repair {folder}` would do; it changes nothing",
+            f"run `rocketpy store repair {folder}` to see the planned repair; it changes nothing",
         )
 
 
 def problem_row(problem: store.Problem) -> dict[str, Any]:
-    """The row of a problem."""
+    """Returns the table row of a problem."""
     queue = "" if problem.topic is None else f"{problem.topic}-{problem.queue_id} {problem.queue_offset}"
     return {
         "kind": problem.kind.replace("_", " "),
@@ -79,14 +79,14 @@ def repair(
     commit_log: Log = None,
     as_json: Json = False,
 ) -> None:
-    """Plan the repair of a damaged store. --apply carries it out and keeps removed bytes in DIR/repair-TIME."""
+    """Plan the repair of a damaged store. --apply carries out the plan and keeps removed bytes in DIR/repair-TIME."""
     with bar("repairing" if apply else "looking") as on_progress:
         done = store.repair(folder, apply=apply, commit_log=commit_log, on_progress=on_progress)
-    show_repair(done, as_json=as_json, empty="there is nothing to repair")
+    show_repair(done, as_json=as_json, empty="nothing to repair")
 
 
 def show_repair(done: store.Repair, *, as_json: bool, empty: str) -> None:
-    """Prints what was done, or would be."""
+    """Prints the actions, done or planned."""
     if as_json:
         output.show_one(output.plain(done), as_json=True)
         return
@@ -98,7 +98,7 @@ def show_repair(done: store.Repair, *, as_json: bool, empty: str) -> None:
 
 
 def action_row(action: store.RepairAction) -> dict[str, Any]:
-    """The row of an action."""
+    """Returns the table row of an action."""
     place = "" if action.topic is None else f"{action.topic}-{action.queue_id} {action.queue_offset}"
     return {
         "action": action.action.replace("_", " "),
@@ -123,15 +123,15 @@ def snapshot(
 
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="Folder of a store, such as a master's.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Folder of another one, such as its slave's.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Folder of another store, such as its slave's.")],
     commit_log: Log = None,
     target_log: Annotated[
         Path | None,
-        typer.Option("--target-commit-log", metavar="DIR", help="As --commit-log, of B. --commit-log is that of A."),
+        typer.Option("--target-commit-log", metavar="DIR", help="Commit log folder of B; --commit-log is that of A."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find where the logs of two stores part. Exit code 1: they do, or have no place in common."""
+    """Find where the logs of two stores diverge. Exit code 1: they diverge, or have no range in common."""
     with bar("comparing") as on_progress:
         found = store.diff(first, second, commit_log=commit_log, second_commit_log=target_log, on_progress=on_progress)
     if as_json:
@@ -140,52 +140,52 @@ def diff(
         print(SAYS[found.relation].format(a=first, b=second, at=found.common_end))
         output.show([log_row(path, log) for path, log in ((first, found.first), (second, found.second))], as_json=False)
         if found.last_common is not None:
-            print(f"the last that both have: {record_text(found.last_common)}")
+            print(f"last common record: {record_text(found.last_common)}")
     if found.relation in ("parted", "apart"):
         raise CommandError(
-            f"the logs part at {found.common_end}"
+            f"the logs diverge at {found.common_end}"
             if found.relation == "parted"
-            else "the logs have no place in common",
+            else "the logs have no range in common",
             ExitCode.FAILURE,
-            f"keep the one that has what counts; `rocketpy store cut FOLDER --at {found.common_end} --apply` makes the "
-            "other a beginning of it, which can be its slave"
+            f"keep the store with the messages you need; `rocketpy store cut FOLDER --at {found.common_end} --apply` "
+            "cuts the other one back to the common part, so that it can become the slave"
             if found.relation == "parted"
-            else "keep the one that has what counts; the other begins anew as its slave, with an empty folder",
+            else "keep the store with the messages you need; start the other broker as its slave, with an empty folder",
         )
     for path, log in ((first, found.first), (second, found.second)):
         if log.damaged_at is not None:
             raise CommandError(
-                f"{path} is damaged, or not whole, at {log.damaged_at}: it was compared up to there",
+                f"{path} is damaged or incomplete at {log.damaged_at}: compared up to there",
                 ExitCode.FAILURE,
-                f"look at `rocketpy store verify {path}`",
+                f"run `rocketpy store verify {path}`",
             )
 
 
 def cut(
     folder: Folder,
-    at: Annotated[int, typer.Option(metavar="OFFSET", help="Where the log is to end, as `store diff` says.")],
+    at: Annotated[int, typer.Option(metavar="OFFSET", help="New end of the log, as reported by `store diff`.")],
     apply: Annotated[bool, typer.Option("--apply", help="Make the changes. Without it, nothing is changed.")] = False,
     commit_log: Log = None,
     as_json: Json = False,
 ) -> None:
-    """End the log of a stopped broker where it parts from another log. --apply keeps the rest in DIR/repair-TIME."""
+    """Cut the log of a stopped broker where it diverges from another log. --apply keeps the rest in DIR/repair-TIME."""
     with bar("cutting" if apply else "looking") as on_progress:
         done = store.cut(folder, at, apply=apply, commit_log=commit_log, on_progress=on_progress)
     show_repair(done, as_json=as_json, empty=f"the log ends at {at}")
 
 
 SAYS = {
-    "equal": "both are the same, up to {at}",
+    "equal": "the logs are equal, up to {at}",
     "first_is_beginning": "{a} is a beginning of {b}, up to {at}",
     "second_is_beginning": "{b} is a beginning of {a}, up to {at}",
-    "parted": "they part at {at}",
-    "apart": "they have no place in common",
+    "parted": "the logs diverge at {at}",
+    "apart": "the logs have no range in common",
 }
-"""What the relation of two logs means."""
+"""Description of each relation between two logs."""
 
 
 def log_row(path: Path, log: store.DiffLog) -> dict[str, Any]:
-    """The row of one of two logs."""
+    """Returns the table row of a log."""
     return {
         "folder": str(path),
         "start": log.start,
@@ -197,7 +197,7 @@ def log_row(path: Path, log: store.DiffLog) -> dict[str, Any]:
 
 
 def record_text(record: store.DiffRecord) -> str:
-    """A record in one line."""
+    """Describes a record in one line."""
     place = f"{record.topic}-{record.queue_id} {record.queue_offset}"
     return f"{place} at {record.physical_offset}, stored {record.stored_at.isoformat()}"
 
@@ -236,7 +236,7 @@ def import_messages(
         Path,
         typer.Argument(metavar="SRC", help="Folder of another store, a file of JSON lines, or - for standard input."),
     ],
-    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder of the store; no server may have it open.")],
+    target: Annotated[Path, typer.Argument(metavar="DST", help="Folder of the store; must not be open in a server.")],
     topic: Topics = None,
     skip: Skip = False,
     commit_log: Log = None,
@@ -263,7 +263,7 @@ def import_messages(
 
 
 def json_lines(source: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines."""
+    """Yields the objects of a file of JSON lines."""
     with contextlib.ExitStack() as stack:
         file = sys.stdin.buffer if str(source) == "-" else stack.enter_context(source.open("rb"))
         for number, line in enumerate(file, 1):

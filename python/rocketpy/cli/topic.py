@@ -19,20 +19,18 @@ from rocketpy.errors import TopicNotFoundError
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC")]
 MAX_QUEUES = 16_384
-"""The broker's limit."""
+"""Limit of the broker."""
 
 
 def list_topics(
-    everything: Annotated[bool, typer.Option("--all", help="System, retry and dead-letter topics too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include system, retry and dead-letter topics.")] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
     """List the topics of a cluster."""
     with Admin(name_servers=name_server, **WAITING) as admin:
         names = admin.topics() if everything else application_topics(admin.topics(), admin.brokers())
-    output.show(
-        [{"topic": name} for name in names], as_json=as_json, empty="no topics; --all shows those of the system"
-    )
+    output.show([{"topic": name} for name in names], as_json=as_json, empty="no topics; --all shows system topics")
 
 
 def create(
@@ -43,7 +41,7 @@ def create(
             "--queues",
             min=1,
             max=MAX_QUEUES,
-            help=f"Queues to read and to write, at each broker; {DEFAULT_QUEUES} in a new topic.",
+            help=f"Number of read and write queues at each broker; {DEFAULT_QUEUES} in a new topic.",
         ),
     ] = None,
     attribute: Annotated[
@@ -59,7 +57,7 @@ def create(
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Create a topic, or change its queues or attributes. Settings that are not named stay as they are."""
+    """Create a topic, or change its queues or attributes. Other settings stay unchanged."""
     attributes = pairs(attribute or [])
     with Admin(name_servers=name_server, **WAITING) as admin:
         known = None if is_system_topic(topic) else find(admin, topic)
@@ -77,12 +75,14 @@ def pairs(texts: list[str]) -> dict[str, str | None]:
     split = [text.partition("=") for text in texts]
     for text, (name, equals, _) in zip(texts, split, strict=True):
         if not name or not equals:
-            raise CommandError(f"not NAME=VALUE: {text}", ExitCode.USAGE, "for example --attribute retention.hours=24")
+            raise CommandError(
+                f"expected NAME=VALUE: {text}", ExitCode.USAGE, "for example --attribute retention.hours=24"
+            )
     return {name: value or None for name, _, value in split}
 
 
 def find(admin: Admin, topic: str) -> TopicInfo | None:
-    """A topic, if it exists."""
+    """Returns a topic, or None if it does not exist."""
     try:
         known = admin.describe_topic(topic)
     except TopicNotFoundError:
@@ -92,7 +92,7 @@ def find(admin: Admin, topic: str) -> TopicInfo | None:
 
 @contextmanager
 def existing(hint: str = "`rocketpy topic list` shows the topics") -> Generator[None, None, None]:
-    """Adds the hint for commands that need an existing topic."""
+    """Adds a hint to the error for a missing topic."""
     try:
         yield
     except TopicNotFoundError as error:
@@ -100,7 +100,10 @@ def existing(hint: str = "`rocketpy topic list` shows the topics") -> Generator[
 
 
 def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> None:
-    """Delete a topic. Its messages stay in the log, but cannot be consumed. What waits for it will be dropped."""
+    """Delete a topic. Its messages stay in the log, but cannot be consumed.
+
+    Its delayed messages, timers and open transactions are dropped.
+    """
     with Admin(name_servers=name_server, **WAITING) as admin, existing():
         queues = admin.describe_topic(topic).queues
         messages = output.counted(sum(one.max_offset - one.min_offset for one in queues), "message")
@@ -111,7 +114,7 @@ def delete(topic: Name, yes: Yes = False, name_server: NameServer = LOCAL) -> No
 
 
 def describe(topic: Name, name_server: NameServer = LOCAL, as_json: Json = False) -> None:
-    """Show a topic: its attributes, where its queues are and what they hold."""
+    """Show a topic: its attributes, and the broker and offsets of each queue."""
     with Admin(name_servers=name_server, **WAITING) as admin, existing():
         described = admin.describe_topic(topic)
     attributes = {broker.broker_name: broker.attributes for broker in described.brokers}

@@ -1,6 +1,6 @@
 """Bodies as values of a type: JSON by the standard library, or by pydantic.
 
-A consumer with a codec gives messages a `value`; `decoded` does so for messages from anywhere.
+Messages of a consumer with a codec have a `value`; `decoded` decodes messages from any source.
 
 Examples:
     >>> import rocketpy
@@ -49,18 +49,21 @@ __all__ = ["Codec", "Decoded", "JsonCodec", "PydanticCodec", "decoded"]
 T = TypeVar("T")
 
 SHOWN_PROBLEMS = 3
-"""Number of problems of one body that an error names."""
+"""Maximum number of problems of one body that an error names."""
 
 
 class Codec(Protocol[T]):
-    """Makes bodies of values, and values of messages. A class of your own needs no base: these two methods do."""
+    """Encodes values as bodies, and decodes messages to values.
+
+    Your own class needs only these two methods, and no base class.
+    """
 
     def encode(self, value: T) -> bytes:
-        """The body of a message that holds the value."""
+        """Encodes a value as a message body."""
         ...
 
     def decode(self, message: ReceivedMessage) -> T:
-        """The value that a message holds. What it raises counts as a body that does not decode."""
+        """Decodes the value of a message. Any exception counts as an undecodable body."""
         ...
 
 
@@ -69,14 +72,14 @@ class JsonCodec(Generic[T]):
 
     Types: those of JSON (`str`, `int`, `float`, `bool`, `None`, `list`, `dict` by text), dataclasses, enums by value,
     `Literal`, unions, tuples (as lists), `datetime`, `date`, `UUID` and `Decimal` (as text). Values are checked and
-    never converted into each other, except a whole number where a float is wanted. A dataclass takes its defaults for
-    what is missing, and ignores what it does not know, so that producers may add fields first.
+    never converted, except whole numbers to float. A dataclass uses its defaults for missing fields, and ignores
+    unknown fields, so that producers may add fields first.
 
     Args:
-        kind: The type. Default: whatever the JSON holds.
+        kind: Type of the values. Default: any JSON value.
 
     Raises:
-        TypeError: The type, or that of a field, is none of these.
+        TypeError: The type, or the type of a field, is not supported.
 
     Examples:
         >>> JsonCodec(dict[str, int]).encode({"a": 1})
@@ -92,10 +95,11 @@ class JsonCodec(Generic[T]):
         self._read = Readers().of(kind, self._name)
 
     def encode(self, value: T) -> bytes:
-        """The value as JSON in UTF-8. Fields are not checked: type checkers do that.
+        """Encodes a value as JSON in UTF-8. Fields are not checked: type checkers do that.
 
         Raises:
-            InvalidArgumentError: JSON has no such value, as of infinity, of a set, or of an object that holds itself.
+            InvalidArgumentError: JSON cannot represent the value, such as infinity, a set, or an object that contains
+                itself.
         """
         try:
             return json.dumps(
@@ -105,10 +109,10 @@ class JsonCodec(Generic[T]):
             raise InvalidArgumentError(f"a {type(value).__qualname__} does not encode as JSON: {error}") from error
 
     def decode(self, message: ReceivedMessage) -> T:
-        """The value that a message holds.
+        """Decodes the value of a message.
 
         Raises:
-            DecodeError: The body is no JSON, or not of the type. A retry does not help.
+            DecodeError: The body is not JSON, or not of the type. A retry does not help.
         """
         try:
             value: T = self._read(json.loads(message.body, parse_constant=refuse_constant), "$")
@@ -121,11 +125,11 @@ class JsonCodec(Generic[T]):
 
 
 class PydanticCodec(Generic[T]):
-    """JSON, checked and converted by pydantic. Needs pydantic, version 2.
+    """JSON, checked and converted by pydantic. Requires pydantic 2.
 
     Args:
-        kind: A model, or any other type that pydantic knows. Fields with an alias are written and read by it.
-        strict: Whether pydantic converts nothing, such as the text `"1"` where a number is wanted.
+        kind: A model, or any other type that pydantic supports. Fields with an alias are written and read by the alias.
+        strict: Whether to disable conversions, such as the text `"1"` to a number.
 
     Raises:
         RocketPyError: pydantic is not installed.
@@ -146,10 +150,10 @@ class PydanticCodec(Generic[T]):
         self._strict = strict
 
     def encode(self, value: T) -> bytes:
-        """The value as JSON in UTF-8.
+        """Encodes a value as JSON in UTF-8.
 
         Raises:
-            InvalidArgumentError: It is not of the type, or JSON has no such value.
+            InvalidArgumentError: The value is not of the type, or JSON cannot represent it.
         """
         try:
             body: bytes = self._adapter.dump_json(value, by_alias=True, warnings="error")
@@ -160,10 +164,10 @@ class PydanticCodec(Generic[T]):
         return body
 
     def decode(self, message: ReceivedMessage) -> T:
-        """The value that a message holds.
+        """Decodes the value of a message.
 
         Raises:
-            DecodeError: The body is no JSON, or not of the type. A retry does not help.
+            DecodeError: The body is not JSON, or not of the type. A retry does not help.
         """
         try:
             value: T = self._adapter.validate_json(message.body, strict=self._strict or None)
@@ -215,21 +219,21 @@ def decoded(
 ) -> Decoded[T]:
     """Decodes messages one by one.
 
-    Without `on_error` a body that does not decode raises. The consumer has gone past the message by then: iterate on,
-    with the same iterator or another, and the next `commit` covers it. But a program that ends with that error gets the
-    message again when it starts, and ends again. With `on_error` it is handed over and the iteration goes on.
+    Without `on_error` an undecodable body raises `DecodeError`. The consumer has then passed the message: continue with
+    the same iterator or another, and the next `commit` covers it. A program that ends with the error receives the
+    message again at its next start, and ends again. With `on_error` the iteration continues.
 
     Args:
         messages: A consumer, `consumer.messages(...)`, or the messages of a poll.
-        codec: How to decode.
-        on_error: Called with a message that does not decode and the error, to log it or send it elsewhere. What it
-            raises ends the iteration.
+        codec: The codec.
+        on_error: Called with an undecodable message and the error, to log it or send it elsewhere. An exception of this
+            function ends the iteration.
 
     Returns:
         An iterator of pairs of value and message.
 
     Raises:
-        DecodeError: On iteration: a body does not decode, and there is no `on_error`.
+        DecodeError: Raised on iteration: a body is undecodable, and `on_error` is None.
     """
     if on_error is not None:
         check_function("on_error", on_error, "a function of a message and an error", 2)
@@ -237,10 +241,10 @@ def decoded(
 
 
 def decode(codec: Codec[T], message: ReceivedMessage) -> T:
-    """The value that a message holds, by any codec.
+    """Decodes the value of a message with any codec.
 
     Raises:
-        DecodeError: The codec raised something.
+        DecodeError: The codec raised an exception.
     """
     try:
         return codec.decode(message)
@@ -251,10 +255,10 @@ def decode(codec: Codec[T], message: ReceivedMessage) -> T:
 
 
 def decoder(codec: Codec[T]) -> Callable[[ReceivedMessage], T]:
-    """What a consumer with this codec makes values of its messages with.
+    """Decoder for a consumer with this codec.
 
     Raises:
-        TypeError: It is no codec. Not every caller has a type checker.
+        TypeError: The value is not a codec. Not every caller has a type checker.
     """
     if isinstance(codec, type) or not callable(getattr(codec, "decode", None)):
         raise TypeError(f"codec must be an object with encode and decode, such as JsonCodec(Order), not {codec!r}")
@@ -262,21 +266,21 @@ def decoder(codec: Codec[T]) -> Callable[[ReceivedMessage], T]:
 
 
 def decode_error(message: ReceivedMessage, kind: str, reason: str) -> DecodeError:
-    """The error of a body, which is not shown in it."""
+    """Error of an undecodable body, without the body itself."""
     error = DecodeError(
         f"the body of message {message.msg_id} does not decode as {kind}: {reason} (topic {message.topic}, "
         f"queue {message.queue_id} of {message.broker_name}, offset {message.queue_offset})",
-        hint="a retry does not help: put error.message aside, and go on; the next commit goes past it",
+        hint="a retry does not help: store error.message elsewhere and continue; the next commit covers it",
     )
     error.message = message
     return error
 
 
 def refuse_constant(text: str) -> NoReturn:
-    """Refuses what Python's parser takes for JSON and others do not: NaN and infinity."""
+    """Refuses NaN and infinity, which only Python's parser accepts as JSON."""
     raise ValueError(f"JSON has no {text}")
 
 
 def path_of(places: tuple[int | str, ...]) -> str:
-    """Where in a body: `$.items[3].price`."""
+    """Path in a body: `$.items[3].price`."""
     return "$" + "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)

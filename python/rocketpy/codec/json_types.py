@@ -1,4 +1,4 @@
-"""From JSON to Python values of a declared type: what `rocketpy.codec.JsonCodec` reads by."""
+"""Conversion of JSON to Python values of a declared type, for `rocketpy.codec.JsonCodec`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Readers", "json_of"]
 
 Reader: TypeAlias = "Callable[[Any, str], Any]"
-"""Makes a value of a type from a value of JSON, at a path such as `$.items[3].price`. Raises ValueError."""
+"""Converts a JSON value to a type, at a path such as `$.items[3].price`. Raises ValueError."""
 
 PLAIN: dict[Any, tuple[type | tuple[type, ...], str]] = {
     str: (str, "text"),
@@ -32,14 +32,14 @@ TEXTS: dict[Any, tuple[Callable[[str], Any], str]] = {
     uuid.UUID: (uuid.UUID, "a UUID"),
     Decimal: (Decimal, "a decimal number as text"),
 }
-"""Types that JSON has not, written as text."""
+"""Types without a JSON form, written as text."""
 
 
 def json_of(value: Any) -> Any:
-    """What `json.dumps` asks for: a value that it knows, in place of one that it does not know.
+    """Fallback of `json.dumps`: replaces an unsupported value by a supported one.
 
     Raises:
-        TypeError: There is none.
+        TypeError: The value has no JSON form.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -53,7 +53,7 @@ def json_of(value: Any) -> Any:
 
 
 class Readers:
-    """Makes the reader of a type. Keeps those of dataclasses, which may refer to themselves."""
+    """Builds readers of types. Keeps the readers of dataclasses, which may refer to themselves."""
 
     def __init__(self) -> None:
         self._of_dataclasses: dict[type, Reader] = {}
@@ -62,12 +62,12 @@ class Readers:
         """The reader of a type.
 
         Args:
-            kind: `Any`, a type of JSON, a dataclass, an enum, a `Literal`, a union, a list, tuple or dict of such, or
+            kind: `Any`, a type of JSON, a dataclass, an enum, a `Literal`, a union, a list, tuple or dict of these, or
                 one of `TEXTS`.
-            where: What has this type, for the error.
+            where: Name of the declaration with this type, for the error.
 
         Raises:
-            TypeError: Another type.
+            TypeError: The type is not supported.
         """
         if dataclasses.is_dataclass(kind) and not isinstance(kind, type):
             raise TypeError(f"{where} is a value, not a type: give {type(kind).__qualname__}")
@@ -90,12 +90,12 @@ class Readers:
             return choice(kind)
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return self._of_dataclass(kind)
-        raise TypeError(f"{where} has a type that JSON has not: {kind!r}; PydanticCodec knows more types")
+        raise TypeError(f"{where} has a type without a JSON form: {kind!r}; PydanticCodec supports more types")
 
     def _of_container(self, kind: type, arguments: tuple[Any, ...], where: str) -> Reader:
         if kind is dict:
             if arguments and arguments[0] is not str:
-                raise TypeError(f"{where}: the keys of an object in JSON are texts, not {arguments[0]!r}")
+                raise TypeError(f"{where}: keys of a JSON object must be str, not {arguments[0]!r}")
             member = self.of(arguments[1] if arguments else Any, where)
             return lambda value, path: {
                 key: member(one, f"{path}.{key}") for key, one in expect(dict, "an object", value, path).items()
@@ -135,7 +135,7 @@ class Readers:
         try:
             hints = typing.get_type_hints(kind)
         except NameError as error:
-            raise TypeError(f"a type of {kind.__qualname__} is not found: {error}") from error
+            raise TypeError(f"cannot resolve the types of {kind.__qualname__}: {error}") from error
         for field in dataclasses.fields(kind):
             if field.init:
                 readers[field.name] = self.of(hints[field.name], f"{kind.__qualname__}.{field.name}")
@@ -145,7 +145,7 @@ class Readers:
 
 
 def expect(kind: type | tuple[type, ...], wanted: str, value: Any, path: str) -> Any:
-    """The value, if it is of one of the types. The error does not show it: a body is nobody's business."""
+    """Checks that a value has one of the types. The error does not show the value, because bodies are confidential."""
     is_whole_number = not isinstance(value, bool) or kind is bool  # to Python, True is an int
     if not isinstance(value, kind) or not is_whole_number:
         raise ValueError(f"{path} must be {wanted}, not {name_of(value)}")
@@ -153,13 +153,13 @@ def expect(kind: type | tuple[type, ...], wanted: str, value: Any, path: str) ->
 
 
 def name_of(value: object) -> str:
-    """What JSON calls a value."""
+    """JSON name of the type of a value."""
     names: dict[type, str] = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 
 
 def plain(kind: Any) -> Reader:
-    """Of a type that JSON has."""
+    """Reader of a JSON type."""
     accepted, wanted = PLAIN[kind]
     if kind is float:
         return lambda value, path: float(expect(accepted, wanted, value, path))
@@ -167,7 +167,7 @@ def plain(kind: Any) -> Reader:
 
 
 def text(kind: Any) -> Reader:
-    """Of a type that is written as text."""
+    """Reader of a type that is written as text."""
     make, wanted = TEXTS[kind]
 
     def read(value: Any, path: str) -> Any:
@@ -181,7 +181,7 @@ def text(kind: Any) -> Reader:
 
 
 def literal(values: tuple[Any, ...]) -> Reader:
-    """Of some values."""
+    """Reader of literal values."""
 
     def read(value: Any, path: str) -> Any:
         for one in values:
@@ -193,13 +193,13 @@ def literal(values: tuple[Any, ...]) -> Reader:
 
 
 def choice(kind: type[enum.Enum]) -> Reader:
-    """Of an enum, by its values."""
+    """Reader of an enum, by its values."""
     by_value = literal(tuple(one.value for one in kind))
     return lambda value, path: kind(by_value(value, path))
 
 
 def union(members: list[Reader]) -> Reader:
-    """Of the first type that fits."""
+    """Reader of a union: the first type that fits."""
 
     def read(value: Any, path: str) -> Any:
         failures: list[str] = []
@@ -214,5 +214,5 @@ def union(members: list[Reader]) -> Reader:
 
 
 def read_all(member: Reader, value: Any, path: str) -> list[Any]:
-    """The values of a list."""
+    """Reads the values of a list."""
     return [member(one, f"{path}[{at}]") for at, one in enumerate(expect(list, "a list", value, path))]

@@ -1,1 +1,1 @@
-"""What the commands of `rocketpy` and the jobs of Spark share: output, exit codes, and the way a command line runs."""
+"""Shared parts of the `rocketpy` commands and the Spark jobs: output, exit codes, and running a command line."""

@@ -1,4 +1,4 @@
-"""How a command line runs: that of `rocketpy`, and that of each job for Spark."""
+"""Runs command lines: of `rocketpy`, and of each Spark job."""
 
 import contextlib
 import inspect
@@ -11,7 +11,7 @@ import typer
 from rocketpy.console.exits import ExitCode, Reported, fail, reported
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
-"""Click's, of which typer may carry a copy of its own and exports only the subclass."""
+"""Error class of click, of which typer may carry its own copy and exports only the subclass."""
 
 
 def guarded(function: Callable[..., None]) -> Callable[..., None]:
@@ -31,8 +31,8 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None) -> int
 
     Args:
         app: The commands.
-        name: What the user calls them.
-        arguments: Default: those of the process.
+        name: Name of the command, as users type it.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.
@@ -49,7 +49,7 @@ def run_app(app: typer.Typer, name: str, arguments: Sequence[str] | None) -> int
 
 @contextlib.contextmanager
 def client_warnings_off() -> Generator[None]:
-    """Keeps warnings of clients out of the log meanwhile: a command says itself what goes wrong, and how it goes on."""
+    """Suppresses the log warnings of clients: commands report failures and retries themselves."""
     clients = logging.getLogger("rocketpy.client")
     level = clients.level
     clients.setLevel(logging.ERROR)
@@ -63,8 +63,8 @@ def usage_error(error: Any, *, is_empty: bool) -> int:
     """Reports a wrong command line in the form of all other errors.
 
     Args:
-        error: typer's. Without a command it has printed the help by now.
-        is_empty: Whether the command line is empty: then the help is all.
+        error: Error from typer. Without a command, typer has already printed the help.
+        is_empty: Whether the command line is empty; then only the help is printed.
 
     Returns:
         The exit code.
@@ -75,6 +75,6 @@ def usage_error(error: Any, *, is_empty: bool) -> int:
     message = "a command is missing" if is_bare else str(error.format_message()).rstrip(".")
     path = error.ctx.command_path if error.ctx else "rocketpy"
     try:
-        fail(message[:1].lower() + message[1:], ExitCode.USAGE, f"run `{path} --help` for what it takes")
+        fail(message[:1].lower() + message[1:], ExitCode.USAGE, f"run `{path} --help` to see its options")
     except Reported as end:
         return int(str(end.code))

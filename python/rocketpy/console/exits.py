@@ -47,32 +47,32 @@ SIGNALS = {
 NOT_FOUND_CODES = (17, 22, 26)
 """TOPIC_NOT_EXIST, QUERY_NOT_FOUND, SUBSCRIPTION_GROUP_NOT_EXIST (response codes of the protocol)."""
 INVALID_PARAMETER = 29
-"""The server refused a value."""
+"""Response code of a server that rejects a value."""
 
 LINES = "\n"
 """Errors of configurations may have several lines."""
 
 HINTS = {
     ExitCode.FAILURE: "this looks like a defect; please report it with the command and this message",
-    ExitCode.USAGE: "add --help to the command to see what it takes",
-    ExitCode.NOT_FOUND: "check the name; `rocketpy topic list` and `rocketpy group list` show what is there",
+    ExitCode.USAGE: "add --help to the command to see its options",
+    ExitCode.NOT_FOUND: "check the name; `rocketpy topic list` and `rocketpy group list` show the existing names",
     ExitCode.UNAVAILABLE: "check --name-server and that `rocketpy server` runs there, then try again; "
     "`rocketpy --timeout 60 ...` waits longer",
-    ExitCode.REFUSED: "the server or the store does not allow this; another value may pass",
-    ExitCode.UNCERTAIN: "it may have been done: check before you try again",
-    ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
+    ExitCode.REFUSED: "the server or the store does not allow this; another value may be accepted",
+    ExitCode.UNCERTAIN: "the operation may have succeeded: check before you try again",
+    ExitCode.CONFLICT: "used by another process: stop that process, or choose another folder or port",
     ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
-    ExitCode.DEFECT: "this is a defect: report it with the log of the server; the next start recovers what is durable",
-    ExitCode.MISMATCH: "what was read differs from what was sent; keep the folder and report this",
+    ExitCode.DEFECT: "report this defect with the log of the server; the next start recovers durable messages",
+    ExitCode.MISMATCH: "messages read differ from messages sent; keep the folder and report this",
 }
 
 
 class Reported(SystemExit):
-    """The process ends; its error lines are written."""
+    """Ends the process after its error lines are printed."""
 
 
 class CommandError(Exception):
-    """A failure with its exit code and a hint."""
+    """Failure of a command, with its exit code and a hint."""
 
     def __init__(self, message: str, code: ExitCode, hint: str | None = None) -> None:
         super().__init__(message)
@@ -89,7 +89,7 @@ def fail(message: str, code: ExitCode, hint: str | None = None) -> NoReturn:
 
 
 def code_of(error: "RocketPyError") -> ExitCode:
-    """The exit code of an error of the package."""
+    """Returns the exit code for an error of the package."""
     from rocketpy import errors
 
     if error.may_have_been_applied:
@@ -182,5 +182,5 @@ def ended_by_signals() -> Generator[None]:
         for each, handler in before.items():
             signal.signal(each, handler)
     if came:
-        print(f"stopped by {came[0].name}, before its end", file=sys.stderr)
+        print(f"stopped by {came[0].name}before completion", file=sys.stderr)
         raise SystemExit(int(SIGNALS[came[0]]))

@@ -57,10 +57,10 @@ def show(
     """Prints rows as a table, or as a JSON array of objects.
 
     Args:
-        rows: Each maps column to value; the first one names the columns.
-        as_json: JSON instead of a table.
-        title: Above the table.
-        empty: What to say when there is no row.
+        rows: Values by column; the first row defines the columns.
+        as_json: Whether to print JSON instead of a table.
+        title: Title of the table.
+        empty: Text to print without rows.
         in_blocks: On a terminal that is too narrow for the table, print the facts of each row one below the other.
     """
     if as_json:
@@ -101,12 +101,12 @@ def show_one(facts: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def stdout() -> Console:
-    """Standard output."""
+    """Returns a console for standard output."""
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun.
+    """Formats a number with its noun.
 
     Examples:
         >>> counted(1, "message"), counted(2000, "message")
@@ -116,7 +116,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def named_cell(name: str, value: Any) -> Text:
-    """One value under its name. What names a process, a broker or a queue is no quantity.
+    """Formats a value by its name. Ids of processes, brokers and queues are not quantities.
 
     Examples:
         >>> str(named_cell("pid", 17501)), str(named_cell("broker_id", None)), str(named_cell("messages", 17501))
@@ -126,7 +126,7 @@ def named_cell(name: str, value: Any) -> Text:
 
 
 def cell(value: Any) -> Text:
-    r"""One value, formatted for a terminal.
+    r"""Formats a value for a terminal.
 
     Examples:
         >>> str(cell("a\x1b[2Jb")), str(cell(["c", "d"])), str(cell(12345)), str(cell({0: "host:1", 1: "host:2"}))
@@ -156,7 +156,7 @@ def cell(value: Any) -> Text:
 
 
 class RateColumn(ProgressColumn):
-    """Messages per second since the start of the task."""
+    """Column with the messages per second since the start of the task."""
 
     def render(self, task: Task) -> Text:
         """Writes the rate."""
@@ -165,7 +165,7 @@ class RateColumn(ProgressColumn):
 
 
 def progress(*, quiet: bool = False, transient: bool = False) -> Progress:
-    """A progress bar with messages per second on standard error, when that is a terminal."""
+    """Returns a progress bar with messages per second on standard error, if that is a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -179,12 +179,12 @@ def progress(*, quiet: bool = False, transient: bool = False) -> Progress:
 
 
 def rows_of(values: Iterable[Any]) -> list[dict[str, Any]]:
-    """Dataclass values as rows."""
+    """Converts dataclass values to rows."""
     return [{field.name: getattr(value, field.name) for field in dataclasses.fields(value)} for value in values]
 
 
 def byte_progress() -> Progress:
-    """A progress bar of bytes on standard error, when that is a terminal."""
+    """Returns a progress bar of bytes on standard error, if that is a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

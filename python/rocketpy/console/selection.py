@@ -1,4 +1,4 @@
-"""Which messages the options of a command mean."""
+"""Selection of messages by the options of a command."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Died at or after this time, or -10m.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Died before this time.")]
 Property = Annotated[
-    list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property that they have; may repeat.")
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="Property of the messages; may be repeated."),
 ]
-LIST = "`rocketpy dlq list` shows the groups that have some"
+LIST = "`rocketpy dlq list` shows the groups with dead letters"
 
 
 def moment(text: str) -> datetime:
     """Reads a point in time.
 
     Args:
-        text: As `rocketpy.config.Instant` says: ISO 8601 (local time when it names no zone), how long ago (`-90s`,
+        text: Point in time as in `rocketpy.config.Instant`: ISO 8601 (local time without a zone), a time ago (`-90s`,
             `-10m`, `-2h`, `-7d`), or seconds since 1970.
 
     Returns:
-        The moment, with its zone.
+        The time, with its zone.
 
     Raises:
-        CommandError: It is none of these.
+        CommandError: The text is none of these.
 
     Examples:
         >>> moment("2013-01-01T05:00:00+00:00") == moment("1357016400")
@@ -58,16 +59,16 @@ def filter_of(
     msg_id: str | None,
     properties: list[str] | None,
 ) -> DeadLetterFilter:
-    """Which dead letters the options mean.
+    """Converts options to a filter of dead letters.
 
     Raises:
-        CommandError: A property is not NAME=VALUE, or a time is none.
+        CommandError: A property is not NAME=VALUE, or a time is invalid.
     """
     pairs: dict[str, str] = {}
     for text in properties or []:
         name, separator, value = text.partition("=")
         if not (name and separator):
-            raise CommandError(f"not NAME=VALUE: {text}", ExitCode.USAGE, "as in --property color=red")
+            raise CommandError(f"expected NAME=VALUE: {text}", ExitCode.USAGE, "for example --property color=red")
         pairs[name] = value
     begin = None if since is None else moment(since)
     end = None if until is None else moment(until)
@@ -75,19 +76,19 @@ def filter_of(
 
 
 def dead_letters(admin: Admin, group: str, which: DeadLetterFilter) -> Iterator[DeadLetter]:
-    """The dead letters of a group.
+    """Yields the dead letters of a group.
 
     Raises:
-        CommandError: There is no such group, or none has the `msg_id` that is asked for.
+        CommandError: The group does not exist, or has no dead letter with the requested `msg_id`.
     """
     try:
         letters = admin.dead_letters(group, which)
     except GroupNotFoundError as error:
-        raise CommandError(f"there is no group {group}", ExitCode.NOT_FOUND, LIST) from error
+        raise CommandError(f"no such group: {group}", ExitCode.NOT_FOUND, LIST) from error
     first = next(letters, None)
     if first is not None:
         return chain([first], letters)
     if which.msg_id is not None:
-        text = f"{group} has no such dead letter with --id {which.msg_id}"
-        raise CommandError(text, ExitCode.NOT_FOUND, f"`rocketpy dlq show {group}` shows what it has")
+        text = f"{group} has no matching dead letter with --id {which.msg_id}"
+        raise CommandError(text, ExitCode.NOT_FOUND, f"`rocketpy dlq show {group}` shows its dead letters")
     return iter(())

@@ -4,7 +4,7 @@ import re
 import sys
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""C0 and C1 controls (escape sequences begin with one), line separators, and what changes the direction of text."""
+"""C0 and C1 controls (escape sequences begin with one), line separators, and controls of the direction of text."""
 NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
@@ -12,7 +12,7 @@ def printable(text: str, *, keep: str = "") -> str:
     r"""Writes control characters as escapes.
 
     Args:
-        text: May come from a server, a message or a file.
+        text: Text from a server, a message or a file.
         keep: Control characters that stay as they are.
 
     Examples:
@@ -25,15 +25,15 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def escape(character: str) -> str:
-    """One control character as an escape."""
+    """Escapes a control character."""
     number = ord(character)
     return NAMED.get(character) or (f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}")
 
 
 def shown(body: bytes) -> bytes:
-    """A message body for standard output: as it is for a pipe or a file, printable on a terminal.
+    """Converts a message body for standard output: unchanged for a pipe or a file, printable on a terminal.
 
-    Lines and tabs stay. What is not UTF-8 is escaped.
+    Lines and tabs are kept. Bytes that are not UTF-8 are escaped.
     """
     if not sys.stdout.isatty():
         return body

@@ -1,4 +1,4 @@
-"""How the members of a group share the queues of a topic."""
+"""Strategies by which the members of a group share the queues of a topic."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ logger = logging.getLogger("rocketpy.client")
 Given = TypeVar("Given", bound="MemberOptions")
 
 Allocate: TypeAlias = Callable[[str, str, list[MessageQueue], list[str]], Iterable[MessageQueue]]
-"""A function of the group, the client id of this member, the queues of a topic and the client ids of all members, both
-sorted. It returns the queues that this member reads."""
+"""Function of the group, the client id of this member, the queues of a topic and the client ids of all members, both
+sorted. Returns the queues that this member reads."""
 
 LOOK_SECONDS = 1.0
-"""How long the thread that calls such a function waits at a time."""
+"""Maximum wait of the thread that calls the function, before it checks for the end."""
 END_SECONDS = 3.0
-"""How long the closing of a consumer waits for its function."""
+"""Timeout for the function when a consumer is closed."""
 REMIND_SECONDS = 60.0
-"""Time between two reports of the same failure."""
+"""Minimum time between two logs of the same failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How the members of a group share the queues of a topic.
+    """Strategy by which the members of a group share the queues of a topic.
 
     Each member computes its own share from the same lists, so all members must have the same balance: otherwise some
-    queues are read twice and others by nobody. Members of Apache's Java client agree when they have the strategy that
-    is named with each. Its Go client shares `AVERAGE`, `CIRCLE` and `by_configuration` only.
+    queues are read twice and others are not read. Members of Apache's Java client agree if they have the strategy that
+    is named with each. Its Go client supports only `AVERAGE`, `CIRCLE` and `by_configuration`.
 
     Examples:
         >>> Balance.CIRCLE
@@ -53,22 +53,22 @@ class Balance:
     """
 
     kind: Literal["average", "circle", "configuration", "assigned", "machine_room", "nearest_room", "consistent_hash"]
-    """Which rule applies."""
+    """The kind of strategy."""
     queues: tuple[MessageQueue, ...] = ()
-    """The queues of `by_configuration` and of `Consumer.assign`."""
+    """Queues of `by_configuration` and of `Consumer.assign`."""
     rooms: tuple[str, ...] = ()
-    """The rooms of `machine_room`."""
+    """Rooms of `machine_room`."""
     brokers: tuple[tuple[str, str], ...] = ()
-    """For `nearest_room`, how names of brokers begin, and their room."""
+    """Prefixes of broker names and their rooms, for `nearest_room`."""
     clients: tuple[tuple[str, str], ...] = ()
-    """For `nearest_room`, how client ids begin, and their room."""
+    """Prefixes of client ids and their rooms, for `nearest_room`."""
     inner: Balance | None = None
-    """How the queues of a room are shared with `nearest_room`."""
+    """Strategy within a room, for `nearest_room`."""
     virtual_nodes: int | None = None
-    """Points of each member on the ring of `consistent_hash`."""
+    """Number of points of each member on the ring of `consistent_hash`."""
 
     AVERAGE: ClassVar[Balance]
-    """One run of neighbouring queues for each member. Java: `AllocateMessageQueueAveragely`, the default there too."""
+    """A run of consecutive queues for each member. Java: `AllocateMessageQueueAveragely`, the default there too."""
     CIRCLE: ClassVar[Balance]
     """Queues in turn, so that each member has some of every broker. Java: `AllocateMessageQueueAveragelyByCircle`."""
     CONSISTENT_HASH: ClassVar[Balance]
@@ -76,13 +76,13 @@ class Balance:
 
     @classmethod
     def by_configuration(cls, queues: Iterable[MessageQueue]) -> Balance:
-        """The given queues, whatever other members read. Java: `AllocateMessageQueueByConfig`.
+        """Assigns the given queues, independently of other members. Java: `AllocateMessageQueueByConfig`.
 
-        The member belongs to the group and commits for it; nobody else takes its queues over when it dies. Queues that
-        are not there are logged and left out.
+        The member belongs to the group and commits for it; no other member takes its queues over when it dies. Missing
+        queues are logged and left out.
 
         Args:
-            queues: Queues of the topics that the consumer reads, at least one.
+            queues: Queues of the topics of the consumer, at least one.
 
         Raises:
             InvalidArgumentError: No queue is given.
@@ -109,13 +109,13 @@ class Balance:
     ) -> Balance:
         """Queues of the brokers in the member's own room. Those of rooms without a member are shared among all.
 
-        Java: `AllocateMachineRoomNearby`, with a resolver that says the same. If the room of a broker or of a member is
-        not known, the assignment stays as it is, and that is logged.
+        Java: `AllocateMachineRoomNearby`, with an equivalent resolver. If the room of a broker or of a member is
+        unknown, the assignment stays unchanged, and this is logged.
 
         Args:
-            brokers: Rooms by broker name, or by how it begins; of several the longest counts.
-            clients: Rooms of members by how their client id begins, which is their address: `{"10.1.": "east"}`.
-            inner: How the queues of a room are shared: average (the default), circle or consistent hash.
+            brokers: Rooms by broker name or its prefix; the longest matching prefix applies.
+            clients: Rooms of members by the prefix of their client id, which is their address: `{"10.1.": "east"}`.
+            inner: Strategy within a room: average (the default), circle or consistent hash.
 
         Raises:
             InvalidArgumentError: No broker or no client is given.
@@ -129,25 +129,26 @@ class Balance:
 
     @classmethod
     def consistent_hash(cls, virtual_nodes: int = 10) -> Balance:
-        """By a ring of hashes: few queues move when members come and go, but shares differ in size.
+        """Shares queues by a ring of hashes: few queues move when members join or leave, but shares differ in size.
 
         Java: `AllocateMessageQueueConsistentHash`, byte for byte.
 
         Args:
-            virtual_nodes: Points of each member on the ring, from 1 to 1000; more make shares more alike.
+            virtual_nodes: Number of points of each member on the ring, from 1 to 1000; more points make shares more
+                equal.
         """
         return cls("consistent_hash", virtual_nodes=virtual_nodes)
 
     @classmethod
     def of(cls, balance: Balance | str) -> Balance:
-        """A balance as people write it.
+        """Converts user input to a balance.
 
         Args:
             balance: A balance, or `"average"`, `"circle"` or `"consistent_hash"`.
 
         Raises:
-            TypeError: It is another type.
-            InvalidArgumentError: The text is no balance.
+            TypeError: The value has another type.
+            InvalidArgumentError: The text is not a balance.
         """
         if isinstance(balance, cls):
             return balance
@@ -177,14 +178,14 @@ Balance.CONSISTENT_HASH = Balance.consistent_hash()
 
 
 def some(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Values, at least one."""
+    """Requires at least one value."""
     if not values:
         raise InvalidArgumentError(f"{name} must not be empty")
     return values
 
 
 class Allocating:
-    """Calls a function of the user in a thread of its own, so that no thread of the clients waits for it."""
+    """Calls a user function in its own thread, so that no thread of the clients waits for it."""
 
     __slots__ = ("_failed_at", "_failure", "_function", "_questions", "_thread")
 
@@ -203,12 +204,12 @@ class Allocating:
         self._questions.end()
 
     def join(self) -> None:
-        """Waits a bounded time for the end of the thread, unless this is the one."""
+        """Waits a bounded time for the end of the thread, unless it is the current one."""
         if self._thread is not threading.current_thread():
             self._thread.join(END_SECONDS)
 
     def options(self, options: Given) -> Given:
-        """The options of the native consumer, whose questions this answers."""
+        """Options of the native consumer, whose requests the thread answers."""
         return cast("Given", {**options, "balance": self._questions})
 
     def _run(self) -> None:
@@ -234,12 +235,12 @@ class Allocating:
             chosen = list(self._function(group, client_id, queues, members))
             stranger = next((queue for queue in chosen if queue not in known), None)
             if stranger is not None:
-                raise InvalidArgumentError(f"not a queue of topic {topic}: {stranger!r}")
+                raise InvalidArgumentError(f"the balance function returned a queue outside topic {topic}: {stranger!r}")
         except BaseException as error:  # SystemExit as well: the thread answers the next question too
             failure = repr(error)
             if failure != self._failure or time.monotonic() - self._failed_at > REMIND_SECONDS:
                 self._failure, self._failed_at = failure, time.monotonic()
-                text = "balance of group %s failed for topic %s, the member keeps the queues that it has"
+                text = "balance function of group %s failed for topic %s; the member keeps its queues"
                 logger.exception(text, group, topic)
             return
         self._failure = ""
@@ -247,14 +248,14 @@ class Allocating:
 
 
 def assigned(queues: Iterable[MessageQueue], options: ConsumerOptions) -> tuple[list[str], ConsumerOptions]:
-    """The topics and the options of a consumer that reads given queues without its group.
+    """Topics and options of a consumer that reads given queues outside its group.
 
     Raises:
-        InvalidArgumentError: No queue is given, or an option is one of members.
+        InvalidArgumentError: No queue is given, or an option applies only to members.
     """
     for name in ("balance", "retry_topic", "on_assigned", "on_revoked"):
         if name in options:
-            raise InvalidArgumentError(f"a consumer of assigned queues has no option {name}")
+            raise InvalidArgumentError(f"Consumer.assign has no option {name}")
     check_type("queues", queues, Iterable, "a list of rocketpy.MessageQueue")
     chosen = tuple(queues)
     for queue in chosen:
@@ -265,6 +266,6 @@ def assigned(queues: Iterable[MessageQueue], options: ConsumerOptions) -> tuple[
 
 
 def allocating(options: MemberOptions) -> Allocating | None:
-    """What calls the function among the options, if the balance is one."""
+    """Caller of the balance function among the options, if there is one."""
     balance = options.get("balance")
     return Allocating(balance) if callable(balance) else None

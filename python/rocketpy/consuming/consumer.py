@@ -43,16 +43,16 @@ __all__ = ["BrokerContact", "Consumer", "ConsumerState", "OffsetMove"]
 T = TypeVar("T")
 
 FOREVER = 3600.0
-"""Iteration waits in steps of this many seconds. Ctrl-C ends each."""
+"""Duration of one wait of an iteration, in seconds. Ctrl-C interrupts it."""
 
 
 def topic_list(topic: str | Iterable[str]) -> list[str]:
-    """Names of topics, as a list."""
+    """Converts names of topics to a list."""
     return [topic] if isinstance(topic, str) else text_list("topic", topic, "a name, or a list of names")
 
 
 def decode_by(codec: Codec[V] | None) -> Callable[[ReceivedMessage], V] | None:
-    """What makes values of messages; None where the value is the body."""
+    """Decoder of message values; None if the value is the body."""
     if codec is None:
         return None
     from rocketpy.codec import decoder
@@ -61,10 +61,10 @@ def decode_by(codec: Codec[V] | None) -> Callable[[ReceivedMessage], V] | None:
 
 
 def check_offsets(offsets: dict[MessageQueue, int]) -> list[tuple[MessageQueue, int]]:
-    """Offsets by queue, as a list.
+    """Converts offsets by queue to a list.
 
     Raises:
-        TypeError: It is no dict. Not every caller has a type checker.
+        TypeError: The value is not a dict. Not every caller has a type checker.
     """
     if not isinstance(offsets, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"offsets must be a dict such as {{message.queue: message.queue_offset + 1}}: {offsets!r}")
@@ -73,66 +73,67 @@ def check_offsets(offsets: dict[MessageQueue, int]) -> list[tuple[MessageQueue, 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """A move that the broker ordered: the requested offset does not exist any longer, or the group was reset."""
+    """Move of a read position ordered by the broker: the requested offset no longer exists, or the group was reset."""
 
     queue: MessageQueue
     """The queue."""
     from_offset: int
     """The requested offset."""
     to_offset: int
-    """Where reading continues. If it is greater, the messages between are gone, or were skipped by the reset."""
+    """New offset. If it is greater, the messages in between are gone, or were skipped by the reset."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerContact:
-    """Whether a broker answers a consumer."""
+    """Reachability of a broker."""
 
     broker_name: str
     """The broker."""
     unreachable_since: datetime | None
-    """When the first call failed; None while the broker answers."""
+    """Time of the first failed call; None while the broker answers."""
     last_error: str | None
-    """Why the latest call failed; None while the broker answers."""
+    """Error of the latest failed call; None while the broker answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """What a consumer reads, and which of its brokers answer."""
+    """Assigned queues of a consumer, and which of its brokers answer."""
 
     assigned: tuple[MessageQueue, ...]
-    """Queues assigned to this member now, sorted."""
+    """Currently assigned queues, sorted."""
     brokers: tuple[BrokerContact, ...]
     """Brokers that were called, sorted by name."""
 
     @property
     def reachable(self) -> bool:
-        """Whether a broker answers, as far as is known."""
+        """Whether any broker answers, as last known."""
         return not self.brokers or any(broker.unreachable_since is None for broker in self.brokers)
 
 
 @takes_options(ConsumerOptions, CONSUMER_DEFAULTS)
 class Consumer(Closing, Generic[V_co]):
-    """A member of a consumer group. The members share the queues of a topic.
+    """Member of a consumer group. The members share the queues of a topic.
 
-    Messages are prefetched in the background. Messages count as consumed only after `commit` (or
-    `auto_commit`): after a crash the group continues from the last commit. A group without a commit begins with the
-    oldest message, so that nothing is skipped; `start="latest"` is for one that wants only what is sent from now on.
-    It misses nothing that is sent after the constructor returned, unless another member has the queues.
+    Messages are prefetched in the background. Messages count as consumed only after `commit` (or `auto_commit`): after
+    a crash the group continues from the last commit. A group without a commit starts with the oldest message, so that
+    nothing is skipped; with `start="latest"` it reads only messages that are sent from now on. No message that is sent
+    after the constructor returned is missed, unless another member has the queues.
 
     Args:
         group: Name of the consumer group.
-        topic: Topic to read, or several.
-        codec: Makes the `value` of each message, such as `JsonCodec(Order)`; the consumer is a `Consumer[Order]` then.
-            Default None: the value is the body. A body that does not decode raises `DecodeError` where the value is
-            asked for. The consumer has gone past that message: put it aside, and go on.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: Those of `rocketpy.config.ConsumerOptions`, by keyword.
+        topic: Name of the topic, or a list of names.
+        codec: Decodes the `value` of each message, such as `JsonCodec(Order)`; the consumer is a `Consumer[Order]`
+            then. Default None: the value is the body. For an undecodable body, the access to the value raises
+            `DecodeError`. The consumer has passed that message: store it elsewhere and continue.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: Keyword options, declared in `rocketpy.config.ConsumerOptions`.
 
     Raises:
-        InvalidArgumentError: A name, the tag expression or an option breaks its rules.
+        InvalidArgumentError: A name, the tag expression or an option is invalid.
         TopicNotFoundError: The topic does not exist.
-        GroupConflictError: Another consumer of the group in this process has other topics or tags: they would take
-            messages from each other. See the option `allow_other_subscriptions`.
+        GroupConflictError: Another consumer of the group in this process subscribes to other topics or tags: each would
+            miss messages. See the option `allow_other_subscriptions`.
         ConnectionFailedError: No name server can be reached; a retry is safe.
 
     Examples:
@@ -183,22 +184,22 @@ class Consumer(Closing, Generic[V_co]):
         name_servers: Iterable[str] | str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer[V]:
-        """Makes a consumer of given queues that is no member of the group: it shares them with nobody.
+        """Creates a consumer of given queues that is not a member of the group and does not share the queues.
 
-        It begins where the group committed last, else as `start` says, and stores nothing before a `commit`. Members of
-        the group do not know of it, and read the same queues: give it a group without members. A commit that a crash of
-        the broker undoes is not repeated. `seek`, `pause`, `lag` and all other calls are those of every consumer.
+        The consumer starts at the group's stored offset, or else according to `start`, and stores nothing before a
+        `commit`. Members of the group do not see it, and read the same queues: use a group without members. A commit
+        that a crash of the broker undoes is not repeated. `seek`, `pause`, `lag` and all other calls work as usual.
 
         Args:
-            group: Name of the group whose offsets it reads and commits.
+            group: Name of the group whose offsets the consumer reads and commits.
             queues: The queues to read, at least one, of one topic or several: `producer.queues(topic)`.
             codec: As for `Consumer`.
-            name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
+            name_servers: `host:port` of each name server; default: the environment variable `NAMESRV_ADDR`.
             options: As for `Consumer`, without `balance`, `retry_topic`, `on_assigned` and `on_revoked`.
 
         Raises:
-            InvalidArgumentError: No queue is given, or a topic does not have one (with `allow_missing_topic` it is
-                waited for).
+            InvalidArgumentError: No queue is given, or a queue does not exist (with `allow_missing_topic` the consumer
+                waits for it).
             TopicNotFoundError: The topic does not exist.
 
         Examples:
@@ -221,30 +222,31 @@ class Consumer(Closing, Generic[V_co]):
 
     @property
     def client_id(self) -> str:
-        """The id by which brokers and other members know this consumer."""
+        """Id of this consumer at brokers and other members."""
         return self._native.client_id
 
     @property
     def dropped_traces(self) -> int:
-        """Trace records that were not sent so far.
+        """Number of dropped trace records.
 
-        They came faster than they were sent, no broker took them, or too many messages waited for a commit.
+        Records were produced faster than they were sent, no broker accepted them, or too many messages waited for a
+        commit.
         """
         return self._native.dropped_traces
 
     def poll(self, max_messages: int = 500, timeout: Duration = 1.0) -> list[ReceivedMessage[V_co]]:
-        """Returns messages that have arrived.
+        """Returns arrived messages.
 
         Args:
             max_messages: Maximum number of messages, from 1.
-            timeout: Longest wait for the first message, in seconds; 0 takes only what has arrived.
+            timeout: Maximum wait for the first message, in seconds; 0 returns only messages that have arrived.
 
         Returns:
-            Up to `max_messages` messages, those of one queue in its order; empty when none came in time.
+            Up to `max_messages` messages, in order within each queue; empty if none arrived in time.
 
         Raises:
             ConnectionFailedError: No broker has answered for `unreachable_timeout`. The consumer keeps trying: a later
-                poll returns messages when a broker is back. Iteration and `fetch_arrow` do the same.
+                poll returns messages when a broker answers again. Iteration and `fetch_arrow` do the same.
         """
         if self._telling is None:
             return self._native.poll(max_messages, timeout)
@@ -257,10 +259,10 @@ class Consumer(Closing, Generic[V_co]):
 
         Args:
             max_messages: Maximum number of messages in one list, from 1.
-            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+            idle_timeout: Stop when no message has arrived for this many seconds; None to wait without a limit.
 
         Yields:
-            Messages, those of one queue in its order.
+            Messages, in order within each queue.
         """
         return self._until_idle(functools.partial(self._native.poll, max_messages), idle_timeout)
 
@@ -270,10 +272,10 @@ class Consumer(Closing, Generic[V_co]):
         A `commit` inside the loop covers the messages so far, including the current one.
 
         Args:
-            idle_timeout: End when no message has come for this many seconds; None to wait without an end.
+            idle_timeout: Stop when no message has arrived for this many seconds; None to wait without a limit.
 
         Yields:
-            Messages, those of one queue in its order.
+            Messages, in order within each queue.
         """
         return self._until_idle(self._native.next, idle_timeout)
 
@@ -291,7 +293,7 @@ class Consumer(Closing, Generic[V_co]):
                 return
 
     def __iter__(self) -> Iterator[ReceivedMessage[V_co]]:
-        """As `messages()`: waits for the next message without a limit, and ends when the consumer is closed."""
+        """Iterates as `messages()`: waits for messages without a limit, and stops when the consumer is closed."""
         return self.messages()
 
     def __next__(self) -> ReceivedMessage[V_co]:
@@ -300,16 +302,16 @@ class Consumer(Closing, Generic[V_co]):
     def fetch_arrow(  # pyright: ignore[reportUnknownParameterType]  # pyarrow has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> pyarrow.RecordBatch:  # pyright: ignore[reportUnknownMemberType]
-        """Returns messages as one Arrow record batch, with no Python object per message. Needs pyarrow.
+        """Returns messages as one Arrow record batch, without a Python object per message. Requires pyarrow.
 
         Args:
             max_rows: Maximum number of rows, from 1.
-            timeout: Longest wait for the first message, in seconds.
-            columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
+            timeout: Maximum wait for the first message, in seconds.
+            columns: Names of columns, in the wanted order. Default: `topic, queue_id, queue_offset, broker_name, tag,
                 keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
 
         Returns:
-            Up to `max_rows` rows, those of one queue in its order; none when no message came in time.
+            Up to `max_rows` rows, in order within each queue; empty if no message arrived in time.
         """
         pyarrow = import_pyarrow()  # before messages are taken, which would be lost without it
         return pyarrow.record_batch(self.fetch_columns(max_rows, timeout, columns=columns))
@@ -317,19 +319,19 @@ class Consumer(Closing, Generic[V_co]):
     def fetch_pandas(  # pyright: ignore[reportUnknownParameterType]  # pandas has no types
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> pandas.DataFrame:
-        """As `fetch_arrow`, as a pandas data frame. Needs pandas and pyarrow.
+        """Returns messages as a pandas data frame, as `fetch_arrow`. Requires pandas and pyarrow.
 
         Args:
             max_rows: Maximum number of rows, from 1.
-            timeout: Longest wait for the first message, in seconds.
-            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+            timeout: Maximum wait for the first message, in seconds.
+            columns: Names of columns, in the wanted order; default: as for `fetch_arrow`.
 
         Returns:
             Up to `max_rows` rows, with an index from 0. Texts, bodies (`bytes`) and properties (`dict`) are objects,
             born_at and stored_at `datetime64[us, UTC]`, numbers int32, and int64 for queue_offset.
 
         Raises:
-            RocketPyError: pandas or pyarrow is not installed; no message is taken.
+            RocketPyError: pandas or pyarrow is not installed; no message was taken.
         """
         pyarrow = import_optional("pyarrow", "pandas")  # both before messages are taken, which would be lost
         import_optional("pandas", "pandas")
@@ -339,19 +341,19 @@ class Consumer(Closing, Generic[V_co]):
     def fetch_polars(
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> polars.DataFrame:
-        """As `fetch_arrow`, as a Polars data frame. Needs polars, and no pyarrow.
+        """Returns messages as a Polars data frame, as `fetch_arrow`. Requires polars, but not pyarrow.
 
         Args:
             max_rows: Maximum number of rows, from 1.
-            timeout: Longest wait for the first message, in seconds.
-            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+            timeout: Maximum wait for the first message, in seconds.
+            columns: Names of columns, in the wanted order; default: as for `fetch_arrow`.
 
         Returns:
             Up to `max_rows` rows. Texts are String, bodies Binary, properties Map (before Polars 2: a List of structs
             of key and value), born_at and stored_at `Datetime("us", "UTC")`, numbers Int32, and Int64 for queue_offset.
 
         Raises:
-            RocketPyError: polars is not installed, or older than 1.36; no message is taken.
+            RocketPyError: polars is not installed, or older than 1.36; no message was taken.
         """
         data_frame: type[polars.DataFrame] = import_polars().DataFrame  # before messages are taken, which would be lost
         return data_frame(self.fetch_columns(max_rows, timeout, columns=columns))
@@ -359,12 +361,12 @@ class Consumer(Closing, Generic[V_co]):
     def fetch_columns(
         self, max_rows: int = 100_000, timeout: Duration = 1.0, *, columns: Iterable[str] | None = None
     ) -> ArrowBatch:
-        """As `fetch_arrow`, for any library that takes the Arrow PyCapsule interface: Polars, DuckDB, nanoarrow.
+        """Returns messages as `fetch_arrow`, for libraries with the Arrow PyCapsule interface, such as DuckDB.
 
         Args:
             max_rows: Maximum number of rows, from 1.
-            timeout: Longest wait for the first message, in seconds.
-            columns: Names of columns, in the order wanted; default: as for `fetch_arrow`.
+            timeout: Maximum wait for the first message, in seconds.
+            columns: Names of columns, in the wanted order; default: as for `fetch_arrow`.
         """
         names = column_list(columns)
         if self._telling is None:
@@ -372,14 +374,15 @@ class Consumer(Closing, Generic[V_co]):
         return self._telling.take(lambda left: self._native.fetch_columns(max_rows, left, names), timeout)
 
     def commit(self, *, wait: bool = True) -> None:
-        """Commits all messages returned so far and waits for the brokers' answers.
+        """Commits all messages returned so far and waits for the answers of the brokers.
 
-        A queue that is only kept for the messages in work (see `handover_timeout`) then goes to its new member.
+        A reassigned queue that is kept for messages in work (see `handover_timeout`) is then released to its new
+        member.
 
         Args:
-            wait: False returns at once, and the commit follows in the background: it covers what was returned before
-                the call. Many such calls become one request. A failure is logged, and the next commit repeats it;
-                `close` waits for the last one.
+            wait: Whether to wait for the answers. False commits in the background the messages returned before the
+                call, and merges many calls into one request. A failure is logged, and the next commit repeats it;
+                `close` waits for the last commit.
 
         Raises:
             RequestTimeoutError: A broker did not answer; the offset may be stored. A retry is safe.
@@ -390,28 +393,29 @@ class Consumer(Closing, Generic[V_co]):
         """Commits given offsets.
 
         Args:
-            offsets: By queue, the offset of the next message to read; not above the last message returned. A queue that
-                is only kept for the messages in work goes to its new member when all of them are committed.
-            wait: False returns at once, as for `commit`.
+            offsets: Offset of the next message to read, by queue; at most the offset after the last returned message. A
+                reassigned queue that is kept for messages in work is released when all of them are committed.
+            wait: Whether to wait for the answers, as for `commit`.
 
         Raises:
-            TypeError: It is no dict of queues and offsets.
-            OffsetError: A queue is not assigned, or an offset is above the last message returned. Nothing is committed.
+            TypeError: The value is not a dict of queues and offsets.
+            OffsetError: A queue is not assigned, or an offset is above the last returned message. Nothing is committed.
         """
         self._native.commit_offsets(check_offsets(offsets), wait)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset: the next message to read. None if there is none."""
+        """Stored offset of the group: the next message to read. None without one."""
         return self._native.committed(queue)
 
     def positions(self) -> dict[MessageQueue, int]:
-        """By queue, the offset after the last message returned. Queues whose start is not known yet are left out."""
+        """Offset after the last returned message, by queue. Queues without a known start offset are left out."""
         return dict(self._native.positions())
 
     def lag(self) -> dict[MessageQueue, int]:
-        """By queue, how many messages lie between the last one returned and the queue's end. Asks the brokers.
+        """Number of messages by queue after the last returned message. Queries the brokers.
 
-        Messages that the tags leave out count until they were passed. Queues whose start is not known yet are left out.
+        Messages filtered out by tags count until the consumer has passed them. Queues without a known start offset are
+        left out.
 
         Raises:
             ConnectionFailedError: A broker cannot be reached. A retry is safe.
@@ -419,24 +423,24 @@ class Consumer(Closing, Generic[V_co]):
         return dict(self._native.lag())
 
     def seek(self, queue: MessageQueue, to: int | Start | str | datetime) -> int:
-        """Continues reading a queue from another place.
+        """Moves the read position of a queue.
 
         Args:
             queue: An assigned queue.
-            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or what `Start.of` takes.
+            to: A queue offset, or `Start.EARLIEST`, `Start.LATEST`, `Start.at(...)` or a value accepted by `Start.of`.
 
         Returns:
             The queue offset of the next message.
 
         Raises:
-            OffsetError: The queue is not assigned, or the offset is outside what it holds.
+            OffsetError: The queue is not assigned, or the offset is outside the queue.
         """
         return self._native.seek(queue, to)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Stops handing out messages of some queues until `resume`, or of all assigned queues when none is named.
+        """Pauses queues until `resume`: their messages are not returned. Without arguments, pauses all assigned queues.
 
-        A queue that goes to another member and comes back is still paused. Others that come later are not.
+        A queue that is reassigned to another member and back stays paused. Queues assigned later are not paused.
 
         Args:
             queues: Assigned queues.
@@ -447,10 +451,10 @@ class Consumer(Closing, Generic[V_co]):
         self._native.pause(list(queues) or self.assignment())
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Hands out messages of paused queues again; of all of them when none is named.
+        """Resumes paused queues. Without arguments, resumes all of them.
 
         Args:
-            queues: Assigned queues, or such as were paused before they went to another member.
+            queues: Assigned queues, or queues that were paused before they were reassigned to another member.
 
         Raises:
             OffsetError: A queue is neither; the others are resumed.
@@ -461,26 +465,26 @@ class Consumer(Closing, Generic[V_co]):
             self._native.resume_all()
 
     def assignment(self) -> list[MessageQueue]:
-        """The queues now assigned to this member, sorted. They change when members join or leave.
+        """Currently assigned queues of this member, sorted. They change when members join or leave.
 
-        Without those that are only kept until their messages are committed: they are another member's. `positions`,
-        `lag` and `state` leave them out too.
+        Excludes reassigned queues that are kept until their messages are committed, as do `positions`, `lag` and
+        `state`.
         """
         return self._native.assignment()
 
     def state(self) -> ConsumerState:
-        """What this member reads, and which of its brokers answer. Asks no broker."""
+        """Assigned queues of this member, and which of its brokers answer. Sends no request."""
         return self._native.state()
 
     def stats(self) -> ConsumerStats:
-        """What was received so far, and how far it is behind, as last known.
+        """Statistics of received messages and the lag as last known.
 
-        Asks no broker, and works after a close too.
+        Sends no request, and works after a close.
         """
         return self._native.stats(self._callbacks.failures if self._callbacks else 0)
 
     def offset_moves(self) -> list[OffsetMove]:
-        """Returns what moves brokers ordered since the last call: an offset did not exist, or the group was reset."""
+        """Returns the moves ordered by brokers since the last call: an offset did not exist, or the group was reset."""
         return self._native.take_offset_moves()
 
     def _begin_close(self) -> None:

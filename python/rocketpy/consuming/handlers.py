@@ -1,4 +1,4 @@
-"""Handlers of push consumers, and what they say of their messages."""
+"""Handlers of push consumers, and their exceptions."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketpy.client")
 
 THREADS, TASKS = 0, 1
-"""Lanes: handlers that are called in threads, and those that run as tasks."""
+"""Lanes of handlers: called in threads, or run as tasks."""
 
 
 class Retry(Exception):  # a handler's choice, no error
-    """Raised by a handler: its message comes again, as after any other exception, but at a time of its own choice.
+    """Raised by a handler: its message is redelivered, as after any other exception, but after a chosen delay.
 
-    It is not logged as an error, unless it was raised from one.
+    Not logged as an error, unless it was raised from another exception.
 
     Args:
-        reason: Why, for the log.
-        after: Seconds until then, or a timedelta. Brokers know the delays 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
-            30 min, 1 h and 2 h: it takes the next that is not shorter. In order (`ordered`) it is the exact pause.
-            Default None: as after any other exception.
-        delay_level: The delay of that level of the broker, from 1, instead: for brokers with other delays.
+        reason: Reason, for the log.
+        after: Delay in seconds, or a timedelta. Brokers support the delays 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
+            30 min, 1 h and 2 h; the next longer one applies. With `ordered` the delay is exact. Default None: the delay
+            after any other exception.
+        delay_level: Delay level of the broker, from 1, in place of `after`: for brokers with other delays.
 
     Examples:
         >>> import rocketpy
@@ -51,7 +51,7 @@ class Retry(Exception):  # a handler's choice, no error
 
 
 class Reject(Exception):
-    """Raised by a handler: its message goes to the dead letters of the group, and does not come again.
+    """Raised by a handler: its message is moved to the dead letters of the group, and is not redelivered.
 
     Examples:
         >>> import rocketpy
@@ -62,7 +62,7 @@ class Reject(Exception):
 
 
 class Handler:
-    """What a topic's messages are given to."""
+    """Handler of a topic with its subscription."""
 
     __slots__ = ("batch", "decode", "function", "is_async", "sql", "tags")
 
@@ -82,7 +82,7 @@ class Handler:
 
     @property
     def lane(self) -> int:
-        """Where it runs."""
+        """Lane of the handler."""
         return TASKS if self.is_async else THREADS
 
 
@@ -93,17 +93,17 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def refuse_awaitable(result: object, name: str = "the handler") -> None:
-    """Tells a handler, or another callback, that looks like a plain function and is none: nothing of it has run."""
+    """Refuses the result of a handler or callback that looks like a plain function but has not run."""
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError(f"{name} returned a generator that nobody iterates: write it without `yield`")
+        raise TypeError(f"{name} returned a generator, which is not run: write it without `yield`")
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise TypeError(f"{name} returned an awaitable that nobody awaits: write it as `async def`")
+        raise TypeError(f"{name} returned an awaitable, which is not awaited: write it as `async def`")
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, also where its own text raises."""
+    """Text of an error, even if its own conversion raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -111,7 +111,7 @@ def text_of(error: BaseException) -> str:
 
 
 def failed(work: Work, messages: list[ReceivedMessage], error: BaseException) -> None:
-    """Says what becomes of messages whose handler raised, and logs why."""
+    """Decides the outcome of messages whose handler raised, and logs the reason."""
     others = f" and {len(messages) - 1} others" if len(messages) > 1 else ""
     which, reason = (work.topic, f"{messages[0].msg_id}{others}"), text_of(error)
     if isinstance(error, Reject):

@@ -1,4 +1,4 @@
-"""Push consumers: messages go to handlers."""
+"""Push consumers: messages are passed to handlers."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ __all__ = ["PushConsumer", "Reject", "Retry"]
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 MAX_CONCURRENCY = 1000
-"""Each is a thread, or a task."""
+"""Maximum of `concurrency`; each handler runs in a thread or a task."""
 MAX_BATCH = 4096
-"""Most messages of a call; a pull brings no more."""
+"""Maximum number of messages of a batch: the size of a pull."""
 OFFSETS_FOLDER = ".rocketmq_offsets"
-"""In the home folder, as Apache's clients have it."""
+"""Folder of offset files in the home folder, as in Apache's clients."""
 OPTIONS_OF_HANDLERS = ("topic", "tags", "sql", "batch", "codec")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @takes_options(PushOptions, PUSH_DEFAULTS)
 class PushConsumer(Closing):
-    """A member of a consumer group whose messages go to handlers, `concurrency` of them side by side.
+    """Member of a consumer group that passes messages to handlers, up to `concurrency` at the same time.
 
-    What a handler's end means for its message:
+    The end of a handler decides the outcome of its message:
 
-    - It returns: the message is consumed.
-    - It raises: the message comes again later, to any member, up to `max_retries` times, and then goes to the dead
-      letters. The error is logged with its traceback. `raise rocketpy.Retry(after=60)` chooses when.
-    - It raises `rocketpy.Reject`: the message goes to the dead letters at once.
-    - It has not returned after `handler_timeout`: the message comes again later, and the handler is no longer waited
-      for.
+    - The handler returns: the message is consumed.
+    - The handler raises: the message is redelivered later, to any member, up to `max_retries` times, and then moved to
+      the dead letters. The error is logged with its traceback. `raise rocketpy.Retry(after=60)` sets the delay.
+    - The handler raises `rocketpy.Reject`: the message is moved to the dead letters at once.
+    - The handler exceeds `handler_timeout`: the message is redelivered later, and the handler is no longer waited for.
 
-    Offsets are committed each second, and never past a message whose handler has not finished: after a crash such
-    messages, and those finished after them, come again. Make handlers repeatable (`reconsume_times` and `msg_id` tell a
-    message that comes again).
+    Offsets are committed each second, and never past a message whose handler has not finished: after a crash these
+    messages, and those finished after them, are redelivered. Make handlers repeatable (`reconsume_times` and `msg_id`
+    identify a redelivered message).
 
     `run` works until SIGINT or SIGTERM; `start` and `stop`, or a `with` statement, work in the background.
 
     Args:
         group: Name of the consumer group.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: Those of `rocketpy.config.PushOptions`, by keyword.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: Keyword options, declared in `rocketpy.config.PushOptions`.
 
     Examples:
         >>> import rocketpy, threading
@@ -104,7 +104,7 @@ class PushConsumer(Closing):
         super().__init__()
         check_type("group", group, str, "a str")
         if misplaced := [name for name in OPTIONS_OF_HANDLERS if name in options]:
-            raise TypeError(f"PushConsumer has no option {misplaced[0]}: the decorator on() takes it, for each topic")
+            raise TypeError(f"PushConsumer has no option {misplaced[0]}: pass it to the decorator on() of each topic")
         self._group = group
         self._name_servers = name_server_list(name_servers)
         self._handlers: dict[str, Handler] = {}
@@ -127,24 +127,24 @@ class PushConsumer(Closing):
         batch: int | None = None,
         codec: Codec[Any] | None = None,
     ) -> Callable[[Function], Function]:
-        """Makes a decorator that registers the handler of a topic, before the start.
+        """Returns a decorator that registers the handler of a topic, before the start.
 
-        A handler takes a message. With `batch` it takes a list of messages of one queue, at most that many; when it
-        raises, all of them come again. An `async def` runs as a task; the tasks of all handlers share one event loop,
-        and none may block it.
+        A handler takes a message. With `batch` it takes a list of at most that many messages of one queue; when it
+        raises, all of them are redelivered. An `async def` runs as a task; the tasks of all handlers share one event
+        loop, and none may block it.
 
         Args:
-            topic: The topic. Each has one handler.
-            tags: Which tags to receive; filtered in the broker.
-            sql: Which messages to receive instead, as an SQL92 expression over their properties; filtered in the
-                broker: `"a > 3 AND b IS NOT NULL"`. What is sent back comes again in any case.
+            topic: The topic. Each topic has one handler.
+            tags: Tags to receive; the broker filters.
+            sql: SQL92 expression over message properties, in place of tags; the broker filters: `"a > 3 AND b IS NOT
+                NULL"`. Messages that are sent back are redelivered in any case.
             batch: Maximum number of messages in a list, from 1 to 4096. Default None: one message, not a list.
-            codec: Makes the `value` of a message, such as `JsonCodec(Order)`. A `DecodeError` that leaves the handler
-                of one message sends it to the dead letters at once: a retry does not help. That of a batch is an error
-                like others: catch it there.
+            codec: Decodes the `value` of a message, such as `JsonCodec(Order)`. A `DecodeError` that leaves the handler
+                of one message moves the message to the dead letters at once: a retry does not help. In a batch it
+                counts like any other error: catch it there.
 
         Raises:
-            InvalidArgumentError: The topic has a handler already, the consumer was started, or both `tags` and `sql`
+            InvalidArgumentError: The topic already has a handler, the consumer was started, or both `tags` and `sql`
                 are given.
 
         Examples:
@@ -158,8 +158,8 @@ class PushConsumer(Closing):
         if sql is not None:
             check_type("sql", sql, str, 'an expression such as "a > 3"')
             if tags != "*":
-                hint = "an expression names the tag as TAGS, as in TAGS = 'UA'"
-                raise InvalidArgumentError(f"tags and sql exclude each other, both are given for: {topic}", hint=hint)
+                hint = "use TAGS in the expression, as in TAGS = 'UA'"
+                raise InvalidArgumentError(f"tags and sql exclude each other for topic {topic}", hint=hint)
         if batch is not None:
             _check_count("batch", batch, MAX_BATCH)
         _rocketpy.tag_names(tags)  # refuses what are no tags
@@ -169,25 +169,27 @@ class PushConsumer(Closing):
             wanted = "a function of a message" if batch is None else "a function of a list of messages"
             check_function(f"the handler of topic {topic}", function, wanted, 1)
             if self._native is not None:
-                raise InvalidArgumentError(f"a handler comes too late, the consumer was started: {topic}")
+                raise InvalidArgumentError(
+                    f"cannot register a handler of topic {topic}: the consumer was already started"
+                )
             if topic in self._handlers:
-                hint = "give it all tags, and choose by message.tag in it"
-                raise InvalidArgumentError(f"a topic has one handler, a second is given for: {topic}", hint=hint)
+                hint = "subscribe the handler to all tags, and branch on message.tag in it"
+                raise InvalidArgumentError(f"topic {topic} already has a handler", hint=hint)
             self._handlers[topic] = Handler(function, tags, sql, batch, decode)
             return function
 
         return register
 
     def start(self) -> Self:
-        """Joins the group and calls handlers, in threads of its own. Does nothing when it runs.
+        """Joins the group and calls handlers in background threads. Does nothing if the consumer is running.
 
         Raises:
-            InvalidArgumentError: There is no handler, or a name, a tag expression or an option breaks its rules.
+            InvalidArgumentError: The consumer has no handler, or a name, a tag expression or an option is invalid.
             TopicNotFoundError: A topic does not exist. See the option `allow_missing_topic`.
-            GroupConflictError: Another member in this process has other topics or tags; or with `broadcast` another
-                member has the same file of offsets.
+            GroupConflictError: Another member in this process subscribes to other topics or tags; or with `broadcast`
+                another member uses the same offset file.
             ConnectionFailedError: No name server can be reached; a retry is safe.
-            ClosedError: It was stopped before.
+            ClosedError: The consumer was stopped before.
         """
         if self._native is not None:
             self._workers.check_open()
@@ -223,9 +225,9 @@ class PushConsumer(Closing):
             self._allocating.join()
 
     def run(self) -> None:
-        """Starts, and works until SIGINT (Ctrl-C), SIGTERM, or `stop` by another thread; then stops in order.
+        """Starts the consumer, runs until SIGINT (Ctrl-C), SIGTERM or `stop` by another thread, and stops in order.
 
-        A second signal ends the wait for handlers. Signals are only caught where this is called in the main thread.
+        A second signal ends the wait for handlers. Signals are caught only if this is called in the main thread.
 
         Raises:
             RocketPyError: As for `start` and `stop`.
@@ -251,18 +253,18 @@ class PushConsumer(Closing):
         self._stop_asked.set()
 
     def stop(self) -> None:
-        """Stops in order: waits up to `stop_timeout` for handlers that run, commits, and leaves the group.
+        """Stops in order: waits up to `stop_timeout` for running handlers, commits, and leaves the group.
 
-        Handlers get no more messages than were taken for them before. Called in a handler it returns at once, and the
-        stop follows.
+        Handlers receive no new messages, except those already taken for them. A call inside a handler returns at once,
+        and the stop follows.
 
         Raises:
-            RequestTimeoutError: A broker did not answer the last commit: messages may come again.
+            RequestTimeoutError: A broker did not answer the last commit: messages may be redelivered.
         """
         self.close()
 
     def close(self) -> None:
-        """The same as `stop`."""
+        """Stops the consumer, as `stop`."""
         self._stop_asked.set()
         if not self._workers.has_current_thread():
             super().close()
@@ -292,24 +294,24 @@ class PushConsumer(Closing):
 
     @property
     def client_id(self) -> str | None:
-        """The id by which brokers and other members know this consumer; None before the start."""
+        """Id of this consumer at brokers and other members; None before the start."""
         return None if self._native is None else self._native.client_id
 
     def stats(self) -> PushStats:
-        """What became of messages since the start."""
+        """Outcomes of messages since the start."""
         failed_callbacks = self._callbacks.failures if self._callbacks else 0
         if self._native is None:
             return PushStats(0, 0, 0, 0, 0, 0, failed_callbacks)
         return self._native.stats(failed_callbacks)
 
     def state(self) -> ConsumerState:
-        """What this consumer reads, and which of its brokers answer. Asks no broker."""
+        """Assigned queues of this consumer, and which of its brokers answer. Sends no request."""
         if self._native is None:
             return ConsumerState((), ())
         return self._native.state()
 
     def __enter__(self) -> Self:
-        """Starts it, unless it has no handler yet: then call `start` in the block."""
+        """Starts the consumer if it has a handler; otherwise call `start` in the block."""
         return self.start() if self._handlers else self
 
     def __repr__(self) -> str:

@@ -23,28 +23,29 @@ __all__ = ["RangeReader"]
 
 @takes_options(ClientOptions, CLIENT_DEFAULTS)
 class RangeReader(Closing):
-    """Reads queue offsets from `start` up to, not including, `end` of one queue into Arrow record batches.
+    """Reads messages of one queue, from offset `start` up to but not including `end`, as Arrow record batches.
 
-    No group is joined and no offset is stored: reading twice gives the same rows. Iterate over it, and close it.
+    The reader joins no group and stores no offset: reading twice returns the same rows. Iterate over it, and close it.
 
     Args:
-        queue: The queue, as `Admin.queues` gives it.
+        queue: The queue, as returned by `Admin.queues`.
         start: First queue offset.
-        end: Queue offset to stop before.
-        tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`; filtered in the broker. See `rocketpy.config.Tags`.
-        columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag, keys,
+        end: Queue offset after the last message to read.
+        tags: Tags to read: `*` for all, `"UA || AA"` or `["UA", "AA"]`; the broker filters. See `rocketpy.config.Tags`.
+        columns: Names of columns, in the wanted order. Default: `topic, queue_id, queue_offset, broker_name, tag, keys,
             body, properties, born_at, stored_at, msg_id, reconsume_times`.
-        groupings: Add messages up by each of these choices of groups in place of rows; see `StoreReader.scan`.
-        batch_rows: Maximum rows in a batch, or messages that are added up in it.
-        batch_bytes: Bytes of bodies and properties after which a batch is full; 512 MiB at most.
-        max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
-            was stored.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: Those of `rocketpy.config.ClientOptions`, by keyword.
+        groupings: Choices of groups by which messages are summed up, in place of rows; see `StoreReader.scan`.
+        batch_rows: Maximum number of rows in a batch, or of messages summed up in it.
+        batch_bytes: Size of bodies and properties, in bytes, at which a batch is full; at most 512 MiB.
+        max_body_bytes: Maximum size of a decompressed body in bytes. Default: 64 MiB, and above 16 MiB at most 100
+            times the stored size.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: Keyword options, declared in `rocketpy.config.ClientOptions`.
 
     Raises:
         InvalidArgumentError: The range ends before it starts.
-        TopicNotFoundError: The topic does not exist. While reading, `OffsetError`: a part of the range is not there.
+        TopicNotFoundError: The topic does not exist. While reading, `OffsetError`: a part of the range does not exist.
 
     Examples:
         >>> import rocketpy
@@ -99,14 +100,14 @@ class RangeReader(Closing):
 
     @property
     def next_offset(self) -> int:
-        """Queue offset after the last message of the batches so far."""
+        """Queue offset after the last message of all batches so far."""
         return self._next_offset
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """Starts and ends of the queue offsets that the last batch passed over: their messages are gone.
+        """Ranges of queue offsets that the last batch skipped, because their messages are gone.
 
-        Empty with tags. What is gone at the end of the range lies between `next_offset` and that end.
+        Empty with tags. A gap at the end of the range starts at `next_offset` and is not listed.
         """
         return self._gaps
 
@@ -122,7 +123,7 @@ class RangeReader(Closing):
         raise StopIteration
 
     def messages(self) -> Iterator[list[ReceivedMessage]]:
-        """Yields the range as message objects, without an Arrow library.
+        """Yields the messages of the range as objects, without an Arrow library.
 
         Yields:
             The messages of one answer of the broker, in the order of the queue.

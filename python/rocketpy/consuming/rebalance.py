@@ -1,4 +1,4 @@
-"""Calls of the user's functions when the queues of a consumer change."""
+"""Calls of user functions when the queues of a consumer change."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ logger = logging.getLogger("rocketpy.client")
 T = TypeVar("T")
 
 QueuesCallback: TypeAlias = Callable[[Any, list[MessageQueue]], object]
-"""A function of a consumer and of queues, sorted: of all its topics, and with handlers also of the retry topic. It may
-be an `async def`, but for a `Consumer`, which has no loop."""
+"""Function of a consumer and its sorted queues: of all its topics, and with handlers also of the retry topic. It may be
+an `async def`, except for a `Consumer`, which has no event loop."""
 
 LEAVE_SECONDS = 5.0
-"""How long a close waits for a callback that another thread or task is in."""
+"""Timeout for a callback in another thread or task at a close."""
 LOOK_SECONDS = 60.0
-"""How long the thread for callbacks waits for a change at a time; the end of the consumer ends each wait."""
+"""Maximum wait of the callback thread for one change; the end of the consumer ends each wait."""
 
 
 class Callbacks:
-    """The functions that a user gave for changes of the assignment."""
+    """User functions for changes of the assignment."""
 
     __slots__ = ("_assigned", "_group", "_revoked", "failures")
 
@@ -50,41 +50,41 @@ class Callbacks:
         return self._assigned if change.is_gain else self._revoked
 
     def call(self, consumer: object, change: _rocketpy.Change) -> object:
-        """Calls the one for a change."""
+        """Calls the function for a change."""
         function = self._of(change)
         return None if function is None else function(consumer, change.queues)
 
     def call_plain(self, consumer: object, change: _rocketpy.Change) -> None:
-        """Calls the one for a change, where nobody could await it.
+        """Calls the function for a change, without an event loop.
 
         Raises:
-            TypeError: It returned an awaitable.
+            TypeError: The function returned an awaitable.
         """
         refuse_awaitable(self.call(consumer, change), "on_assigned" if change.is_gain else "on_revoked")
 
     def is_async(self, change: _rocketpy.Change) -> bool:
-        """Whether the one for a change is an `async def`."""
+        """Whether the function for a change is an `async def`."""
         function = self._of(change)
         return function is not None and is_async(function)
 
     @property
     def any_async(self) -> bool:
-        """Whether one of them is an `async def`."""
+        """Whether any function is an `async def`."""
         return any(is_async(function) for function in (self._assigned, self._revoked) if function is not None)
 
     def failed(self, change: _rocketpy.Change) -> None:
-        """Logs the exception that is handled now, and counts it."""
+        """Logs and counts the current exception."""
         self.failures += 1
         name = "on_assigned" if change.is_gain else "on_revoked"
-        text = "%s of the consumer of group %s failed for %s queues, it is not called again for them"
+        text = "%s of the consumer of group %s failed for %s queues; the call is not repeated"
         logger.exception(text, name, self._group, len(change.queues))
 
 
 def callbacks(group: str, options: MemberOptions, *, has_loop: bool) -> Callbacks | None:
-    """The callbacks among the options, if there is one.
+    """Callbacks among the options, if any.
 
     Raises:
-        TypeError: One cannot be called, or is an `async def` and the consumer has no loop.
+        TypeError: A callback is not callable, or is an `async def` and the consumer has no loop.
     """
     found = {name: cast("QueuesCallback | None", options.get(name)) for name in ("on_assigned", "on_revoked")}
     for name, function in found.items():
@@ -98,9 +98,9 @@ def callbacks(group: str, options: MemberOptions, *, has_loop: bool) -> Callback
 
 
 def refuse_poll() -> None:
-    """Says that a callback must not poll."""
+    """Refuses a poll inside a callback."""
     raise RocketPyError(
-        "a callback for changed queues cannot take messages", hint="return from it, and poll where you polled before"
+        "cannot poll inside on_assigned or on_revoked", hint="return from the callback, then poll as before"
     )
 
 
@@ -132,10 +132,10 @@ class Telling:
             return  # by a callback
         self._native.begin_leaving()
         if not self._tell(LEAVE_SECONDS) and self._native.change() is not None:
-            logger.error("a consumer is closed while another thread is in its callback; on_revoked is not called")
+            logger.error("on_revoked skipped: a consumer is closed while another thread runs its callback")
 
     def _tell(self, patience: float) -> bool:
-        """Calls callbacks until there is no change left to tell. False when there was none, or no time."""
+        """Calls callbacks until no change is left. Returns False without a change, or on timeout."""
         if self._caller is threading.current_thread():
             refuse_poll()
         if not self._lock.acquire(timeout=patience):
@@ -162,13 +162,13 @@ def tell_of_changes(
     callbacks: Callbacks,
     run: Callable[[Coroutine[Any, Any, None]], None],
 ) -> None:
-    """Calls the callbacks of a `PushConsumer`, in a thread of its own, until it is stopped.
+    """Calls the callbacks of a `PushConsumer` in its own thread, until the consumer is stopped.
 
     Args:
         consumer: The consumer.
-        native: The native one.
+        native: The native consumer.
         callbacks: The callbacks.
-        run: Runs one that is an `async def`, and waits for it.
+        run: Runs an `async def` callback, and waits for it.
     """
     while True:
         try:

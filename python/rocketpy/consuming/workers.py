@@ -1,4 +1,4 @@
-"""The threads and tasks in which the handlers of a push consumer run."""
+"""Threads and tasks that run the handlers of a push consumer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketpy.client")
 
 LOOK_SECONDS = 60.0
-"""How long a thread waits for messages at a time; the end of the consumer ends each wait."""
+"""Maximum duration of one wait for messages; the end of the consumer ends each wait."""
 WATCH_SECONDS = 1.0
-"""How often threads and tasks are checked for handlers and callbacks that do not return."""
+"""Interval of the check for handlers and callbacks that do not return."""
 GRACE_SECONDS = 0.5
-"""How much longer than `handler_timeout` a task may take before it is cancelled: its messages are sent back first."""
+"""Time after `handler_timeout` before a task is cancelled: its messages are sent back first."""
 END_SECONDS = 1.0
-"""How long a stopped consumer waits for its threads. One in a handler goes on; its messages come again."""
+"""Timeout for the threads of a stopped consumer. A thread in a handler continues; its messages are redelivered."""
 
 
 class Workers:
@@ -67,7 +67,7 @@ class Workers:
             native: The native consumer.
             handlers: The handlers, by topic.
             callbacks: The callbacks.
-            consumer: What these get.
+            consumer: The consumer, passed to the callbacks.
         """
         self._native, self._handlers = native, handlers
         lanes = {handler.lane for handler in handlers.values()}
@@ -87,24 +87,24 @@ class Workers:
                 self._add_other(tell, "rebalance")
 
     def check_open(self) -> None:
-        """Raises once the consumer was stopped.
+        """Raises if the consumer was stopped.
 
         Raises:
-            ClosedError: It was.
+            ClosedError: The consumer was stopped.
         """
         if self._ended.is_set():
-            raise ClosedError(f"the push consumer of group {self._group} was stopped", hint="make a new one")
+            raise ClosedError(f"the push consumer of group {self._group} was stopped", hint="create a new one")
 
     def has_current_thread(self) -> bool:
-        """Whether a handler is the caller."""
+        """Whether the caller is a handler."""
         current = threading.current_thread()
         return current in self._threads or current in self._others
 
     def end(self, patience: float) -> None:
-        """Ends the threads, after the consumer was stopped. One that is stuck in a handler is left alone.
+        """Ends the threads of a stopped consumer. A thread stuck in a handler is left running.
 
         Args:
-            patience: Longest wait for them, in seconds.
+            patience: Maximum wait for the threads, in seconds.
         """
         if self._ended.is_set():
             return
@@ -209,7 +209,7 @@ class Workers:
                 for _ in range(self._concurrency + stuck - len(self._threads)):
                     self._add_thread()
             if stuck == self._concurrency:
-                logger.error("push consumer of group %s: %s handlers or more do not return", self._group, stuck)
+                logger.error("push consumer of group %s: at least %s handlers do not return", self._group, stuck)
 
     def _is_one_too_many(self) -> bool:
         """Whether a thread that was stuck works again, so that another may end."""
@@ -235,14 +235,14 @@ class Workers:
                 self._loop.close()
 
     def _run_until_stopped(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs the loop. What a handler calls or starts may end it, which would end all handlers without a word."""
+        """Runs the loop. Logs if a handler stops it, which would otherwise end all handlers silently."""
         try:
             loop.run_forever()
             error = None
         except BaseException as raised:  # SystemExit and KeyboardInterrupt of a task leave the loop
             error = raised
         if not self._loop_ends:
-            text = "the loop of the handlers of push consumer %s was stopped by one of them; it runs on"
+            text = "event loop of push consumer %s was stopped by a handler; loop restarted"
             logger.error(text, self._group, exc_info=error)
 
     def _feed_loop(self) -> None:
@@ -329,7 +329,7 @@ class Workers:
 
 
 class Running:
-    """What a task does."""
+    """State of a running task."""
 
     __slots__ = ("is_late", "since")
 
@@ -339,6 +339,6 @@ class Running:
 
 
 def batches(work: Work) -> Iterator[list[ReceivedMessage]]:
-    """The batches of a piece of work."""
+    """Yields the batches of a piece of work."""
     while messages := work.next_batch():
         yield messages

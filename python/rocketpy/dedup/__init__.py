@@ -1,14 +1,14 @@
-"""Work that is done once although its message comes twice.
+"""Work that is done once even if its message is delivered twice.
 
-A broker delivers a message at least once: again after a crash, after a queue went to another member, after a repeated
-send. `Dedup` keeps a mark for each message: running, with a lease, and done. It runs the work of a message whose mark
-says neither.
+A broker delivers a message at least once: again after a crash, after the reassignment of a queue, after a repeated
+send. `Dedup` keeps a mark for each message: running, with a lease, or done. It runs the work of a message without a
+mark.
 
-| store | when the work runs twice all the same | what it needs |
-|---|---|---|
-| `SqliteStore`, the default | its process died between the work and the mark; it took longer than its lease | a file |
+| store | cases in which the work still runs twice | requirements | |---|---|---|
+| `SqliteStore`, the default | its process died between the work and the mark; the work took longer than its lease | a
+file |
 | `TransactionStore` | never | the work is a change of the same database, in one transaction |
-| `MappingStore` | the process ended | nothing: it is for tests |
+| `MappingStore` | the process ended | none: for tests only |
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 __all__ = ["Claim", "Dedup", "MappingStore", "Mark", "SqliteStore", "Store", "TransactionStore", "message_key"]
 
 LEASE_SECONDS = 300.0
-"""Longer than most work, and short enough for the retry of what a dead worker left."""
+"""Default lease: longer than most work, and short enough for the retry after a worker died."""
 KEEP = timedelta(days=7)
-"""Longer than a broker keeps messages (72 h by default), after which none can come again."""
+"""Default time to keep marks: longer than a broker keeps messages (72 h by default)."""
 
 
 def message_key(message: ReceivedMessage) -> str:
-    """The id that stays the same in all deliveries of a message: `msg_id`, or that of the dead letter's first life.
+    """Id that is the same in all deliveries of a message: `msg_id`, or for a resent dead letter the original `msg_id`.
 
-    A message of a producer that gives no unique key has its place in the log as its id: a send that such a producer
-    repeats is not recognised.
+    The id of a message without a unique key is its position in the log: a send repeated by its producer is not
+    recognised.
     """
     return message.properties.get(ORIGIN_ID) or message.msg_id
 
@@ -59,35 +59,33 @@ def message_key(message: ReceivedMessage) -> str:
 class Dedup(Closing):
     """Runs the work of each message once. Threads may share it.
 
-    Use it as a decorator of a handler of one message, plain or `async def`, or by `claim` in a `with` statement:
+    Use it as a decorator of a handler of one message, plain or `async def`, or with `claim` in a `with` statement:
 
     * The first call marks the message as running, runs the handler, and marks it as done.
     * A call for a message that is done returns None and runs nothing.
-    * A call for one that runs elsewhere raises `InProgressError`, which says when the lease ends. A lease that ended is
+    * A call for a message in work elsewhere raises `InProgressError` with the end of the lease. An expired lease is
       taken over: its worker died, or needs longer than the lease.
-    * An exception of the handler removes the mark and is passed on, so that a retry runs at once: nothing works on the
-      message any longer, so waiting for the end of the lease would only delay it. What the handler did before it raised
-      is done again.
+    * An exception of the handler removes the mark and is passed on, so that a retry runs at once, without waiting for
+      the end of the lease. The retry repeats the work that the handler did before it raised.
 
-    Leases are times of the wall clock, as processes of several starts, and with a store of your own several machines,
-    share them. Set forward by more than the lease, a clock ends leases of work that still runs, and other workers take
-    it over; set forward by more than `keep`, it forgets what is done. Set back, it makes those who wait for the lease
-    of a dead worker wait that much longer.
+    Leases use the wall clock, because restarted processes, and with your own store several machines, share them. A
+    clock that is set forward by more than the lease expires leases of running work, which other workers then take over;
+    set forward by more than `keep`, it drops marks of finished work. A clock that is set back extends the wait for the
+    lease of a dead worker.
 
     Args:
-        name: What the work is, usually the name of the consumer group: two kinds of work on one message need two names,
-            else the second one is taken for done. Up to 255 characters.
-        store: The path of an SQLite file, or a store.
-        key: What identifies a message: a function of it that returns text of 1 to 255 characters. Default:
-            `message_key`.
-        lease: Longest time that the work takes, in seconds. Work that takes longer may run twice; `Claim.renew` moves
-            the end. A worker that dies keeps others from its message that long. More than 0. Default 300 s.
-        keep: How long marks of work done are kept, in seconds; a duplicate that comes later runs again. Default 7 days,
+        name: Name of the work, usually the name of the consumer group. Two kinds of work on one message need two names,
+            otherwise the second counts as done. Up to 255 characters.
+        store: Path of an SQLite file, or a store.
+        key: Function of a message that returns its identifying text, of 1 to 255 characters. Default: `message_key`.
+        lease: Maximum duration of the work, in seconds, more than 0. Longer work may run twice; `Claim.renew` extends
+            the lease. The lease of a dead worker blocks its message until it expires. Default 300 s.
+        keep: Time for which marks of finished work are kept, in seconds; a later duplicate runs again. Default 7 days,
             longer than brokers keep messages by default.
-        clock: Gives seconds since 1970; a test may give one of its own.
+        clock: Function that returns seconds since 1970; tests may replace it.
 
     Raises:
-        InvalidArgumentError: A name or a duration breaks its rules.
+        InvalidArgumentError: A name or a duration is invalid.
 
     Examples:
         >>> import rocketpy
@@ -130,19 +128,19 @@ class Dedup(Closing):
             round(duration_seconds(what, given) * 1000) for what, given in (("lease", lease), ("keep", keep))
         )
         if lease_ms < 1:
-            raise InvalidArgumentError("lease must be 1 ms or more", hint="give the longest time that the work takes")
+            raise InvalidArgumentError("lease must be 1 ms or more", hint="set it to the maximum duration of the work")
         self._owned = None if isinstance(store, Store) else SqliteStore(path_text("store", store))
         self._work = Work(name, self._owned or cast("Store", store), lease_ms=lease_ms, keep_ms=keep_ms, clock=clock)
         self._opened()
 
     @property
     def name(self) -> str:
-        """What the work is."""
+        """Name of the work."""
         return self._work.name
 
     @property
     def store(self) -> Store:
-        """Where the marks are."""
+        """Store of the marks."""
         return self._work.store
 
     @overload
@@ -152,13 +150,13 @@ class Dedup(Closing):
     @overload
     def __call__(self, handler: Callable[[M], R]) -> Callable[[M], R | None]: ...
     def __call__(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A handler that runs the given one once for each message. It returns None for a duplicate.
+        """Wraps a handler so that it runs once for each message, and returns None for a duplicate.
 
         Args:
-            handler: A function of one message, plain or `async def`. A method is given bound: `once(self.handle)`.
+            handler: Function of one message, plain or `async def`. Pass methods bound: `once(self.handle)`.
 
         Raises:
-            TypeError: It is a generator, or takes something else.
+            TypeError: The handler is a generator, or takes other arguments.
         """
         check_handler(handler)
         if is_async(handler):
@@ -186,10 +184,10 @@ class Dedup(Closing):
         return runs_once
 
     def claim(self, message: Any) -> Claim:
-        """The right to do the work of a message, for a `with` or `async with` statement.
+        """Claims the work of a message, for a `with` or `async with` statement.
 
-        The end of the block marks the work as done, an exception removes the mark. The block itself always runs, and
-        asks `claim.already_done` first.
+        The end of the block marks the work as done; an exception removes the mark. The block always runs, and must
+        check `claim.already_done` first.
 
         Examples:
             >>> from rocketpy.dedup import Dedup, MappingStore
@@ -201,17 +199,17 @@ class Dedup(Closing):
             skipped
         """
         if self.closed:
-            raise ClosedError(f"closed: {self!r}")
+            raise ClosedError(f"dedup is closed: {self!r}")
         return Claim(self._work, checked_text("key", self._key(message)))
 
     def purge(self) -> int:
-        """Removes all marks of work that was done, and of leases that ended, longer than `keep` ago.
+        """Removes all marks of work finished, and of leases expired, longer than `keep` ago.
 
-        Needed only for a `TransactionStore`, now and then, in a transaction of its own: the other stores are purged
-        while they are used.
+        Needed only for a `TransactionStore`, from time to time, in a separate transaction: other stores are purged
+        automatically.
 
         Returns:
-            Number of marks that were removed.
+            Number of removed marks.
         """
         removed = 0
         while taken := self._work.purge():
@@ -227,16 +225,16 @@ class Dedup(Closing):
 
 
 def is_async(handler: Callable[..., object]) -> bool:
-    """Whether calling it returns a coroutine."""
+    """Whether a call of the handler returns a coroutine."""
     call = getattr(handler, "__call__", None)  # noqa: B004  # an object with an `async def __call__`
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
 
 def check_handler(handler: Any) -> None:
-    """Refuses what cannot be called with one message, and what a call does not run to its end.
+    """Refuses a handler that cannot be called with one message, or that a call does not run to its end.
 
     Raises:
-        TypeError: It is such.
+        TypeError: The handler does not fit.
     """
     if not callable(handler):
         raise TypeError(f"a handler must be a function of one message, not {handler!r}")

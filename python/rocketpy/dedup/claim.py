@@ -1,4 +1,4 @@
-"""The right to do the work of one message, which `rocketpy.dedup` gives."""
+"""Claims of the work of messages, for `rocketpy.dedup`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ logger = logging.getLogger("rocketpy.dedup")
 PURGE_EVERY = 500
 """Number of pieces of work after which old marks are removed."""
 PURGE_LIMIT = 1000
-"""Number of marks that one removal takes: more than come in between, and few enough to hold up nobody."""
+"""Maximum number of marks per removal: more than are added in between, and few enough not to block other workers."""
 MAX_TEXT = 255
-"""Longest name or key, in characters: what a text column of every database takes."""
+"""Maximum length of a name or key in characters, which a text column of every database accepts."""
 
 
 class Work:
-    """One kind of work: its name, where its marks are, how long they count."""
+    """Kind of work: its name, the store of its marks, and their durations."""
 
     __slots__ = ("_clock", "_ended", "_keep_ms", "lease_ms", "name", "store")
 
@@ -42,11 +42,11 @@ class Work:
         self._ended = 0
 
     def now_ms(self) -> int:
-        """The clock, in milliseconds since 1970 UTC."""
+        """Current time in milliseconds since 1970 UTC."""
         return int(self._clock() * 1000)
 
     def purge(self) -> int:
-        """Removes some old marks. Returns how many, 0 when there is none."""
+        """Removes some old marks. Returns their number, 0 if none is left."""
         return self.store.purge(self.name, self.now_ms() - self._keep_ms, PURGE_LIMIT)
 
     def purge_now_and_then(self) -> None:
@@ -56,15 +56,15 @@ class Work:
             try:
                 self.purge()
             except Exception as error:  # the work is done, and marked
-                logger.warning("old marks of %s were not removed: %s", self.name, error)
+                logger.warning("cannot remove old marks of %s: %s", self.name, error)
 
 
 class Claim:
-    """The right to do the work of one message. Made by `Dedup.claim`; use it in one `with` statement.
+    """Claim of the work of one message. Created by `Dedup.claim`; use it in one `with` statement.
 
     Attributes:
-        already_done: Whether the work was done before, so that the block has nothing to do. Set on entry.
-        key: What identifies the message.
+        already_done: Whether the work was done before, so that the block must skip it. Set on entry.
+        key: Identifying text of the message.
     """
 
     __slots__ = ("_owner", "_work", "already_done", "key")
@@ -76,28 +76,31 @@ class Claim:
         self._owner: str | None = None  # while it has the lease
 
     def renew(self) -> None:
-        """Lets the lease last its whole time from now on. For work that takes longer, between its steps.
+        """Restarts the lease now. For long work, between its steps.
 
         Raises:
-            InProgressError: The lease ended before, and another worker took the work over, or has done it. Stop.
-            DedupStoreError: The mark could not be written; the lease ends when it would have. A retry is safe.
-            ClosedError: Outside of the `with` statement.
+            InProgressError: The lease expired before, and another worker took the work over or finished it. Stop the
+                work.
+            DedupStoreError: The mark could not be written; the lease is not extended. A retry is safe.
+            ClosedError: The call is outside the `with` statement.
         """
         if self._owner is None:
-            raise ClosedError(f"the claim to {self.key} is over, or has not begun")
+            raise ClosedError(f"claim to {self.key} is not active: renew it inside its `with` block")
         work = self._work
         if not work.store.renew(work.name, self.key, self._owner, work.now_ms() + work.lease_ms):
             raise InProgressError(
-                f"the lease on {self.key} of {work.name} ended, and another worker took it",
+                f"lease on {self.key} of {work.name} expired, and another worker took it over",
                 retryable=True,
                 may_have_been_applied=True,
-                hint="stop this work; give a longer lease, or renew it earlier",
+                hint="stop this work; use a longer lease, or renew it earlier",
             )
 
     def _begin(self) -> None:
         work = self._work
         if self._owner is not None:
-            raise InvalidArgumentError(f"the claim to {self.key} is in use", hint="call claim(message) for each")
+            raise InvalidArgumentError(
+                f"claim to {self.key} is already in use", hint="call claim(message) for each `with` statement"
+            )
         now_ms, owner = work.now_ms(), uuid.uuid4().hex
         mark = work.store.begin(work.name, self.key, owner, now_ms, now_ms + work.lease_ms)
         self.already_done = mark is not None and mark.owner is None
@@ -107,10 +110,10 @@ class Claim:
             ends_at = datetime.fromtimestamp(mark.at_ms / 1000, UTC)
             until = ends_at.isoformat(" ", "milliseconds")
             error = InProgressError(
-                f"another worker of {work.name} has {self.key}, with a lease until {until}",
+                f"another worker of {work.name} holds the lease on {self.key} until {until}",
                 retryable=True,
                 may_have_been_applied=True,
-                hint="retry later: once it is done the retry does nothing, and after its lease it takes the work over",
+                hint="retry later: the retry skips finished work, and takes the work over after the lease",
             )
             error.lease_ends_at = ends_at
             raise error
@@ -126,7 +129,7 @@ class Claim:
             error.may_have_been_applied = True
             raise
         if not had_it:
-            text = "the lease on %s of %s ended before its work, which may have run twice: give it more, or renew it"
+            text = "lease on %s of %s expired before the end of the work, which may have run twice; extend or renew it"
             logger.warning(text, self.key, work.name)
         work.purge_now_and_then()
 
@@ -138,7 +141,7 @@ class Claim:
         try:
             work.store.release(work.name, self.key, owner)
         except Exception as error:  # the error of the work is the one to see
-            text = "the mark of %s of %s stays until its lease ends, or its transaction is rolled back: %s"
+            text = "mark of %s of %s not removed, valid until its lease expires or its transaction is rolled back: %s"
             logger.warning(text, self.key, work.name, error)
 
     def __enter__(self) -> Self:
@@ -167,7 +170,7 @@ class Claim:
         await self._aside(self._finish if kind is None else self._release)
 
     async def _aside(self, call: Callable[[], None]) -> None:
-        """Calls the store without holding up the loop. A call that was begun ends, also when the task is cancelled."""
+        """Calls the store without blocking the loop. A started call completes even if the task is cancelled."""
         if not self._work.store.blocks:
             call()
             return
@@ -180,11 +183,11 @@ class Claim:
 
 
 def checked_text(what: str, given: object) -> str:
-    """A name or a key.
+    """Checks a name or a key.
 
     Raises:
-        TypeError: It is no text.
-        InvalidArgumentError: It is empty or too long.
+        TypeError: The value is not text.
+        InvalidArgumentError: The value is empty or too long.
     """
     if not isinstance(given, str):
         raise TypeError(f"{what} must be text, not {type(given).__name__}")

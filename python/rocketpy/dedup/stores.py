@@ -1,4 +1,4 @@
-"""Where `rocketpy.dedup` keeps its marks: SQLite, the transaction of the work itself, or a mapping."""
+"""Stores for the marks of `rocketpy.dedup`: SQLite, the transaction of the work itself, or a mapping."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ __all__ = ["MappingStore", "Mark", "SqliteStore", "Store"]
 T = TypeVar("T")
 
 PACE_SECONDS = 0.005
-"""Wait between two tries while another process holds the lock of the file."""
+"""Pause between two attempts while another process holds the lock of the file."""
 LOCK_SECONDS = 0.1
-"""Longest wait inside SQLite, where Ctrl-C is not seen."""
+"""Maximum wait inside SQLite, where Ctrl-C has no effect."""
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a store knows of one piece of work."""
+    """Mark of one piece of work."""
 
     owner: str | None
-    """Token of the worker that has the lease; None when the work is done."""
+    """Token of the worker with the lease; None if the work is done."""
     at_ms: int
-    """When the lease ends; of work that is done, when that was marked. Milliseconds since 1970 UTC."""
+    """End of the lease, or for finished work the time of the mark, in milliseconds since 1970 UTC."""
 
 
 class Store(ABC):
-    """Keeps a mark for each piece of work, which a name and a key identify. Subclass it for a store of your own.
+    """Store of marks, one for each piece of work, identified by name and key. Subclass it for your own store.
 
-    Every call is atomic, and safe in several threads. Times are milliseconds since 1970 UTC, by the caller's clock.
+    Every call is atomic and thread-safe. Times are milliseconds since 1970 UTC, by the clock of the caller.
     """
 
     blocks: ClassVar[bool] = True
     """Whether a call may wait for a disk or for other processes. Coroutines then call the store in a thread."""
     purged_by_itself: ClassVar[bool] = True
-    """Whether `Dedup` calls `purge` now and then."""
+    """Whether `Dedup` calls `purge` automatically."""
 
     @abstractmethod
     def begin(self, name: str, key: str, owner: str, now_ms: int, until_ms: int) -> Mark | None:
-        """Gives the work to `owner` with a lease until `until_ms`, unless it is done or under a lease that still runs.
+        """Assigns the work to `owner` with a lease until `until_ms`, unless it is done or has an unexpired lease.
 
         Returns:
-            The mark that forbids it, or None: it is given.
+            The existing mark that prevents it, or None if the work is assigned.
         """
 
     @abstractmethod
     def renew(self, name: str, key: str, owner: str, until_ms: int) -> bool:
-        """Moves the end of the lease. False when `owner` does not have it any longer: nothing changes."""
+        """Extends the lease. Returns False, and changes nothing, if `owner` no longer has it."""
 
     @abstractmethod
     def finish(self, name: str, key: str, owner: str, now_ms: int) -> bool:
-        """Marks the work as done, whoever has the lease. False when `owner` did not have it any longer."""
+        """Marks the work as done, regardless of the lease. Returns False if `owner` no longer had the lease."""
 
     @abstractmethod
     def release(self, name: str, key: str, owner: str) -> None:
@@ -75,23 +75,25 @@ class Store(ABC):
 
     @abstractmethod
     def purge(self, name: str, before_ms: int, limit: int) -> int:
-        """Removes marks of work done, and of leases ended, before `before_ms`. Returns how many, 0 when none is left.
+        """Removes marks of work finished, and of leases expired, before `before_ms`.
 
-        A store that is purged by itself removes at most `limit` in one call.
+        Returns their number, 0 if none is left.
+
+        An automatically purged store removes at most `limit` marks in one call.
         """
 
 
 class SqliteStore(Store, Closing):
-    """Marks in an SQLite file. Several threads and processes of one machine may share it.
+    """Marks in an SQLite file, which several threads and processes of one machine may share.
 
-    The file is opened, and made if need be, at the first call: a process that was forked before then may use the
-    object. The folder has to be on a disk of this machine: the file is in WAL mode, which no network file system has.
+    The first call opens the file, and creates it if missing: a process that was forked before that may use the object.
+    The folder must be on a local disk: the file uses WAL mode, which network file systems do not support.
 
     Args:
-        path: The file. It may hold other tables too; the marks are in `rocketpy_marks`.
-        busy_timeout: Longest wait for the lock of another process or thread, in seconds.
-        durable: Whether a mark of done work is on disk before the call returns. False saves the flush: a kill of the
-            process loses no mark, but a power cut may lose the latest, and their messages are worked on again.
+        path: Path of the file. It may contain other tables; the marks are in `rocketpy_marks`.
+        busy_timeout: Maximum wait for the lock of another process or thread, in seconds.
+        durable: Whether a mark of finished work is on disk before the call returns. False saves the flush: a kill of
+            the process loses no mark, but a power cut may lose the latest marks, and their work is repeated.
 
     Examples:
         >>> import tempfile
@@ -174,15 +176,18 @@ class SqliteStore(Store, Closing):
         )
 
     def _run(self, call: Callable[[sqlite3.Connection], T]) -> T:
-        """Calls with the open file, again while another process has its lock. Waits here, where Ctrl-C is seen."""
+        """Calls a function with the open file, and repeats the call while another process has the lock.
+
+        Waits here, where Ctrl-C works.
+        """
         if self._file is not None and self._made_by != os.getpid():
             raise ForkedError(
-                f"opened by process {self._made_by} and used in process {os.getpid()} after os.fork(): {self._path}",
-                hint="make a store in the child, or do not use it before the fork",
+                f"mark store of process {self._made_by} used in process {os.getpid()} after os.fork(): {self._path}",
+                hint="create a store in the child, or do not use it before the fork",
             )
         deadline = time.monotonic() + self._busy_seconds
         if not self._lock.acquire(timeout=self._busy_seconds):
-            raise DedupStoreError(f"busy for {self._busy_seconds:g} s: {self._path}", retryable=True)
+            raise DedupStoreError(f"mark store was busy for {self._busy_seconds:g} s: {self._path}", retryable=True)
         try:
             while True:
                 try:
@@ -197,7 +202,7 @@ class SqliteStore(Store, Closing):
 
     def _open_file(self) -> sqlite3.Connection:
         if self._closed:
-            raise ClosedError(f"closed: {self._path}")
+            raise ClosedError(f"mark store is closed: {self._path}")
         if self._file is None:
             file = sqlite3.connect(self._path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
             try:
@@ -214,9 +219,11 @@ class SqliteStore(Store, Closing):
 
     def _failed(self, error: sqlite3.Error, is_busy: bool) -> DedupStoreError:
         if is_busy:
-            text = f"locked by another process for {self._busy_seconds:g} s: {self._path}"
-            return DedupStoreError(text, retryable=True, hint="see who keeps a transaction open, or raise busy_timeout")
-        return DedupStoreError(f"{error}: {self._path}", hint="check that its folder is there, its owner and the disk")
+            text = f"mark store was locked by another process for {self._busy_seconds:g} s: {self._path}"
+            return DedupStoreError(text, retryable=True, hint="end the other transaction, or increase busy_timeout")
+        return DedupStoreError(
+            f"cannot use mark store {self._path}: {error}", hint="check its folder, permissions and disk"
+        )
 
     def _close(self) -> None:
         with self._lock:
@@ -236,7 +243,7 @@ SCHEMA = (
 
 @contextmanager
 def write_transaction(file: sqlite3.Connection) -> Generator[None]:
-    """Takes the lock for writing at once, so that nothing read inside is out of date when it writes."""
+    """Takes the write lock at the start, so that data read inside is current at the write."""
     file.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -251,7 +258,7 @@ class MappingStore(Store):
     """Marks in a mapping of this process, for tests.
 
     Args:
-        marks: The mapping, by name and key; default: a new dict. A test may look into it, and change it.
+        marks: Mapping by name and key; default: a new dict. Tests may read and change it.
 
     Examples:
         >>> from rocketpy.dedup import Dedup

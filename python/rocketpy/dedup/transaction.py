@@ -1,4 +1,4 @@
-"""Marks of done work in the transaction of the work itself, through any DB-API 2.0 driver."""
+"""Marks of finished work in the transaction of the work itself, through any DB-API 2.0 driver."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ PLACEHOLDERS: dict[str, Callable[[int, str], str]] = {
     "format": lambda number, name: "%s",
     "pyformat": lambda number, name: f"%({name})s",
 }
-"""By the `paramstyle` of a driver, how a parameter is written: the one of this number, from 1, and of this name."""
+"""Placeholders of a parameter by `paramstyle`, from its number, which starts at 1, and its name."""
 BY_NAME = ("named", "pyformat")
 IDLE, FAILED = 0, 3
-"""Transaction statuses of libpq: there is none; it failed, and can only be rolled back."""
+"""Transaction statuses of libpq: no transaction; failed, and can only be rolled back."""
 
 
 class TransactionStore(Store):
-    """Marks in a table of your database, written in your transaction: the work and its mark are committed together.
+    """Marks in a table of your database, written in your transaction: work and mark are committed together.
 
-    So there is no lease: until your commit the mark is not there for anybody else, and a worker that dies leaves none.
-    Of two workers with one message, the database lets one go on. The other waits for it, or fails: with
-    `InProgressError` once the first one has committed, or with an error of the driver (a lock's timeout, a deadlock).
-    Then roll back and retry. This store never commits and never rolls back, and errors of the driver come as they are.
+    No lease is needed: until your commit the mark is invisible to other workers, and a worker that dies leaves no mark.
+    If two workers have the same message, the database lets one continue. The other waits, or fails: with
+    `InProgressError` after the first has committed, or with an error of the driver (lock timeout, deadlock). Then roll
+    back and retry. This store never commits and never rolls back, and passes on errors of the driver unchanged.
 
     Args:
-        connection: An open DB-API connection, or a function that returns the one whose transaction is to be used (for
-            programs with one for each thread). Not one that commits each statement by itself: it is refused where the
-            driver tells (sqlite3, psycopg, those with an attribute `autocommit`).
-        table: The table of the marks, which `create_table` makes. With its schema if need be: `billing.done`.
-        paramstyle: How the driver writes parameters: `qmark`, `numeric`, `named`, `format` or `pyformat`. Default: what
-            the module of the connection says.
+        connection: Open DB-API connection, or a function that returns the connection to use (for programs with one per
+            thread). Connections that commit each statement are refused if the driver reports it (sqlite3, psycopg,
+            drivers with an attribute `autocommit`).
+        table: Table of the marks, created by `create_table`, with a schema if needed: `billing.done`.
+        paramstyle: Parameter style of the driver: `qmark`, `numeric`, `named`, `format` or `pyformat`. Default: the
+            value in the module of the connection.
 
     Raises:
-        InvalidArgumentError: The table is no name, or the paramstyle is not known.
+        InvalidArgumentError: The table is not a name, or the paramstyle is unknown.
 
     Examples:
         >>> import sqlite3
@@ -79,10 +79,10 @@ class TransactionStore(Store):
 
     @property
     def schema(self) -> str:
-        """The statement that makes the table, to be changed for databases that do not know it.
+        """Statement that creates the table; adapt it for databases with another syntax.
 
-        Keys are compared as the database compares text: where that ignores case (MySQL), give `msg_key` a binary
-        collation if your keys differ only in case.
+        The database compares keys as text: if it ignores case (MySQL), give `msg_key` a binary collation when your keys
+        differ only in case.
         """
         return (
             f"CREATE TABLE IF NOT EXISTS {self._table} (name VARCHAR(255) NOT NULL, msg_key VARCHAR(255) NOT NULL, "
@@ -90,7 +90,7 @@ class TransactionStore(Store):
         )
 
     def create_table(self) -> None:
-        """Makes the table unless it is there. Commit afterwards; MySQL and Oracle commit by themselves."""
+        """Creates the table if it is missing. Commit afterwards; MySQL and Oracle commit automatically."""
         self._execute(self._connection(), self.schema)
 
     def begin(self, name: str, key: str, owner: str, now_ms: int, until_ms: int) -> Mark | None:
@@ -102,14 +102,16 @@ class TransactionStore(Store):
             found, _ = self._execute(connection, select, where)
         except Exception as error:  # of the driver: each has its own
             if self._table in str(error):
-                error.add_note(f"hint: if there is no table {self._table}, TransactionStore.create_table() makes it")
+                error.add_note(
+                    f"hint: if the table {self._table} is missing, create it with TransactionStore.create_table()"
+                )
             raise
         if found is not None:
             return Mark(None, found[0])
         if commits_each_statement(connection):
             raise InvalidArgumentError(
-                "the connection commits each statement by itself: the work and its mark would not be one transaction",
-                hint="turn autocommit off, or begin a transaction before",
+                "connection commits each statement separately: work and mark would not be in one transaction",
+                hint="turn autocommit off, or begin a transaction first",
             )
         insert = f"INSERT INTO {self._table} (name, msg_key, done_at_ms) VALUES ({{name}}, {{msg_key}}, {{now}})"
         try:
@@ -121,7 +123,7 @@ class TransactionStore(Store):
                 f"another transaction of {name} has just done the work of {key}",
                 retryable=True,
                 may_have_been_applied=True,
-                hint="roll back and try again: it is then recognised",
+                hint="roll back and retry: the work is then recognised as done",
             ) from error
         return None
 
@@ -134,14 +136,14 @@ class TransactionStore(Store):
         return True
 
     def release(self, name: str, key: str, owner: str) -> None:
-        """Removes the mark in your transaction, which you may commit although the work failed."""
+        """Removes the mark in your transaction, which you may commit even if the work failed."""
         connection = self._connection()
         if transaction_status(connection) not in (IDLE, FAILED):
             # The work may have ended the transaction: a statement would begin another one. A failed one takes none.
             self._delete(connection, {"name": name, "msg_key": key})
 
     def purge(self, name: str, before_ms: int, limit: int) -> int:
-        """See `Store.purge`. Removes all at once; the count is 0 where the driver does not tell it."""
+        """See `Store.purge`. Removes all marks at once; the count is 0 if the driver does not report it."""
         delete = f"DELETE FROM {self._table} WHERE name = {{name}} AND done_at_ms < {{before}}"
         return max(0, self._execute(self._connection(), delete, {"name": name, "before": before_ms})[1])
 
@@ -152,7 +154,7 @@ class TransactionStore(Store):
         """Runs a statement with `{name}` for each value, in the order of the values.
 
         Returns:
-            The first row, if any, and how many rows it concerned.
+            The first row, if any, and the number of affected rows.
         """
         cursor = connection.cursor()
         try:
@@ -169,10 +171,10 @@ class TransactionStore(Store):
 
 
 def paramstyle_of(connection: Any) -> str:
-    """What the driver's module says: PEP 249 asks for `paramstyle` in it.
+    """Parameter style of the driver's module, where PEP 249 requires `paramstyle`.
 
     Raises:
-        InvalidArgumentError: No module of the connection says it.
+        InvalidArgumentError: No module of the connection declares it.
     """
     parts = type(connection).__module__.split(".")
     for end in range(len(parts), 0, -1):
@@ -180,13 +182,13 @@ def paramstyle_of(connection: Any) -> str:
         if style in PLACEHOLDERS:
             return str(style)
     raise InvalidArgumentError(
-        f"how parameters are written is not known for {type(connection).__module__}.{type(connection).__qualname__}",
-        hint=f"say it: paramstyle= one of {', '.join(PLACEHOLDERS)}",
+        f"paramstyle is unknown for {type(connection).__module__}.{type(connection).__qualname__}",
+        hint=f"pass it: paramstyle= one of {', '.join(PLACEHOLDERS)}",
     )
 
 
 def transaction_status(connection: Any) -> int | None:
-    """`IDLE` without a transaction, another number in one; None where the driver does not tell."""
+    """Status: `IDLE` without a transaction, another number in one; None if the driver does not report it."""
     if isinstance(is_open := getattr(connection, "in_transaction", None), bool):  # sqlite3
         return int(is_open)
     status = getattr(getattr(connection, "info", None), "transaction_status", None)  # psycopg, psycopg2
@@ -194,9 +196,9 @@ def transaction_status(connection: Any) -> int | None:
 
 
 def commits_each_statement(connection: Any) -> bool:
-    """Whether a change would not begin a transaction, as far as the driver tells. To be called after a query.
+    """Whether a change would not begin a transaction, as far as the driver reports it. Call after a query.
 
-    The query began the transaction at the drivers of PostgreSQL; sqlite3 begins it with a change.
+    Drivers of PostgreSQL begin the transaction with the query; sqlite3 begins it with a change.
     """
     autocommit = getattr(connection, "autocommit", None) is True
     status = transaction_status(connection)

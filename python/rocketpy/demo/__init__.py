@@ -1,4 +1,4 @@
-"""The main job on real data: `rocketpy demo` publishes, reads, kills, recovers and hands over to Spark.
+"""The main job on real data: `rocketpy demo` publishes, reads, kills, recovers and reads with Spark.
 
-It needs the extra `demo` and a JDK 17+. Every number that it prints was compared with the original data.
+The demo needs the extra `demo` and a JDK 17+. Every number that it prints is compared with the original data.
 """

@@ -1,4 +1,4 @@
-"""Compares what a server serves with what was acknowledged, message by message."""
+"""Compares the messages of a server with the acknowledged ones, message by message."""
 
 from typing import TYPE_CHECKING
 
@@ -16,17 +16,17 @@ COLUMNS = ["queue_id", "queue_offset", "msg_id"]
 
 
 def stored(topic: str, name_server: str) -> "pandas.DataFrame":
-    """Reads the place of each message of a topic over the network, as Arrow.
+    """Reads the position of each message of a topic over the network, as Arrow.
 
     Args:
-        topic: What to read.
+        topic: Topic to read.
         name_server: Address of the name server.
 
     Returns:
         Columns queue_id, queue_offset and msg_id.
 
     Raises:
-        Mismatch: The server serves less than its offsets say.
+        Mismatch: The server returns fewer messages than its offsets promise.
     """
     import pandas
 
@@ -38,25 +38,25 @@ def stored(topic: str, name_server: str) -> "pandas.DataFrame":
         while left > 0:
             batch = consumer.fetch_arrow(MAX_ROWS, TIMEOUT_SECONDS, columns=COLUMNS)
             if not batch.num_rows:
-                raise Mismatch(f"{topic}: {left:,} of {rows:,} messages do not come")
+                raise Mismatch(f"{topic}: {left:,} of {rows:,} messages do not arrive")
             left -= batch.num_rows
             parts.append(batch.to_pandas())
     return pandas.concat(parts)
 
 
 def check_acknowledged(topic: str, name_server: str, acknowledged: Acknowledged) -> int:
-    """Checks that every acknowledged message is in the place its receipt names.
+    """Checks that every acknowledged message is at the position in its receipt.
 
     Args:
-        topic: What to check.
+        topic: Topic to check.
         name_server: Address of the name server.
-        acknowledged: Its receipts.
+        acknowledged: Receipts of the topic.
 
     Returns:
-        How many messages were compared.
+        Number of compared messages.
 
     Raises:
-        Mismatch: A message is missing, or another is in its place.
+        Mismatch: A message is missing, or another one is at its position.
     """
     import pandas
 
@@ -65,5 +65,7 @@ def check_acknowledged(topic: str, name_server: str, acknowledged: Acknowledged)
     )
     both = promised.merge(stored(topic, name_server), on=COLUMNS)
     if len(both) != len(promised):
-        raise Mismatch(f"{topic}: {len(promised) - len(both):,} acknowledged messages are not where they were")
+        raise Mismatch(
+            f"{topic}: {len(promised) - len(both):,} acknowledged messages are not at the positions in their receipts"
+        )
     return len(both)

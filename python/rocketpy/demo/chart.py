@@ -1,4 +1,4 @@
-"""Draws the table of delays: one line an airline, one column an hour."""
+"""Draws the table of delays: one row per airline, one column per hour."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +12,12 @@ LATEST_MINUTES = 60
 
 
 def draw(table: "pandas.DataFrame", airlines: Mapping[str, str], path: Path) -> None:
-    """Writes a PNG.
+    """Writes the chart as PNG.
 
     Args:
         table: Columns carrier, hour, flights, mean_departure_delay (minutes) and cancelled_share (0 to 1).
-        airlines: Name by carrier code.
-        path: Where to write.
+        airlines: Names by carrier code.
+        path: File to write.
     """
     import matplotlib
     import pandas

@@ -26,7 +26,7 @@ SPARK_LOG = "spark.log"
 
 @contextlib.contextmanager
 def standard_error_in(path: Path) -> "Generator[None, None, None]":
-    """Makes a file the standard error of the processes started inside, such as Spark's."""
+    """Redirects the standard error of processes started inside, such as Spark, to a file."""
     mine = os.dup(2)
     try:
         with path.open("ab") as log:
@@ -42,7 +42,7 @@ def spark_session(folder: Path) -> "Generator[SparkSession, None, None]":
     """Starts Spark and stops it. Its output goes to a file; the handler of Ctrl-C stays the same.
 
     Args:
-        folder: Gets the file.
+        folder: Folder for the file.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it logs it raises too
     on_interrupt = signal.getsignal(signal.SIGINT)
@@ -56,7 +56,7 @@ def spark_session(folder: Path) -> "Generator[SparkSession, None, None]":
 
 
 def expected(flights: Flights) -> "pandas.DataFrame":
-    """Computes the table from the data itself, without any of what is shown here.
+    """Computes the table from the original data, without RocketPy or Spark.
 
     Args:
         flights: The original data.
@@ -78,10 +78,10 @@ def expected(flights: Flights) -> "pandas.DataFrame":
 
 
 def check(way: str, table: "pandas.DataFrame", wanted: "pandas.DataFrame") -> None:
-    """Compares a table with the one of pandas: the same rows and, to the last bit, the same numbers.
+    """Checks that a table equals the one from pandas: the same rows and, to the last bit, the same numbers.
 
     Raises:
-        Mismatch: They differ.
+        Mismatch: The tables differ.
     """
     import pandas
 
@@ -97,15 +97,15 @@ def compute(
     """Computes the table every way, compares each with pandas, writes Parquet and a chart.
 
     Args:
-        journal: Gets the steps.
+        journal: Receives the steps.
         flights: The original data.
-        server: Runs on the store.
-        spark: From `spark_session`.
+        server: Server on the store.
+        spark: Session from `spark_session`.
         topic: Topic of the flights.
-        folder: Gets the files.
+        folder: Folder for the files.
 
     Raises:
-        Mismatch: A table differs from the one of pandas.
+        Mismatch: A table differs from the one from pandas.
     """
     with journal.step("compute with pandas") as step:
         wanted = expected(flights)

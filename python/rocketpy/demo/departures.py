@@ -1,4 +1,4 @@
-"""What a consumer of the flights must see: each aircraft's departures in order, none missing, none twice."""
+"""Checks of a consumer of the flights: each aircraft's departures arrive in order, none missing, none twice."""
 
 from collections.abc import Collection
 
@@ -8,23 +8,23 @@ NONE = -1
 
 
 class Mismatch(Exception):
-    """What was read is not what was sent."""
+    """Messages read differ from messages sent."""
 
 
 class Departures:
     """Checks messages as they arrive against the flights that were sent.
 
     Attributes:
-        expected: How many flights are to come in all.
-        seen: How many came so far.
+        expected: Number of expected flights.
+        seen: Number of flights received so far.
     """
 
     def __init__(self, flights: Flights, carriers: Collection[str] | None = None) -> None:
         """Prepares the check.
 
         Args:
-            flights: What was sent.
-            carriers: Only the flights of these carriers are to come; None for all.
+            flights: Flights that were sent.
+            carriers: Carriers whose flights are expected; None for all.
         """
         self.seen = 0
         self._aircraft = flights.aircraft
@@ -43,22 +43,22 @@ class Departures:
         self.expected = len(wanted)
 
     def see(self, body: bytes) -> None:
-        """Takes the body of the next message.
+        """Checks the body of the next message.
 
         Raises:
-            Mismatch: It was not sent, not asked for, comes twice, or comes before an earlier one of the same aircraft.
+            Mismatch: The message was not sent, not expected, arrived twice, or overtook one of the same aircraft.
         """
         row = self._row_of.get(body, NONE)
         if row == NONE:
-            raise Mismatch(f"no one sent this message: {body[:200]!r}")
+            raise Mismatch(f"unknown message: {body[:200]!r}")
         aircraft = self._aircraft[row]
         due = self._next.get(aircraft, NONE)
         if row != due:
-            raise Mismatch(f"aircraft {aircraft}: flight {row} came, flight {due} was due")
+            raise Mismatch(f"aircraft {aircraft}: received flight {row}, expected flight {due}")
         self._next[aircraft] = self._following[row]
         self.seen += 1
 
     @property
     def complete(self) -> bool:
-        """Whether everything came. With `see` this means: once each, in order."""
+        """Whether all flights arrived. Together with `see`: once each, in order."""
         return self.seen == self.expected

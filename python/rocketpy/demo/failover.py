@@ -1,4 +1,4 @@
-"""The flights through two masters with a slave each, one of which is taken away for good in the middle."""
+"""The flights through two masters with a slave each; one master is killed for good halfway."""
 
 import json
 import threading
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 TOPIC = "flights"
 TOPOLOGY = "2m-2s-sync"
 LOST = "broker-b"
-"""The master that is taken away."""
+"""Master that is killed."""
 QUEUES = 8
 GROUP = "maintenance"
 ATTEMPTS = 50
-"""How often a message is sent before its failure counts: producers hear of a lost master within some seconds."""
+"""Maximum number of send attempts per message: producers notice a lost master within some seconds."""
 SETTINGS = ("mappedFileSizeCommitLog=67108864",)
 
 
@@ -36,15 +36,15 @@ def run(folder: Path, console: Console, flights: Flights | None = None) -> Journ
     """Runs all parts.
 
     Args:
-        folder: Gets the deployment; missing, empty, or one of an earlier run, whose topic it then adds to.
-        console: Where progress and the closing table go.
-        flights: What is sent; default: all.
+        folder: Folder for the deployment: missing, empty, or from an earlier run, whose topic then gets more messages.
+        console: Console for progress and the closing table.
+        flights: Flights to send; default: all.
 
     Returns:
-        What was done.
+        The steps and their figures.
 
     Raises:
-        Mismatch: A flight is lost, or what was computed from those that were read is not what the source says.
+        Mismatch: A flight is lost, or figures computed from the messages differ from those of the source.
         DeploymentError: The folder holds something else.
         ServerProcessError: A process does not start or stop.
     """
@@ -64,7 +64,7 @@ def run(folder: Path, console: Console, flights: Flights | None = None) -> Journ
         reader = Reader(deployment.name_server, flights)
         reader.start()
         _publish(journal, deployment, flights)
-        journal.head(4, f"What {LOST} had is read from its slave")
+        journal.head(4, f"The messages of {LOST} are read from its slave")
         with journal.step("read to the end") as step:
             reader.join()
             read = reader.seen.total()
@@ -126,13 +126,13 @@ def _publish(journal: Journal, deployment: Deployment, flights: Flights) -> None
 
 
 def send(producer: Producer, messages: list[Message]) -> int:
-    """Sends messages until each is acknowledged. One whose answer was lost with a master may be stored twice.
+    """Sends messages until each is acknowledged. A message whose answer was lost with a master may be stored twice.
 
     Returns:
-        How many sends were repeated.
+        Number of repeated sends.
 
     Raises:
-        RocketPyError: They are not acknowledged, however often they are sent.
+        RocketPyError: A message is not acknowledged after all attempts.
     """
     repeated = 0
     for attempt in range(ATTEMPTS):
@@ -158,10 +158,10 @@ def _is_sent(error: PartlySentError, at: int) -> bool:
 
 
 class Reader:
-    """A group that reads while the flights are published, and goes on at the slave of the master that is gone.
+    """Group that reads while the flights are published, and continues at the slave of the killed master.
 
     Attributes:
-        seen: How often each flight came.
+        seen: Number of times that each flight arrived.
     """
 
     def __init__(self, name_server: str, flights: Flights) -> None:
@@ -172,14 +172,14 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
     def start(self) -> None:
-        """Begins to read."""
+        """Starts reading."""
         self._thread.start()
 
     def join(self) -> None:
-        """Waits until every flight came.
+        """Waits until every flight has arrived.
 
         Raises:
-            Mismatch: Some do not come, or nobody sent what came.
+            Mismatch: A flight does not arrive, or an unknown message arrives.
         """
         self._thread.join()
         if self._failure is not None:
@@ -198,10 +198,10 @@ class Reader:
                 batch = consumer.poll(max_messages=POLL_MESSAGES, timeout=POLL_SECONDS)
                 polls = 0 if batch else polls + 1
                 if polls > PATIENCE_POLLS:
-                    raise Mismatch(f"{len(missing):,} of {len(self._expected):,} flights do not come")
+                    raise Mismatch(f"{len(missing):,} of {len(self._expected):,} flights do not arrive")
                 bodies = [message.body for message in batch]
                 if foreign := set(bodies) - self._expected:
-                    raise Mismatch(f"no one sent this message: {foreign.pop()[:200]!r}")
+                    raise Mismatch(f"unknown message: {foreign.pop()[:200]!r}")
                 self.seen.update(bodies)
                 missing.difference_update(bodies)
                 try:
@@ -212,17 +212,17 @@ class Reader:
 
 
 def _compare(flights: Flights, bodies: Iterable[bytes]) -> int:
-    """Computes the mean delay of each carrier from what was read, each flight once, and from the source."""
+    """Compares the mean delay of each carrier, from the messages with each flight once, with that of the source."""
     import pandas
 
     rows = pandas.DataFrame.from_records([json.loads(body) for body in bodies])
     if _delays(rows) != _delays(flights.frame):
-        raise Mismatch("the delays of the carriers are not those of the source")
+        raise Mismatch("the delays of the carriers differ from those of the source")
     return len(rows)
 
 
 def _delays(frame: "pandas.DataFrame") -> dict[str, tuple[int, float]]:
-    """How many flights of each carrier arrived, and their mean delay in minutes."""
+    """Returns the number of arrived flights of each carrier, and their mean delay in minutes."""
     return {
         str(carrier): (int(delays.count()), float(delays.mean()))
         for carrier, delays in frame.groupby("carrier")["arr_delay"]

@@ -18,7 +18,7 @@ FLIGHTS = 336_776
 
 
 class DataError(Exception):
-    """The data is not there, or not what this job was written for."""
+    """The data is missing, or is another edition than this job expects."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Flights:
     """The flights in the order in which they are sent.
 
     Attributes:
-        frame: One row a flight, as the package ships it.
-        airlines: Name by carrier code.
-        airports: One row an airport.
+        frame: Table of the package, with a row per flight.
+        airlines: Names by carrier code.
+        airports: Table with a row per airport.
     """
 
     frame: "pandas.DataFrame"
@@ -58,17 +58,17 @@ class Flights:
 
     @cached_property
     def bodies(self) -> list[bytes]:
-        """Each flight as one JSON object; what is not known is null."""
+        """Each flight as one JSON object; unknown values are null."""
         whole = self.frame.convert_dtypes()  # integers with gaps stay integers
         text = cast("str", whole.to_json(orient="records", lines=True))
         return text.encode().splitlines()
 
     def messages(self, topic: str, size: int) -> Iterator[list["Message"]]:
-        """Makes one message per flight.
+        """Creates one message per flight.
 
         Args:
-            topic: Where they go.
-            size: How many messages are handed out together.
+            topic: Topic of the messages.
+            size: Maximum number of messages per list.
 
         Yields:
             Lists of messages in the order of the table.

@@ -1,4 +1,4 @@
-"""Two consumer groups that read the flights at the same time, each checking what it gets."""
+"""Two consumer groups that read the flights at the same time, each checking its messages."""
 
 import threading
 from collections.abc import Callable
@@ -16,19 +16,19 @@ HUB_CARRIERS = ("UA", "AA")
 POLL_MESSAGES = 4000
 POLL_SECONDS = 0.5
 PATIENCE_POLLS = 240
-"""Polls in a row that may find nothing before what is missing counts as lost."""
+"""Number of empty polls in a row after which missing messages count as lost."""
 SURPLUS_SECONDS = 0.3
-"""How long a group that has everything waits for a message that should not come."""
+"""Time for which a group that has all messages waits for a surplus message."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """What the two groups saw.
+    """Messages that the two groups received.
 
     Attributes:
-        maintenance: Messages of the group of all flights.
-        stopped_at: How many it had when it was stopped in the middle.
-        hub: Messages of the group that wants two carriers.
+        maintenance: Number of messages of the group of all flights.
+        stopped_at: Number of messages of that group when it was stopped halfway.
+        hub: Number of messages of the group of two carriers.
     """
 
     maintenance: int
@@ -43,8 +43,8 @@ class Readers:
         """Prepares the checks.
 
         Args:
-            flights: What was sent.
-            topic: Where it was sent.
+            flights: Flights that were sent.
+            topic: Topic of the flights.
             name_server: Address of the name server.
         """
         self.all_flights = Departures(flights)
@@ -54,16 +54,16 @@ class Readers:
         self._stopping = threading.Event()
 
     def run(self, advance: Callable[[str, int], None]) -> Read:
-        """Reads everything.
+        """Reads all messages.
 
         Args:
-            advance: Called with a group and the number of messages that it got since the last call.
+            advance: Callback that receives a group and the number of messages that it got since the last call.
 
         Returns:
-            What was read.
+            The numbers of messages.
 
         Raises:
-            Mismatch: Something is missing, twice, out of order or foreign.
+            Mismatch: A message is missing, duplicate, out of order or unknown.
         """
         with ThreadPoolExecutor(2, thread_name_prefix="group") as pool:
             try:
@@ -100,4 +100,4 @@ class Readers:
                 consumer.commit()
                 advance(group, len(batch))
             if until is None and consumer.poll(max_messages=1, timeout=SURPLUS_SECONDS):
-                raise Mismatch(f"group {group} got more than was sent")
+                raise Mismatch(f"group {group} got more messages than were sent")

@@ -1,4 +1,4 @@
-"""What the demo did, step by step: printed as it goes and summed up in the closing table."""
+"""Journal of the demo: prints each step and sums the steps up in the closing table."""
 
 import time
 from collections.abc import Generator
@@ -17,10 +17,10 @@ class Step:
     """One line of the closing table.
 
     Attributes:
-        what: What was done.
-        rows: Messages or rows it was done to; None where that makes no sense.
-        seconds: How long it took.
-        note: What was found.
+        what: Name of the step.
+        rows: Number of messages or rows; None if not applicable.
+        seconds: Elapsed time.
+        note: Result of the step.
     """
 
     what: str
@@ -34,8 +34,8 @@ class Journal:
     """The steps so far.
 
     Attributes:
-        console: Where to print.
-        steps: In the order in which they ended.
+        console: Console to print on.
+        steps: Finished steps in the order of their ends.
     """
 
     console: Console
@@ -48,7 +48,7 @@ class Journal:
 
     @contextmanager
     def step(self, what: str) -> Generator[Step, None, None]:
-        """Times a step and adds it to the table when it succeeded."""
+        """Times a step and adds it to the table after success."""
         step = Step(what)
         began = time.monotonic()
         yield step
@@ -64,7 +64,7 @@ class Journal:
         self.console.print(f"   {step.what}: {rows}{step.seconds:.2f} s{rate}{note}", highlight=False, soft_wrap=True)
 
     def progress(self) -> Progress:
-        """Bars with messages per second on standard error, when that is a terminal; removed when the step is done."""
+        """Returns bars with messages per second on standard error, if that is a terminal; removed after the step."""
         return output.progress(transient=True)
 
     @property
@@ -73,7 +73,7 @@ class Journal:
         return time.monotonic() - self._began
 
     def table(self) -> Table:
-        """The closing table."""
+        """Returns the closing table."""
         table = Table(title="What was done", title_justify="left", title_style="bold", header_style="bold")
         table.add_column("step")
         for name in ("rows", "seconds", "per second"):

@@ -1,4 +1,4 @@
-"""Sends the flights, and the airports while the server is killed; keeps what was acknowledged."""
+"""Sends the flights, and the airports while the server is killed; keeps the receipts."""
 
 import contextlib
 import threading
@@ -19,8 +19,8 @@ class Acknowledged:
 
     Attributes:
         queue_ids: Queue of each message.
-        offsets: Its place in the queue.
-        msg_ids: Its unique key.
+        offsets: Queue offset of each message.
+        msg_ids: Unique key of each message.
     """
 
     queue_ids: list[int] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Acknowledged:
     msg_ids: list[str] = field(default_factory=list)
 
     def add(self, receipts: Iterable[Receipt]) -> None:
-        """Takes receipts in the order of their messages."""
+        """Adds receipts in the order of their messages."""
         for receipt in receipts:
             self.queue_ids.append(receipt.queue.queue_id)
             self.offsets.append(receipt.queue_offset)
@@ -42,10 +42,10 @@ def publish_flights(producer: Producer, flights: Flights, topic: str, advance: C
     """Sends every flight, an aircraft's departures in order.
 
     Args:
-        producer: Sends them.
-        flights: What is sent.
-        topic: Where it goes.
-        advance: Called with the number of messages that were acknowledged since the last call.
+        producer: Producer to send with.
+        flights: Flights to send.
+        topic: Topic of the messages.
+        advance: Callback that receives the number of messages acknowledged since the last call.
 
     Returns:
         All receipts.
@@ -68,9 +68,9 @@ class AirportSender:
         """Prepares the messages; `start` sends them.
 
         Args:
-            producer: Sends them, before and after the server was killed.
-            flights: Whose airports are sent.
-            topic: Where they go.
+            producer: Producer to send with, before and after the server is killed.
+            flights: Data whose airports are sent.
+            topic: Topic of the messages.
         """
         self.acknowledged = Acknowledged()
         self._halfway = threading.Event()
@@ -82,7 +82,7 @@ class AirportSender:
         return len(self._messages)
 
     def start(self) -> None:
-        """Begins to send."""
+        """Starts sending."""
         self._thread.start()
 
     def _send_until_it_fails(self) -> None:
@@ -101,10 +101,10 @@ class AirportSender:
                 raise Mismatch(f"sending ended after {len(self.acknowledged):,} airports while the server ran")
 
     def send_the_rest(self) -> int:
-        """Sends what has no receipt yet. A message whose receipt was lost is stored twice: delivery is at least once.
+        """Sends messages without a receipt. A message whose receipt was lost is stored twice (at-least-once delivery).
 
         Returns:
-            How many were sent.
+            Number of messages sent.
         """
         rest = self._messages[len(self.acknowledged) :]
         for message in rest:
@@ -114,12 +114,12 @@ class AirportSender:
         return len(rest)
 
     def join(self) -> None:
-        """Waits until the thread has met the end of the server, or of the airports."""
+        """Waits until the thread ends: the server was killed, or all airports are sent."""
         self._thread.join()
 
 
 def airport_messages(flights: Flights, topic: str) -> Iterator[Message]:
-    """One JSON message per airport."""
+    """Yields one JSON message per airport."""
     text = cast("str", flights.airports.to_json(orient="records", lines=True))
     for code, line in zip(flights.airports["faa"], text.encode().splitlines(), strict=True):
         yield Message(topic, line, keys=[code])

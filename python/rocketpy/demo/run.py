@@ -29,22 +29,22 @@ LOG_FILE_BYTES = 64 << 20
 
 
 class FolderInUseError(Exception):
-    """The folder holds something that is not a demo's, or a server that still runs."""
+    """The folder was not created by a demo, or a server is running on its store."""
 
 
 def run(folder: Path, console: Console) -> Journal:
     """Runs all eight parts.
 
     Args:
-        folder: Gets the store, the table and the chart. What an earlier demo left there is removed.
-        console: Where progress and the closing table go.
+        folder: Folder for the store, the table and the chart. Files of an earlier demo are removed.
+        console: Console for progress and the closing table.
 
     Returns:
-        What was done.
+        The steps and their figures.
 
     Raises:
-        Mismatch: What was read, or computed from it, is not what was sent.
-        FolderInUseError: The folder is not empty and not a demo's, or a server runs on its store.
+        Mismatch: Messages or computed figures differ from the original data.
+        FolderInUseError: The folder is not empty and was not created by a demo, or a server is running on its store.
     """
     journal = Journal(console)
     store = prepared(folder) / "store"
@@ -73,12 +73,12 @@ def run(folder: Path, console: Console) -> Journal:
 
 
 def prepared(folder: Path) -> Path:
-    """Empties the folder of an earlier demo, or makes a new one, and marks it."""
+    """Empties the folder of an earlier demo, or creates a new one, and marks it."""
     if folder.exists() and any(folder.iterdir()):
         if not (folder / MARK).exists():
-            raise FolderInUseError(f"the folder is not empty and no demo made it: {folder}")
+            raise FolderInUseError(f"the folder is not empty and was not created by a demo: {folder}")
         if is_locked(folder / "store" / "lock"):
-            raise FolderInUseError(f"a server still runs on the store of an earlier demo: {folder}")
+            raise FolderInUseError(f"a server is still running on the store of an earlier demo: {folder}")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARK).touch()
@@ -128,7 +128,7 @@ def read(journal: Journal, flights: Flights, server: ServerProcess) -> None:
         step.rows = seen.maintenance + seen.hub
         step.note = (
             f"each aircraft in order, none missing, none twice; {MAINTENANCE} stopped at {seen.stopped_at:,} "
-            f"and went on; {HUB} {seen.hub:,}"
+            f"and continued; {HUB} {seen.hub:,}"
         )
 
 
@@ -163,17 +163,17 @@ def analyse(journal: Journal, flights: Flights, server: ServerProcess, folder: P
             spark = stack.enter_context(delays.spark_session(folder))
             step.note = f"{spark.version}, local[{delays.CORES}]"
         delays.compute(journal, flights, server, spark, TOPIC, folder)
-        journal.head(7, "A stream computes December's delays while its flights are published; kill -9; it goes on")
+        journal.head(7, "A stream computes December's delays while its flights are published; kill -9; restart")
         stream.compute(journal, flights, server, spark, folder)
 
 
 def bytes_on_disk(folder: Path) -> int:
-    """Room that the files below a folder take."""
+    """Returns the disk usage of the files below a folder."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
 def program() -> str:
-    """How a shell of the user finds this command: by its name, or by its path when `PATH` leads elsewhere."""
+    """Returns the shell command that runs this program: its name, or its path if `PATH` points to another one."""
     own = Path(sys.executable).parent / "rocketpy"
     if not own.exists():
         return f"{shlex.quote(sys.executable)} -m rocketpy"
@@ -185,7 +185,7 @@ def program() -> str:
 
 
 def commands(folder: Path) -> str:
-    """What to try next."""
+    """Returns suggested next commands."""
     store = shlex.quote(os.fspath(folder / "store"))
     command = program()
     return "\n".join(

@@ -33,7 +33,7 @@ MONTH = 12
 FOLDER = "december"
 QUEUES = 8
 QUIET_SECONDS = 300.0
-"""How long to wait for a step of the query before it counts as stuck."""
+"""Timeout for a step of the query."""
 LOG_TAIL_BYTES = 2000
 
 
@@ -41,15 +41,15 @@ class StreamProcess:
     """The job `flight_delays --stream` in a process of its own, to be killed and started again.
 
     Attributes:
-        folder: Of its table, its checkpoint and its log.
+        folder: Folder of the table, the checkpoint and the log.
     """
 
     def __init__(self, folder: Path, name_server: str, topic: str) -> None:
-        """Describes the query; `start` starts it.
+        """Prepares the query; `start` starts it.
 
         Args:
-            folder: Is created.
-            name_server: `host:port`.
+            folder: Folder to create.
+            name_server: Address of the name server, `host:port`.
             topic: Topic of flights.
         """
         self.folder = folder
@@ -91,7 +91,7 @@ class StreamProcess:
             )
 
     def kill(self) -> None:
-        """Ends Python and Java with SIGKILL, if they run; workers end when they find Java gone."""
+        """Ends Python and Java with SIGKILL, if they run; workers exit when Java is gone."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -99,7 +99,7 @@ class StreamProcess:
             self._process = None
 
     def table(self) -> "pandas.DataFrame":
-        """The table after the last batch that is done; before the first one, empty."""
+        """Returns the table after the last completed batch; empty before the first one."""
         import pandas
 
         try:
@@ -108,30 +108,30 @@ class StreamProcess:
             return pandas.DataFrame({"flights": []})
 
     def flights(self) -> int:
-        """How many flights the table counts."""
+        """Returns the number of flights in the table."""
         return int(self.table()["flights"].sum())
 
     def batch_under_way(self) -> int | None:
-        """Number of the batch whose end is in the checkpoint already, and which is not done."""
+        """Returns the number of the batch whose end is in the checkpoint but which is not completed."""
         begun, done = (_newest(self.folder / job.STREAM_STATE / name) for name in ("offsets", "commits"))
         return begun if begun is not None and begun != done else None
 
     def wait_until(self, holds: Callable[[], object], what: str) -> None:
-        """Waits until something holds.
+        """Waits until a condition holds.
 
         Args:
-            holds: Asked again and again.
-            what: What is waited for.
+            holds: Condition, checked repeatedly.
+            what: Description of the condition.
 
         Raises:
-            Mismatch: The query has ended, or it did not hold in time.
+            Mismatch: The query ended, or the condition did not hold in time.
         """
         deadline = time.monotonic() + QUIET_SECONDS
         while not holds():
             if self._process is None or self._process.poll() is not None:
                 raise Mismatch(f"the query ended before {what}: {self._log_tail()}")
             if time.monotonic() > deadline:
-                raise Mismatch(f"within {QUIET_SECONDS:.0f} s the query did not come to {what}: {self._log_tail()}")
+                raise Mismatch(f"the query did not reach {what} within {QUIET_SECONDS:.0f} s: {self._log_tail()}")
             time.sleep(0.01)
 
     def _log_tail(self) -> str:
@@ -146,7 +146,7 @@ class StreamProcess:
 
 
 def _newest(folder: Path) -> int | None:
-    """Number of the newest batch in a folder of a checkpoint."""
+    """Returns the number of the newest batch in a folder of a checkpoint."""
     try:
         return max((int(file.name) for file in folder.iterdir() if file.name.isdecimal()), default=None)
     except FileNotFoundError:
@@ -154,17 +154,17 @@ def _newest(folder: Path) -> int | None:
 
 
 def compute(journal: Journal, flights: Flights, server: ServerProcess, spark: "SparkSession", folder: Path) -> None:
-    """Publishes December while a query computes its table, kills the query, and compares what it ends with.
+    """Publishes December while a query computes its table, kills and restarts the query, and compares its last table.
 
     Args:
-        journal: Gets the steps.
+        journal: Receives the steps.
         flights: All flights.
-        server: Gets the topic.
-        spark: Computes the table of the batch.
-        folder: Gets the folder of the query.
+        server: Server for the topic.
+        spark: Session that computes the table of the batch.
+        folder: Parent of the query's folder.
 
     Raises:
-        Mismatch: The query's last table is not that of the batch, or not that of pandas.
+        Mismatch: The query's last table differs from that of the batch or of pandas.
     """
     with Admin(name_servers=server.name_server, **PATIENT) as admin:
         admin.create_topic(TOPIC, queues=QUEUES)
@@ -213,12 +213,12 @@ def compute(journal: Journal, flights: Flights, server: ServerProcess, spark: "S
 
 
 def of_days(flights: Flights, first: int, last: int) -> Flights:
-    """The flights of some days of December.
+    """Returns the flights of some days of December.
 
     Args:
         flights: All flights.
-        first: Day of the month.
-        last: Day of the month; included.
+        first: First day of the month.
+        last: Last day of the month, included.
     """
     frame = flights.frame
     return replace(flights, frame=frame[(frame["month"] == MONTH) & frame["day"].between(first, last)])

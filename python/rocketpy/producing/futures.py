@@ -12,7 +12,7 @@ __all__ = ["SendFuture"]
 
 
 class SendFuture(SendOutcome, Future[Any]):
-    """A `concurrent.futures.Future` whose lock and whose receipt are made when they are first asked for."""
+    """A `concurrent.futures.Future` whose lock and receipt are created at the first access."""
 
     __init__ = object.__init__
 

@@ -28,18 +28,18 @@ __all__ = ["Producer"]
 
 
 def recall_handle(receipt: Receipt | str) -> str:
-    """What recalls the message of a receipt.
+    """Handle that recalls the message of a receipt.
 
     Raises:
-        TypeError: It is neither a receipt nor a handle.
-        InvalidArgumentError: The message does not wait for a time.
+        TypeError: The value is neither a receipt nor a handle.
+        InvalidArgumentError: The message does not wait for a delivery time.
     """
     check_type("receipt", receipt, Receipt | str, "a Receipt or its recall_handle")
     handle = receipt if isinstance(receipt, str) else receipt.recall_handle
     if handle is None:
         raise InvalidArgumentError(
-            f"message {cast('Receipt', receipt).msg_id} cannot be recalled",
-            hint="only messages that wait for a time can, sent with delay= or deliver_at= and not due yet",
+            f"cannot recall message {cast('Receipt', receipt).msg_id}: it does not wait for a delivery time",
+            hint="only messages sent with delay= or deliver_at= that are not due yet can be recalled",
         )
     return handle
 
@@ -50,13 +50,14 @@ class Producer(Closing):
 
     Args:
         group: Name of the producer group.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        options: Those of `rocketpy.config.ProducerOptions`, by keyword.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        options: Keyword options, declared in `rocketpy.config.ProducerOptions`.
 
-    No connection is made before the first call that needs one; that call raises if no name server can be reached.
+    The first call that needs a connection makes it, and raises if no name server can be reached.
 
     Raises:
-        InvalidArgumentError: A name or an option breaks its rules.
+        InvalidArgumentError: A name or an option is invalid.
 
     Examples:
         >>> import rocketpy
@@ -86,12 +87,12 @@ class Producer(Closing):
 
     @property
     def client_id(self) -> str:
-        """The id by which brokers know this producer."""
+        """Id of this producer at brokers."""
         return self._native.client_id
 
     @property
     def dropped_traces(self) -> int:
-        """Trace records that were not sent so far: they came faster than they were sent, or no broker took them."""
+        """Number of trace records dropped because of a full buffer, or because no broker accepted them."""
         return self._native.dropped_traces
 
     def send(
@@ -105,35 +106,36 @@ class Producer(Closing):
         """Sends one message and waits for its acknowledgement, trying another broker when one fails.
 
         Args:
-            message: What to send. Its `order_key`, if any, chooses the queue.
-            queue: The queue to use; no other is tried.
-            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
-            msg_id: Unique key of the message; default: a new one. To repeat a send that may have been applied, give the
+            message: The message. Its `order_key`, if any, selects the queue.
+            queue: The queue to use; no other queue is tried.
+            timeout: Timeout for all attempts, in seconds; default: the producer's `send_timeout`.
+            msg_id: Unique key of the message; default: a new one. To repeat a send that may have been applied, pass the
                 `msg_id` of its error: both copies then have one id, by which consumers recognise the duplicate.
 
         Raises:
-            RequestTimeoutError: No acknowledgement in time. The message may be stored: a retry may store it twice.
+            RequestTimeoutError: No acknowledgement arrived in time. The message may be stored: a retry may store it
+                twice.
             ConnectionLostError: The connection ended before the answer. The message may be stored, as above.
             ConnectionFailedError: No name server, or no broker, can be reached; a retry is safe.
-            InvalidArgumentError: A message, a tag or an id breaks its rules; it was not sent.
-            NotSupportedError: The message asks for a transaction; it was not sent.
+            InvalidArgumentError: The message, a tag or an id is invalid; nothing was sent.
+            NotSupportedError: The message requests a transaction; nothing was sent.
             RocketPyError: See `retryable`, `may_have_been_applied`, `msg_id` and `broker`.
         """
         return self._native.send(message, self._queue_for(message, queue), timeout, msg_id)
 
     def recall(self, receipt: Receipt | str) -> None:
-        """Takes back a message that waits for its time (`delay=` or `deliver_at=`).
+        """Recalls a message that waits for its delivery time (`delay=` or `deliver_at=`).
 
-        On return it is recalled for good, unless its delivery was under way. A recall may be made again. A message with
-        a `delay_level` cannot be recalled, nor one whose time was over when it was sent: it is delivered at once.
+        On return the message is recalled for good, unless its delivery was under way. The call may be repeated. A
+        message with a `delay_level` cannot be recalled, nor a message whose delivery time had passed when it was sent.
 
         Args:
-            receipt: That of the message, or its `recall_handle`.
+            receipt: Receipt of the message, or its `recall_handle`.
 
         Raises:
-            TypeError: It is neither.
-            InvalidArgumentError: The message does not wait for a time, or this is no handle.
-            RefusedError: Its time is over, or the broker recalls no messages (`recallMessageEnable`).
+            TypeError: The value is neither.
+            InvalidArgumentError: The message does not wait for a delivery time, or the value is not a handle.
+            RefusedError: The delivery time has passed, or the broker does not recall messages (`recallMessageEnable`).
         """
         self._native.recall(recall_handle(receipt))
 
@@ -147,24 +149,23 @@ class Producer(Closing):
     ) -> ReceivedMessage:
         """Sends one message and waits for the reply of the consumer that receives it.
 
-        A reply is best effort: the broker hands it over once, to this producer if that is connected. Whoever must not
-        miss an answer asks again, with the same `msg_id`.
+        A reply is best effort: the broker delivers it once, if this producer is connected. To be sure of an answer,
+        repeat the request with the same `msg_id`.
 
         Args:
-            message: What to send, as for `send`.
-            queue: The queue to use; no other is tried.
-            timeout: Budget of the send and of the wait for the reply together, in seconds; default: the producer's
-                `send_timeout`.
+            message: The message, as for `send`.
+            queue: The queue to use; no other queue is tried.
+            timeout: Timeout for the send and the reply together, in seconds; default: the producer's `send_timeout`.
             msg_id: As for `send`.
 
         Returns:
-            The reply. It was read from no queue: its offsets are 0, and its `broker_name` is the broker's address.
+            The reply. It does not come from a queue: its offsets are 0, and its `broker_name` is the broker's address.
 
         Raises:
-            RequestTimeoutError: No reply came in time; the error names topic and `msg_id`. A consumer may have received
-                the message, or will: a retry may make it work twice.
+            RequestTimeoutError: No reply arrived in time; the error names topic and `msg_id`. A consumer may have
+                received the message, or may receive it later: a retry may cause the work twice.
             ClosedError: The producer was closed meanwhile. With `may_have_been_applied` a consumer may have received
-                the message, or will.
+                the message, or may receive it later.
             RocketPyError: The message was not sent, as for `send`.
 
         Examples:
@@ -187,20 +188,20 @@ class Producer(Closing):
     def reply(
         self, request: ReceivedMessage, body: bytes | bytearray | memoryview, *, timeout: Duration | None = None
     ) -> Receipt:
-        """Sends the reply to a message that a producer sent with `request`, of this library or of another client.
+        """Sends the reply to a message that a producer of any client library sent with `request`.
 
         Args:
-            request: The message as a consumer received it.
-            body: What the reply says: bytes, or any other buffer of bytes, from 1 byte on.
-            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            request: The received message.
+            body: Body of the reply: bytes, or any other buffer of bytes, at least 1 byte.
+            timeout: Timeout for all attempts, in seconds; default: the producer's `send_timeout`.
 
         Returns:
-            The receipt: the requester has the reply. Its queue is one of the cluster's topic of replies; where the
-            broker keeps no replies (`storeReplyMessageEnable`), its `offset_msg_id` is "0" and its offset 0.
+            The receipt: the requester has the reply. Its queue belongs to the reply topic of the cluster; if the broker
+            does not store replies (`storeReplyMessageEnable`), its `offset_msg_id` is "0" and its offset 0.
 
         Raises:
-            InvalidArgumentError: The message asks for no reply.
-            RefusedError: The requester is gone, or did not take the reply. It is not tried again.
+            InvalidArgumentError: The message does not request a reply.
+            RefusedError: The requester is gone, or did not accept the reply. The send is not retried.
             RocketPyError: As for `send`.
         """
         return self._native.reply(request, body, timeout)
@@ -210,16 +211,17 @@ class Producer(Closing):
     ) -> Receipts:
         """Sends many messages in few requests; messages of one order key keep their order.
 
-        Messages without an order key go to the queues in runs of at least 128: a few of them go to one queue, and one
-        member of a group gets them all. To share few messages among workers use `send`, or an order key for each.
+        Messages without an order key are sent to the queues in runs of at least 128: a small number ends in one queue,
+        and one member of a group receives them all. To share few messages among workers use `send`, or an order key for
+        each.
 
         Args:
-            messages: What to send, of one topic or of several.
-            queue: The queue to use for all of them.
-            timeout: Budget of one request with all its attempts, in seconds; default: the producer's `send_timeout`.
+            messages: The messages, of one topic or of several.
+            queue: The queue to use for all messages.
+            timeout: Timeout for one request with all its attempts, in seconds; default: the producer's `send_timeout`.
 
         Returns:
-            One receipt per message, in the order given.
+            One receipt per message, in the given order.
 
         Raises:
             PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
@@ -245,60 +247,61 @@ class Producer(Closing):
         wait: Duration | None = None,
         msg_id: str | None = None,
     ) -> Future[Receipt]:
-        """Queues one message for sending and returns, without a wait for the acknowledgement.
+        """Queues one message for sending and returns, without waiting for the acknowledgement.
 
-        It waits for room if the window is full, and for the route of a topic that this producer has not sent to yet.
+        Waits for space if the window is full, and for the route of a topic that this producer has not sent to yet.
 
-        Messages that come while a request is under way share the next. Those of one order key, or of one `queue`, keep
-        their order: when one fails, those that wait behind it for the same queue fail too, unsent.
+        Messages submitted while a request is under way share the next one. Messages of one order key, or of one
+        `queue`, keep their order: when one fails, those that wait after it for the same queue fail too, unsent.
 
         Args:
-            message: What to send.
-            queue: The queue to use; no other is tried.
-            timeout: Budget of all attempts, in seconds, from when the message leaves, and of the question for a route;
-                default: the producer's `send_timeout`. Messages that share a request have the longest of theirs.
-            wait: Longest wait for room in the window, in seconds; default: the producer's `send_timeout`.
+            message: The message.
+            queue: The queue to use; no other queue is tried.
+            timeout: Timeout for all attempts, in seconds, from the time when the message leaves, and for the route
+                request; default: the producer's `send_timeout`. Messages that share a request use the longest of their
+                timeouts.
+            wait: Maximum wait for space in the window, in seconds; default: the producer's `send_timeout`.
             msg_id: As for `send`.
 
         Returns:
-            A future of the receipt. It cannot be cancelled: the message is on its way.
+            A future of the receipt. It cannot be cancelled: the message is already queued.
 
         Raises:
             RequestTimeoutError: The window stayed full; the message was not sent.
-            RocketPyError: The message breaks a rule, or its topic has no route; it was not sent.
+            RocketPyError: The message is invalid, or its topic has no route; nothing was sent.
         """
         return self._native.submit(message, self._queue_for(message, queue), timeout, wait, msg_id)
 
     def flush(self, timeout: Duration = 30.0) -> None:
-        """Waits until every message submitted before has its outcome and its future is done. Holds up no `submit`.
+        """Waits until every message submitted before has its outcome and its future is done. Does not block `submit`.
 
         Args:
-            timeout: Longest wait, in seconds.
+            timeout: Maximum wait, in seconds.
 
         Raises:
-            RequestTimeoutError: Some messages still have no outcome.
+            RequestTimeoutError: Some messages have no outcome yet.
         """
         self._native.flush(timeout)
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Sends without waiting for an answer, so it is not known whether the message was stored.
+        """Sends without waiting for an answer: whether the message was stored is unknown.
 
         Args:
-            message: What to send.
+            message: The message.
             queue: The queue to use.
         """
         self._native.send_oneway(message, self._queue_for(message, queue))
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of a topic that may be written, sorted. Of one that does not exist: those that a send would create.
+        """Writable queues of a topic, sorted; for a missing topic, the queues that a send would create.
 
         Raises:
-            TopicNotFoundError: The topic does not exist, and brokers create no topics by themselves.
+            TopicNotFoundError: The topic does not exist, and brokers do not create topics automatically.
         """
         return self._native.queues(topic)
 
     def _queue_for(self, message: Message, given: MessageQueue | None) -> MessageQueue | None:
-        """The given queue, else the one that the function of the user chooses, if there is one."""
+        """The given queue, or else the choice of the user function, if there is one."""
         return given if given is not None or self._select is None else self._chosen(self._select, message)
 
     def _chosen(self, select: Select, message: Message) -> MessageQueue:
@@ -306,7 +309,7 @@ class Producer(Closing):
         return chosen(select, self._native.queues(message.topic), message)
 
     def stats(self) -> ProducerStats:
-        """What was sent so far, and how long it took. Asks no broker, and works after a close too."""
+        """Statistics of sent messages and latencies. Sends no request, and works after a close."""
         return self._native.stats()
 
     def _begin_close(self) -> None:

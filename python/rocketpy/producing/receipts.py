@@ -1,4 +1,4 @@
-"""What sending many messages returns."""
+"""Receipts of many messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rocketpy.message import Receipt
 
     class Sent(Protocol):
-        """The outcomes of many messages."""
+        """Outcomes of many messages."""
 
         @property
         def acknowledged(self) -> int: ...
@@ -23,10 +23,10 @@ __all__ = ["Receipts"]
 
 
 class Receipts(Sequence["Receipt"]):
-    """What `Producer.send_many` returns: one receipt per message, in order, made on access.
+    """Result of `Producer.send_many`: one receipt per message, in order, created on access.
 
-    When some messages were not acknowledged, `send_many` raises `PartlySentError` with this object in it: indexing then
-    raises the error of such a message.
+    If some messages were not acknowledged, `send_many` raises `PartlySentError` with this object: indexing then raises
+    the error of an unacknowledged message.
     """
 
     __slots__ = ("_sent",)
@@ -74,7 +74,7 @@ class Receipts(Sequence["Receipt"]):
 
 
 class _Outcomes:
-    """The outcomes of many messages as a list, as a pickle holds them."""
+    """Outcomes of many messages as a list, for pickles."""
 
     def __init__(self, outcomes: list[Receipt | Exception]) -> None:
         self._outcomes = outcomes

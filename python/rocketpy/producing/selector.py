@@ -1,4 +1,4 @@
-"""How a producer chooses the queue of a message that names none."""
+"""Selection of the queue of a message without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Select", "Selector"]
 
 Select: TypeAlias = Callable[[list[MessageQueue], Message], MessageQueue]
-"""A function of the queues of a topic that may be written, sorted, and of a message. It returns one of the queues."""
+"""Function of the sorted writable queues of a topic and of a message. Returns one of the queues."""
 
 Selector: TypeAlias = Literal["round_robin", "random", "least_latency"] | Select
 """A selector of a producer."""
@@ -24,7 +24,7 @@ NO_SELECTOR = 'selector must be a name such as "round_robin" or a function of qu
 
 
 def split(options: ProducerOptions) -> tuple[Select | None, dict[str, Any]]:
-    """The function among the options of a producer, and the options that the extension module takes."""
+    """Splits the options of a producer into the selector function and the options of the extension module."""
     rest: dict[str, Any] = {**options}
     selector: Any = rest.get("selector")
     if callable(selector):
@@ -37,16 +37,16 @@ def split(options: ProducerOptions) -> tuple[Select | None, dict[str, Any]]:
 
 
 def chosen(select: Select, queues: list[MessageQueue], message: Message) -> MessageQueue:
-    """The queue that a function chooses.
+    """Queue chosen by a function.
 
     Raises:
-        TypeError: It returned something else.
-        InvalidArgumentError: It returned another queue than one of those given.
+        TypeError: The function returned another type.
+        InvalidArgumentError: The function returned a queue that was not given.
     """
     queue = select(list(queues), message)
     # Not every function has a type checker.
     if not isinstance(queue, MessageQueue):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"the selector must return one of the queues that it is given, returned {queue!r}")
+        raise TypeError(f"the selector must return one of the given queues, returned {queue!r}")
     if queue not in queues:
-        raise InvalidArgumentError(f"the selector returned a queue that cannot be written: {queue}")
+        raise InvalidArgumentError(f"the selector returned a queue that is not writable: {queue}")
     return queue

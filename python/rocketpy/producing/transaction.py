@@ -1,4 +1,4 @@
-"""Transactions: messages that are delivered once their producer says so."""
+"""Transactions: messages that are delivered after their producer commits them."""
 
 from __future__ import annotations
 
@@ -29,34 +29,35 @@ __all__ = ["Decision", "Transaction", "TransactionProducer"]
 logger = logging.getLogger("rocketpy.client")
 
 LOOK_SECONDS = 1.0
-"""How long a thread that answers waits at a time."""
+"""Maximum duration of one wait of a thread that answers check-backs."""
 ANSWER_SECONDS = 3.0
-"""How long the closing of a producer waits for the checks that are under way."""
+"""Timeout for checks under way when a producer is closed."""
 CHECK_THREADS = 4
 """Default of `check_threads`."""
 MAX_CHECK_THREADS = 64
-"""Each waits for a question."""
+"""Maximum of `check_threads`."""
 
 
 class Decision(StrEnum):
-    """What became of a transaction, for a broker that asks."""
+    """Outcome of a transaction, as the answer to a check-back."""
 
     COMMIT = "commit"
     """The message is delivered."""
     ROLLBACK = "rollback"
-    """It never is."""
+    """The message is never delivered."""
     UNKNOWN = "unknown"
-    """Not known yet: the broker asks again."""
+    """The outcome is not known yet: the broker repeats the check-back."""
 
 
 class Transaction:
     """A message that waits for the end of its transaction.
 
-    In a `with` statement the end of the block commits. An exception leaves it open, as the end of the process does: the
-    work may be done all the same, so the broker asks, and `check` decides. Only `rollback` rolls back.
+    In a `with` statement the end of the block commits. An exception leaves the transaction open, as the end of the
+    process does: the work may still be done, so the broker sends a check-back, and `check` decides. Only `rollback`
+    rolls back.
 
     Attributes:
-        receipt: The acknowledgement of the waiting message.
+        receipt: Receipt of the half message.
     """
 
     __slots__ = ("_end", "_half", "_is_over", "receipt")
@@ -68,24 +69,25 @@ class Transaction:
         self.receipt: Receipt = half.receipt
 
     def commit(self) -> None:
-        """Has the message delivered. On return it is stored, as after a send.
+        """Commits the transaction: the message is delivered. On return the message is stored, as after a send.
 
         Raises:
-            ClosedError: It was rolled back before.
-            TransactionOverError: The transaction was rolled back or given up meanwhile, as where `check` answered
-                `Decision.ROLLBACK` while the work went on. This call delivers nothing. If the message is gone, an
+            ClosedError: The transaction was rolled back before.
+            TransactionOverError: The transaction was rolled back or given up meanwhile, for example because `check`
+                returned `Decision.ROLLBACK` during the work. This call delivers nothing. If the message is gone, an
                 earlier commit may have delivered it.
-            RefusedError: The broker takes no end now: it stays open.
-            RocketPyError: It may be committed or not: call it again, or leave it to the broker, which asks `check`.
+            RefusedError: The broker does not accept the end now: the transaction stays open.
+            RocketPyError: The outcome is unknown: call `commit` again, or leave the decision to the check-back of the
+                broker.
         """
         self._say(Decision.COMMIT)
 
     def rollback(self) -> None:
-        """Has the message dropped.
+        """Rolls the transaction back: the message is not delivered.
 
         Raises:
-            ClosedError: It was committed before.
-            TransactionOverError: It was committed meanwhile.
+            ClosedError: The transaction was committed before.
+            TransactionOverError: The transaction was committed meanwhile.
             RocketPyError: As for `commit`.
         """
         self._say(Decision.ROLLBACK)
@@ -93,7 +95,9 @@ class Transaction:
     def _say(self, end: Decision) -> None:
         if self._is_over:
             if end is not self._end:
-                raise ClosedError(f"{end} of transaction {self.receipt.msg_id} comes after its {self._end}")
+                raise ClosedError(
+                    f"cannot {end} transaction {self.receipt.msg_id}: it has already ended with {self._end}"
+                )
             return
         self._end = end
         self._half.end(end is Decision.COMMIT)
@@ -103,7 +107,7 @@ class Transaction:
         if self._end is None:
             state = "open"
         elif not self._is_over:
-            state = f"{self._end} tried, its outcome is not known"
+            state = f"{self._end} tried, outcome unknown"
         else:
             state = "committed" if self._end is Decision.COMMIT else "rolled back"
         return f"<Transaction of message {self.receipt.msg_id} to {self.receipt.queue.topic!r}: {state}>"
@@ -119,27 +123,30 @@ class Transaction:
         if kind is None:
             self._say(self._end or Decision.COMMIT)
         else:
-            logger.info("transaction %s stays open, the broker will ask for it: %r", self.receipt.msg_id, error)
+            logger.info("transaction %s left open for the check-back of the broker: %r", self.receipt.msg_id, error)
 
 
 class TransactionProducer(Producer):
     """Sends messages in transactions. Threads may share it.
 
-    A message is stored first, and delivered once the transaction is committed. If nobody says how it ended, because
-    the process died or the broker could not be reached, the broker asks any live producer of the group: `check` answers
-    from what the work left behind, such as a row in a database. All members of a group must be able to answer for each
-    other. Work that takes longer than the broker's `transactionTimeOut` (6 s) is asked for while it runs: then the
-    answer is `Decision.UNKNOWN`, else it ends the transaction, and the later `commit` is refused.
+    A message is stored first, and delivered after the transaction is committed. If the broker does not receive the end,
+    because the process died or the broker could not be reached, it sends a check-back to any live producer of the
+    group: `check` decides from a trace of the work, such as a row in a database. All members of a group must be able to
+    answer for each other. The check-back also arrives for work that takes longer than the broker's `transactionTimeOut`
+    (6 s): `check` must then return `Decision.UNKNOWN`, because any other decision ends the transaction, and the later
+    `commit` is refused.
 
     Args:
         group: Name of the producer group.
-        check: Says what became of the work of a message, as a `Decision`. Called in threads of its own, for several
-            messages side by side and never twice at a time for one, with the message as it would be delivered. Any
+        check: Function that returns the outcome of the work of a message, as a `Decision`. Called in separate threads,
+            concurrently for several messages but never for the same one, with the message as it would be delivered. Any
             exception is logged, and counts as `Decision.UNKNOWN`.
-        local: The work of a message, for `send_in_transaction`: called with the message, returns a `Decision`.
-        name_servers: `host:port` of each name server, as a list or as one text; default: the variable `NAMESRV_ADDR`.
-        check_threads: Number of threads that call `check`, from 1 to 64: a slow check holds up no other while one is
-            free. 1 for a `check` that must not run beside itself. Default 4.
+        local: Function that does the work of a message, for `send_in_transaction`: called with the message, returns a
+            `Decision`.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the environment variable
+            `NAMESRV_ADDR`.
+        check_threads: Number of threads that call `check`, from 1 to 64: a slow check does not delay others while a
+            thread is free. Use 1 for a `check` that must not run concurrently. Default 4.
         options: As for `rocketpy.Producer`.
 
     Examples:
@@ -196,46 +203,46 @@ class TransactionProducer(Producer):
         timeout: Duration | None = None,
         msg_id: str | None = None,
     ) -> Transaction:
-        """Sends a message that waits for the end of its transaction. Use the result in a `with` statement.
+        """Sends a half message, which waits for the end of its transaction. Use the result in a `with` statement.
 
         Args:
-            message: What to send. One with a delay waits for that after the commit; only RocketPy's broker keeps such a
-                one.
-            queue: The queue to use; no other is tried.
-            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            message: The message. A delay starts after the commit; only RocketPy's broker supports it.
+            queue: The queue to use; no other queue is tried.
+            timeout: Timeout for all attempts, in seconds; default: the producer's `send_timeout`.
             msg_id: Unique key of the message; default: a new one.
 
         Raises:
-            NotSupportedError: The message has a delay, and a broker of its topic is Apache's, which would lose it.
-            RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` it
-                may wait at the broker, which asks `check` for it; else nothing does.
+            NotSupportedError: The message has a delay, and a broker of its topic is Apache's, which would lose the
+                delay.
+            RocketPyError: As for `send`, without the retries that might send it twice. With `may_have_been_applied` the
+                half message may be stored, and the broker sends a check-back for it; otherwise nothing is stored.
         """
         return Transaction(self._native.prepare(message, self._queue_for(message, queue), timeout, msg_id))
 
     def resume(self, receipt: Receipt) -> Transaction:
-        """A transaction that a producer of the group began, in this process or another.
+        """Resumes a transaction that a producer of the group began, in this process or another.
 
         Args:
-            receipt: `Transaction.receipt` of it. It can be pickled.
+            receipt: `Transaction.receipt` of the transaction. It can be pickled.
 
         Returns:
-            The transaction, to be ended. A broker of RocketPy takes the same end again, and refuses another one.
+            The transaction, to be ended. A broker of RocketPy accepts the same end again, and refuses a different one.
 
         Raises:
-            InvalidArgumentError: The receipt is not that of a half message.
+            InvalidArgumentError: The receipt does not belong to a half message.
         """
         return Transaction(
             self._native.half(receipt.msg_id, receipt.offset_msg_id, receipt.queue, receipt.queue_offset)
         )
 
     def ends_once(self, topic: str, timeout: Duration = 10.0) -> bool:
-        """Whether all brokers of a topic end a transaction once, however often they are told how.
+        """Whether all brokers of a topic end a transaction only once, even if they receive its end several times.
 
-        Apache's do not: they store a half message again before each question, and each copy can be committed.
+        Apache's brokers do not: they store a half message again before each check-back, and each copy can be committed.
 
         Args:
             topic: The topic.
-            timeout: Seconds to find it out.
+            timeout: Maximum wait for the answers of the brokers, in seconds.
 
         Raises:
             RocketPyError: The brokers do not answer. A retry is safe.
@@ -250,25 +257,25 @@ class TransactionProducer(Producer):
         timeout: Duration | None = None,
         msg_id: str | None = None,
     ) -> Transaction:
-        """Sends a message, does the work by `local`, and ends the transaction as that says.
+        """Sends a message, does the work by `local`, and ends the transaction with its decision.
 
-        An exception of `local`, and `Decision.UNKNOWN`, leave it open: the broker asks `check`.
+        An exception of `local`, and `Decision.UNKNOWN`, leave the transaction open for the check-back.
 
         Args:
-            message: As for `transaction`, as the other arguments.
-            queue: The queue to use; no other is tried.
-            timeout: Budget of all attempts, in seconds; default: the producer's `send_timeout`.
+            message: The message, as for `transaction`.
+            queue: The queue to use; no other queue is tried.
+            timeout: Timeout for all attempts, in seconds; default: the producer's `send_timeout`.
             msg_id: Unique key of the message; default: a new one.
 
         Raises:
             InvalidArgumentError: The producer has no `local`; nothing was sent.
-            TypeError: `local` returned no `Decision`; the transaction stays open.
+            TypeError: `local` did not return a `Decision`; the transaction stays open.
             RocketPyError: As for `transaction` and `Transaction.commit`.
         """
         if self._local is None:
             raise InvalidArgumentError(
-                "this producer has no function for the work of a message",
-                hint="TransactionProducer(group, check, local=...), or `with producer.transaction(message):`",
+                "the producer has no function `local` for the work of a message",
+                hint="use TransactionProducer(group, check, local=...), or `with producer.transaction(message):`",
             )
         transaction = self.transaction(message, queue=queue, timeout=timeout, msg_id=msg_id)
         decided = self._local(message)
@@ -284,13 +291,13 @@ class TransactionProducer(Producer):
 
 
 def answer(checks: _rocketpy.Checks, check: Callable[[ReceivedMessage], Decision], group: str) -> None:
-    """Answers the brokers' questions until the producer is closed."""
+    """Answers check-backs until the producer is closed."""
     while answer_next(checks, check, group):
         pass
 
 
 def answer_next(checks: _rocketpy.Checks, check: Callable[[ReceivedMessage], Decision], group: str) -> bool:
-    """Waits a moment for a question and answers it. False once the producer is closed."""
+    """Waits a moment for a check-back and answers it. False once the producer is closed."""
     try:
         question, goes_on = checks.next(LOOK_SECONDS)
     except (ClosedError, ForkedError):
@@ -309,17 +316,21 @@ def answer_one(
     check: Callable[[ReceivedMessage], Decision],
     group: str,
 ) -> None:
-    """Answers one question."""
+    """Answers one check-back."""
     message = question.message
     try:
         answered = check(message)
     except BaseException:  # SystemExit as well: the thread answers for the next message too
-        logger.exception("check of group %s failed for message %s, the broker asks again", group, message.msg_id)
+        logger.exception(
+            "check of group %s failed for message %s; the broker will repeat the check-back", group, message.msg_id
+        )
         return
     try:
         decision = Decision(answered)
     except ValueError:
-        text = "check of group %s must return a rocketpy.Decision, returned %r for message %s, the broker asks again"
+        text = (
+            "check of group %s must return a rocketpy.Decision, returned %r for message %s; check-back will be repeated"
+        )
         logger.error(text, group, answered, message.msg_id)
         return
     if decision is Decision.UNKNOWN:
@@ -327,4 +338,6 @@ def answer_one(
     try:
         checks.answer(question, decision is Decision.COMMIT)
     except RocketPyError as error:
-        logger.warning("answer for message %s not taken, the broker asks again: %s", message.msg_id, error)
+        logger.warning(
+            "answer for message %s not accepted; the broker will repeat the check-back: %s", message.msg_id, error
+        )

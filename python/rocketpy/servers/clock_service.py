@@ -1,4 +1,4 @@
-"""The clock of a test's server, moved on by programs that know only an address."""
+"""HTTP service that advances the clock of a test server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from rocketpy.testkit import PatientServer
 
 MAX_TEXT_BYTES = 64
-"""A number of seconds is shorter."""
+"""Maximum length of a number of seconds as text."""
 
 
 class ClockHandler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     def do_POST(self) -> None:  # the name that http.server calls
-        """Moves the clock on by the seconds in the body."""
+        """Advances the clock by the seconds in the body."""
         service = cast("ClockServer", self.server)
         if self.path != service.path:  # a web page of this machine could post too, but does not know it
             self.send_error(404)
@@ -52,14 +52,14 @@ class ClockServer(ThreadingHTTPServer):
 
 @contextmanager
 def serve_clock(server: PatientServer) -> Generator[str]:
-    """Lets other programs of this machine move the clock of a server on, as `server.advance` does.
+    """Serves a URL by which other programs of this machine advance the clock of a server, as `server.advance` does.
 
     Args:
         server: A running server of this process.
 
     Yields:
-        A URL. A POST to it with a number of seconds as its body moves the clock, and answers 204. It has a random path,
-        so that only those who were given it can use it.
+        A URL. A POST with a number of seconds as its body advances the clock, and returns 204. The random path protects
+        it from other programs.
 
     Examples:
         >>> import urllib.request

@@ -1,4 +1,4 @@
-"""A name server and brokers as processes of this machine, with a folder each: the deployments 2m-2s-sync and so on."""
+"""Deployments of a name server and brokers as processes of this machine, each with a folder: 2m-2s-sync and others."""
 
 import contextlib
 import fcntl
@@ -16,11 +16,11 @@ from rocketpy.config import PATIENT
 from rocketpy.servers.process import ServerProcess, ServerProcessError
 
 FILE = "deployment.json"
-"""Which deployment a folder holds, and its ports."""
+"""File with the topology and the ports of a deployment."""
 LOCK = "deployment.lock"
-"""Locked by who starts a deployment and by all of its processes, as long as one of them runs.
+"""Lock file, held by the starter of a deployment and all of its processes, as long as one of them runs.
 
-Holds the process id of who started it.
+Contains the process id of the starter.
 """
 NAMES = "namesrv"
 CLUSTER = "rocketpy"
@@ -30,30 +30,30 @@ PACE_SECONDS = 0.05
 
 
 class DeploymentError(Exception):
-    """The folder holds something else or is in use, or the brokers do not find each other."""
+    """The folder has other contents or is in use, or the brokers do not find each other."""
 
     def __init__(self, text: str, hint: str) -> None:
-        """What is wrong, and the way out."""
+        """Takes the problem and the remedy."""
         super().__init__(text)
         self.hint = hint
 
 
 @dataclass(frozen=True)
 class Part:
-    """One broker of a deployment."""
+    """Broker of a deployment."""
 
     broker_name: str
     broker_id: int
     role: str
-    """The value of `brokerRole`."""
+    """Value of `brokerRole`."""
 
     @property
     def name(self) -> str:
-        """The name of its folder: that of the broker, with `-s` behind it for the first slave."""
+        """Name of the folder: the broker name, followed by `-s` for the first slave."""
         return self.broker_name + {0: "", 1: "-s"}.get(self.broker_id, f"-s{self.broker_id}")
 
     def settings(self) -> list[str]:
-        """Its configuration. Every port for slaves is a free one, and known to the slaves by the master."""
+        """Settings of the broker. Replication ports are free ports, which slaves learn from the master."""
         replicated = [] if self.role == "MASTER" else [f"brokerRole={self.role}", "haListenPort=0"]
         read = ["slaveReadEnable=true"] if replicated else []
         names = [f"brokerClusterName={CLUSTER}", f"brokerName={self.broker_name}", f"brokerId={self.broker_id}"]
@@ -71,28 +71,28 @@ TOPOLOGIES: dict[str, tuple[Part, ...]] = {
     "2m-2s-async": _pairs("ASYNC_MASTER"),
     "2m-2s-sync": _pairs("SYNC_MASTER"),
 }
-"""The brokers of each deployment: masters first, as they start and stop."""
+"""Brokers of each deployment: masters first, in the order of start and stop."""
 
 
 class Deployment:
-    """A name server and brokers in processes of their own.
+    """Name server and brokers in separate processes.
 
     Attributes:
-        folder: Holds a folder, a log and a ready file of each.
-        topology: A key of `TOPOLOGIES`.
-        processes: The processes by name, in the order of their start.
+        folder: Folder with a folder, a log and a ready file for each process.
+        topology: Key of `TOPOLOGIES`.
+        processes: Processes by name, in the order of their start.
     """
 
     def __init__(self, folder: Path, topology: str, *settings: str) -> None:
-        """Describes it; `start` starts it. A folder that holds one already keeps its data and its ports.
+        """Describes a deployment; `start` starts it. An existing deployment keeps its data and its ports.
 
         Args:
-            folder: Made when it is missing; else empty, or one that an earlier start made.
-            topology: A key of `TOPOLOGIES`.
-            settings: `KEY=VALUE` texts of the configuration of every broker.
+            folder: Folder of the deployment: missing, empty, or created by an earlier start.
+            topology: Key of `TOPOLOGIES`.
+            settings: Settings of every broker as `KEY=VALUE` texts.
 
         Raises:
-            DeploymentError: The folder holds something else.
+            DeploymentError: The folder has other contents.
         """
         self.folder, self.topology = folder, topology
         self._lock: IO[str] | None = None
@@ -109,7 +109,7 @@ class Deployment:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Its brokers."""
+        """Brokers of the deployment."""
         return TOPOLOGIES[self.topology]
 
     @property
@@ -120,15 +120,15 @@ class Deployment:
     def start(
         self, begins: Callable[[str], None] = lambda name: None, is_stopping: Callable[[], bool] = lambda: False
     ) -> None:
-        """Starts all and waits until every broker is registered and every slave follows its master.
+        """Starts all processes and waits until every broker is registered and every slave follows its master.
 
         Args:
             begins: Called with the name of each process before its start.
-            is_stopping: Whether the wait is to end before that.
+            is_stopping: Returns whether to end the wait early.
 
         Raises:
-            ServerProcessError: One of them does not start.
-            DeploymentError: They do not find each other; processes of an earlier start run.
+            ServerProcessError: A process does not start.
+            DeploymentError: The brokers do not find each other, or processes of an earlier start are running.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._take()
@@ -154,7 +154,7 @@ class Deployment:
             raise
 
     def _take(self) -> None:
-        """Locks the folder. The processes inherit the lock: it outlives this one with them."""
+        """Locks the folder. The processes inherit the lock, which outlives this process with them."""
         lock = (self.folder / LOCK).open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -179,12 +179,12 @@ class Deployment:
         self.processes[name].launch()
 
     def stop(self) -> None:
-        """Stops all in order: masters before their slaves, which take what is left, the name server last.
+        """Stops all processes: masters before their slaves, which copy the rest of the log, the name server last.
 
-        What has ended by itself is left so.
+        Processes that ended by themselves are skipped.
 
         Raises:
-            ServerProcessError: One of them did not stop in order. The others are stopped.
+            ServerProcessError: A process did not stop in order. The others are stopped.
         """
         failed: list[str] = []
         for name in self.ended():
@@ -199,13 +199,13 @@ class Deployment:
             raise ServerProcessError("; ".join(failed))
 
     def kill(self) -> None:
-        """Ends all with SIGKILL."""
+        """Ends all processes with SIGKILL."""
         for process in self.processes.values():
             process.kill()
         self._release()
 
     def ended(self) -> dict[str, int]:
-        """The exit codes of the processes that ended by themselves, by name."""
+        """Exit codes of the processes that ended by themselves, by name."""
         codes = {name: process.ended() for name, process in self.processes.items()}
         return {name: code for name, code in codes.items() if code is not None}
 
@@ -226,8 +226,8 @@ class Deployment:
             while not is_stopping() and not self._are_together(admin, wanted):
                 if time.monotonic() > deadline:
                     raise DeploymentError(
-                        f"the brokers of {self.folder} did not find each other within {TOGETHER_SECONDS:.0f} s",
-                        "`rocketpy ha status` and their logs say why",
+                        f"brokers of {self.folder} did not find each other within {TOGETHER_SECONDS:.0f} s",
+                        "see `rocketpy ha status` and the logs of the brokers",
                     )
                 time.sleep(PACE_SECONDS)
 
@@ -260,19 +260,21 @@ class Deployment:
 
 
 def _in_use(folder: Path, starter: str) -> DeploymentError:
-    """The error of a folder whose deployment runs, with or without the process that started it."""
+    """Error of a folder whose deployment is running, with or without its starter."""
     if starter.isdecimal() and _runs(int(starter)):
-        return DeploymentError(f"{folder} is up already (process {starter})", "stop it, or name another folder")
+        return DeploymentError(
+            f"deployment in {folder} is already running (process {starter})", "stop it, or name another folder"
+        )
     servers = ((json.loads(file.read_text())["pid"], file.name) for file in folder.glob("*.ready.json"))
     pids = sorted(pid for pid, name in servers if _runs(pid, name))
     return DeploymentError(
-        f"left over from an earlier `cluster up` of {folder}: processes {', '.join(map(str, pids))}",
-        f"end them: `kill {' '.join(map(str, pids))}`",
+        f"processes of an earlier `cluster up` of {folder} are still running: {', '.join(map(str, pids))}",
+        f"stop them: `kill {' '.join(map(str, pids))}`",
     )
 
 
 def _runs(pid: int, argument: str = "") -> bool:
-    """Whether a process runs, and has a text in its command line: another one may have the id by now."""
+    """Whether a process runs and has a text in its command line, because another process may have reused the id."""
     command_line = Path(f"/proc/{pid}/cmdline")
     try:
         os.kill(pid, 0)
@@ -282,24 +284,24 @@ def _runs(pid: int, argument: str = "") -> bool:
 
 
 def _known_ports(folder: Path, topology: str) -> dict[str, int]:
-    """The ports of an earlier start.
+    """Ports of an earlier start.
 
     Raises:
-        DeploymentError: The folder holds something else.
+        DeploymentError: The folder has other contents.
     """
     file = folder / FILE
     if not file.exists():
         if folder.exists() and any(_others(folder)):
             raise DeploymentError(
-                f"the folder is not empty and holds no deployment: {folder}",
-                "name a new folder, or one that an earlier `rocketpy cluster up` made",
+                f"folder is not empty and not a deployment: {folder}",
+                "name a new folder, or one of an earlier `rocketpy cluster up`",
             )
         return {}
     try:
         found = json.loads(file.read_text())
         ports = {str(name): int(port) for name, port in found["ports"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DeploymentError(f"{file} cannot be read ({error})", "remove it to choose a topology anew") from error
+        raise DeploymentError(f"cannot read {file}: {error}", "remove the file to choose another topology") from error
     if found.get("topology") != topology:
         raise DeploymentError(
             f"{folder} holds a deployment {found.get('topology')}, not {topology}",

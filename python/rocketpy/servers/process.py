@@ -1,4 +1,4 @@
-"""A `rocketpy server`, `namesrv` or `broker` in its own process, to be killed and started again on the same ports."""
+"""`rocketpy server`, `namesrv` or `broker` in its own process, which can be killed and restarted on the same ports."""
 
 import json
 import subprocess
@@ -18,15 +18,16 @@ class ServerProcessError(Exception):
 
 
 class ServerProcess:
-    """A name server, a broker or both on ports of loopback: free ones at the first start.
+    """Name server, broker or both on loopback ports, which are free ports at the first start.
 
     Attributes:
-        store: Folder of the store; of a name server alone, the path that its log and its ready file stand beside.
-        log: What the process wrote.
+        store: Folder of the store; for a name server alone, the path next to which its log and its ready file are
+            written.
+        log: Log file with the output of the process.
         name_server: Address of the name server, once started.
         broker: Address of the broker, once started.
         inherited: File descriptors that the process keeps open.
-        started_in_seconds: How long the last start took until connections were accepted.
+        started_in_seconds: Duration of the last start until connections were accepted.
     """
 
     def __init__(self, store: Path, *settings: str, kind: str = "server") -> None:
@@ -34,7 +35,7 @@ class ServerProcess:
 
         Args:
             store: Folder of the store.
-            settings: `KEY=VALUE` texts of its configuration; a name server alone takes none.
+            settings: Settings as `KEY=VALUE` texts; none for a name server alone.
             kind: `server`, `namesrv`, or `broker`, whose `name_server` is set before its start.
         """
         self.store = store
@@ -49,16 +50,16 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the server that runs now."""
+        """Process id of the running server."""
         if self._process is None:
-            raise ServerProcessError("the server does not run")
+            raise ServerProcessError("server is not running")
         return self._process.pid
 
     def start(self) -> None:
         """Starts the process, on the same ports as an earlier start, and waits until it is ready.
 
         Raises:
-            ServerProcessError: It ended, or was not ready in time.
+            ServerProcessError: The process ended, or was not ready in time.
         """
         self.launch()
         self.wait_until_ready()
@@ -87,10 +88,10 @@ class ServerProcess:
         """Waits until a launched process accepts connections.
 
         Raises:
-            ServerProcessError: It ended, or was not ready in time.
+            ServerProcessError: The process ended, or was not ready in time.
         """
         if self._process is None:
-            raise ServerProcessError("the server does not run")
+            raise ServerProcessError("server is not running")
         while not self._ready.exists():
             if self._process.poll() is not None:
                 raise ServerProcessError(f"the server ended with code {self._process.returncode}: {self.log_tail()}")
@@ -115,7 +116,7 @@ class ServerProcess:
         return [str(self.store), *where, *(part for setting in self._settings for part in ("--set", setting))]
 
     def ended(self) -> int | None:
-        """The exit code of a process that ended by itself; None while it runs, and once it was stopped from here."""
+        """Exit code of a process that ended by itself; None while it runs, and after `stop` or `kill`."""
         return None if self._process is None else self._process.poll()
 
     def kill(self) -> None:
@@ -129,7 +130,7 @@ class ServerProcess:
         """Stops the process in order; does nothing if it is not running.
 
         Raises:
-            ServerProcessError: Its exit code was not 0.
+            ServerProcessError: The exit code was not 0.
         """
         if self._process is None:
             return
@@ -147,7 +148,7 @@ class ServerProcess:
             raise ServerProcessError(f"the server stopped with code {code}: {self.log_tail()}")
 
     def log_tail(self) -> str:
-        """The end of what the server wrote."""
+        """End of the output of the server."""
         return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
 
     def __enter__(self) -> Self:

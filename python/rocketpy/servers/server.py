@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "NameServer", "Server"]
 
 STOP_SECONDS = 60.0
-"""Default limit of a stop, also at the end of a `with` statement. A busy disk takes seconds for a flush."""
+"""Default timeout for a stop, also at the end of a `with` statement. A flush on a busy disk takes seconds."""
 
 Setting = str | int | float | bool
-"""A value of a configuration key; True and False are written as Apache writes them."""
+"""Value of a configuration key; True and False are written as `true` and `false`."""
 
 
 class _Default(int):
-    """A default number: the same key in `settings` wins over it."""
+    """Default number, overridden by the same key in `settings`."""
 
 
 FREE_PORT = _Default(0)
-"""Any free port, unless `settings` names one."""
+"""Free port, unless `settings` names one."""
 
 
 @shown_as("Server")
@@ -77,14 +77,14 @@ class _Process(Closing):
         self._ports: list[tuple[str, str]] = []  # those of the first start, by key
 
     def start(self) -> Self:
-        """Starts the server and returns once it accepts connections; does nothing when it runs.
+        """Starts the server and returns when it accepts connections; does nothing if the server is running.
 
-        A stopped server starts again on its folder and its ports, also on the free ones that it chose: its clients find
-        it again.
+        A stopped server starts again with its folder and its ports, including automatically chosen ones, so that its
+        clients find it.
 
         Raises:
-            PortInUseError: An address is taken. After a stop another process may have got a port that was free before.
-            StoreLockedError: Another process uses the store.
+            PortInUseError: An address is already in use. After a stop another process may have taken the port.
+            StoreLockedError: Another process has the store open.
             StoreError: The folder is not a store, or cannot be written.
             ConfigError: A key is unknown, or its value is out of range.
         """
@@ -101,11 +101,11 @@ class _Process(Closing):
         """Stops in order: answers held requests, flushes and closes the store. A second call does nothing.
 
         Args:
-            timeout: Longest wait, in seconds.
+            timeout: Maximum wait, in seconds.
 
         Raises:
-            ServerError: The stop was cut off at the timeout. The next start recovers, as after a kill; in this process
-                the store may stay locked for a moment.
+            ServerError: The stop exceeded the timeout. The next start recovers, as after a kill; in this process the
+                store may stay locked for a moment.
         """
         try:
             if not self._closed and self._native is not None:
@@ -114,17 +114,17 @@ class _Process(Closing):
             self.close()
 
     def check(self) -> None:
-        """Raises the reason when the server stopped serving by itself.
+        """Raises the error of a server that stopped serving by itself.
 
         Raises:
-            StoreError: Its disk failed, and it stopped (`onFailedFlush`).
-            AssertionFailedError: An assertion of its store failed: a defect.
+            StoreError: The disk failed, and the server stopped (`onFailedFlush`).
+            AssertionFailedError: An assertion of the store failed: a defect.
         """
         self._running().check()
 
     @property
     def warning(self) -> str | None:
-        """Says that other machines can reach the server, and that there is no access control; else `None`."""
+        """Warning that other machines can reach the server without access control; None if they cannot."""
         return self._running().warning
 
     def __enter__(self) -> Self:
@@ -136,27 +136,27 @@ class _Process(Closing):
 
     def _running(self) -> _rocketpy.Server:
         if self._native is None or self._closed:
-            raise ClosedError(f"the server does not run: {self!r}", hint="start it with `with`, or with start()")
+            raise ClosedError(f"server is not running: {self!r}", hint="start it with `with`, or with start()")
         return self._native
 
 
 @shown_as("Server")
 class _Named(_Process):
-    """A server that knows its name server and can make clients."""
+    """Server that knows its name server and can create clients."""
 
     __slots__ = ()
 
     @property
     def name_servers(self) -> list[str]:
-        """`host:port` of each name server that its clients ask: its own one, or those that the broker registers at.
+        """`host:port` of each name server for clients: the own one, or those at which the broker registers.
 
         Raises:
-            ClosedError: The server does not run.
+            ClosedError: The server is not running.
         """
         return self._running().name_servers
 
     def producer(self, group: str, **options: Unpack[ProducerOptions]) -> Producer:
-        """Makes a producer for this server: see `rocketpy.Producer`."""
+        """Creates a producer for this server: see `rocketpy.Producer`."""
         from rocketpy.producing.producer import Producer
 
         return Producer(group, name_servers=self.name_servers, **options)
@@ -170,7 +170,7 @@ class _Named(_Process):
         check_threads: int | None = None,
         **options: Unpack[ProducerOptions],
     ) -> TransactionProducer:
-        """Makes a producer of transactions for this server: see `rocketpy.TransactionProducer`."""
+        """Creates a transaction producer for this server: see `rocketpy.TransactionProducer`."""
         from rocketpy.producing.transaction import CHECK_THREADS, TransactionProducer
 
         threads = CHECK_THREADS if check_threads is None else check_threads
@@ -186,36 +186,36 @@ class _Named(_Process):
         codec: Codec[V] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer[V]:
-        """Makes a consumer for this server: see `rocketpy.Consumer`."""
+        """Creates a consumer for this server: see `rocketpy.Consumer`."""
         from rocketpy.consuming.consumer import Consumer
 
         return Consumer(group, topic, codec=codec, name_servers=self.name_servers, **options)
 
     def push_consumer(self, group: str, **options: Unpack[PushOptions]) -> PushConsumer:
-        """Makes a push consumer for this server: see `rocketpy.PushConsumer`."""
+        """Creates a push consumer for this server: see `rocketpy.PushConsumer`."""
         from rocketpy.consuming.push import PushConsumer
 
         return PushConsumer(group, name_servers=self.name_servers, **options)
 
     def admin(self, **options: Unpack[ClientOptions]) -> Admin:
-        """Makes an administration object for this server: see `rocketpy.Admin`."""
+        """Creates an administration client for this server: see `rocketpy.Admin`."""
         from rocketpy.admin.admin import Admin
 
         return Admin(name_servers=self.name_servers, **options)
 
 
 class Server(_Named):
-    """A name server and a broker in this process. Clients reach them over TCP, from here and from elsewhere.
+    """Name server and broker in this process. Clients in any process reach them over TCP.
 
     Args:
         path: Folder of the store; created if missing.
         host: Host or address to listen on; default `127.0.0.1`.
-        port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
-        name_server_port: Port of the name server; 0 takes a free one, None leaves it to the configuration (9876).
-        config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's or RocketPy's configuration, such as `{"flushDiskType": "SYNC_FLUSH"}`. An
-            argument wins over its key here.
-        ready_file: File to write `{"pid", "name_server", "broker"}` to once both accept.
+        port: Port of the broker; 0 selects a free port, None uses the configuration (10911).
+        name_server_port: Port of the name server; 0 selects a free port, None uses the configuration (9876).
+        config: Configuration file, in TOML or in Apache's properties format.
+        settings: Any key of Apache's or RocketPy's configuration, such as `{"flushDiskType": "SYNC_FLUSH"}`. Arguments
+            override keys here.
+        ready_file: File that receives `{"pid", "name_server", "broker"}` when both accept connections.
 
     Examples:
         >>> import rocketpy, tempfile
@@ -260,7 +260,7 @@ class Server(_Named):
         """`host:port` of the name server.
 
         Raises:
-            ClosedError: The server does not run.
+            ClosedError: The server is not running.
         """
         return self._running().name_server or ""
 
@@ -269,7 +269,7 @@ class Server(_Named):
         """`host:port` of the broker.
 
         Raises:
-            ClosedError: The server does not run.
+            ClosedError: The server is not running.
         """
         return self._running().broker or ""
 
@@ -278,17 +278,17 @@ class Server(_Named):
 
 
 class Broker(_Named):
-    """A broker alone, registered at name servers that run elsewhere.
+    """Broker alone, registered at name servers in other processes.
 
     Args:
         path: Folder of the store; created if missing.
-        name_servers: `host:port` of each name server, as a list or as one text; default: what `settings`, the variable
-            `NAMESRV_ADDR` or the configuration file names, in this order.
+        name_servers: `host:port` of each name server, as a list or as one text; default: the value of `settings`, the
+            environment variable `NAMESRV_ADDR` or the configuration file, in this order.
         host: Host or address to listen on; default `127.0.0.1`.
-        port: Port of the broker; 0 takes a free one, None leaves it to the configuration (10911).
-        config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's or RocketPy's configuration. An argument wins over its key here.
-        ready_file: File to write `{"pid", "name_server", "broker"}` to once it accepts.
+        port: Port of the broker; 0 selects a free port, None uses the configuration (10911).
+        config: Configuration file, in TOML or in Apache's properties format.
+        settings: Any key of Apache's or RocketPy's configuration. Arguments override keys here.
+        ready_file: File that receives `{"pid", "name_server", "broker"}` when the server accepts connections.
     """
 
     __slots__ = ("_path",)
@@ -326,7 +326,7 @@ class Broker(_Named):
         """`host:port` of the broker.
 
         Raises:
-            ClosedError: The server does not run.
+            ClosedError: The server is not running.
         """
         return self._running().broker or ""
 
@@ -335,14 +335,14 @@ class Broker(_Named):
 
 
 class NameServer(_Named):
-    """A name server alone. It holds no state on disk: brokers register again after a restart.
+    """Name server alone. It has no state on disk: brokers register again after a restart.
 
     Args:
         host: Host or address to listen on; default `127.0.0.1`.
-        port: Its port; 0 takes a free one, None leaves it to the configuration (9876).
-        config: Configuration file: TOML, or properties as Apache writes them.
-        settings: Any key of Apache's or RocketPy's configuration. An argument wins over its key here.
-        ready_file: File to write `{"pid", "name_server", "broker"}` to once it accepts.
+        port: Port of the name server; 0 selects a free port, None uses the configuration (9876).
+        config: Configuration file, in TOML or in Apache's properties format.
+        settings: Any key of Apache's or RocketPy's configuration. Arguments override keys here.
+        ready_file: File that receives `{"pid", "name_server", "broker"}` when the server accepts connections.
     """
 
     __slots__ = ()
@@ -364,7 +364,7 @@ class NameServer(_Named):
         """`host:port` of the name server.
 
         Raises:
-            ClosedError: The server does not run.
+            ClosedError: The server is not running.
         """
         return self._running().name_server or ""
 
@@ -373,5 +373,5 @@ class NameServer(_Named):
 
 
 def _text(value: Setting) -> str:
-    """A value as configuration files write it."""
+    """Converts a value to text for configuration files."""
     return str(value).lower() if isinstance(value, bool) else str(value)

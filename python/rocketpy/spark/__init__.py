@@ -65,7 +65,7 @@ _HOMES = {
     "scan_ranges": "store",
     "tag_hash": "ids",
 }
-"""The public names, and the module that each comes from."""
+"""Public names, and the module that defines each."""
 
 if not TYPE_CHECKING:
     __all__ = sorted(_HOMES)

@@ -31,7 +31,7 @@ GROUP_TYPES = {
     "hour": "timestamp",
     "day": "timestamp",
 }
-"""What messages can be grouped by, and the type of its column."""
+"""Possible groups of messages, and the types of their columns."""
 
 MEASURES = {
     "messages": "sum",
@@ -40,7 +40,7 @@ MEASURES = {
     "first_stored_at": "min",
     "last_stored_at": "max",
 }
-"""The sums of each group, and how two of them are added up."""
+"""Sums of each group, and the function that combines two of them."""
 _TYPES = {
     "messages": "bigint",
     "bytes": "bigint",
@@ -53,16 +53,16 @@ _TYPES = {
 def aggregate(spark: SparkSession, by: Sequence[str] = ("topic",), **options: object) -> DataFrame:
     """Counts messages and adds up their sizes by group, while they are scanned. Only sums leave the workers.
 
-    No columns are made of the messages, and bodies are not decompressed. As for `map_batches`, pandas has to be
+    Messages are not converted to columns, and bodies are not decompressed. As for `map_batches`, pandas must be
     installed.
 
     Args:
         spark: The session.
-        by: One or more of `topic`, `broker_name`, `queue_id`, `tag`, `key` (a message counts for each of its keys),
-            `order_key`, `origin_topic` (of a message that was sent again), `born_host`, `store_host`,
-            `reconsume_times`, `minute`, `hour` and `day` (when it was stored, UTC), `size` (bytes of its record,
+        by: Groups: one or more of `topic`, `broker_name`, `queue_id`, `tag`, `key` (a message counts for each of its
+            keys), `order_key`, `origin_topic` (of a message that was sent again), `born_host`, `store_host`,
+            `reconsume_times`, `minute`, `hour` and `day` (of its store time, UTC), `size` (bytes of its record,
             rounded up to a power of two).
-        options: Those of the data source, as for `map_batches`.
+        options: Options of the data source, as for `map_batches`.
 
     Returns:
         The groups, then `messages`, `bytes` (of their records in the log, with properties and as compressed as they
@@ -70,7 +70,7 @@ def aggregate(spark: SparkSession, by: Sequence[str] = ("topic",), **options: ob
 
     Raises:
         OptionError: A group or an option is unknown or malformed.
-        RocketPyError: There is no such topic, store or cluster.
+        RocketPyError: The topic, store or cluster does not exist.
 
     Examples:
         In a Spark session::
@@ -85,7 +85,7 @@ def aggregate_all(spark: SparkSession, groupings: Sequence[tuple[str, ...]], opt
 
     Args:
         spark: The session.
-        groupings: What to group by, each as `by` of `aggregate`.
+        groupings: Groups to aggregate by, each as `by` of `aggregate`.
         options: As for `map_batches`.
 
     Returns:
@@ -101,7 +101,7 @@ def aggregate_all(spark: SparkSession, groupings: Sequence[tuple[str, ...]], opt
         if name not in GROUP_TYPES:
             raise OptionError(f"messages cannot be grouped by {name}{nearest(name, GROUP_TYPES)}")
     if not names or len(set(groupings)) != len(groupings) or any(len(set(one)) != len(one) for one in groupings):
-        raise OptionError("name what to group by, each once")
+        raise OptionError("name at least one group, and each only once")
     kinds = {"grouping": "int"} | {name: GROUP_TYPES[name] for name in names} | _TYPES
 
     def sums(_share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

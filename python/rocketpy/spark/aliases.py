@@ -1,4 +1,4 @@
-"""The option names of Spark's Kafka source: those that are taken, and what is said of those that cannot be."""
+"""Option names of Spark's Kafka source: the accepted ones, and the hints for those that are not supported."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ ALIASES = {
     "endingTimestamp": "ending_time",
     "includeHeaders": "include_properties",
 }
-"""Other names, and what they are here."""
+"""Names of Kafka's source, and the names of the same options here."""
 
 IN_MILLISECONDS = ("startingTimestamp", "endingTimestamp")
 """Aliases whose value is milliseconds since 1970."""
 
 REFUSED = {
-    "kafka.bootstrap.servers": "name_server says where the cluster is",
-    "kafka.group.id": "no group is joined; progress_group names one to commit to, starting_group one to start from",
-    "groupIdPrefix": "no group is joined; progress_group names one to commit to, starting_group one to start from",
-    "kafkaConsumer.pollTimeoutMs": "client.api_timeout is the time for one request",
-    "fetchOffset.numRetries": "retry_timeout says how long a read tries again",
-    "fetchOffset.retryIntervalMs": "retry_timeout says how long a read tries again",
+    "kafka.bootstrap.servers": "use name_server for the address of the cluster",
+    "kafka.group.id": "no group is joined; commit to a group with progress_group, start from one with starting_group",
+    "groupIdPrefix": "no group is joined; commit to a group with progress_group, start from one with starting_group",
+    "kafkaConsumer.pollTimeoutMs": "client.api_timeout is the timeout of one request",
+    "fetchOffset.numRetries": "retry_timeout is the time for which a read is retried",
+    "fetchOffset.retryIntervalMs": "retry_timeout is the time for which a read is retried",
 }
-"""Options of Kafka's source that this source does not have, and what to write instead."""
+"""Options of Kafka's source that this source does not support, and their replacements."""
 
 KAFKA_PREFIX = "kafka."
 OTHER_KAFKA = "client options begin with client., such as client.api_timeout"
-"""What is said of every other option that begins with the prefix."""
+"""Hint for every other option that begins with the prefix."""
 
 
 def refusal(key: str) -> str | None:
-    """Why an option of Kafka's source cannot be had, and what to write instead.
+    """Returns the hint for an unsupported option of Kafka's source.
 
     Args:
         key: Name of the option, in any case.
 
     Returns:
-        None for an option that is not one of these.
+        None for other options.
 
     Examples:
         >>> refusal("kafka.bootstrap.servers")
-        'name_server says where the cluster is'
+        'use name_server for the address of the cluster'
     """
     by_plain = {name.lower(): why for name, why in REFUSED.items()}
     found = by_plain.get(key.lower())

@@ -1,4 +1,4 @@
-"""The job `audit`: is everything there, once, in order, and the same as elsewhere?
+"""The job `audit`: checks that all messages are stored, once, in order, and the same as elsewhere.
 
 `spark-submit spark/audit.py --path data --topic flights` runs it by itself.
 """
@@ -26,7 +26,7 @@ VERDICT_COLORS = {"ok": GREEN, "noted": ORANGE, "fault": RED}
 
 
 class Question(StrEnum):
-    """What is asked without anything to compare with."""
+    """Check that needs nothing to compare with."""
 
     GAPS = "gaps"
     DUPLICATES = "duplicates"
@@ -35,18 +35,20 @@ class Question(StrEnum):
 
 Questions = Annotated[
     list[Question] | None,
-    typer.Option("--check", help="Ask only this; may repeat. Gaps cost a scan, the others sort. Default: all."),
+    typer.Option(
+        "--check", help="Run only this check; may be repeated. Gaps cost a scan, others a sort. Default: all."
+    ),
 ]
 By = Annotated[
     str,
-    typer.Option("--by", metavar="KEY", help=f"What makes two messages the same: {checks.ID_HELP}."),
+    typer.Option("--by", metavar="KEY", help=f"Identity of a message: {checks.ID_HELP}."),
 ]
 Journal = Annotated[
     Path | None,
     typer.Option(
         "--journal",
         metavar="FILE",
-        help="What a producer noted of its receipts: .csv with a head, .parquet, or JSON lines. Columns msg_id and, "
+        help="Receipts that a producer recorded: .csv with a header, .parquet, or JSON lines. Columns msg_id and, "
         "where known, topic, queue_id, queue_offset.",
     ),
 ]
@@ -57,7 +59,7 @@ OtherServer = Annotated[
     str | None, typer.Option("--against-name-server", metavar="HOST:PORT", help="Another cluster to compare with.")
 ]
 OtherTopics = Annotated[
-    list[str] | None, typer.Option("--against-topic", help="Topics there, if they have other names; may repeat.")
+    list[str] | None, typer.Option("--against-topic", help="Topics there, if they have other names; may be repeated.")
 ]
 
 
@@ -71,19 +73,19 @@ def run(
     journal: Path | None = None,
     out: Path | None = None,
 ) -> "list[Check]":
-    """Asks every question that the arguments allow.
+    """Runs every check that the arguments allow.
 
     Args:
         spark: The session.
         source: Options of the data source.
-        questions: What is asked without anything to compare with.
-        by: What makes two messages the same.
+        questions: Checks that need nothing to compare with.
+        by: Identity of a message.
         against: Options of another store.
-        journal: What a producer noted.
-        out: Folder for a table of each question that found something.
+        journal: Receipts that a producer recorded.
+        out: Folder for a table of each check with findings.
 
     Returns:
-        The answers.
+        The results.
 
     Raises:
         InvalidArgumentError: The journal has no ids.
@@ -152,16 +154,16 @@ def audit(
         drawn(lambda: draw_checks(done, folder / "audit.png"))
     faults = [one.name for one in done if one.verdict == "fault"]
     if faults:
-        hint = "--out FOLDER writes all of them" if folder is None else f"all of them are in {folder}"
-        raise CommandError(f"not as it should be: {', '.join(faults)}", ExitCode.MISMATCH, hint)
+        hint = "--out FOLDER writes all findings" if folder is None else f"all findings are in {folder}"
+        raise CommandError(f"faults found: {', '.join(faults)}", ExitCode.MISMATCH, hint)
 
 
 def draw_checks(done: "Sequence[Check]", path: Path) -> None:
-    """Draws what was found, as PNG.
+    """Draws the results, as PNG.
 
     Args:
-        done: The answers.
-        path: Where to write.
+        done: The results.
+        path: File to write.
     """
     found = [Bar(one.name, one.found, VERDICT_COLORS[one.verdict]) for one in done]
     panels = {"looked at": [Bar(one.name, one.looked_at, GREY) for one in done], "found": found}
@@ -169,7 +171,7 @@ def draw_checks(done: "Sequence[Check]", path: Path) -> None:
 
 
 def row_of(check: "Check") -> dict[str, Any]:
-    """The row of a check in the report."""
+    """Returns the row of a check in the report."""
     return {
         "check": check.name,
         "looked_at": check.looked_at,
@@ -183,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""The questions of the job `audit`, each a query."""
+"""The checks of the job `audit`, each a query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place: TypeAlias = tuple[str, str | None, int]
 
 PLACE_COLUMNS = ("topic", "broker_name", "queue_id", "queue_offset")
 KEYS = ("id", "msg_id", "keys", "order_key", "body", "place")
-"""What makes two messages the same, beside `property:NAME`."""
+"""Identities of a message, in addition to `property:NAME`."""
 ID_HELP = (
     f"id ({ORIGIN_ID} of a message that was sent again, else msg_id), msg_id, keys, order_key, body, place or "
     "property:NAME"
@@ -40,15 +40,15 @@ QUEUE_FACTS = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one question found.
+    """Result of a check.
 
     Attributes:
-        name: What was asked.
-        looked_at: How many messages or lines were compared.
-        found: How many are not as they should be.
-        is_fault: Whether one is too many; else it happens in a system that delivers at least once.
-        rows: All of them; None where there is no table.
-        example: One of them.
+        name: Name of the check.
+        looked_at: Number of compared messages or lines.
+        found: Number of findings.
+        is_fault: Whether a finding is a fault; else findings are normal in a system that delivers at least once.
+        rows: All findings; None without a table.
+        example: A finding.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Check:
 
 
 def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Check]:
-    """Looks for offsets without a message, and for messages that were stored before the one in front of them.
+    """Looks for offsets without a message, and for messages with an earlier store time than their predecessor.
 
     Args:
         spark: The session.
-        options: Of the data source, with `fail_on_data_loss` false.
+        options: Options of the data source, with `fail_on_data_loss` false.
 
     Returns:
-        Gaps (messages that are gone or damaged), and steps back of the broker's clock: times then find wrong offsets.
+        Gaps (missing or damaged messages), and backward steps of the broker's clock: times then find wrong offsets.
     """
     from pyspark.sql import functions as sql
 
@@ -96,14 +96,14 @@ def check_queues(spark: SparkSession, options: Mapping[str, object]) -> list[Che
 
 
 def queue_facts(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Compares what a worker read with what was planned for it.
+    """Compares the messages that a worker read with its plan.
 
     Args:
-        share: What was planned.
-        batches: With the columns of places and `stored_at`.
+        share: Plan for the worker.
+        batches: Batches with the columns of places and `stored_at`.
 
     Yields:
-        One batch: what was read, what is missing, where the clock went back.
+        One batch: ranges read, ranges missing, and backward steps of the clock.
     """
     import numpy as np
 
@@ -150,22 +150,22 @@ def _by_queue(batch: pa.RecordBatch) -> Iterator[tuple[Place, Any, Any]]:
 
 
 def _add_run(runs: list[tuple[int, int]], start: int, end: int) -> None:
-    """Adds a run of offsets without a gap; the last run may go on in it."""
+    """Adds a run of offsets without a gap, joined with the last run if they touch."""
     if runs and runs[-1][0] <= start <= runs[-1][1]:
         start, end = runs[-1][0], max(end, runs.pop()[1])
     runs.append((start, end))
 
 
 def missing(start: int, end: int, runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What of a planned part is in no run.
+    """Yields the ranges of a planned part that are in no run.
 
     Args:
         start: First offset of the part.
-        end: Offset after its last.
-        runs: What was read: first offsets and offsets after the last, in any order.
+        end: Offset after the last of the part.
+        runs: Ranges that were read: first offsets and offsets after the last, in any order.
 
     Yields:
-        First offset, and offset after the last, of what is missing.
+        First offset, and offset after the last, of each missing range.
 
     Examples:
         >>> list(missing(0, 10, [(7, 9), (2, 4)]))
@@ -187,8 +187,8 @@ def check_duplicates(spark: SparkSession, options: Mapping[str, object], key: st
 
     Args:
         spark: The session.
-        options: Of the data source.
-        key: What makes them the same: one of `KEYS`, or `property:NAME`.
+        options: Options of the data source.
+        key: Identity of a message: an entry of `KEYS`, or `property:NAME`.
     """
     from pyspark.sql import functions as sql
 
@@ -206,11 +206,11 @@ def check_duplicates(spark: SparkSession, options: Mapping[str, object], key: st
 
 
 def check_order(spark: SparkSession, options: Mapping[str, object]) -> list[Check]:
-    """Looks at messages with an order key: one queue each, and in the order in which one host made them.
+    """Checks messages with an order key: each key in one queue, in the order in which one host created them.
 
     Args:
         spark: The session.
-        options: Of the data source.
+        options: Options of the data source.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
@@ -256,12 +256,12 @@ def check_against(
 
     Args:
         spark: The session.
-        options: Of the first.
-        other: Of the second, which should have what the first has.
-        key: What makes two messages the same, as for `check_duplicates`.
+        options: Options of the first store.
+        other: Options of the second store, which should have all messages of the first.
+        key: Identity of a message, as for `check_duplicates`.
 
     Returns:
-        What the second does not have, what only it has, and what has another body there.
+        Messages missing in the second store, messages only there, and messages with another body there.
     """
     from pyspark.sql import functions as sql
 
@@ -295,19 +295,19 @@ def check_against(
 
 
 def check_journal(spark: SparkSession, options: Mapping[str, object], journal: Path) -> list[Check]:
-    """Compares what a producer noted of its receipts with the store.
+    """Compares the recorded receipts of a producer with the store.
 
     Args:
         spark: The session.
-        options: Of the data source.
-        journal: A file or folder: CSV with a head, Parquet, or JSON lines by any other name. With a column `msg_id`,
-            and if they are known `topic`, `queue_id` and `queue_offset`.
+        options: Options of the data source.
+        journal: File or folder: CSV with a header, Parquet, or JSON lines by any other name. With a column `msg_id`,
+            and if known `topic`, `queue_id` and `queue_offset`.
 
     Returns:
-        Acknowledged messages that are not there, those that are elsewhere, and messages that it does not list.
+        Acknowledged messages that are missing, those that are elsewhere, and messages that the journal does not list.
 
     Raises:
-        InvalidArgumentError: It has no `msg_id`.
+        InvalidArgumentError: The journal has no `msg_id`.
     """
     from pyspark.sql import functions as sql
 
@@ -317,7 +317,7 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
     names = [name for name in ("msg_id", "topic", "queue_id", "queue_offset") if name in listed.columns]
     if "msg_id" not in names:
         raise InvalidArgumentError(
-            f"the journal has no column msg_id: {journal}", hint=f"it has {', '.join(listed.columns)}"
+            f"the journal has no column msg_id: {journal}", hint=f"its columns: {', '.join(listed.columns)}"
         )
     listed = listed.select(*names)
     stored = scan(spark, columns=[*PLACE_COLUMNS, "msg_id"], **options)
@@ -346,15 +346,15 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
     return [
         Check(name, looked_at, (found := rows.count()), is_fault, rows, _example(rows, found))
         for name, looked_at, is_fault, rows in (
-            ("acknowledged and not there", lines, True, lost),
+            ("acknowledged and missing", lines, True, lost),
             ("acknowledged and elsewhere", lines, True, moved),
-            ("there and not in the journal", messages, False, unlisted),
+            ("stored and not in the journal", messages, False, unlisted),
         )
     ]
 
 
 def _identified(spark: SparkSession, options: Mapping[str, object], key: str, *, with_hash: bool = False) -> DataFrame:
-    """Columns topic, id, place and, if asked for, hash (of the body); a message for each of its keys."""
+    """Columns topic, id, place and, with `with_hash`, hash (of the body); a message for each of its keys."""
     from pyspark.sql import functions as sql
 
     needed = {"id": ["properties", "msg_id"], "msg_id": ["msg_id"], "keys": ["keys"], "body": ["body"], "place": []}
@@ -376,24 +376,24 @@ def _identified(spark: SparkSession, options: Mapping[str, object], key: str, *,
 
 
 def check_key(key: str) -> None:
-    """Checks what is to make two messages the same.
+    """Checks the identity to compare messages by.
 
     Args:
-        key: One of `KEYS`, or `property:NAME`.
+        key: Identity: an entry of `KEYS`, or `property:NAME`.
 
     Raises:
-        InvalidArgumentError: It is neither.
+        InvalidArgumentError: The key is neither.
     """
     kind, _, name = key.partition(":")
     if key not in KEYS and not (kind == "property" and name):
-        raise InvalidArgumentError(f"messages are not compared by {key}", hint=f"write {ID_HELP}")
+        raise InvalidArgumentError(f"messages cannot be compared by {key}", hint=f"write {ID_HELP}")
 
 
 def identity_of(key: str) -> Column:
-    """The column that makes two messages the same.
+    """Returns the column that identifies a message.
 
     Args:
-        key: One of `KEYS`, or `property:NAME`.
+        key: Identity: an entry of `KEYS`, or `property:NAME`.
     """
     from pyspark.sql import functions as sql
 

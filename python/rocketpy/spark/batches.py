@@ -1,4 +1,4 @@
-"""Functions that run where the messages are read: in the worker, before anything crosses to Spark."""
+"""Functions that run in the workers that read the messages, before data is sent to Spark."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def map_batches(
     columns: Sequence[str] | None = None,
     **options: object,
 ) -> DataFrame:
-    """Reads messages and runs a function on each batch in the worker that read it; only its result goes to Spark.
+    """Reads messages and runs a function on each batch in the worker that read it; only its result is sent to Spark.
 
     A UDF behind `spark.read.format("rocketpy")` gets rows that crossed to Spark and back. This function gets the batch
     as the scan made it. It pays where less comes out than goes in: counts, sums, a few fields of large bodies.
 
-    It runs as Spark's `mapInArrow` and so needs pandas beside pyarrow: the extra `spark` brings both. What is read is
+    It runs as Spark's `mapInArrow` and so needs pandas and pyarrow: the extra `spark` brings both. The range to read is
     fixed by this call. When a task is tried again, its batches come again.
 
     Args:
         spark: The session.
-        fn: Gets a batch of about 1 MiB, returns another one with the columns of `schema` in any order, or None for no
-            rows. It travels to the workers as any function of Spark does.
-        schema: Of the result, as a struct or as DDL such as "carrier string, flights bigint".
+        fn: Function that receives a batch of about 1 MiB and returns a batch with the columns of `schema` in any order,
+            or None for no rows. Spark sends the function to the workers.
+        schema: Schema of the result, as a struct or as DDL such as "carrier string, flights bigint".
         columns: Columns of the batch, in the order wanted; default: the first twelve.
-        options: Those of the data source: `path=` or `name_server=`, `topic=`, `starting_time=` and so on. Texts, or
+        options: Options of the data source: `path=` or `name_server=`, `topic=`, `starting_time=` and so on. Texts, or
             values of Python: a `Path`, a `datetime`, a bool, a number, a list of topics, a mapping of offsets.
 
     Returns:
@@ -62,7 +62,7 @@ def map_batches(
 
     Raises:
         OptionError: An option or a column is unknown or malformed.
-        RocketPyError: There is no such topic, store or cluster. Errors of the function end the query.
+        RocketPyError: The topic, store or cluster does not exist. Errors of the function end the query.
 
     Examples:
         In a Spark session::
@@ -91,15 +91,15 @@ def map_shares(
     *,
     groupings: Groupings = (),
 ) -> DataFrame:
-    """Runs a function on all that a worker reads, as `map_batches` does on each batch.
+    """Runs a function on all messages that a worker reads, as `map_batches` does on each batch.
 
     Args:
         spark: The session.
-        fn: Gets what was planned for the worker, and the batches.
-        schema: Of the result.
+        fn: Function that receives the plan for the worker, and the batches.
+        schema: Schema of the result.
         columns: Columns of the batches.
         options: As for `map_batches`.
-        groupings: What to add up by: then the batches are sums.
+        groupings: Groups to aggregate by: then the batches are sums.
 
     Returns:
         The rows that the function yielded.
@@ -135,10 +135,10 @@ def scan(spark: SparkSession, *, columns: Sequence[str] | None = None, **options
     Args:
         spark: The session.
         columns: As for `map_batches`.
-        options: As for `map_batches`; `min_partitions=` wins over the count of tasks.
+        options: As for `map_batches`; `min_partitions=` overrides the number of tasks.
 
     Returns:
-        What is there at this moment: call it again to see newer messages.
+        The messages available now: call `scan` again for newer messages.
 
     Raises:
         AnalysisException: An option or a column is unknown or malformed.
@@ -165,9 +165,9 @@ def reader_of(
 
     Args:
         options: As for `map_batches`.
-        columns: What it reads.
-        min_partitions: Where the options do not say it.
-        groupings: What it adds up by, in place of columns.
+        columns: Columns to read.
+        min_partitions: Default for the option of this name.
+        groupings: Groups to aggregate by, instead of columns.
     """
     from rocketpy.spark.source import RocketPyReader
 
@@ -192,14 +192,14 @@ def place_of(part: QueueRange | QueuePart) -> tuple[str, str | None, int]:
 
 
 def option_texts(options: Mapping[str, object], min_partitions: int | None = None) -> dict[str, str]:
-    """Writes options as Spark takes them.
+    """Converts options to texts for Spark.
 
     Args:
         options: Values by name; None leaves an option out.
-        min_partitions: Where the options do not say it.
+        min_partitions: Default for the option of this name.
 
     Returns:
-        Texts. Folders are absolute, as workers have another working folder.
+        Texts, with absolute folders because workers have another working folder.
 
     Examples:
         >>> option_texts({"topics": ["a", "b"], "verify": False, "min_partitions": 4, "tags": None})
@@ -233,7 +233,7 @@ def _text(value: object) -> str:
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The type of a column for Spark's name of it; a worker has no session that could read DDL."""
+    """Returns the Arrow type for a type name of Spark; a worker has no session that could read DDL."""
     import pyarrow as pa
 
     return {
@@ -246,7 +246,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 def ddl_of(kinds: Mapping[str, str]) -> str:
-    """Writes a schema as Spark reads it.
+    """Writes a schema as DDL for Spark.
 
     Args:
         kinds: Spark's types by column.
@@ -259,7 +259,7 @@ def ddl_of(kinds: Mapping[str, str]) -> str:
 
 
 def batch_of(rows: Sequence[Mapping[str, object]], kinds: Mapping[str, str]) -> pa.RecordBatch:
-    """Makes a batch of rows.
+    """Creates a batch of rows.
 
     Args:
         rows: Values by column.
@@ -273,18 +273,18 @@ def batch_of(rows: Sequence[Mapping[str, object]], kinds: Mapping[str, str]) -> 
 
 
 def conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Brings what a function returned into the form that its schema promises.
+    """Converts the batches of a function to the form that its schema promises.
 
     Args:
-        batches: Of the function.
-        schema: What it promises.
+        batches: Batches that the function returned.
+        schema: Schema that the function promises.
 
     Yields:
         Batches with its columns in its order.
 
     Raises:
         InvalidArgumentError: A batch has other columns.
-        TypeError: What was returned is no batch.
+        TypeError: A returned value is not a batch.
     """
     import pyarrow as pa
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 HINT = 'decode(..., on_error="null") makes it null, and error_column= says what is wrong with each'
-"""For bodies that do not decode."""
+"""Result for a body that does not decode."""
 
 
 class DecodeError(RocketPyError, ValueError):
-    """A body is not what the schema says. It is as it was sent: a retry fails again."""
+    """A body does not match the schema. The body is stored as it was sent: a retry fails again."""
 
 
 def decode(
@@ -39,14 +39,14 @@ def decode(
         schema: Fields of the JSON objects, as a struct or as DDL such as "carrier string, hour int" (which needs a
             session); None for text.
         on_error: Result for a body that does not decode: "null", or "fail" to end the job.
-        error_column: Name of one more field of the struct, which says what is wrong with a body that does not decode.
-            The other fields are null then, and the struct is not.
+        error_column: Name of one more field of the struct, with the error of a body that does not decode. The other
+            fields are null then, and the struct is not.
 
     Returns:
         The UDF; call it with a column of bodies.
 
     Raises:
-        OptionError: `on_error` is neither, or `error_column` comes without a schema, with "fail", or names a field.
+        OptionError: `on_error` is neither, or `error_column` is given without a schema, with "fail", or names a field.
         RocketPyError: PySpark 4.1 or newer is not installed.
 
     Examples:
@@ -68,7 +68,7 @@ def decode(
     strict = on_error == "fail"
     struct = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
     if error_column is not None and (struct is None or strict or error_column in struct.names):
-        raise OptionError("error_column is the name of a new field of a schema, and goes with on_error null")
+        raise OptionError("error_column must name a new field of a schema, with on_error null")
     result: DataType = StringType() if struct is None else struct
     if struct is not None and error_column is not None:
         fields = [StructField(field.name, field.dataType) for field in struct.fields]
@@ -100,8 +100,8 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
     r"""Decodes UTF-8.
 
     Args:
-        bodies: Array of binary.
-        strict: Whether a body that is not UTF-8 is an error, or null.
+        bodies: Bodies as an array of binary.
+        strict: Whether a body that is not UTF-8 is an error; else it becomes null.
 
     Returns:
         Array of string, of the same length.
@@ -123,7 +123,7 @@ def decode_text(bodies: pa.Array, *, strict: bool = False) -> pa.Array:
             middle = len(bodies) // 2
             return pa.concat_arrays([decode_text(half, strict=strict) for half in (bodies[:middle], bodies[middle:])])
         if strict:
-            raise DecodeError("a body is not UTF-8", hint=HINT) from error
+            raise DecodeError("body is not UTF-8", hint=HINT) from error
         return pa.nulls(1, pa.string())
 
 
@@ -133,10 +133,10 @@ def decode_json(
     """Decodes one JSON object per body, as `json_columns` does it.
 
     Args:
-        bodies: Array of binary.
-        struct: The fields to take.
-        strict: Whether a body that is not such an object is an error, or null.
-        error_column: Name of a last field, which says what is wrong with a body. Its object is then not null.
+        bodies: Bodies as an array of binary.
+        struct: Fields to decode.
+        strict: Whether a body that is not an object of these fields is an error; else it becomes null.
+        error_column: Name of a last field, with the error of a body. The object is then not null.
 
     Returns:
         Array of the struct, of the same length.
@@ -156,7 +156,7 @@ def decode_json(
     objects, errors = json_columns(bodies.cast(pa.binary()), struct)
     if strict and errors.null_count < len(errors):
         row = pc.index(errors.is_valid(), True).as_py()
-        raise DecodeError(f"a body is not JSON of the given schema: {errors[row]}", hint=HINT)
+        raise DecodeError(f"body is not JSON of the given schema: {errors[row]}", hint=HINT)
     if error_column is None:
         return objects
     return pa.StructArray.from_arrays(
@@ -181,17 +181,17 @@ def json_columns(bodies: pa.Array, fields: pa.StructType | pa.Schema) -> tuple[p
     more.
 
     Args:
-        bodies: Array of binary.
-        fields: The fields to take.
+        bodies: Bodies as an array of binary.
+        fields: Fields to decode.
 
     Returns:
-        The objects, and what is wrong with each body that does not decode, whose object is null. A null body, and the
-        body `null`, is null and no error.
+        The objects, and the error of each body that does not decode, whose object is null. A null body, and the body
+        `null`, is null without an error.
 
     Raises:
         InvalidArgumentError: A field has another type, or the bodies have; or the objects in the lists and maps of all
             bodies have more than 134,217,728 fields together, and more than the bodies have bytes.
-        TypeError: The bodies are no `pyarrow.Array`, or the fields no type or schema of pyarrow.
+        TypeError: The bodies are not a `pyarrow.Array`, or the fields not a type or schema of pyarrow.
 
     Examples:
         >>> import pyarrow

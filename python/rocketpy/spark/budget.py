@@ -1,4 +1,4 @@
-"""How much of a stream's backlog goes into its next batch."""
+"""Share of a stream's backlog in its next batch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def messages_to_take(
     max_bytes: int,
     turn: int = 0,
 ) -> dict[MessageQueue, int]:
-    """Shares the limits of a batch out among the queues, in proportion to what waits in each.
+    """Distributes the limits of a batch among the queues, in proportion to their backlogs.
 
     The limit of messages holds exactly, that of bytes as far as sizes are known. At least one message is taken, however
     large it is.
 
     Args:
-        backlog: Messages that wait, by queue; none negative.
+        backlog: Number of waiting messages, by queue; not negative.
         sizes: Mean bytes of a message, by queue; at least for the queues where messages wait.
-        max_messages: Most messages; None for no limit.
-        max_bytes: Most bytes.
-        turn: Which queue comes first when not all of them can have a message.
+        max_messages: Maximum number of messages; None for no limit.
+        max_bytes: Maximum number of bytes.
+        turn: Number that selects the first queue when not all queues can have a message.
 
     Returns:
         Messages to take, by queue.

@@ -32,16 +32,16 @@ MOST_SAMPLED = 64
 
 
 def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
-    """Plans what each worker reads.
+    """Plans the reads of the workers.
 
     Args:
-        options: With name servers.
+        options: Read options with name servers.
 
     Returns:
         Parts of queues for each worker; empty when there is nothing to read.
 
     Raises:
-        OptionError: Offsets name a queue that is not there, or end before they start.
+        OptionError: Offsets name a queue that does not exist, or end before they start.
         OffsetError: Offsets are outside their queue, and data loss is an error.
         TopicNotFoundError: A topic has no route.
     """
@@ -56,15 +56,15 @@ def plan_cluster(options: ReadOptions) -> list[tuple[QueuePart, ...]]:
 
 
 def queues_to_read(admin: Admin, options: ReadOptions, *, check: bool = False) -> list[QueueInfo]:
-    """The queues that the options name, as they are now.
+    """Returns the current queues that the options select.
 
     Args:
-        admin: Of the cluster.
-        options: With name servers.
-        check: Whether options that name a queue which is not there are an error.
+        admin: Administration client of the cluster.
+        options: Read options with name servers.
+        check: Whether options with a missing queue are an error.
 
     Raises:
-        OptionError: They do, or no topic has a name of the pattern.
+        OptionError: An option names a missing queue, or no topic matches the pattern.
         TopicNotFoundError: A topic has no route, or, with `check`, no queues.
     """
     topics = options.topics
@@ -72,7 +72,7 @@ def queues_to_read(admin: Admin, options: ReadOptions, *, check: bool = False) -
         found = application_topics(admin.topics(), admin.brokers())
         topics = tuple(topic for topic in found if re.fullmatch(options.topic_pattern, topic))
         if check and not topics:
-            raise OptionError(f"no topic has a name of topic_pattern: {options.topic_pattern}")
+            raise OptionError(f"no topic matches topic_pattern: {options.topic_pattern}")
     queues: list[QueueInfo] = []
     for topic in topics:
         infos = admin.describe_topic(topic).queues
@@ -89,11 +89,11 @@ def _key_in(keys: Container[QueueKey], queue: MessageQueue) -> bool:
 
 
 def share_parts(parts: Sequence[QueuePart], options: ReadOptions) -> list[tuple[QueuePart, ...]]:
-    """Cuts parts of queues into pieces and shares them out among the workers.
+    """Cuts parts of queues into pieces and distributes them among the workers.
 
     Args:
         parts: Parts of queues with their sizes.
-        options: Say how many partitions.
+        options: Read options, with the number of partitions.
 
     Returns:
         Pieces for each worker; empty when there is nothing to read.
@@ -113,10 +113,10 @@ def read_cluster(
     """Pulls the parts of one worker.
 
     Args:
-        options: With name servers.
-        columns: Checked names.
-        parts: From `plan_cluster`.
-        groupings: What to add up by, in place of columns.
+        options: Read options with name servers.
+        columns: Checked column names.
+        parts: Result of `plan_cluster`.
+        groupings: Groups to aggregate by, instead of columns.
 
     Yields:
         Record batches of about 1 MiB, or sums.
@@ -145,21 +145,21 @@ def _bounds(admin: Admin, info: QueueInfo, options: ReadOptions) -> tuple[int, i
         ahead = max(0, asked_end - max(info.max_offset, asked_start))
         if gone or ahead:
             raise OffsetError(
-                f"{gone + ahead} messages of {info.queue} are not there: it holds {info.min_offset} to "
-                f"{info.max_offset}, asked for: {asked_start} to {asked_end}",
-                hint="fail_on_data_loss=false reads what is there",
+                f"{gone + ahead} messages of {info.queue} are missing: it holds {info.min_offset} to "
+                f"{info.max_offset}, requested: {asked_start} to {asked_end}",
+                hint="fail_on_data_loss=false reads the remaining messages",
             )
     return max(asked_start, info.min_offset), min(asked_end, info.max_offset)
 
 
 def start_of(admin: Admin, info: QueueInfo, options: ReadOptions, *, named: bool = True) -> int:
-    """The offset at which a read of a queue starts, by the options. It may be one that the queue does not hold.
+    """Returns the offset at which a read of a queue starts by the options. The queue may not hold this offset.
 
     Args:
-        admin: Of the cluster.
+        admin: Administration client of the cluster.
         info: The queue.
-        options: With a start.
-        named: Whether offsets that the options name count.
+        options: Read options with a start.
+        named: Whether to use offsets from the options.
     """
     starting_ms = named_offset(options.starting_times_ms, info.queue, options.starting_time_ms)
     if starting_ms is not None:
@@ -178,10 +178,10 @@ def start_of(admin: Admin, info: QueueInfo, options: ReadOptions, *, named: bool
 
 
 def at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
-    """First offset stored at or after a time.
+    """Returns the first offset stored at or after a time.
 
     Args:
-        admin: Of the cluster.
+        admin: Administration client of the cluster.
         info: The queue.
         at_ms: The time, milliseconds since 1970.
     """
@@ -193,27 +193,27 @@ def at_time(admin: Admin, info: QueueInfo, at_ms: int) -> int:
 
 
 def named_offset(offsets: Mapping[QueueKey, int], queue: MessageQueue, default: N) -> int | N:
-    """The offset, or time, that options name for a queue.
+    """Returns the offset, or time, of a queue in the options.
 
     Args:
-        offsets: By topic, broker name or "", and number.
+        offsets: Offsets by topic, broker name or "", and queue id.
         queue: The queue.
-        default: Where they name none.
+        default: Result for other queues.
     """
     of_any_broker = offsets.get((queue.topic, "", queue.queue_id), default)
     return offsets.get((queue.topic, queue.broker_name, queue.queue_id), of_any_broker)
 
 
 def check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOptions) -> None:
-    """Refuses offsets of queues that a topic does not have.
+    """Rejects offsets of queues that a topic does not have.
 
     Args:
-        queues: Those that it has.
+        queues: Queues of the topic.
         topic: The topic.
-        options: With offsets.
+        options: Read options with offsets.
 
     Raises:
-        OptionError: They name another queue.
+        OptionError: The offsets name another queue.
     """
     known = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
     known |= {(queue.topic, "", queue.queue_id) for queue in queues}
@@ -226,11 +226,11 @@ def check_named(queues: Sequence[MessageQueue], topic: str, options: ReadOptions
 def sample_sizes(options: ReadOptions, parts: Sequence[tuple[MessageQueue, int, int]]) -> dict[MessageQueue, int]:
     """Estimates the mean size of the records of each queue from a few at both ends of its part.
 
-    Where there are very many queues, the longest parts are sampled, and the others are taken to be like those.
+    Where there are very many queues, only the longest parts are sampled, and stand for the others.
 
     Args:
-        options: With name servers.
-        parts: Queue, start and end; none empty.
+        options: Read options with name servers.
+        parts: Queue, start and end of each part; not empty.
 
     Returns:
         Bytes of a record, by queue.

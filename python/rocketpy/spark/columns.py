@@ -36,14 +36,14 @@ TYPES = {
     "prepared_transaction_offset": "bigint",
     "size_bytes": "int",
 }
-"""Every column and its Spark type. The first twelve are read when no others are asked for."""
+"""Every column and its Spark type. The first twelve are read by default."""
 
 DEFAULT = tuple(TYPES)[:12]
 """The default columns."""
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Checks a choice of columns.
+    """Checks selected columns.
 
     Args:
         names: Column names, in the order wanted.
@@ -52,7 +52,7 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
         The same names.
 
     Raises:
-        OptionError: A name is unknown or there twice.
+        OptionError: A name is unknown or given twice.
     """
     for name in names:
         if name not in TYPES:
@@ -63,7 +63,7 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def ddl(names: Sequence[str]) -> str:
-    """Writes the schema of the given columns as Spark reads it.
+    """Writes the schema of the given columns as DDL for Spark.
 
     Args:
         names: Checked column names.
@@ -79,7 +79,7 @@ def ddl(names: Sequence[str]) -> str:
 
 
 def struct(names: Sequence[str]) -> StructType:
-    """Makes the schema that `ddl` writes, without a session.
+    """Creates the schema that `ddl` writes, without a session.
 
     Args:
         names: Checked column names.
@@ -91,7 +91,7 @@ def struct(names: Sequence[str]) -> StructType:
 
 
 def struct_of(kinds: Mapping[str, str]) -> StructType:
-    """Makes a schema without a session, which Spark wants for DDL.
+    """Creates a schema without a session, which Spark needs for DDL.
 
     Args:
         kinds: The fields' names and types, of those that columns have.
@@ -124,10 +124,10 @@ def spark_type(kind: str) -> DataType:
 
 
 def names_of_schema(schema: StructType) -> tuple[str, ...]:
-    """Takes the choice of columns out of the schema that a user gave, or that Spark hands back.
+    """Returns the columns of a schema from the user or from Spark.
 
     Args:
-        schema: Its fields are a choice of the known columns, each with its own type.
+        schema: Schema whose fields are known columns with their own types.
 
     Returns:
         The names in the order of the schema.
@@ -148,14 +148,14 @@ def names_of_schema(schema: StructType) -> tuple[str, ...]:
 
 
 def chosen_columns(options: ReadOptions, schema: StructType) -> tuple[str, ...]:
-    """The columns of a read.
+    """Returns the columns of a read.
 
     Args:
-        options: May choose columns.
-        schema: That of the read.
+        options: Options, which may select columns.
+        schema: Schema of the read.
 
     Raises:
-        OptionError: The two differ, or a field is no column.
+        OptionError: The two differ, or a field is not a column.
     """
     names = names_of_schema(schema)
     if options.columns is not None and names != options.columns:

@@ -14,20 +14,20 @@ _admins: dict[tuple[object, ...], Admin] = {}
 
 
 def client_options(options: ReadOptions) -> ClientOptions:
-    """The options of every client of this process: with one instance name they share their connections.
+    """Returns the options of every client of this process: clients of one instance name share connections.
 
     Args:
-        options: With name servers.
+        options: Read options with name servers.
     """
     same_settings = options.client.get("connect_timeout", "")
     return {"instance_name": f"spark-{os.getpid()}-{same_settings}", **options.client}  # type: ignore[typeddict-item]
 
 
 def shared_admin(options: ReadOptions) -> Admin:
-    """The administration client of this process for a cluster. It stays open, and with it the shared connections.
+    """Returns the administration client of this process for a cluster. The client and its connections stay open.
 
     Args:
-        options: With name servers.
+        options: Read options with name servers.
     """
     from rocketpy.admin.admin import Admin
 

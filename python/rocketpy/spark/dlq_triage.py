@@ -1,4 +1,4 @@
-"""The job `dlq_triage`: why messages died, when, and what they look like; and their way back.
+"""The job `dlq_triage`: reasons, times and samples of dead letters; sends dead letters again.
 
 `spark-submit spark/dlq_triage.py --name-server 127.0.0.1:9876` runs it by itself.
 """
@@ -32,7 +32,7 @@ COLUMNS = ("topic", "tag", "keys", "body", "properties", "msg_id", "stored_at", 
 BODY_SHOWN = 200
 """Bytes of a body in a sample."""
 COUNTS: tuple[str, ...] = ("sent", "sent_before", "without_origin")
-"""What may become of a dead letter that is to be sent again."""
+"""Outcomes of a dead letter that is selected for sending again."""
 RESENT = {
     "group": "string",
     "queue_offset": "bigint",
@@ -45,7 +45,7 @@ RESENT = {
     "to_queue_offset": "bigint",
     "resent_id": "string",
 }
-"""What is noted of each dead letter that was to be sent again."""
+"""Columns of the report on each dead letter selected for sending again."""
 
 NameServer = Annotated[
     str,
@@ -57,22 +57,26 @@ NameServer = Annotated[
         help="Name servers of the cluster.",
     ),
 ]
-Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Only this group; may repeat. Default: all.")]
-Origin = Annotated[str | None, typer.Option("--topic", "-t", help="Only those that were sent to this topic first.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="Only those with this key.")]
-Sample = Annotated[int, typer.Option("--sample", min=0, max=100, help="Messages shown of each kind, the newest.")]
-Resend = Annotated[bool, typer.Option("--resend", help="Send those that are chosen again.")]
-To = Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Another topic than that of origin.")]
-Again = Annotated[bool, typer.Option("--again", help="Send also what was sent again before.")]
+Groups = Annotated[
+    list[str] | None, typer.Option("--group", "-g", help="Only this group; may be repeated. Default: all.")
+]
+Origin = Annotated[str | None, typer.Option("--topic", "-t", help="Only dead letters with this topic of origin.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Only dead letters with this key.")]
+Sample = Annotated[
+    int, typer.Option("--sample", min=0, max=100, help="Number of messages to show of each kind, the newest.")
+]
+Resend = Annotated[bool, typer.Option("--resend", help="Send the selected dead letters again.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Target instead of the topic of origin.")]
+Again = Annotated[bool, typer.Option("--again", help="Also send dead letters that were resent before.")]
 
 
 def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLetterFilter) -> "DataFrame":
-    """The dead letters that are meant.
+    """Selects dead letters.
 
     Args:
         spark: The session.
         source: Options of the data source.
-        which: Which ones.
+        which: Filter of dead letters.
 
     Returns:
         Columns group, origin_topic, reason, tag, keys, tries, died_at, age_hours, msg_id, properties and body.
@@ -114,8 +118,8 @@ def triage(
 
     Args:
         spark: The session.
-        letters: From `letters_of`.
-        sample: How many of each kind are shown, the newest.
+        letters: Result of `letters_of`.
+        sample: Number of dead letters to show of each kind, the newest.
         out: Folder for the dead letters as Parquet.
 
     Returns:
@@ -153,8 +157,8 @@ def draw_kinds(kinds: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws dead letters by kind and by age, as PNG.
 
     Args:
-        kinds: From `triage`.
-        path: Where to write.
+        kinds: Result of `triage`.
+        path: File to write.
     """
     by_kind = [
         Bar(", ".join(str(row[part]) for part in KIND if row[part] is not None), row["messages"]) for row in kinds
@@ -181,14 +185,14 @@ def resend(
     Args:
         spark: The session.
         source: Options of the data source, with a name server.
-        which: Which ones; its times are in `source`.
-        to: Another topic than that of origin.
-        rate: Most messages a second of all tasks together.
-        again: Send also what was sent again before.
+        which: Filter of dead letters; its times are in `source`.
+        to: Target instead of the topic of origin.
+        rate: Maximum number of messages per second of all tasks together.
+        again: Whether to send dead letters that were resent before.
         out: Folder for a row of each dead letter as Parquet.
 
     Returns:
-        How many were sent, were sent before, or do not say where they came from.
+        Numbers of dead letters sent, sent before, and without a topic of origin.
 
     Raises:
         PythonException: A task could not send. Another run sends the rest.
@@ -228,12 +232,12 @@ def resend_share(
     """Sends the dead letters of some parts of queues again, in a worker.
 
     Args:
-        name_server: Of the cluster.
-        share: The parts.
-        which: Which of their messages.
-        to: Another topic than that of origin.
-        rate: Most messages a second.
-        again: Send also what was sent again before.
+        name_server: Name server of the cluster.
+        share: Parts of queues to read.
+        which: Filter of dead letters.
+        to: Target instead of the topic of origin.
+        rate: Maximum number of messages per second.
+        again: Whether to send dead letters that were resent before.
 
     Yields:
         Batches of `RESENT`.
@@ -290,11 +294,11 @@ def dlq_triage(
 ) -> None:
     """Count dead letters by group, topic of origin, reason, tag and age; show some; with --resend, send them again.
 
-    They stay where they are. One that was sent again before is not sent twice.
+    Dead letters are kept. Those that were sent again before are not sent twice.
     """
     for name, given in (("--to", to), ("--rate", rate), ("--again", again or None)):
         if given is not None and not resend_them:
-            raise CommandError(f"{name} goes with --resend", ExitCode.USAGE)
+            raise CommandError(f"{name} is valid only with --resend", ExitCode.USAGE)
     which = filter_of(topic, since, until, key, None, properties)
     folder = job.new_folder(out)
     with Admin(name_servers=name_server, **PATIENT) as admin:
@@ -335,14 +339,14 @@ def show_report(
     as_json: bool,
     empty: str,
 ) -> None:
-    """Prints what was found and done.
+    """Prints the results.
 
     Args:
-        kinds: From `triage`.
-        samples: From `triage`.
-        counts: From `resend`; None if nothing was to be sent.
-        as_json: JSON instead of tables.
-        empty: Text instead of a table of no kinds.
+        kinds: Result of `triage`.
+        samples: Result of `triage`.
+        counts: Result of `resend`; None if nothing was to be sent.
+        as_json: Whether to print JSON instead of tables.
+        empty: Text instead of an empty table.
     """
     if as_json:
         output.show_one({"kinds": kinds, "sample": samples, "resent": counts}, as_json=True)
@@ -360,7 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

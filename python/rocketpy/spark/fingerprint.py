@@ -1,4 +1,4 @@
-"""What tells the message before an offset from another one that took its place.
+"""Fingerprints that distinguish the message before an offset from another one that replaced it.
 
 A topic that is deleted and created again numbers its messages from 0, and a log whose end a power cut took gives
 offsets out once more. So an offset alone does not say that a queue is still the one that was read.
@@ -32,9 +32,9 @@ class Fingerprint(NamedTuple):
     """Both times of a message, by two clocks. Every copy of it has them: a slave's, and one in tiered storage."""
 
     stored_at_ms: int
-    """By its broker's clock, milliseconds since 1970."""
+    """Time by the broker's clock, milliseconds since 1970."""
     born_at_ms: int
-    """By its producer's clock."""
+    """Time by the producer's clock."""
 
     def __str__(self) -> str:
         return f"stored at {_text(self.stored_at_ms)}, born at {_text(self.born_at_ms)}"
@@ -49,14 +49,14 @@ def _text(at_ms: int) -> str:
 
 
 def fingerprints(options: ReadOptions, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:
-    """Asks for the message directly before an offset of each queue: by one pull of it, or by path by one read.
+    """Reads the message directly before an offset of each queue: with one pull, or with one read by path.
 
     Args:
-        options: Say where the queues are.
-        offsets: By queue.
+        options: Read options with the source of the queues.
+        offsets: Offsets by queue.
 
     Returns:
-        By queue; without those of which that message is gone or damaged.
+        Fingerprints by queue, without queues whose message is missing or damaged.
 
     Raises:
         RocketPyError: A broker did not answer.
@@ -70,15 +70,15 @@ def fingerprints(options: ReadOptions, offsets: Offsets) -> dict[MessageQueue, F
 def differences(
     expected: Mapping[MessageQueue, Fingerprint], found: Mapping[MessageQueue, Fingerprint], offsets: Offsets
 ) -> dict[MessageQueue, str]:
-    """Compares messages before offsets with those that were read there.
+    """Compares messages before offsets with those read there earlier.
 
     Args:
-        expected: Those that were read.
-        found: Those that are there now. A queue that is not named cannot be compared.
-        offsets: By queue.
+        expected: Fingerprints of the messages that were read.
+        found: Fingerprints of the current messages. Other queues cannot be compared.
+        offsets: Offsets by queue.
 
     Returns:
-        What is wrong, by queue; empty if all is well.
+        Differences by queue; empty without findings.
 
     Examples:
         >>> from rocketpy.message import MessageQueue

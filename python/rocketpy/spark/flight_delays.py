@@ -39,7 +39,7 @@ NETWORK, FOLDER, RANGES = "over the network", "from the folder", "by ranges of t
 
 PARQUET, CHART = "delays.parquet", "delays.png"
 STREAM_STATE = "stream"
-"""Folder of a stream's checkpoint, beside its table."""
+"""Folder of a stream's checkpoint, next to its table."""
 
 _SUMS = "carrier string, hour int, flights bigint, departed bigint, minutes double, cancelled bigint"
 
@@ -48,7 +48,7 @@ def flights_of(messages: DataFrame) -> DataFrame:
     """Decodes messages to flights.
 
     Args:
-        messages: With a column `body`.
+        messages: Table with a column `body`.
 
     Returns:
         Columns carrier, hour, dep_time and dep_delay. A body that does not decode ends the job.
@@ -61,7 +61,7 @@ def delays_of(flights: DataFrame) -> DataFrame:
     """Computes the table.
 
     Args:
-        flights: From `flights_of`.
+        flights: Result of `flights_of`.
 
     Returns:
         Columns carrier, hour, flights, mean_departure_delay (minutes) and cancelled_share (0 to 1), sorted.
@@ -150,11 +150,11 @@ def delays_by_ranges(spark: SparkSession, path: str, topic: str = TOPIC) -> pand
 
 
 def sums_of_ranges(path: str, ranges: Iterable[StoreRange]) -> Iterator[tuple[object, ...]]:
-    """Adds the flights of some ranges up, in a worker.
+    """Adds up the flights of some ranges, in a worker.
 
     Args:
         path: Store folder.
-        ranges: From `scan_ranges`.
+        ranges: Result of `scan_ranges`.
 
     Yields:
         Carrier, hour, flights, those that departed, minutes of delay, those cancelled.
@@ -190,7 +190,7 @@ def _flights(messages: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def delays_by_stream(spark: SparkSession, name_server: str, out: str, topic: str = TOPIC) -> StreamingQuery:
-    """Starts a stream that keeps the table up to date. Started again after any kill, it goes on from its checkpoint.
+    """Starts a stream that keeps the table up to date. Started again after any kill, it continues from its checkpoint.
 
     Args:
         spark: The session.
@@ -238,7 +238,7 @@ def run(
 
     Raises:
         OptionError: Neither `path` nor `name_server` is given.
-        DamagedDataError: Two ways do not give the same table.
+        DamagedDataError: Two ways give different tables.
     """
     tables: dict[str, pandas.DataFrame] = {}
     if name_server is not None:
@@ -251,7 +251,7 @@ def run(
     (first_way, first), *others = tables.items()
     for way, table in others:
         if not table.equals(first):
-            raise DamagedDataError(f"the table {way} is not the table {first_way}")
+            raise DamagedDataError(f"the table {way} differs from the table {first_way}")
     write(spark, first, out)
     return first
 
@@ -261,9 +261,9 @@ def write(spark: SparkSession, table: pandas.DataFrame, out: str, airlines: Mapp
 
     Args:
         spark: The session.
-        table: From one of the ways.
+        table: Table from one of the ways.
         out: Folder; created if missing.
-        airlines: Name by carrier code, for the chart.
+        airlines: Names by carrier code, for the chart.
     """
     from rocketpy.demo.chart import draw
 
@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
     """
     parser = argparse.ArgumentParser(
         prog="flight_delays.py",
@@ -290,7 +290,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="go on with what comes, until ended: replace delays.parquet after each batch; --out keeps the state too",
+        help="continue with new messages until stopped: replace delays.parquet after each batch; state is in --out",
     )
     given = parser.parse_args(arguments)
     if given.path is None and given.name_server is None:

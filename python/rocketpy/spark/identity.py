@@ -1,4 +1,4 @@
-"""What tells a store from another: records that begin a file of the log."""
+"""Identity of a store: records at the beginning of log files."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from rocketpy.spark.options import ReadOptions
 
 HEAD_BYTES = 72
-"""Of a record: its size, checksum, queue, offsets, both times and both hosts."""
+"""Size of the head of a record: its size, checksum, queue, offsets, both times and both hosts."""
 HINT = "mount the same folder under the same path on every worker, or read by name_server"
 
 
 def store_marks(options: ReadOptions) -> dict[str, bytes]:
     """The first record of the oldest and of the newest full file of a store's log, or of the only file.
 
-    A live broker may just be writing the first record of a file behind these. So ask for the queues before: where they
+    A live broker may be writing the first record of a newer file. So read the queues before: where they
     have a message, the first record of the log is whole.
 
     Args:
-        options: With a path.
+        options: Read options with a path.
 
     Returns:
         Head of the record, by name of the file; empty for a store without messages.
@@ -39,27 +39,27 @@ def store_marks(options: ReadOptions) -> dict[str, bytes]:
 
 
 def check_store(options: ReadOptions, marks: Mapping[str, bytes]) -> None:
-    """Checks that the path leads to the store that the driver planned with, or a checkpoint is of.
+    """Checks that the path points to the store of the driver's plan or of a checkpoint.
 
-    Files that retention removed in the meantime do not count.
+    Files that retention removed in the meantime are ignored.
 
     Args:
-        options: With a path.
-        marks: From `store_marks`, made when it was planned.
+        options: Read options with a path.
+        marks: Result of `store_marks` at the time of the plan.
 
     Raises:
-        NotAStoreError: There is no store, or another one.
+        NotAStoreError: The path holds no store, or another one.
     """
     folder = _log_folder(options)
     where = f"{options.path} on {socket.gethostname()}"
     if not folder.is_dir():
-        raise NotAStoreError(f"the driver planned with a store that is not there: {where}", hint=HINT)
+        raise NotAStoreError(f"the store of the driver's plan is missing: {where}", hint=HINT)
     here = {name: head for name in marks if (head := _head(folder / name))}
     is_other = any(head != marks[name] for name, head in here.items())
     if marks and not here:  # retention removes the oldest files first
         is_other = min((file.name for file in _files(options)), default="") <= max(marks)
     if is_other:
-        raise NotAStoreError(f"the driver planned with another store than that of {where}", hint=HINT)
+        raise NotAStoreError(f"the driver's plan is for another store than {where}", hint=HINT)
 
 
 def _log_folder(options: ReadOptions) -> Path:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 FIRST_YEAR = 1970
 LAST_YEAR = 2100
-"""Years in which the time of a unique key is looked for."""
+"""Range of years for the time of a unique key."""
 
 
 def tag_hash() -> Callable[..., Column]:
-    """Makes a UDF from a tag to its hash, which the entries of a queue have and brokers filter by.
+    """Returns a UDF from a tag to its hash, which consume queues contain and brokers filter by.
 
     It is Java's `String.hashCode`. Tags with the same hash pass the same filter in a broker; clients compare the tags
     themselves.
@@ -50,12 +50,12 @@ def tag_hash() -> Callable[..., Column]:
 
 
 def offset_msg_id_parts() -> Callable[..., Column]:
-    """Makes a UDF from the id that a broker gave a message, as in the column `offset_msg_id`, to its parts.
+    """Returns a UDF from the id that a broker assigned to a message, as in the column `offset_msg_id`, to its parts.
 
     Returns:
         The UDF, from string to a struct of `host` (address of the broker, string), `port` (int) and `physical_offset`
-        (first byte of the record in the commit log, bigint). A null, and what is not such an id, is null. A text does
-        not say which of the two kinds of id it is: many a `msg_id` has such parts as well.
+        (first byte of the record in the commit log, bigint). A null, and a text that is not an id, is null. The two
+        kinds of id cannot be distinguished: many a `msg_id` has such parts as well.
 
     Raises:
         RocketPyError: PySpark 4.1 or newer is not installed.
@@ -75,18 +75,18 @@ def offset_msg_id_parts() -> Callable[..., Column]:
 
 
 def msg_id_parts(time_zone: str = "UTC") -> Callable[..., Column]:
-    """Makes a UDF from the id that a client gave a message, as in the column `msg_id`, to its parts.
+    """Returns a UDF from the id that a client assigned to a message, as in the column `msg_id`, to its parts.
 
-    An id counts the time from the start of a month, at the client's midnight, and does not say which month. So the UDF
+    An id contains the time since the start of a month, at the client's midnight, but not the month. So the UDF
     takes a second column, of times less than half a month away, such as `born_at`.
 
     Args:
-        time_zone: Of the clients that made the ids, such as "Asia/Shanghai".
+        time_zone: Time zone of the clients that created the ids, such as "Asia/Shanghai".
 
     Returns:
         The UDF, from string and timestamp to a struct of `host` (address of the client, string), `process_id` (its low
         16 bits, int), `process_hash` (a random number of the client, bigint), `made_at` (timestamp) and
-        `counter` (number of the id in its process, modulo 65,536, int). A null, and what is not such an id, is null.
+        `counter` (number of the id in its process, modulo 65,536, int). A null, and a text that is not an id, is null.
         `made_at` is null if the time is null or outside the years 1970 to 2100, or if no month is that long.
 
     Raises:
@@ -120,7 +120,7 @@ def msg_id_parts(time_zone: str = "UTC") -> Callable[..., Column]:
 
 
 def tag_hashes(tags: pa.Array) -> pa.Array:
-    """The hashes that `tag_hash` gives.
+    """Computes the hashes of `tag_hash`.
 
     Args:
         tags: Array of string.
@@ -141,7 +141,7 @@ def tag_hashes(tags: pa.Array) -> pa.Array:
 
 
 def parts_of_offset_msg_ids(ids: pa.Array) -> pa.Array:
-    """The parts that `offset_msg_id_parts` gives.
+    """Computes the parts of `offset_msg_id_parts`.
 
     Args:
         ids: Array of string.
@@ -162,7 +162,7 @@ def parts_of_offset_msg_ids(ids: pa.Array) -> pa.Array:
 
 
 def parts_of_msg_ids(ids: pa.Array, near: pa.Array, time_zone: str = "UTC") -> pa.Array:
-    """The parts that `msg_id_parts` gives.
+    """Computes the parts of `msg_id_parts`.
 
     Args:
         ids: Array of string.

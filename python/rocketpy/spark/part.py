@@ -1,4 +1,4 @@
-"""The parts that the planner sends to the workers, and how they are distributed."""
+"""Parts that the planner sends to the workers, and their distribution."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     """Choices of groups to add messages up by, as for `StoreReader.scan`."""
 
 SMALLEST_PART_BYTES = 1 << 20
-"""Smallest partition made only to keep a core busy."""
+"""Minimum size of a partition that is created only to keep a core busy."""
 
 
 class Sized(Protocol):
-    """Something to read, with an estimate of its size."""
+    """Piece to read, with an estimate of its size."""
 
     @property
     def estimated_bytes(self) -> int:
@@ -44,7 +44,7 @@ class QueuePart:
 
 
 def fewest_partitions(options: ReadOptions) -> int:
-    """The least number of partitions: by default one for each core of this machine."""
+    """Returns the minimum number of partitions, by default one for each core of this machine."""
     return options.min_partitions or os.cpu_count() or 1
 
 
@@ -52,8 +52,8 @@ def wanted_partitions(options: ReadOptions, total_bytes: int) -> int:
     """Computes the number of partitions.
 
     Args:
-        options: Target size of a partition, and fewest partitions.
-        total_bytes: Size of all there is to read.
+        options: Options with the target size of a partition, and the minimum number of partitions.
+        total_bytes: Total number of bytes to read.
 
     Returns:
         At least 1; a multiple of the fewest wanted, so that all cores are done at the same time.
@@ -65,11 +65,11 @@ def wanted_partitions(options: ReadOptions, total_bytes: int) -> int:
 
 
 def share_out(pieces: Sequence[Piece], count: int) -> list[tuple[Piece, ...]]:
-    """Shares pieces out so that each gets about as much to read.
+    """Distributes pieces so that each share has about the same size.
 
     Args:
-        pieces: What there is to read.
-        count: How many get something, at most.
+        pieces: Pieces to read.
+        count: Maximum number of shares.
 
     Returns:
         One tuple each, none empty.

@@ -1,4 +1,4 @@
-"""How long errors that may pass are waited out: the same for the reader, the sink and the archive.
+"""Retries after temporary errors: the same for the reader, the sink and the archive.
 
 The time counts from the first failure after the last success. Pauses between tries double, up to a limit.
 """
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 DEFAULT_RETRY_SECONDS = 180.0
-"""Longer than a name server keeps a dead broker in its routes, 2 minutes. After that a stream reads from the others."""
+"""Exceeds the 2 minutes for which a name server keeps a dead broker in its routes. Streams then read from others."""
 
 T = TypeVar("T")
 
@@ -25,27 +25,27 @@ logger = logging.getLogger("rocketpy.spark")
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether an error may be over after a while: it says so, or its outcome is not known."""
+    """Checks whether an error may be temporary: it is retryable, or its outcome is unknown."""
     return isinstance(error, RocketPyError) and (error.retryable or error.may_have_been_applied)
 
 
 def log_retry(error: RocketPyError, seconds: float) -> None:
-    """Logs that a call failed and is tried again.
+    """Logs that a call failed and is retried.
 
     Args:
-        error: Why it failed.
-        seconds: How long it is tried again.
+        error: Cause of the failure.
+        seconds: Time for which the call is retried.
     """
-    logger.warning("trying again for %g s: %s%s", seconds, error, f" ({error.hint})" if error.hint else "")
+    logger.warning("retrying for %g s: %s%s", seconds, error, f" ({error.hint})" if error.hint else "")
 
 
 class Patience:
-    """Counts the time in which every try failed, and says how long to wait before the next one.
+    """Measures the time in which every attempt failed, and returns the pause before the next one.
 
     Args:
-        seconds: How long to go on trying; 0 for not at all.
+        seconds: Time for which to retry; 0 for no retry.
         first_pause: Pause after the first failure, seconds.
-        told: Called with the error and `seconds` when tries begin to fail.
+        told: Callback that receives the error and `seconds` when attempts begin to fail.
     """
 
     def __init__(
@@ -61,20 +61,20 @@ class Patience:
         self.progressed()
 
     def progressed(self) -> None:
-        """Notes a success: the time starts anew at the next failure."""
+        """Records a success: the next failure restarts the time."""
         self._failing_since: float | None = None
         self._pause = self._first_pause
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last try failed."""
+        """Whether the last attempt failed."""
         return self._failing_since is not None
 
     def next_pause(self) -> float | None:
-        """Notes a failure.
+        """Records a failure.
 
         Returns:
-            Seconds to wait before the next try; None when the time is over.
+            Seconds to wait before the next attempt; None when the time is over.
 
         Examples:
             >>> patience = Patience(60)
@@ -91,17 +91,17 @@ class Patience:
         return pause
 
     def pause_after(self, error: RocketPyError, *, passes: bool) -> float:
-        """Notes a failure with its error.
+        """Records a failure with its error.
 
         Args:
-            error: Of the last try.
-            passes: Whether another try can help.
+            error: Error of the last attempt.
+            passes: Whether another attempt can help.
 
         Returns:
-            Seconds to wait before the next try.
+            Seconds to wait before the next attempt.
 
         Raises:
-            RocketPyError: The same error, when another try cannot help or the time is over.
+            RocketPyError: The same error, when another attempt cannot help or the time is over.
         """
         is_first = not self.is_failing
         pause = self.next_pause() if passes else None
@@ -119,13 +119,13 @@ def again(
     unsure: bool = False,
     told: Callable[[RocketPyError, float], object] = log_retry,
 ) -> T:
-    """Calls until it succeeds.
+    """Repeats a call until it succeeds.
 
     Args:
-        call: What to do; it may be done several times.
-        seconds: How long errors that may pass are waited out.
-        unsure: Whether it is done again after an error that leaves its outcome unknown, too.
-        told: Called with the error and `seconds` when it fails first.
+        call: Function to call, possibly several times.
+        seconds: Time for which temporary errors are retried.
+        unsure: Whether to repeat the call also after an error that leaves its outcome unknown.
+        told: Callback that receives the error and `seconds` at the first failure.
 
     Returns:
         What the call returned.

@@ -1,4 +1,4 @@
-"""Draws what jobs found, where matplotlib is installed."""
+"""Draws the results of jobs, where matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 BLUE, GREY = "#4338ca", "#94a3b8"
 COLORS = (BLUE, "#0891b2", "#16a34a", "#d97706", "#dc2626", GREY)
-"""Of topics, the largest first; the last one is that of all others where there are more."""
+"""Colors of topics, the largest first; the last one is for all further topics."""
 MOST_BARS = 12
 GREEN, ORANGE, RED = COLORS[2:5]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One number of several beside each other."""
+    """Bar of a bar chart."""
 
     name: str
     value: float
@@ -36,10 +36,10 @@ class Bar:
 
 
 def drawn(draw: Callable[[], object]) -> None:
-    """Draws where matplotlib is installed. What goes wrong is told on standard error, and ends no job.
+    """Draws where matplotlib is installed. Reports failures on standard error; they do not end the job.
 
     Args:
-        draw: Draws one picture, or several.
+        draw: Function that draws one picture or several.
     """
     if find_spec("matplotlib") is None:
         output.STDERR.print('no picture: pip install "rocketpy-mq\\[demo]" brings matplotlib')
@@ -54,8 +54,8 @@ def draw_profile(profile: Profile, path: Path) -> None:
     """Draws the profile of a topic as PNG: sizes, hours, queues, and the largest keys or tags.
 
     Args:
-        profile: Of the topic.
-        path: Where to write.
+        profile: Profile of the topic.
+        path: File to write.
     """
     figure, axes = _figure(2, 2, f"{profile.topic}: {profile.messages:,} messages")
     tables = profile.tables
@@ -100,9 +100,9 @@ def draw_latencies(rows: Sequence[Mapping[str, Any]], quantiles: Sequence[float]
     """Draws distributions of latencies as PNG, a panel for each measure.
 
     Args:
-        rows: Of `rocketpy.spark.trace_latency.latencies`.
-        quantiles: What their quantiles are.
-        path: Where to write.
+        rows: Result of `rocketpy.spark.trace_latency.latencies`.
+        quantiles: Quantiles of the rows.
+        path: File to write.
     """
     measures = [name for name in MEASURES if any(row["measure"] == name for row in rows)]
     columns = 1 if len(measures) == 1 else 2
@@ -128,10 +128,10 @@ def draw_bars(title: str, panels: Mapping[str, Sequence[Bar]], path: Path, *, sc
     """Draws numbers as PNG, a panel for each kind. Of many bars the longest are drawn.
 
     Args:
-        title: Of the picture.
-        panels: The bars of each, from top to bottom, by its title. One without bars is left out.
-        path: Where to write.
-        scale: Of the numbers, by the names of matplotlib.
+        title: Title of the picture.
+        panels: Bars from top to bottom, by title of the panel. Panels without bars are omitted.
+        path: File to write.
+        scale: Scale of the numbers, as named by matplotlib.
     """
     drawn = {name: bars for name, bars in panels.items() if bars}
     figure, axes = _figure(1, len(drawn), title)
@@ -149,11 +149,11 @@ def draw_bars(title: str, panels: Mapping[str, Sequence[Bar]], path: Path, *, sc
 
 
 def draw_archive(files: Sequence[ArchiveFile], path: Path) -> None:
-    """Draws what an archive holds as PNG: messages and bytes by day and topic.
+    """Draws the contents of an archive as PNG: messages and bytes by day and topic.
 
     Args:
-        files: Of the archive.
-        path: Where to write.
+        files: Files of the archive.
+        path: File to write.
     """
     messages, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for one in files:

@@ -1,4 +1,4 @@
-"""How far streams are, where RocketMQ's tools and Spark's listeners see it."""
+"""Progress of streams, for RocketMQ's tools and Spark's listeners."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StreamLag:
-    """How far a query was behind when a batch was done."""
+    """Lag of a query at the end of a batch."""
 
     query_id: str
     """Id of the query; it stays the same when the query is started again from its checkpoint."""
@@ -30,7 +30,7 @@ class StreamLag:
     batch_id: int
     """The batch."""
     queues: dict[MessageQueue, int]
-    """Messages that were stored and not read, by queue."""
+    """Number of stored messages that were not read, by queue."""
 
     @property
     def total(self) -> int:
@@ -42,17 +42,17 @@ def log_lag(lag: StreamLag) -> None:
     """Logs a lag: logger `rocketpy.spark`, level INFO.
 
     Args:
-        lag: Of one query.
+        lag: Lag of one query.
     """
     name = lag.query_name or lag.query_id
     logger.info("query %s, batch %d: %d messages behind", name, lag.batch_id, lag.total)
 
 
 class LagListener(StreamingQueryListener):
-    """Reports after each batch how many messages a query is behind.
+    """Reports the lag of a query after each batch.
 
     Args:
-        report: What to call with each lag, in a thread of Spark's; the default logs it.
+        report: Callback that receives each lag, in a thread of Spark; the default logs it.
 
     Examples:
         In a Spark session::
@@ -64,19 +64,19 @@ class LagListener(StreamingQueryListener):
         self._report = report
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known yet."""
+        """Does nothing: the lag is not known yet."""
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing changed."""
+        """Does nothing: the lag did not change."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Nothing changes any more."""
+        """Does nothing: the last lag was reported."""
 
     def onQueryProgress(self, event: Any) -> None:
         """Reports the lag of all sources of a query together.
 
         Args:
-            event: From Spark.
+            event: Event from Spark.
         """
         progress = event.progress
         lags: dict[MessageQueue, int] = {}
@@ -91,18 +91,18 @@ class LagListener(StreamingQueryListener):
 def commit_group_offsets(
     query: Any, group: str, name_servers: Iterable[str] | str | None = None
 ) -> dict[MessageQueue, int]:
-    """Commits to a consumer group how far a stream is, so that `rocketpy group lag` and other tools show it.
+    """Commits the progress of a stream to a consumer group, so that `rocketpy group lag` and other tools show it.
 
     The option `progress_group` does it after each batch but the last: Spark tells a source of a batch when the next one
     begins. So call this after `awaitTermination`. What the query reads is decided by its checkpoint, not by the group.
 
     Args:
         query: A `StreamingQuery`, running or ended.
-        group: The group; it is made if it is not there.
+        group: Consumer group; created if missing.
         name_servers: `host:port` of each name server; default: the variable `NAMESRV_ADDR`.
 
     Returns:
-        What was committed: the next message to read, by queue. Empty before the first batch.
+        The committed offsets by queue: that of the next message to read. Empty before the first batch.
 
     Raises:
         NotSupportedError: The query reads a path.
@@ -120,23 +120,23 @@ def commit_group_offsets(
         offsets = BatchOffsets.of_text(source.endOffset)
         found |= {} if offsets is None else offsets.end
     if any(not queue.broker_name for queue in found):
-        raise NotSupportedError("the query reads a path: its offsets name no broker", hint=NO_GROUP)
+        raise NotSupportedError("the query reads a path: its offsets do not contain a broker", hint=NO_GROUP)
     return commit_offsets(group, found, name_server_list(name_servers), {})
 
 
 def commit_offsets(
     group: str, offsets: Mapping[MessageQueue, int], name_servers: Iterable[str], client: Mapping[str, Any]
 ) -> dict[MessageQueue, int]:
-    """Commits offsets to a group. Queues that are not there any longer, or do not hold their offset, are left out.
+    """Commits offsets to a group. Queues that no longer exist or do not hold their offset are skipped.
 
     Args:
-        group: The group; it is made if it is not there.
-        offsets: The next message to read, by queue.
+        group: Consumer group; created if missing.
+        offsets: Offset of the next message to read, by queue.
         name_servers: `host:port` of each.
         client: Options of the clients.
 
     Returns:
-        What was committed.
+        The committed offsets.
 
     Raises:
         RocketPyError: The brokers cannot be reached, or refuse. A retry is safe.
@@ -169,7 +169,7 @@ def _commit(
             try:
                 consumer.seek(queue, offset)
             except OffsetError as error:
-                logger.warning("not committed for group %s: %s", group, error)
+                logger.warning("progress not committed for group %s: %s", group, error)
                 continue
             done[queue] = offset
         consumer.commit_offsets(done)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rocketpy.spark.part import Groupings, QueuePart
 
 FIRST_WINDOW, LARGEST_WINDOW = 64, 4096
-"""Messages asked for at once near damage. Behind it windows grow until the rest is read in one go."""
+"""Messages per request near damage. After the damage, windows grow until the rest is read in one request."""
 SUMMED_MESSAGES = 1 << 18
-"""Messages that are added up before their sums are handed out."""
+"""Number of messages that are added up before their sums are returned."""
 UNREADABLE = "does not lead to its record"
-"""What a broker of RocketPy says of a record that it cannot read. Apache's passes over it."""
+"""Remark of a RocketPy broker on a record that it cannot read. Apache's broker skips the record."""
 
 
 def read_part(
@@ -31,10 +31,10 @@ def read_part(
     """Reads a part of a queue, each message once.
 
     Args:
-        options: With name servers.
-        columns: Checked names.
-        part: What to read.
-        groupings: What to add up by, in place of columns.
+        options: Read options with name servers.
+        columns: Checked column names.
+        part: Part of a queue to read.
+        groupings: Groups to aggregate by, instead of columns.
 
     Yields:
         Record batches of about 1 MiB, or sums.
@@ -57,7 +57,7 @@ def read_part(
 
 
 class _Output(TypedDict, total=False):
-    """What a `RangeReader` makes of the messages."""
+    """Output form of a `RangeReader`."""
 
     columns: Sequence[str]
     groupings: Groupings
@@ -65,19 +65,19 @@ class _Output(TypedDict, total=False):
 
 
 def log_loss(queue: str, start: int, end: int, reason: str) -> None:
-    """Logs how many messages were left out.
+    """Logs the number of skipped messages.
 
     Args:
         queue: Name of the queue.
         start: First queue offset.
         end: Queue offset after the last.
-        reason: Why.
+        reason: Cause of the loss.
     """
     logger.warning("%d messages of %s left out, offsets %d to %d: %s", end - start, queue, start, end, reason)
 
 
 class _Place:
-    """How far a part is read."""
+    """Progress of a part."""
 
     def __init__(self, options: ReadOptions, output: _Output, part: QueuePart) -> None:
         self.at = part.start
@@ -91,10 +91,10 @@ class _Place:
         """Messages that were left out and not told of yet, and why the first of them was."""
 
     def read_to(self, end: int) -> Iterator[pa.RecordBatch]:
-        """Reads on up to `end`, again where connections fail.
+        """Continues reading up to `end`, with retries after connection failures.
 
         Raises:
-            RocketPyError: The range is not whole, or no broker answers any longer.
+            RocketPyError: The range is incomplete, or no broker answers.
         """
         while self.at < end:
             try:
@@ -110,9 +110,9 @@ class _Place:
                 time.sleep(self._patience.pause_after(error, passes=error.retryable))
 
     def read_past_loss(self, end: int) -> Iterator[pa.RecordBatch]:
-        """Reads on up to `end`, or narrows the window around what cannot be read. A window of one message is left out.
+        """Continues reading up to `end`, or narrows the window around unreadable messages, and skips a single one.
 
-        Each call gets past a message or makes the window smaller, so they come to an end.
+        Each call passes a message or narrows the window, so the calls end.
         """
         try:
             yield from self.read_to(end)
@@ -126,7 +126,7 @@ class _Place:
                 self._leave_out(self.at + 1, str(error))
 
     def tell_loss(self) -> None:
-        """Logs what was left out since the last time."""
+        """Logs the messages skipped since the last call."""
         if self._lost is not None:
             log_loss(str(self._queue), *self._lost)
             self._lost = None
@@ -158,8 +158,8 @@ class _Place:
             return
         if self._options.fail_on_data_loss:
             raise OffsetError(
-                f"{end - start} messages of {self._queue} are not there, offsets {start} to {end}",
-                hint="fail_on_data_loss=false reads what is there",
+                f"{end - start} messages of {self._queue} are missing, offsets {start} to {end}",
+                hint="fail_on_data_loss=false reads the remaining messages",
             )
         self._lose(start, end, "the broker passed over them")
 

@@ -43,18 +43,20 @@ RECEIPTS = {
     "origin_queue_offset": "bigint",
     "origin_msg_id": "string",
 }
-"""What a replay notes of each message: where it is now, and where it was. `audit --journal` reads it."""
+"""Columns of a replay's receipts: new and old position of each message. `audit --journal` reads them."""
 
 MESSAGES_AT_ONCE = 1000
-"""Sent by one call of `send_many`, in about as many requests as it has queues."""
+"""Messages per call of `send_many`, which makes about one request per queue."""
 
 ToTopic = Annotated[
     str | None,
-    typer.Option("--to-topic", metavar="TOPIC", help="Where all of them go; default: each to its own topic."),
+    typer.Option(
+        "--to-topic", metavar="TOPIC", help="Target topic of all messages; default: each message's own topic."
+    ),
 ]
 ToServer = Annotated[
     str,
-    typer.Option("--to-name-server", metavar="HOST:PORT[,HOST:PORT]", help="The cluster that gets them."),
+    typer.Option("--to-name-server", metavar="HOST:PORT[,HOST:PORT]", help="Name servers of the target cluster."),
 ]
 Tags = Annotated[str | None, typer.Option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")]
 Where = Annotated[
@@ -62,7 +64,7 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="SQL",
-        help="Only messages for which this holds, in Spark's SQL over topic, queue_id, queue_offset, tag, keys, body, "
+        help="Only messages that satisfy this SQL condition over topic, queue_id, queue_offset, tag, keys, body, "
         "properties, msg_id, stored_at, born_at: \"properties['region'] = 'eu'\".",
     ),
 ]
@@ -72,18 +74,18 @@ AnyOrder = Annotated[
 ]
 OutFolder = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FOLDER", help="Where receipts (Parquet) and a picture go; must not exist."),
+    typer.Option("--out", metavar="FOLDER", help="Folder for receipts (Parquet) and a picture; must not exist."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where messages go.
+    """Target of a replay.
 
     Attributes:
-        name_server: Of the cluster.
-        topic: The topic of all; None: each goes to the topic that it came from.
-        rate: Most messages a second of one task; None for no limit.
+        name_server: Name server of the cluster.
+        topic: Target topic; None: each message's topic of origin.
+        rate: Maximum number of messages per second of one task; None for no limit.
     """
 
     name_server: str
@@ -108,8 +110,8 @@ def run(
     Args:
         spark: The session.
         source: Options of the data source.
-        target: Where they go. Its rate is that of all tasks together.
-        where: SQL over the columns: only messages for which it holds.
+        target: Target of the messages. Its rate is that of all tasks together.
+        where: SQL condition over the columns that selects messages.
         in_order: Whether each queue is sent by one task, in its order.
         out: Folder for the receipts.
 
@@ -117,7 +119,7 @@ def run(
         Messages and bytes (of bodies) that were acknowledged.
 
     Raises:
-        PythonException: A task could not send. What was acknowledged before is there.
+        PythonException: A task could not send. Messages acknowledged before are stored.
     """
     messages = scan(spark, columns=COLUMNS, **source)
     if where is not None:
@@ -138,11 +140,11 @@ def run(
 
 
 def draw_receipts(receipts: "DataFrame", path: Path) -> None:
-    """Draws from which queues messages came, and to which they went, as PNG.
+    """Draws the source and target queues of messages, as PNG.
 
     Args:
-        receipts: Of the messages.
-        path: Where to write.
+        receipts: Receipts of the messages.
+        path: File to write.
     """
 
     def bars(*queue: str) -> list[Bar]:
@@ -174,8 +176,8 @@ def send_all(target: Target, batches: "Iterator[pa.RecordBatch]") -> "Iterator[p
     """Sends the messages of a task, in a worker.
 
     Args:
-        target: Where they go, and how fast this task may send.
-        batches: With `COLUMNS`.
+        target: Target of the messages, and rate of this task.
+        batches: Batches with `COLUMNS`.
 
     Yields:
         A batch of receipts for each call of `send_many`; all of its messages are acknowledged.
@@ -217,13 +219,13 @@ def _sent(producer: Producer, rows: list[dict[str, Any]], topic: str | None) -> 
 
 
 def message_of(row: dict[str, Any], topic: str) -> Message:
-    """The message to be sent again: body, tag, keys, order key, flag and its own properties.
+    """Creates the message to send again: body, tag, keys, order key, flag and its own properties.
 
-    It has no delay, even if it had one: its time is over. The origin properties name its first life.
+    The message has no delay, because the time of an original delay is over. The origin properties name its original.
 
     Args:
-        row: With `COLUMNS`; properties as pairs or as a mapping.
-        topic: Where it goes.
+        row: Row with `COLUMNS`; properties as pairs or as a mapping.
+        topic: Target topic.
     """
     properties: dict[str, str] = dict(row["properties"] or {})
     own = {
@@ -265,7 +267,7 @@ def replay(
     """
     source = job.source_of(path, name_server, topics, since, until, tags=tags)
     if name_server == to_name_server and to_topic in (None, *topics):
-        raise CommandError("the messages would go to the topic that they come from", ExitCode.USAGE, "give --to-topic")
+        raise CommandError("the target topic is the source topic", ExitCode.USAGE, "give --to-topic")
     folder = job.new_folder(out)
     check_topics(to_name_server, [to_topic] if to_topic else topics)
     if dry_run:
@@ -281,11 +283,11 @@ def replay(
 
 
 def check_topics(name_server: str, topics: Sequence[str]) -> None:
-    """Checks that topics are there: a send would create one that is misspelt.
+    """Checks that topics exist: a send would create a misspelt topic.
 
     Raises:
-        TopicNotFoundError: One is not.
-        InvalidArgumentError: One cannot be written.
+        TopicNotFoundError: A topic does not exist.
+        InvalidArgumentError: A topic is not writable.
     """
     from rocketpy import Admin
     from rocketpy.config import PATIENT
@@ -294,7 +296,7 @@ def check_topics(name_server: str, topics: Sequence[str]) -> None:
         for topic in topics:
             if not any(broker.writable for broker in admin.describe_topic(topic).brokers):
                 raise InvalidArgumentError(
-                    f"no broker lets {topic} be written", hint="`rocketpy topic describe` shows it"
+                    f"topic {topic} is not writable at any broker", hint="`rocketpy topic describe` shows its queues"
                 )
 
 
@@ -302,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

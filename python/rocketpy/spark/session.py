@@ -42,10 +42,10 @@ def prepare() -> None:
     """Ensures that Spark finds a Java, and runs its workers with this Python. Call it before the first session.
 
     Without it Spark takes the `python3` of the search path, which has no RocketPy unless the virtual environment is
-    activated. `PYSPARK_PYTHON` wins where it is set.
+    activated. `PYSPARK_PYTHON` has precedence if it is set.
 
     Raises:
-        JavaNotFoundError: No Java 17 or newer is there.
+        JavaNotFoundError: Java 17 or newer is not installed.
         WorkerPythonError: A session runs already, and the Python of its workers has no RocketPy.
     """
     prepare_java()
@@ -79,16 +79,16 @@ def local_session(
 
     Args:
         name: Application name.
-        folder: Where tables and temporary files go; None for Spark's defaults.
+        folder: Folder for tables and temporary files; None for Spark's defaults.
         cores: Tasks at once, as in `local[...]`: "2", "*", or "2,3" for three tries of each task.
         memory: Heap of the JVM, such as "2g".
-        config: More Spark settings; they win over the ones made here.
+        config: More Spark settings; they override the ones made here.
 
     Returns:
         The session. Stop it with its `stop()`.
 
     Raises:
-        JavaNotFoundError: No Java 17 or newer is there.
+        JavaNotFoundError: Java 17 or newer is not installed.
         WorkerPythonError: The session of this process has workers without RocketPy.
     """
     prepare()
@@ -120,10 +120,10 @@ def cores(spark: SparkSession) -> int:
     A Python data source is planned in a process that knows of the driver's own cores only.
 
     Args:
-        spark: The session. One of Spark Connect is asked by a small query.
+        spark: Spark session. With Spark Connect, a small query counts the tasks.
 
     Returns:
-        At least 1. While executors are still joining, those that are there by now count.
+        At least 1. While executors are still joining, only those that have joined count.
 
     Examples:
         With a session::
@@ -140,13 +140,13 @@ def cores(spark: SparkSession) -> int:
 
 
 def context_of(spark: SparkSession) -> SparkContext:
-    """The context of a session, for what runs on RDDs or shows how many tasks are done.
+    """Returns the context of a session, for RDDs and the progress of tasks.
 
     Args:
-        spark: A classic session.
+        spark: Classic Spark session.
 
     Raises:
-        NotSupportedError: It is one of Spark Connect.
+        NotSupportedError: The session is one of Spark Connect.
     """
     context: SparkContext | None = getattr(spark, "sparkContext", None)
     if context is None:
@@ -155,22 +155,22 @@ def context_of(spark: SparkSession) -> SparkContext:
 
 
 def refuse_connect() -> None:
-    """Refuses a process that has sessions of Spark Connect, or would get one.
+    """Rejects a process that has sessions of Spark Connect, or would get one.
 
     Raises:
-        NotSupportedError: It does.
+        NotSupportedError: The process uses Spark Connect.
     """
     if {"SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"} & os.environ.keys():
         raise NotSupportedError(NO_CONTEXT, hint=NO_CONTEXT_HINT)
 
 
 def no_pyspark() -> RocketPyError:
-    """The error where PySpark cannot be imported."""
+    """Returns the error for a missing PySpark."""
     return RocketPyError("PySpark is not installed", hint='pip install "rocketpy-mq[spark]"')
 
 
 def end_spark() -> None:
-    """Ends the Java process of this process's Spark without asking it; what waits for its answer gets an error.
+    """Kills the Java process of this process's Spark; calls that wait for its answer get an error.
 
     For a program that must end quickly; does nothing without a session. Normally, call the session's `stop()`.
     """

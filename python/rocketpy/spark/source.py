@@ -33,7 +33,7 @@ class RocketPyDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name that `format` takes."""
+        """Returns the name for `format`."""
         return "rocketpy"
 
     @cached_property
@@ -49,39 +49,39 @@ class RocketPyDataSource(DataSource):
         return ddl([name for name in DEFAULT if options.include_properties or name != "properties"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Makes the reader.
+        """Creates the reader.
 
         Args:
-            schema: From `schema`, or the user's own choice of columns.
+            schema: Schema from `schema`, or with columns selected by the user.
         """
         options = self.read_options
         return RocketPyReader(options, chosen_columns(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Makes the reader of a stream.
+        """Creates the reader of a stream.
 
         Args:
-            schema: From `schema`, or the user's own choice of columns.
+            schema: Schema from `schema`, or with columns selected by the user.
         """
         from rocketpy.spark.stream import RocketPyStreamReader
 
         return RocketPyStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Makes the batch writer; see `rocketpy.spark.sink.writers`."""
+        """Creates the batch writer; see `rocketpy.spark.sink.writers`."""
         from rocketpy.spark.sink.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        """Makes the stream writer."""
+        """Creates the stream writer."""
         from rocketpy.spark.sink.writers import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
 
 
 class StorePartition(InputPartition):
-    """Ranges of a store, and what tells that store from another."""
+    """Ranges of a store, and the identity of the store."""
 
     def __init__(self, ranges: tuple[StoreRange, ...], marks: dict[str, bytes]) -> None:
         super().__init__(ranges)
@@ -114,7 +114,7 @@ class RocketPyReader(DataSourceReader):
         """Reads one partition.
 
         Args:
-            partition: One of `partitions`; Spark makes one up, without a value, when there is none.
+            partition: Entry of `partitions`; Spark passes an empty one if there are none.
         """
         if partition.value is None:
             return iter(())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketpy.store import StoredTopic, StoreRange, StoreReader
 
 WHOLE = 1 << 60
-"""More bytes than any store has: a range of this size is not cut."""
+"""Size above that of any store: a range of this size is not cut."""
 
 
 def scan_ranges(
@@ -47,22 +47,22 @@ def scan_ranges(
     Args:
         path: Store folder, live or a copy.
         topic: The topic.
-        commit_log: Folder of its log, when its broker's configuration says `storePathCommitLog`.
+        commit_log: Folder of the commit log, if the broker sets `storePathCommitLog`.
         starting_time: Only messages stored at or after this: a datetime, seconds since 1970, or text such as "-10m".
             Without a time zone it is local time.
         ending_time: Only messages stored before this.
         starting_offsets: First queue offset, by queue; a queue that is not named starts at its oldest message.
         ending_offsets: Queue offset to stop before, by queue; one that is not named ends where it ends now.
-        min_partitions: Fewest ranges wanted, as far as each still has 1 MiB.
-        max_partition_bytes: Size of a range that is aimed at, bytes in the log.
+        min_partitions: Minimum number of ranges, as far as each still has 1 MiB.
+        max_partition_bytes: Target size of a range, bytes in the log.
         fail_on_data_loss: Whether an offset outside its queue is an error, or is moved to the queue's bounds.
 
     Returns:
         The ranges, in the order of the log.
 
     Raises:
-        TopicNotFoundError: The store has no such topic. One without messages gives none.
-        OffsetError: An offset names a queue that is not there, or is outside it.
+        TopicNotFoundError: The store does not have the topic. A topic without messages gives no ranges.
+        OffsetError: An offset names a missing queue, or is outside its queue.
 
     Examples:
         On the driver, with the context `sc`::
@@ -91,10 +91,10 @@ def scan_ranges(
 
 
 def plan_store(options: ReadOptions) -> list[tuple[StoreRange, ...]]:
-    """Plans what each worker reads.
+    """Plans the reads of the workers.
 
     Args:
-        options: With a path.
+        options: Read options with a path.
 
     Returns:
         Ranges for each worker; empty when there is nothing to read.
@@ -134,20 +134,20 @@ def read_store(
     *,
     groupings: Groupings = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Reads what one worker was given.
+    """Reads the ranges of one worker.
 
     Args:
-        options: With a path.
-        columns: Checked names.
-        ranges: From `plan_store`.
-        marks: Of the store that they were planned with, from `rocketpy.spark.identity.store_marks`.
-        groupings: What to add up by, in place of columns.
+        options: Read options with a path.
+        columns: Checked column names.
+        ranges: Result of `plan_store`.
+        marks: Marks of the store of the plan, from `rocketpy.spark.identity.store_marks`.
+        groupings: Groups to aggregate by, instead of columns.
 
     Yields:
         Record batches of about 1 MiB, or sums.
 
     Raises:
-        NotAStoreError: The path leads to no store here, or to another one than on the driver.
+        NotAStoreError: The path points to no store here, or to another one than on the driver.
     """
     from rocketpy.base.arrow import pyarrow_batch
 
@@ -169,10 +169,10 @@ def read_store(
 
 
 def open_store(options: ReadOptions) -> StoreReader:
-    """The reader of the store.
+    """Opens the store.
 
     Args:
-        options: With a path.
+        options: Read options with a path.
     """
     from rocketpy.store import StoreReader
 
@@ -182,25 +182,25 @@ def open_store(options: ReadOptions) -> StoreReader:
 
 
 def matching(pattern: str, topics: Iterable[StoredTopic]) -> tuple[str, ...]:
-    """Names of the topics, without those of the system, that a pattern means.
+    """Returns the names of non-system topics that match a pattern.
 
     Args:
         pattern: Regular expression for whole names.
-        topics: All of a store.
+        topics: All topics of a store.
     """
     names = application_topics([topic.name for topic in topics], [])
     return tuple(name for name in names if re.fullmatch(pattern, name))
 
 
 def assigned_of(topic: str, options: ReadOptions) -> list[int] | None:
-    """The queues of a topic that are to be read; None for all.
+    """Returns the queues of a topic to read; None for all.
 
     Args:
         topic: The topic.
-        options: With a path.
+        options: Read options with a path.
 
     Raises:
-        OptionError: They name a broker that the store is not known to be of.
+        OptionError: The options name a broker, and the store is not known to be of this broker.
     """
     if options.assigned is None:
         return None
@@ -212,7 +212,7 @@ def assigned_of(topic: str, options: ReadOptions) -> list[int] | None:
 
 def _check_broker(broker: str, options: ReadOptions) -> None:
     if broker and broker != options.broker_name:
-        raise OptionError(f"a store does not know its broker's name, leave it out of the options: {broker}")
+        raise OptionError(f"a store does not contain the name of its broker, omit it from the options: {broker}")
 
 
 def utc(at_ms: int | None) -> datetime | None:
@@ -224,12 +224,12 @@ def offsets_of(offsets: Mapping[QueueKey, int], topic: str, options: ReadOptions
     """The offsets of a topic, by queue.
 
     Args:
-        offsets: Of the options.
+        offsets: Offsets of the options.
         topic: The topic.
-        options: With a path.
+        options: Read options with a path.
 
     Raises:
-        OptionError: They name a broker that the store is not known to be of.
+        OptionError: The options name a broker, and the store is not known to be of this broker.
     """
     found = {}
     for (name, broker, queue_id), offset in offsets.items():

@@ -1,4 +1,4 @@
-"""The stream reader: which messages go into the next batch, and where a batch begins when it is repeated."""
+"""The stream reader: selects the messages of the next batch, and finds the begin of a repeated batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rocketpy.spark.offsets import Offsets
 
 ENDS_KEPT_SECONDS = 0.1
-"""How long the ends of the queues are used again: Spark asks an idle query every 10 ms."""
+"""Time for which the ends of the queues are cached: Spark polls an idle query every 10 ms."""
 LOSS_HINT = "fail_on_data_loss=false skips them and logs which they were"
 RENEWED_HINT = (
     "the topic was deleted and created again, or its broker lost the end of its log: fail_on_data_loss=false goes on "
@@ -51,9 +51,8 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans on the driver, in one process for the whole query; reads in the workers.
 
     Args:
-        options: As Spark hands them over. What is wrong with them is raised by the methods: Spark hides an error of
-            `streamReader`.
-        schema: That of the rows.
+        options: Options from Spark. The methods raise their errors, because Spark hides an error of `streamReader`.
+        schema: Schema of the rows.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -83,7 +82,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _patience(self) -> Patience:
-        """With brokers that do not answer."""
+        """Patience with brokers that do not answer."""
         return Patience(self.read_options.retry_timeout)
 
     @cached_property
@@ -91,7 +90,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return source_of(self.read_options)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of a batch. Spark takes one only; `latestOffset` holds to the others."""
+        """Returns the limit of a batch. Spark accepts only one; `latestOffset` applies the others."""
         with without_traceback():
             options = self.read_options
         if options.max_offsets_per_trigger is not None:
@@ -99,7 +98,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(options.max_bytes_per_trigger)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint starts. The same each time that this process is asked."""
+        """Returns the start of a query without a checkpoint, the same at each call in this process."""
         if self._start is None:
             with without_traceback():
                 chosen_columns(self.read_options, self._schema)
@@ -107,11 +106,11 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._start
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends; `start` itself when there is nothing to read yet.
+        """Returns the end of the next batch; `start` itself if there are no new messages.
 
         Args:
-            start: Where it begins.
-            limit: From `getDefaultReadLimit`, or `ReadAllAvailable` for a query that runs once.
+            start: Begin of the batch.
+            limit: Limit from `getDefaultReadLimit`, or `ReadAllAvailable` for a query that runs once.
         """
         with without_traceback():
             here = BatchOffsets.of_json(start)
@@ -126,14 +125,14 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return batch.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the queues, for the progress of the query."""
+        """Returns the ends of the queues, for the progress of the query."""
         if not self._ends:
             return None
         ends = {queue: info.max_offset for queue, info in self._ends.items()}
         return BatchOffsets(ends, {}).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fixes where the query ends: at the current ends of the queues."""
+        """Sets the current ends of the queues as the end of the query."""
         with without_traceback():
             infos = self._patiently(partial(self._look, asks_again=True))
             self._target = {queue: info.max_offset for queue, info in infos.items()}
@@ -143,7 +142,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Args:
             start: Not used: for a first batch that is repeated, it is where the query would start today.
-            end: Says where the batch begins, too.
+            end: End of the batch, with its begin.
         """
         with without_traceback():
             batch = BatchOffsets.of_json(end)
@@ -156,22 +155,22 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Reads one partition.
 
         Args:
-            partition: One of `partitions`.
+            partition: Entry of `partitions`.
         """
         if partition.value is None:
             return iter(())
         return self._source.read(chosen_columns(self.read_options, self._schema), partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Mirrors the progress to a consumer group, if the options name one. The checkpoint alone decides what is read.
+        """Mirrors the progress to a consumer group, if the options name one. Only the checkpoint decides what to read.
 
         Args:
-            end: Where a batch ended that is done.
+            end: End of the completed batch.
         """
         try:
             self._source.commit(BatchOffsets.of_json(end).end)
         except RocketPyError as error:
-            logger.warning("the progress of group %s was not stored: %s", self.read_options.progress_group, error)
+            logger.warning("progress not committed for group %s: %s", self.read_options.progress_group, error)
 
     def stop(self) -> None:
         """Does nothing: Spark does not call it at the end of every query."""
@@ -184,7 +183,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self.read_options.fail_on_data_loss:
                 raise
             if self._is_news("another store"):
-                logger.warning("%s; it is read all the same", error)
+                logger.warning("%s; reading anyway", error)
 
     def _find_start(self) -> BatchOffsets:
         found: Offsets = {}
@@ -360,7 +359,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tell_renewed(self, info: QueueInfo, begin: int, text: str) -> None:
         if begin < info.max_offset and self._is_news((info.queue, "renewed", begin, text)):
             logger.warning(
-                "messages of %s may be lost; reading offsets %d to %d, which were stored since: %s",
+                "messages of %s may be lost; reading offsets %d to %d, stored since then: %s",
                 info.queue,
                 begin,
                 info.max_offset,
@@ -370,7 +369,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lose(self, queue: MessageQueue, start: int, end: int, reason: str) -> None:
         if self.read_options.fail_on_data_loss:
             raise OffsetError(
-                f"{end - start} messages of {queue} are not there, offsets {start} to {end}: {reason}", hint=LOSS_HINT
+                f"{end - start} messages of {queue} are missing, offsets {start} to {end}: {reason}", hint=LOSS_HINT
             )
         if self._is_news((queue, start, end)):
             log_loss(str(queue), start, end, reason)
@@ -378,7 +377,7 @@ class RocketPyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _warn_of_absent(self, queues: list[MessageQueue]) -> None:
         for queue in queues:
             if self._is_news((queue, "absent")):
-                logger.warning("%s is not there now; the stream leaves it out until it is", queue)
+                logger.warning("%s is missing; the stream skips the queue until it returns", queue)
 
     def _is_news(self, what: object) -> bool:
         is_news = what not in self._told

@@ -1,4 +1,4 @@
-"""What a stream reads from: the brokers of a cluster, or the folder of a store."""
+"""Sources of a stream: the brokers of a cluster, or the folder of a store."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ OTHER_CHECKPOINT = "start the query with another checkpointLocation"
 
 
 class StreamSource(Protocol):
-    """Where the messages of a stream are. It travels to the workers."""
+    """Source of a stream, which is sent to the workers."""
 
     def starts(self) -> list[tuple[QueueInfo, int]]:
         """The queues that the options name, and where each is to start, which may be outside of what it holds.
 
         Raises:
-            OptionError: They name a queue that is not there.
-            TopicNotFoundError: They name a topic that is not there.
+            OptionError: The options name a missing queue.
+            TopicNotFoundError: The options name a missing topic.
         """
         ...
 
@@ -57,28 +57,28 @@ class StreamSource(Protocol):
         ...
 
     def fingerprints(self, offsets: Offsets) -> dict[MessageQueue, Fingerprint]:
-        """Of the message directly before an offset of each queue. See `rocketpy.spark.fingerprint.fingerprints`."""
+        """Reads fingerprints of the messages directly before offsets, as `rocketpy.spark.fingerprint.fingerprints`."""
         ...
 
     def first_at(self, info: QueueInfo, at_ms: int) -> int:
-        """The offset of a queue's first message stored at a time or later; its end where there is none."""
+        """Returns the offset of a queue's first message stored at a time or later; its end without such a message."""
         ...
 
     def marks(self) -> dict[str, bytes]:
-        """What tells a store from another; call it after `queues`."""
+        """Returns the identity of a store; call it after `queues`."""
         ...
 
     def check(self, batch: BatchOffsets) -> None:
-        """Refuses a checkpoint of another source.
+        """Rejects a checkpoint of another source.
 
         Raises:
             OffsetError: A stream of a folder wrote it, and this one reads a cluster, or the other way around.
-            NotAStoreError: It is of another store, or the store is gone.
+            NotAStoreError: The checkpoint is of another store, or the store is missing.
         """
         ...
 
     def partitions(self, batch: BatchOffsets, sizes: Mapping[MessageQueue, int]) -> Sequence[InputPartition]:
-        """Shares a batch out among the workers."""
+        """Distributes a batch among the workers."""
         ...
 
     def read(self, columns: Sequence[str], partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -91,7 +91,7 @@ class StreamSource(Protocol):
 
 
 def source_of(options: ReadOptions) -> StreamSource:
-    """The source that the options name."""
+    """Returns the source that the options select."""
     return ClusterSource(options) if options.path is None else FolderSource(options)
 
 
@@ -124,7 +124,7 @@ class ClusterSource:
         return at_time(shared_admin(self._options), info, at_ms)
 
     def marks(self) -> dict[str, bytes]:
-        """A queue says which broker it is of."""
+        """Returns no marks: queues of a cluster contain their broker."""
         return {}
 
     def check(self, batch: BatchOffsets) -> None:
@@ -151,7 +151,7 @@ class ClusterSource:
 
 
 class FolderSource:
-    """The folder of a store, beside its broker or without one. What its queues lead to is what a broker serves.
+    """Folder of a store, with or without a running broker. Its queues point to the messages that a broker serves.
 
     Its queues have no broker name: a store does not know it, and the option `broker_name` may change.
     """
@@ -167,7 +167,7 @@ class FolderSource:
             reader.ranges(topic, queues=[], fail_on_data_loss=False)  # raises where it is not there
         infos = self.queues()
         if not infos and options.topic_pattern is not None:
-            raise OptionError(f"no topic has a name of topic_pattern: {options.topic_pattern}")
+            raise OptionError(f"no topic matches topic_pattern: {options.topic_pattern}")
         topics = options.topics or sorted({info.queue.topic for info in infos})
         named = {topic: offsets_of(options.starting_offsets, topic, options) for topic in topics}
         known = {info.queue for info in infos}
@@ -251,7 +251,7 @@ class FolderSource:
             open_store(self._options)  # raises where there is none at all
             raise NotAStoreError(
                 f"the checkpoint is of another store than that of {self._options.path}",
-                hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false reads from this store what was stored since",
+                hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false reads newer messages from this store",
             ) from None
 
     def partitions(self, batch: BatchOffsets, sizes: Mapping[MessageQueue, int]) -> Sequence[InputPartition]:

@@ -1,4 +1,4 @@
-"""The job `topic_profile`: how large messages are, when they come, and how evenly queues, tags and keys share them.
+"""The job `topic_profile`: sizes and rates of messages, and their distribution over queues, tags and keys.
 
 `spark-submit spark/topic_profile.py --path data --topic flights --out profile` runs it by itself.
 """
@@ -29,9 +29,9 @@ GROUPINGS: dict[str, tuple[str, ...]] = {
 }
 """The tables of a profile and what each is grouped by."""
 WITH_MANY = ("tags", "keys", "order_keys")
-"""Tables that may be as long as the topic: only their largest groups leave Spark."""
+"""Tables that may be as long as the topic: only their largest groups are collected from Spark."""
 
-Top = Annotated[int, typer.Option("--top", min=1, max=1000, help="How many tags and keys are listed.")]
+Top = Annotated[int, typer.Option("--top", min=1, max=1000, help="Number of tags and keys to list.")]
 Keys = Annotated[
     bool, typer.Option("--keys/--no-keys", help="Count keys and order keys too: the costliest part where each is rare.")
 ]
@@ -43,8 +43,8 @@ class Profile:
 
     Attributes:
         topic: The topic.
-        tables: Rows by table; those of tags and keys are the largest, in that order.
-        distinct: How many different tags, keys and order keys there are.
+        tables: Rows by table; of tags and keys only the largest, in that order.
+        distinct: Number of different tags, keys and order keys.
     """
 
     topic: str
@@ -85,7 +85,7 @@ class Profile:
         return facts
 
     def size_of_share(self, share: float) -> int:
-        """The size that this share of the messages does not exceed, as a power of two."""
+        """Returns the size that this share of the messages does not exceed, as a power of two."""
         seen = 0
         for row in sorted(self.tables["sizes"], key=lambda row: row["size"]):
             seen += row["messages"]
@@ -102,7 +102,7 @@ def run(
     Args:
         spark: The session.
         source: Options of the data source.
-        top: How many tags and keys are listed.
+        top: Number of tags and keys to list.
         keys: Whether keys and order keys are counted.
         out: Folder for the tables as Parquet and a picture of each topic as PNG.
 
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""The job `trace_latency`: how long messages take to be stored, to be delivered, and to be worked on.
+"""The job `trace_latency`: times for storing, delivering and processing messages.
 
 `spark-submit spark/trace_latency.py --name-server 127.0.0.1:9876 --topic flights --out latency` runs it by itself.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 QUANTILES = (*(number / 100 for number in range(100)), 0.999, 1.0)
-"""Those that a picture shows; a table has a few of them."""
+"""Quantiles in a picture; a table has a few of them."""
 SHOWN = {"median_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
 RECORDS = {
     "step": "string",
@@ -36,18 +36,18 @@ RECORDS = {
     "request_id": "string",
     "retries": "int",
 }
-"""What is taken of each trace record: see `rocketpy.admin.trace`."""
+"""Columns read from each trace record: see `rocketpy.admin.trace`."""
 TIMES = "measure, topic, `group`, ms, is_failed, is_repeated"
 
 TopicsOrNone = Annotated[
     list[str],
-    typer.Option("--topic", "-t", help="Messages of this topic are read too, and only its traces; may repeat."),
+    typer.Option("--topic", "-t", help="Also read messages of this topic, and only its traces; may be repeated."),
 ]
-TraceTopic = Annotated[str, typer.Option("--trace-topic", help="The topic of the traces.")]
+TraceTopic = Annotated[str, typer.Option("--trace-topic", help="Topic of the traces.")]
 
 
 def stored_times(spark: "SparkSession", source: dict[str, object]) -> "DataFrame":
-    """How long each message took from its producer to the log: by two clocks, the producer's and the broker's.
+    """Computes the time of each message from its producer to the log, by the clocks of producer and broker.
 
     Args:
         spark: The session.
@@ -75,7 +75,7 @@ def trace_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
     """Reads trace messages, in a worker.
 
     Args:
-        batch: With a column `body`.
+        batch: Batch with a column `body`.
 
     Returns:
         The columns of `RECORDS`.
@@ -85,12 +85,12 @@ def trace_records(batch: "pa.RecordBatch") -> "pa.RecordBatch":
 
 
 def traced_times(spark: "SparkSession", source: dict[str, object], topics: Sequence[str]) -> "DataFrame":
-    """What traces say of sends, deliveries and work. A record that is there twice counts once.
+    """Computes the times of sends, deliveries and processing from traces. Duplicate records count once.
 
     Args:
         spark: The session.
         source: Options of the data source, for the topic of the traces.
-        topics: Only messages of these; empty for all.
+        topics: Topics of the messages; empty for all.
 
     Returns:
         Columns of `TIMES`; the measures are `sent` (request to acknowledgement), `delivered` (begin of the send to the
@@ -148,10 +148,10 @@ def _times(
 
 
 def latencies(times: "DataFrame") -> "DataFrame":
-    """The distribution of each measure by topic and group.
+    """Computes the distribution of each measure by topic and group.
 
     Args:
-        times: Columns of `TIMES`.
+        times: Table with the columns of `TIMES`.
 
     Returns:
         Columns measure, topic, group, count, mean_ms, failed, repeated and quantiles_ms (by `QUANTILES`), sorted.
@@ -172,10 +172,10 @@ def latencies(times: "DataFrame") -> "DataFrame":
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a report.
+    """Returns the row of a report.
 
     Args:
-        row: Of `latencies`.
+        row: Row of `latencies`.
     """
     quantiles = dict(zip(QUANTILES, row["quantiles_ms"] or [None] * len(QUANTILES), strict=True))
     facts = {name: row[name] for name in ("measure", "topic", "group", "count", "failed", "repeated", "mean_ms")}
@@ -191,8 +191,8 @@ def run(
     Args:
         spark: The session.
         stored: Options of the data source for messages; None without a topic.
-        traced: The same for traces; None where there are none.
-        topics: Only traces of these topics; empty for all.
+        traced: The same for traces; None without traces.
+        topics: Topics of the traces; empty for all.
         out: Folder for the distributions as Parquet, and a picture of them as PNG.
 
     Returns:
@@ -223,9 +223,9 @@ def trace_latency(
     dry_run: job.DryRun = False,
     as_json: job.Json = False,
 ) -> None:
-    """Measure how long messages take: to be stored, and where clients trace, to be sent, delivered and worked on.
+    """Measure the times of messages: storing, and with traces, sending, delivery and processing.
 
-    Traces are best effort, and only clients that trace write them.
+    Traces are best effort, and only written by tracing clients.
     """
     traced: dict[str, object] | None = job.source_of(path, name_server, [trace_topic], since, until)
     stored = job.source_of(path, name_server, topics, since, until) if topics else None
@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""Makes Arrow UDFs: functions of whole columns in Spark's Python workers."""
+"""Arrow UDFs: functions of whole columns in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def arrow_udf(function: Any, result: DataType | Mapping[str, str] | str) -> Callable[..., Column]:
-    """Makes an Arrow UDF, for `select` and for `spark.udf.register`.
+    """Creates an Arrow UDF, for `select` and for `spark.udf.register`.
 
     Args:
-        function: Takes pyarrow arrays and returns one. Spark reads the hints of a UDF, and wants none. A nested
+        function: Function from pyarrow arrays to one. Spark reads the hints of a UDF, and wants none. A nested
             function travels to the workers by value.
-        result: Type of what it returns; the name of a type that columns have, or a struct of such, needs no session.
+        result: Type of the result; the name of a column type, or a struct of column types, needs no session.
 
     Raises:
         RocketPyError: PySpark 4.1 or newer is not installed.

@@ -1,4 +1,4 @@
-"""Reading a store folder without a server: no lock, safe beside a live one, the same from a copy."""
+"""Reading a store folder without a server and without a lock, also next to a running server or from a copy."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ PART_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoredQueue:
-    """What one queue of a store holds."""
+    """Offsets of one queue of a store."""
 
     queue_id: int
     min_offset: int
@@ -111,46 +111,46 @@ class StoredTopic:
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """A part of one queue: queue offsets from `start` up to, not including, `end`."""
+    """Part of one queue: queue offsets from `start` up to, but not including, `end`."""
 
     topic: str
     queue_id: int
     start: int
     end: int
     estimated_bytes: int
-    """Length of its records, if it is known without reading them."""
+    """Estimated length of its records, from metadata only."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRange:
-    """A part of a topic for one worker: parts of several queues that are close together in the log.
+    """Part of a topic for one worker: parts of several queues that are close together in the log.
 
-    Plain data, made to travel. Its bounds are fixed: reading it twice gives the same rows.
+    Plain data, which can be pickled. Its bounds are fixed: reading it twice returns the same rows.
     """
 
     parts: tuple[QueueRange, ...]
-    """At most one part a queue, none of them empty."""
+    """At most one part per queue, none of them empty."""
 
     @property
     def topic(self) -> str:
-        """The topic."""
+        """Name of the topic."""
         return self.parts[0].topic
 
     @property
     def estimated_bytes(self) -> int:
-        """About how many bytes of records there are to read."""
+        """Estimated number of record bytes to read."""
         return sum(part.estimated_bytes for part in self.parts)
 
 
 class StoreReader:
-    """Reads a store folder without a server. Takes no lock: a live store, a copy or a snapshot are the same to it.
+    """Reads a store folder without a server and without a lock: a live store, a copy or a snapshot.
 
     Args:
-        path: The folder that a server was started on.
-        commit_log: The folder of its log, when its broker's configuration says `storePathCommitLog`.
+        path: Folder of the store.
+        commit_log: Folder of the log, if the broker's configuration sets `storePathCommitLog`.
 
     Raises:
-        NotAStoreError: The folder is not a store, or its log is elsewhere.
+        NotAStoreError: The folder is not a store, or its log is in another folder.
 
     Examples:
         >>> import rocketpy
@@ -173,21 +173,21 @@ class StoreReader:
 
     @property
     def path(self) -> str:
-        """The folder."""
+        """Folder of the store."""
         return self._path
 
     def topics(self) -> list[StoredTopic]:
-        """The topics that have messages in the store, sorted by name."""
+        """Topics with messages in the store, sorted by name."""
         return [_topic(name, queues) for name, queues in self._native.topics()]
 
     def topic(self, name: str) -> StoredTopic:
-        """One topic with its queues. Reads nothing of other topics.
+        """Topic with its queues. Reads no data of other topics.
 
         Args:
             name: The topic.
 
         Raises:
-            TopicNotFoundError: The store has no such topic. One without messages has no queues here.
+            TopicNotFoundError: The topic does not exist in the store. A topic without messages has no queues here.
         """
         return _topic(*self._native.topic(name))
 
@@ -204,25 +204,25 @@ class StoreReader:
         min_parts: int = 1,
         fail_on_data_loss: bool = True,
     ) -> list[StoreRange]:
-        """Cuts a topic into parts that workers can read side by side. Their bounds are those of this moment.
+        """Splits a topic into parts that workers can read concurrently, with the current bounds of its queues.
 
         Args:
             topic: The topic.
-            queues: Only these queues.
-            starts: First queue offset, by queue; a queue that is not named starts at its oldest message.
-            ends: Queue offset to stop before, by queue; a queue that is not named ends where it ends now.
-            stored_from: Only messages stored at or after this point in time: a datetime, seconds since 1970, ISO 8601
-                or `"-10m"`. Without a time zone it is local time.
-            stored_before: Only messages stored before this point in time.
-            part_bytes: Bytes of records that a part should have.
-            min_parts: Minimum number of parts, if there is enough to read.
-            fail_on_data_loss: Whether a start or an end outside its queue is an error, or is moved to its bounds.
+            queues: Restricts the result to these queues.
+            starts: First queue offset, by queue; default: the oldest message.
+            ends: Queue offset after the last message to read, by queue; default: the current end.
+            stored_from: Restricts the result to messages stored at or after this point in time: a datetime, seconds
+                since 1970, ISO 8601 text or `"-10m"`. Times without a time zone are local.
+            stored_before: Restricts the result to messages stored before this point in time.
+            part_bytes: Target size of a part, in bytes of records.
+            min_parts: Minimum number of parts, if there are enough messages.
+            fail_on_data_loss: Whether a start or an end outside its queue is an error; otherwise it is moved to the
+                bounds of the queue.
 
         Raises:
-            TopicNotFoundError: The store has no such topic. One without messages gives none.
-            OffsetError: A start or an end names a queue that is not there or is outside of it, or a start is after
-                its end.
-            DamagedDataError: Files of consume queues are missing or damaged: the store was closed with more.
+            TopicNotFoundError: The topic does not exist in the store. A topic without messages returns no parts.
+            OffsetError: A start or an end names a missing queue or is outside its queue, or a start is after its end.
+            DamagedDataError: Files of consume queues are missing or damaged: the closed store had more entries.
         """
         ranges = self._native.ranges(
             topic,
@@ -248,18 +248,18 @@ class StoreReader:
         max_messages: int | None = None,
         slots_and_entries: tuple[int, int] | None = None,
     ) -> list[ReceivedMessage]:
-        """Messages of a topic that have a key, in the order of the log: found through the store's index files.
+        """Messages of a topic with a given key, from the store's index files, in the order of the log.
 
-        Beside a server that writes, what was stored in the last second may not be found yet.
+        While a server writes, messages stored in the last second may not be found yet.
 
         Args:
             topic: The topic.
-            key: A key or the unique key of the messages, or what `kind` names.
+            key: Key, unique key or tag of the messages, according to `kind`.
             kind: `"key"`, `"unique_key"` (the `msg_id` of a receipt), or `"tag"`.
-            begin: Stored at or after this point in time.
-            end: Stored at or before this.
+            begin: Restricts the result to messages stored at or after this point in time.
+            end: Restricts the result to messages stored at or before this point in time.
             max_messages: Maximum number of messages; the newest are kept.
-            slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, when they
+            slots_and_entries: `maxHashSlotNum` and `maxIndexNum` of the Apache broker that wrote the index, if they
                 were set.
 
         Raises:
@@ -295,43 +295,44 @@ class StoreReader:
         """Reads messages into Arrow record batches.
 
         Args:
-            what: A topic, or parts of topics as `ranges` gives them.
-            columns: Names of columns, in the order wanted. Default: `topic, queue_id, queue_offset, broker_name, tag,
+            what: A topic, or parts of topics as returned by `ranges`.
+            columns: Names of columns, in the wanted order. Default: `topic, queue_id, queue_offset, broker_name, tag,
                 keys, body, properties, born_at, stored_at, msg_id, reconsume_times`.
-            groupings: Add messages up in place of rows, by each of these choices of one or more of `topic`,
-                `broker_name`, `queue_id`, `tag`, `key` (a message counts for each of its keys), `order_key`,
+            groupings: Choices of groups by which messages are summed up, in place of rows. A choice is one or more of
+                `topic`, `broker_name`, `queue_id`, `tag`, `key` (a message counts for each of its keys), `order_key`,
                 `origin_topic`, `born_host`, `store_host`, `reconsume_times`, `minute`, `hour`, `day`, `size`. Batches
-                have the columns `grouping` (the place of the choice), all groups, `messages`, `bytes`, `largest_bytes`,
-                `first_stored_at` and `last_stored_at`. A group may come in several batches.
-            tags: `*` for all, `"UA || AA"` or `["UA", "AA"]`. Other messages are not read. See `rocketpy.config.Tags`.
-            stored_from: With a topic: only messages stored at or after this point in time.
-            stored_before: With a topic: only messages stored before this point in time.
-            batch_rows: Maximum rows in a batch.
-            batch_bytes: Bytes of bodies and properties after which a batch is full; 512 MiB at most.
-            broker_name: What to show as broker name; a store does not know its own.
-            fail_on_data_loss: Whether messages that are gone or damaged end the scan with an error, or are left out and
-                listed in `lost`.
-            verify: Whether each record's checksum is compared: its own, or its body's where it has none. Without it a
-                damaged body comes out as if it were what was sent.
-            max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
-                was stored.
+                have the columns `grouping` (the index of the choice), all groups, `messages`, `bytes`, `largest_bytes`,
+                `first_stored_at` and `last_stored_at`. A group may appear in several batches.
+            tags: Tags to read: `*` for all, `"UA || AA"` or `["UA", "AA"]`. Other messages are not read. See
+                `rocketpy.config.Tags`.
+            stored_from: With a topic, restricts the result to messages stored at or after this point in time.
+            stored_before: With a topic, restricts the result to messages stored before this point in time.
+            batch_rows: Maximum number of rows in a batch.
+            batch_bytes: Size of bodies and properties, in bytes, at which a batch is full; at most 512 MiB.
+            broker_name: Broker name in the rows; a store does not contain its own.
+            fail_on_data_loss: Whether missing or damaged messages end the scan with an error; otherwise they are
+                skipped and listed in `lost`.
+            verify: Whether to compare the checksum of each record, or of its body if the record has none. Without it a
+                damaged body is returned as if it were intact.
+            max_body_bytes: Maximum size of a decompressed body in bytes. Default: 64 MiB, and above 16 MiB at most 100
+                times the stored size.
 
         Returns:
             Batches, by iteration or by the Arrow PyCapsule interface: `pyarrow.table(scan)`, `polars.from_arrow(scan)`.
-            Within a queue rows come in the order of the queue.
+            Rows of a queue are in the order of the queue.
 
         Raises:
-            TopicNotFoundError: The store has no such topic. One without messages gives none.
-            InvalidArgumentError: A column or a group is not known, or the tags cannot be asked for.
-            DamagedDataError: From the iteration: a record is damaged. It names the file, the place, and what was
-                found and expected. A retry gives the same.
+            TopicNotFoundError: The topic does not exist in the store. A topic without messages returns no parts.
+            InvalidArgumentError: A column or a group is unknown, or the tags are invalid.
+            DamagedDataError: Raised on iteration: a record is damaged. The error names the file, the position, and the
+                found and expected values. A retry does not help.
         """
         if isinstance(what, str):
             ranges: Iterable[StoreRange] = self.ranges(
                 what, stored_from=stored_from, stored_before=stored_before, fail_on_data_loss=fail_on_data_loss
             )
         elif stored_from is not None or stored_before is not None:
-            raise TypeError("stored_from and stored_before go with a topic; ranges have their bounds already")
+            raise TypeError("stored_from and stored_before require a topic: ranges already have bounds")
         else:
             ranges = [what] if isinstance(what, StoreRange) else what
         return self._native.scan(

@@ -1,4 +1,4 @@
-"""What the tools of `rocketpy.store` report."""
+"""Reports of the tools in `rocketpy.store`."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a checkpoint knows to be durable, by physical offsets."""
+    """Durable state recorded in a checkpoint, by physical offsets."""
 
     generation: int
     log_to: int
-    """The log, before this."""
+    """End of the durable log."""
     queues_to: int
-    """The consume queues, for the records before this."""
+    """End of the records with durable consume queue entries."""
     verify_from: int
-    """Recovery checks from here."""
+    """Start of the check at recovery."""
     checked_from: int | None
-    """Every record from here on has a checksum of all of its bytes."""
+    """Start of the records with a checksum over all of their bytes."""
     index_to: int | None
-    """The index, for the records before this."""
+    """End of the records with durable index entries."""
     closed: bool
-    """The store was closed with it."""
+    """Whether the store was closed with this checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,77 +53,77 @@ class LogFacts:
     """The commit log of a store."""
 
     folders: tuple[str, ...]
-    """Where its files are."""
+    """Folders of its files."""
     files: int
-    """In all folders."""
+    """Number of files in all folders."""
     file_size_bytes: int
     start: int
-    """First byte that is still there."""
+    """First available byte."""
     end_of_files: int
     """End of the last file, which may not be fully written."""
     holes: tuple[tuple[int, int], ...]
-    """Physical offsets where files are missing between others: from, and before."""
+    """Ranges of physical offsets whose files are missing between others: start and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """One queue of a store."""
+    """Queue of a store."""
 
     queue_id: int
     min_offset: int
     max_offset: int
-    """After the newest message."""
+    """Offset after the newest message."""
     first_stored_at: datetime | None
     last_stored_at: datetime | None
     estimated_bytes: int
-    """Length of its records, from a sample."""
+    """Length of its records, estimated from a sample."""
     files: int
     holes: tuple[tuple[int, int], ...]
-    """Queue offsets where files are missing between others: from, and before."""
+    """Ranges of queue offsets whose files are missing between others: start and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic of a store."""
+    """Topic of a store."""
 
     topic: str
     queues: tuple[QueueFacts, ...]
 
     @property
     def messages(self) -> int:
-        """Messages that are there."""
+        """Number of available messages."""
         return sum(queue.max_offset - queue.min_offset for queue in self.queues)
 
     @property
     def estimated_bytes(self) -> int:
-        """Length of its records, from a sample."""
+        """Length of its records, estimated from a sample."""
         return sum(queue.estimated_bytes for queue in self.queues)
 
     @property
     def first_stored_at(self) -> datetime | None:
-        """When the oldest message was stored."""
+        """Time at which the oldest message was stored."""
         return min((queue.first_stored_at for queue in self.queues if queue.first_stored_at), default=None)
 
     @property
     def last_stored_at(self) -> datetime | None:
-        """When the newest message was stored."""
+        """Time at which the newest message was stored."""
         return max((queue.last_stored_at for queue in self.queues if queue.last_stored_at), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """What a store holds, without reading every record."""
+    """Facts about a store, without reading every record."""
 
     path: str
     is_locked: bool
-    """A process has it open."""
+    """Whether a process has the store open."""
     locked_by: int | None
-    """That process; None when there is none, or it is this one."""
+    """Id of that process; None without one, or if it is this process."""
     has_abort_file: bool
-    """It was not closed: a process has it open, or was killed."""
+    """Whether the store was not closed: a process has it open, or was killed."""
     log: LogFacts
     mark: Mark | None
-    """None when another program wrote last, or none ever did."""
+    """Latest checkpoint; None if another program wrote last, or if none exists."""
     log_durable_at: datetime | None
     queues_durable_at: datetime | None
     topics: tuple[TopicFacts, ...]
@@ -131,7 +131,7 @@ class StoreFacts:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a store."""
+    """Problem of a store."""
 
     kind: str
     """`damaged_record`, `missing_log_files`, `log_starts_late`, `log_ends_early`, `bad_checkpoint`,
@@ -139,11 +139,11 @@ class Problem:
     `index_entry_without_record`, `key_without_index_entry`, `index_differs`, `bad_progress`, `progress_ahead`,
     `bad_mark` or `timers_differ`."""
     path: str
-    """The file, or the folder where no file is."""
+    """Path of the file, or of the folder if the file is missing."""
     file_offset: int
     physical_offset: int | None
     size_bytes: int | None
-    """Damaged or missing bytes."""
+    """Number of damaged or missing bytes."""
     topic: str | None
     queue_id: int | None
     queue_offset: int | None
@@ -153,19 +153,19 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class WaitingCounts:
-    """How many messages wait."""
+    """Numbers of waiting messages."""
 
     delayed: int = 0
-    """For a delay level."""
+    """Messages that wait for a delay level."""
     timers: int = 0
-    """For their time; recalls among them."""
+    """Messages that wait for their delivery time, including recalls."""
     half_messages: int = 0
-    """For the end of their transaction."""
+    """Messages that wait for the end of their transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a check of a store read and found."""
+    """Result of a check of a store."""
 
     path: str
     is_live: bool
@@ -173,9 +173,9 @@ class VerifyReport:
     has_mark: bool
     log_start: int
     log_end: int
-    """Where the check ended: the end of the log, or of what a server had dispatched when the check began."""
+    """End of the check: the end of the log, or the end of the dispatched records when the check began."""
     tail_bytes: int
-    """Length of the torn tail after the end, which the next start cuts off."""
+    """Length of the torn tail after the end, which the next start truncates."""
     log_files: int
     records: int
     records_with_own_check: int
@@ -183,27 +183,27 @@ class VerifyReport:
     entries: int
     filler_entries: int
     records_without_queue: int
-    """Their topic was deleted."""
+    """Number of records whose topic was deleted."""
     records_to_dispatch: int
     records_without_entry: int
-    """Prepared and rolled back transaction messages, and records that fill repaired damage."""
+    """Number of prepared and rolled back transaction messages, and of records that fill repaired damage."""
     index_files: int
     index_entries: int
     waiting: WaitingCounts
-    """Messages that wait, by what was read."""
+    """Waiting messages, counted during the check."""
     problem_count: int
     problems: tuple[Problem, ...]
-    """The first 10,000."""
+    """The first 10,000 problems."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the store has no problems."""
         return self.problem_count == 0
 
 
 @dataclass(frozen=True, slots=True)
 class RepairAction:
-    """One thing that a repair does."""
+    """Action of a repair."""
 
     action: str
     """`fill_with_record`, `end_file`, `make_file`, `cut_tail`, `blank_entry`, `rebuild_queues`, `rebuild_index`,
@@ -220,36 +220,36 @@ class RepairAction:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What a repair does, or has done."""
+    """Planned or completed repair."""
 
     path: str
     actions: tuple[RepairAction, ...]
     kept_in: str | None
-    """The folder that keeps what was taken away, with `manifest.json`; None for a preview."""
+    """Folder that keeps the removed bytes, with `manifest.json`; None for a preview."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot that was made."""
+    """Completed snapshot."""
 
     path: str
     log_start: int
     log_end: int
-    """It holds the log before this."""
+    """End of the log in the snapshot."""
     linked_files: int
-    """Log files that the store and the snapshot share."""
+    """Number of log files shared with the store."""
     copied_files: int
     copied_bytes: int
     queues: int
     entries: int
     metadata_files: int
     left_out: tuple[str, ...]
-    """Parts of the store that are not in it. The index is rebuilt from the log."""
+    """Parts of the store that are not in the snapshot. The index is rebuilt from the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRecord:
-    """A record of a log that differs from another one's."""
+    """Record of a log that differs from the other log."""
 
     physical_offset: int
     topic: str
@@ -260,49 +260,49 @@ class DiffRecord:
 
 @dataclass(frozen=True, slots=True)
 class DiffLog:
-    """One of two logs that are compared."""
+    """Log in a comparison of two."""
 
     start: int
-    """First byte that is still there."""
+    """First available byte."""
     end: int
-    """Behind its last record."""
+    """End of the last record."""
     own_records: int
-    """Records behind those that both have."""
+    """Number of records after the common part."""
     own_bytes: int
     first_own: DiffRecord | None
-    """The first of them."""
+    """The first of these records."""
     damaged_at: int | None
-    """Where damage or a missing file ends what could be compared; `verify` says more."""
+    """Offset of the damage or missing file that ended the comparison; `verify` reports details."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogDiff:
-    """Where the logs of two stores part, by physical offsets."""
+    """Difference between the logs of two stores, by physical offsets."""
 
     relation: Literal["equal", "first_is_beginning", "second_is_beginning", "parted", "apart"]
-    """`parted`: both have records of their own behind the same place. `apart`: they have no place in common."""
+    """`parted`: both have their own records after a common offset. `apart`: the logs have no offset in common."""
     common_start: int
     common_end: int
-    """They have the same between these two."""
+    """End of the common part, which starts at `common_start`."""
     last_common: DiffRecord | None
-    """The last record that both have."""
+    """Last common record."""
     first: DiffLog
     second: DiffLog
 
 
 @dataclass(frozen=True, slots=True)
 class TransferReport:
-    """What went into a store, or out of one."""
+    """Result of an export or import of messages."""
 
     messages: int
     body_bytes: int
     topics: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Messages of each topic."""
+    """Number of messages by topic."""
     waiting: WaitingCounts = field(default_factory=WaitingCounts)
-    """Messages that wait, beside those; stored where they wait again."""
+    """Additional waiting messages, stored so that they continue to wait."""
     passed_over: int = 0
-    """Records that are no message of a user: of system topics, prepared, rolled back."""
+    """Number of records that are not user messages: of system topics, prepared, rolled back."""
     left_out: int = 0
-    """Damaged records."""
+    """Number of damaged records."""
     new_topics: tuple[str, ...] = ()
-    """Topics that were added to the table of topics."""
+    """Topics added to the table of topics."""

@@ -1,4 +1,4 @@
-"""What retention would remove from a store folder, and why. Part of `rocketpy.store`."""
+"""Plan of the files that retention would remove from a store folder. Part of `rocketpy.store`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["AgedQueue", "FolderUsage", "KeptFile", "Removal", "RetentionPlan", "
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A file of the log that is removed."""
+    """Log file to remove."""
 
     path: str
     start: int
     """Physical offset of its first byte."""
     size_bytes: int
     written_at: datetime
-    """When it was last written."""
+    """Time of the last write."""
     age: timedelta
     rule: str
     """`expired`, `disk full` or `total size`."""
@@ -34,53 +34,56 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """The oldest file of the log that stays."""
+    """Oldest log file that stays."""
 
     path: str
     start: int
-    """Physical offset of its first byte: the log would begin there."""
+    """Physical offset of its first byte: the new start of the log."""
     size_bytes: int
     written_at: datetime
-    """When it was last written."""
+    """Time of the last write."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgedQueue:
-    """A queue whose minimum offset moves: its topic's retention is shorter than the log's, which keeps the messages."""
+    """Queue whose minimum offset moves, because its topic's retention is shorter than the log's.
+
+    The log keeps the messages.
+    """
 
     topic: str
     queue_id: int
     min_offset: int
-    """Its first message in the log. A running server may have moved on from it already."""
+    """Offset of its first message in the log. A running server may already have moved the minimum further."""
     new_min_offset: int
-    """Its first message that is young enough, or its end."""
+    """Offset of its first message within the retention time, or its end."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class FolderUsage:
-    """A folder of the store and its file system."""
+    """Folder of the store and its file system."""
 
     path: str
     used_percent: int
-    """How full the file system is, as `df` counts."""
+    """Usage of the file system, as `df` counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What one round of retention would do now."""
+    """Actions of one retention round."""
 
     removals: tuple[Removal, ...]
-    """Oldest first."""
+    """Files to remove, oldest first."""
     kept: KeptFile | None
-    """The oldest file that stays; None for an empty log."""
+    """Oldest file that stays; None for an empty log."""
     aged_queues: tuple[AgedQueue, ...]
-    """By topic and number."""
+    """Queues with a new minimum offset, by topic and number."""
     folders: tuple[FolderUsage, ...]
-    """Those of the log, then that of the consume queues."""
+    """Folders of the log, then the folder of the consume queues."""
     refusal: str | None
-    """Why messages would be refused; None when they would not."""
+    """Reason for which messages would be refused; None if they would be accepted."""
     log_files: int
     log_bytes: int
 
@@ -93,22 +96,22 @@ def retention(
     settings: Mapping[str, object] | None = None,
     ask: bool = False,
 ) -> RetentionPlan:
-    """Plans what a server would remove from its store folder now, and why. Changes nothing, and takes no lock.
+    """Plans the files that a server would remove from its store folder now. Changes nothing, and takes no lock.
 
-    Files of the log go by the configuration, minimum offsets move by the attribute `retention.hours` of topics.
+    The configuration decides on files of the log, the attribute `retention.hours` of topics on minimum offsets.
 
     Args:
-        path: The folder of the store.
-        commit_log: The folder of its log, or several separated by commas, when its broker's configuration says
+        path: Folder of the store.
+        commit_log: Folder of the log, or several separated by commas, if the broker's configuration sets
             `storePathCommitLog`.
-        config: The configuration file of its server.
-        settings: Configuration keys, as `fileReservedTime` (hours); they win over the file.
-        ask: Whether to plan as if an administrator asked to remove expired files now, at any hour.
+        config: Configuration file of the server.
+        settings: Configuration keys, such as `fileReservedTime` (hours), which override the file.
+        ask: Whether to plan as if an administrator requested the removal of expired files now, at any hour.
 
     Raises:
-        NotAStoreError: The folder is not a store, or its log is elsewhere.
-        DamagedDataError: The table of topics cannot be read, nor its backup; or a file of a queue is damaged.
-        ConfigError: A key is not known, or its value is not allowed.
+        NotAStoreError: The folder is not a store, or its log is in another folder.
+        DamagedDataError: Neither the table of topics nor its backup can be read, or a file of a queue is damaged.
+        ConfigError: A key is unknown, or its value is not allowed.
 
     Examples:
         >>> import rocketpy

@@ -1,4 +1,4 @@
-"""Tools for store folders, all of `rocketpy.store`: facts, checks, repair, snapshots, messages out and in."""
+"""Tools for store folders, exported by `rocketpy.store`: facts, checks, repair, snapshots, export and import."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ ROWS_AT_ONCE = 1000
 
 
 class OnProgress(Protocol):
-    """Called many times a second. An error that it raises stops the tool."""
+    """Progress callback, called many times a second. An exception of the callback stops the tool."""
 
     def __call__(self, done: int, total: int, /) -> object: ...
 
 
 def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
-    """Reports what a store holds. Takes no lock and checks no record.
+    """Reports facts about a store. Takes no lock and checks no record.
 
     Args:
-        path: The folder of the store.
-        commit_log: The folder of its log, where the broker's configuration says `storePathCommitLog`.
+        path: Folder of the store.
+        commit_log: Folder of the log, if the broker's configuration sets `storePathCommitLog`.
 
     Raises:
         NotAStoreError: The folder is not a store.
@@ -70,19 +70,18 @@ def stat(path: Folder, *, commit_log: Folder | None = None) -> StoreFacts:
 def verify(path: Folder, *, commit_log: Folder | None = None, on_progress: OnProgress | None = None) -> VerifyReport:
     """Checks every record, compares consume queues and index files with the log both ways, and checks the mark.
 
-    Counts the messages that wait, and checks the files that say so: progress, marks of transactions, and wheel and log
-    of the timers.
+    Counts waiting messages, and checks their files: progress, marks of transactions, and wheel and log of the timers.
 
-    Takes no lock. Beside a running server, it checks what the server had dispatched when the check began, and leaves
-    out wheel and log of the timers.
+    Takes no lock. While a server runs, checks the records that were dispatched when the check began, and skips wheel
+    and log of the timers.
 
     Args:
-        path: The folder of the store.
-        commit_log: The folder of its log, if it is elsewhere.
-        on_progress: Called with bytes done and total bytes.
+        path: Folder of the store.
+        commit_log: Folder of the log, if it is not in the store folder.
+        on_progress: Called with processed and total bytes.
 
     Raises:
-        NotAStoreError: The folder is not a store. Problems of a store are in the report, not raised.
+        NotAStoreError: The folder is not a store. Problems of a store are reported, not raised.
     """
     return _rocketpy.store_verify(path_text("path", path), _optional(commit_log), on_progress)
 
@@ -94,19 +93,19 @@ def repair(
     commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> Repair:
-    """Repairs a damaged store so that a server can open it. Every sound record stays in its place.
+    """Repairs a damaged store so that a server can open it. Every intact record stays at its offset.
 
     Args:
-        path: The folder of the store.
-        apply: Whether to make the changes. Without it, only the plan is returned.
-        commit_log: The folder of its log, if it is elsewhere.
-        on_progress: Called with bytes done and total bytes.
+        path: Folder of the store.
+        apply: Whether to make the changes; otherwise only the plan is returned.
+        commit_log: Folder of the log, if it is not in the store folder.
+        on_progress: Called with processed and total bytes.
 
     Returns:
-        What is to be done, or was done. `kept_in` names the folder that keeps every removed byte.
+        The planned or completed actions. `kept_in` names the folder that keeps every removed byte.
 
     Raises:
-        StoreLockedError: A server has the store open (with `apply`). A retry is safe once it is stopped.
+        StoreLockedError: A server has the store open (with `apply`). Retry after it has stopped.
     """
     return _rocketpy.store_repair(path_text("path", path), _optional(commit_log), apply, on_progress)
 
@@ -119,28 +118,28 @@ def cut(
     commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> Repair:
-    """Ends the log of a store that no server has open, so that the store can be the slave of another log.
+    """Truncates the log of a closed store, so that the store can become a slave of another log.
 
-    The next start reads all of the log that is left, and makes index and timers anew. Start it as a slave: its delay
-    levels, timers and transactions may be further than its log until it has taken over those of its master.
+    The next start reads the whole remaining log, and rebuilds index and timers. Start the store as a slave: its delay
+    levels, timers and transactions may be ahead of its log until it has copied those of its master.
 
     Args:
-        path: The folder of the store.
-        at: Where the log is to end, in bytes of the log: a record begins there. `diff` names it (`common_end`).
-        apply: Whether to make the changes. Without it, only the plan is returned.
-        commit_log: The folder of its log, if it is elsewhere.
-        on_progress: Called with bytes done and total bytes.
+        path: Folder of the store.
+        at: New end of the log as a physical offset, at the start of a record. `diff` reports it (`common_end`).
+        apply: Whether to make the changes; otherwise only the plan is returned.
+        commit_log: Folder of the log, if it is not in the store folder.
+        on_progress: Called with processed and total bytes.
 
     Returns:
-        What is to be done, or was done. `kept_in` names the folder that keeps what was cut off.
+        The planned or completed actions. `kept_in` names the folder that keeps the removed bytes.
 
     Raises:
-        InvalidArgumentError: No record begins there.
+        InvalidArgumentError: No record starts at this offset.
         StoreError: A file of the log is missing.
-        StoreLockedError: A server has the store open (with `apply`). A retry is safe once it is stopped.
+        StoreLockedError: A server has the store open (with `apply`). Retry after it has stopped.
     """
     if not 0 <= at < 1 << 63:
-        raise InvalidArgumentError(f"at is {at}: a place in a log is 0 to 2**63 - 1")
+        raise InvalidArgumentError(f"at must be from 0 to 2**63 - 1, not {at}")
     return _rocketpy.store_cut(path_text("path", path), at, _optional(commit_log), apply, on_progress)
 
 
@@ -151,19 +150,22 @@ def snapshot(
     commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> Snapshot:
-    """Makes a snapshot of a store, even while a server writes to it. It holds all that was readable when it began.
+    """Creates a snapshot of a store, even while a server writes to it.
 
-    Complete log files are hard links, the rest is copied. It opens with `StoreReader`, and a server may start on it.
+    The snapshot contains all messages that were readable at its start.
+
+    Complete log files are hard links, other files are copied. `StoreReader` can read the snapshot, and a server can
+    start with it.
 
     Args:
-        path: The folder of the store.
-        target: A folder that is new or empty, outside the store.
-        commit_log: The folder of its log, if it is elsewhere.
-        on_progress: Called with bytes done and total bytes.
+        path: Folder of the store.
+        target: New or empty folder outside the store.
+        commit_log: Folder of the log, if it is not in the store folder.
+        on_progress: Called with processed and total bytes.
 
     Raises:
         InvalidArgumentError: The target is not empty, or is inside the store.
-        StoreError: The server's checkpoint does not advance, or the disk is full. The target is removed then; a retry
+        StoreError: The server's checkpoint does not advance, or the disk is full. The target is then removed; a retry
             is safe.
     """
     return _rocketpy.store_snapshot(
@@ -179,17 +181,19 @@ def diff(
     second_commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> LogDiff:
-    """Finds where the logs of two stores part, such as a master's and a slave's. Takes no lock and changes nothing.
+    """Finds the offset at which the logs of two stores diverge, such as a master's and a slave's.
+
+    Takes no lock and changes nothing.
 
     Args:
-        first: The folder of a store.
-        second: The folder of another one.
-        commit_log: The folder of the first one's log, if it is elsewhere.
-        second_commit_log: The same for the second one.
-        on_progress: Called with bytes done and total bytes.
+        first: Folder of the first store.
+        second: Folder of the second store.
+        commit_log: Folder of the first store's log, if it is not in the store folder.
+        second_commit_log: The same for the second store.
+        on_progress: Called with processed and total bytes.
 
     Raises:
-        NotAStoreError: A folder is not a store. Damage is in the report, not raised.
+        NotAStoreError: A folder is not a store. Damage is reported, not raised.
     """
     return _rocketpy.store_diff(
         (path_text("first", first), _optional(commit_log)),
@@ -199,7 +203,10 @@ def diff(
 
 
 class StoreRecords:
-    """Selected records of a store: iterate for Arrow batches, or call `raw` for the stored bytes. Either works once."""
+    """Selected records of a store: iterate for Arrow batches, or call `raw` for the stored bytes.
+
+    Each works only once.
+    """
 
     __slots__ = ("_native",)
 
@@ -211,18 +218,18 @@ class StoreRecords:
             yield batch
 
     def raw(self) -> Iterator[bytes]:
-        """The stored bytes of the records, in pieces of whole records."""
+        """Yields the stored bytes of the records, in pieces of whole records."""
         while (piece := self._native.next_raw()) is not None:
             yield piece
 
     @property
     def left_out(self) -> int:
-        """Damaged records that were left out so far."""
+        """Number of damaged records skipped so far."""
         return self._native.state[0]
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Bytes of records read so far, and an estimate of the total."""
+        """Number of record bytes read so far, and an estimate of the total."""
         return self._native.state[1:]
 
 
@@ -248,31 +255,32 @@ def records(
     """Selects records of a store: by queue when topics are named, otherwise in the order of the log.
 
     Args:
-        path: The folder of the store.
-        topics: Only these topics. Without any, records that are in no consume queue are included.
-        queues: Only these queues.
-        queue_offsets: From, and before.
-        physical_offsets: From, and before.
-        stored_from: Stored at or after this point in time.
-        stored_before: Stored before this point in time.
-        key: With this key, or this unique key.
-        use_index: Whether to find records of the key in the key index. What the index does not cover is read from the
-            log, and all of the log if the index may be incomplete. Without topics the index misses deleted topics,
-            whose records are still in the log: pass False to read them too.
-        columns: Columns of the batches, as `StoreReader.scan` knows them.
-        batch_rows: Maximum rows in a batch.
-        batch_bytes: Bytes of bodies and properties after which a batch is full.
-        fail_on_damage: Whether a damaged record is an error. If not, it is skipped and counted.
-        verify: Whether checksums are compared.
-        commit_log: The folder of its log, if it is elsewhere.
-        max_body_bytes: Largest body when decompressed. Default: 64 MiB, above 16 MiB at most a hundred times what
-            is stored.
+        path: Folder of the store.
+        topics: Restricts the result to these topics. Without topics, records without a consume queue entry are
+            included.
+        queues: Restricts the result to these queues.
+        queue_offsets: First offset, and offset after the last.
+        physical_offsets: First offset, and offset after the last.
+        stored_from: Restricts the result to records stored at or after this point in time.
+        stored_before: Restricts the result to records stored before this point in time.
+        key: Restricts the result to records with this key or unique key.
+        use_index: Whether to find records of the key in the key index. Records after the end of the index are read from
+            the log, and the whole log if the index may be incomplete. Without topics the index misses deleted topics,
+            whose records are still in the log: pass False to include them.
+        columns: Columns of the batches, as for `StoreReader.scan`.
+        batch_rows: Maximum number of rows in a batch.
+        batch_bytes: Size of bodies and properties, in bytes, at which a batch is full.
+        fail_on_damage: Whether a damaged record is an error; otherwise it is skipped and counted.
+        verify: Whether to compare checksums.
+        commit_log: Folder of the log, if it is not in the store folder.
+        max_body_bytes: Maximum size of a decompressed body in bytes. Default: 64 MiB, and above 16 MiB at most 100
+            times the stored size.
 
     Raises:
-        TopicNotFoundError: The store holds no message of a topic.
+        TopicNotFoundError: The store has no message of a topic.
         OffsetError: The named topics have no message in one of the queues.
         InvalidArgumentError: A queue number is negative or not an int.
-        DamagedDataError: From the iteration. A retry gives the same.
+        DamagedDataError: Raised on iteration. A retry does not help.
     """
     return _records(
         path,
@@ -311,7 +319,7 @@ def _records(
     max_body_bytes: int | None = None,
     takes_waiting: bool = False,
 ) -> StoreRecords:
-    """`records`, and for a transfer also what waits."""
+    """Implementation of `records`; for a transfer, with waiting messages."""
     topics = [topics] if isinstance(topics, str) else list(topics)
     numbers = _queue_numbers(queues)
     chosen = StoreRecords(
@@ -340,7 +348,7 @@ def _records(
 
 
 def _queue_numbers(queues: Iterable[int] | None) -> list[int] | None:
-    """The numbers of queues, each one that a queue can have."""
+    """Checks queue numbers."""
     numbers = None if queues is None else list(queues)
     for number in numbers or ():
         if not 0 <= number < 1 << 31:
@@ -349,7 +357,7 @@ def _queue_numbers(queues: Iterable[int] | None) -> list[int] | None:
 
 
 def _check_queue(path: Folder, topics: list[str], number: int) -> None:
-    """Refuses a queue that none of the topics has: it is a mistake, not an empty result."""
+    """Refuses a queue that none of the topics has, which is a mistake and not an empty result."""
     folders = [folder for folder in (Path(path, "consumequeue", topic) for topic in topics) if folder.is_dir()]
     if folders and not any((folder / str(number)).is_dir() for folder in folders):
         there = sorted({int(one.name) for folder in folders for one in folder.iterdir() if one.name.isdigit()})
@@ -374,22 +382,23 @@ def export_messages(
 ) -> TransferReport:
     """Copies messages into a new store, with their topic, queue, tag, keys, properties and born time.
 
-    Offsets and stored times are new. Beside a running server, it copies what the store holds now. Messages that wait,
-    of these topics and queues, wait in the new store as well: a delay level from its beginning, a timer until its time,
-    a half message until its producer is asked.
+    Offsets and stored times are new. While a server runs, the current contents of the store are copied. Waiting
+    messages of these topics and queues wait in the new store as well: messages with a delay level for the whole delay,
+    timer messages until their time, half messages until the check-back of their producer.
 
     Args:
-        source: The folder of the store. No lock is taken.
-        target: The folder of the new store: missing or empty.
-        topics: Only these topics.
-        queues: Only these queues.
-        stored_from: Stored at or after this point in time.
-        stored_before: Stored before this point in time.
-        fail_on_damage: Whether a damaged record is an error. If not, it is skipped and counted.
-        commit_log: The folder of the source's log, if it is elsewhere.
-        target_commit_log: The folder of the target's log, or several separated by commas, if it is to be elsewhere:
-            new or empty as well.
-        on_progress: Called with bytes done and total bytes.
+        source: Folder of the store, which is not locked.
+        target: Folder of the new store: missing or empty.
+        topics: Restricts the export to these topics.
+
+        queues: Restricts the result to these queues.
+        stored_from: Restricts the result to records stored at or after this point in time.
+        stored_before: Restricts the result to records stored before this point in time.
+        fail_on_damage: Whether a damaged record is an error; otherwise it is skipped and counted.
+        commit_log: Folder of the source's log, if it is not in the source folder.
+        target_commit_log: Folder of the target's log, or several separated by commas, if it is not in the target
+            folder; missing or empty as well.
+        on_progress: Called with processed and total bytes.
 
     Raises:
         InvalidArgumentError: The target is not empty, or is inside the source.
@@ -424,28 +433,28 @@ def import_messages(
     target_commit_log: Folder | None = None,
     on_progress: OnProgress | None = None,
 ) -> TransferReport:
-    """Appends messages of another store, or rows of JSON lines, to a store that no server has open.
+    """Appends messages of another store, or rows of JSON lines, to a closed store.
 
     Args:
-        source: The folder of another store; or rows as `rocketpy store dump --json` prints them: `topic` and `body` (or
-            `body_base64`), and optionally `queue_id`, `properties`, `tag`, `keys`, `born_at`, `flag`,
-            `born_host`, `reconsume_times`.
-        target: The folder of the store; created if missing.
-        topics: Only these topics of a store.
-        fail_on_damage: Whether a damaged record is an error. If not, it is skipped and counted.
-        commit_log: The folder of the source's log, if it is elsewhere.
-        target_commit_log: The folder of the target's log, or several separated by commas, where its broker's
-            configuration says `storePathCommitLog`.
-        on_progress: Called with bytes done and total bytes, for a store.
+        source: Folder of another store; or rows in the format of `rocketpy store dump --json`: `topic` and `body` (or
+            `body_base64`), and optionally `queue_id`, `properties`, `tag`, `keys`, `born_at`, `flag`, `born_host`,
+            `reconsume_times`.
+        target: Folder of the store; created if missing.
+        topics: Restricts the import from a store to these topics.
+        fail_on_damage: Whether a damaged record is an error; otherwise it is skipped and counted.
+        commit_log: Folder of the source's log, if it is not in the source folder.
+        target_commit_log: Folder of the target's log, or several separated by commas, if its broker's configuration
+            sets `storePathCommitLog`.
+        on_progress: Called with processed and total bytes, for a store.
 
     Returns:
-        What was imported. Everything is durable.
+        A report of the imported messages, which are durable.
 
     Raises:
         StoreLockedError: A server has the store open.
-        NotAStoreError: The target has consume queues, and its log is elsewhere.
-        InvalidArgumentError: The target is the source; or a row is bad, named by its number from 1. Earlier rows were
-            imported.
+        NotAStoreError: The target has consume queues, and its log is in another folder.
+        InvalidArgumentError: The target is the source; or a row is invalid, named by its number from 1. Earlier rows
+            were imported.
     """
     if isinstance(source, str | os.PathLike):
         _check_apart(source, target)
@@ -473,12 +482,10 @@ def import_messages(
 
 
 def _check_apart(source: Folder, target: Folder) -> None:
-    """Refuses a target that is the source or inside it: the tool would read messages that it has just written."""
+    """Refuses a target that is the source or inside it, because the tool would read its own output."""
     own, other = Path(source).resolve(), Path(target).resolve()
     if other.is_relative_to(own):
-        raise InvalidArgumentError(
-            f"the target is the store itself or is inside it: {other}", hint="name a folder of its own"
-        )
+        raise InvalidArgumentError(f"target must be outside the store: {other}", hint="name a separate folder")
 
 
 def _transfer(
@@ -492,7 +499,7 @@ def _transfer(
 
 
 def _message(row: Mapping[str, Any], number: int) -> ImportedMessage:
-    """Makes a row into the dict that the store takes."""
+    """Converts a row to the dict that the store accepts."""
     topic, body = row.get("topic"), row.get("body", row.get("body_base64"))
     if not isinstance(topic, str) or not isinstance(body, str | bytes):
         raise _bad_row(number, f"needs a topic and a body: {str(dict(row))[:200]}")
@@ -528,13 +535,13 @@ def _integer(row: Mapping[str, Any], number: int, field: str, least: int) -> int
     value = row.get(field, 0)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
         raise _bad_row(
-            number, f"has no good {field}, which must be a whole number from {least} to {2**31 - 1}: {value!r}"
+            number, f"has an invalid {field}: it must be a whole number from {least} to {2**31 - 1}, not {value!r}"
         )
     return value
 
 
 def _bad_row(number: int, what: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"row {number} {what}", hint="the rows before it are imported; go on with that row")
+    return InvalidArgumentError(f"row {number} {what}", hint="the rows before it are imported; continue with that row")
 
 
 def _optional(path: Folder | None) -> str | None:

@@ -7,7 +7,7 @@ use pyo3::types::PyBool;
 
 use crate::error;
 
-/// Longest duration that is accepted: 100 years. Nothing waits without an end.
+/// Maximum duration: 100 years. Nothing waits without an end.
 const MAX_SECONDS: f64 = 3.2e9;
 
 /// A duration as Python gives it: seconds (int or float) or a `datetime.timedelta`.

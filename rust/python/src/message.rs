@@ -23,28 +23,28 @@ pub(crate) fn is_reserved_property(name: &str) -> bool {
     property::is_reserved(name)
 }
 
-/// A message to send: immutable, cheap to make, and may be sent many times.
+/// A message to send: immutable, cheap to create, and reusable for many sends.
 ///
 /// Args:
-///     topic: Topic it goes to: up to 127 of `a-z A-Z 0-9 _ - % |`.
-///     body: What it says, from 1 byte to 4 MiB: bytes, or any other buffer of bytes, which is copied.
-///     tag: One word by which consumers choose messages. It must not be `*`, contain `||` or have blanks around it: no
-///         subscription could name it.
-///     keys: One word, or several, by which tools find the message.
-///     order_key: Messages with the same order key go to one queue, in order.
+///     topic: Target topic: up to 127 characters of `a-z A-Z 0-9 _ - % |`.
+///     body: Body, from 1 byte to 4 MiB: bytes, or any other buffer of bytes, which is copied.
+///     tag: One word by which consumers filter messages. It must not be `*`, contain `||` or have blanks around it,
+///         because no subscription could name it.
+///     keys: One or several words by which tools find the message.
+///     order_key: Text that selects the queue: messages with the same order key stay in order.
 ///     properties: Further properties. Names reserved for the system are refused. The send refuses a transaction with
 ///         `NotSupportedError`.
-///     flag: A 32-bit number for the user; default 0.
+///     flag: 32-bit number for applications; default 0.
 ///     wait_store_ok: Whether the acknowledgement waits for the flush, where the broker or the topic flushes before it
-///         acknowledges (SYNC_FLUSH). False: it comes earlier, and a power loss right after it may take the message.
-///     delay_level: Consumers get it after the delay of this level of the broker, from 1 (1 s) to 18 (2 h). At most one of
-///         `delay_level`, `deliver_at` and `delay` may be given; such a message is sent in a request of its own.
-///     deliver_at: Consumers get it at this time: a datetime (local where it names no zone) or seconds since 1970. Needs a
-///         broker with timer messages; a broker without them refuses the send.
-///     delay: Consumers get it after this time: seconds or a timedelta. As `deliver_at`, it needs timer messages.
+///         acknowledges (SYNC_FLUSH). With False a power cut right after the acknowledgement may lose the message.
+///     delay_level: Delay level of the broker, from 1 (1 s) to 18 (2 h). At most one of `delay_level`, `deliver_at` and
+///         `delay` may be given; a message with one of them is sent in a separate request.
+///     deliver_at: Delivery time: a datetime (local without a time zone) or seconds since 1970. Requires a broker with
+///         timer messages; a broker without them refuses the send.
+///     delay: Delay of the delivery: seconds or a timedelta. Requires timer messages, as `deliver_at`.
 ///
 /// Raises:
-///     InvalidArgumentError: A name or a value breaks its rules.
+///     InvalidArgumentError: A name or a value is invalid.
 ///     TypeError: An argument has another type.
 ///
 /// Examples:

@@ -47,7 +47,7 @@ pub(crate) fn unread(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyA
     Ok(receipt)
 }
 
-/// What `rocketpy.Receipt` makes its values from.
+/// Outcome from which a `rocketpy.Receipt` creates its values at the first access.
 #[pyclass(module = "rocketpy._rocketpy", frozen)]
 pub(crate) struct UnreadReceipt {
     outcome: Outcome,

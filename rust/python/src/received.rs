@@ -72,10 +72,10 @@ impl Origin {
 type Restored<'py> =
     (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Option<usize>, Option<i32>, Option<String>));
 
-/// A received message: its record as it came, decoded when asked.
+/// A message that was received or read from a store, decoded on access.
 ///
-/// It shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep what you need of a message
-/// rather than the message. Everything about it raises `DamagedDataError` when the record is damaged.
+/// The message shares the bytes of the pull answer, by default at most 1 MiB, and keeps them alive: keep the needed values
+/// rather than the message. Every attribute raises `DamagedDataError` if the record is damaged.
 #[pyclass(name = "ReceivedMessage", module = "rocketpy", frozen, generic)]
 pub(crate) struct ReceivedMessage {
     record: Bytes,
@@ -119,7 +119,7 @@ impl ReceivedMessage {
 
 #[pymethods]
 impl ReceivedMessage {
-    /// Topic it was sent to.
+    /// Topic of the message.
     #[getter]
     fn topic(&self) -> PyResult<Cow<'_, str>> {
         let view = self.view()?;
@@ -133,8 +133,8 @@ impl ReceivedMessage {
         Ok(PyBytes::new(py, &self.plain_body(py)?))
     }
 
-    /// The value that the codec of its consumer makes of it, anew on each access; the body where there is no codec. A body that does
-    /// not decode raises `DecodeError`.
+    /// The value decoded by the codec of the consumer, again on each access; the body without a codec. An undecodable body raises
+    /// `DecodeError`.
     #[getter]
     fn value<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let this = slf.get();
@@ -172,7 +172,7 @@ impl ReceivedMessage {
         Ok(self.view()?.property(property::SHARDING_KEY))
     }
 
-    /// Every property, those of the system too, as a new dict.
+    /// All properties, including those of the system, as a new dict.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
@@ -184,13 +184,13 @@ impl ReceivedMessage {
         Ok(properties)
     }
 
-    /// The sender's own number.
+    /// The 32-bit number set by the sender.
     #[getter]
     fn flag(&self) -> PyResult<i32> {
         Ok(self.view()?.flag)
     }
 
-    /// The queue it came from.
+    /// The queue of the message.
     #[getter]
     fn queue<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let origin = &self.origin;
@@ -204,43 +204,43 @@ impl ReceivedMessage {
         self.origin.queue.queue_id
     }
 
-    /// Broker that holds the queue.
+    /// Name of the broker of the queue.
     #[getter]
     pub(crate) fn broker_name(&self) -> &str {
         &self.origin.queue.broker_name
     }
 
-    /// Its entry in the queue, from 0.
+    /// Queue offset of the message, from 0.
     #[getter]
     fn queue_offset(&self) -> PyResult<u64> {
         Ok(self.view()?.queue_offset.get())
     }
 
-    /// First byte of its record in the commit log.
+    /// Physical offset of the record in the commit log.
     #[getter]
     fn physical_offset(&self) -> PyResult<u64> {
         Ok(self.view()?.physical_offset.get())
     }
 
-    /// When the sender made it, by the sender's clock.
+    /// Time at which the message was created, by the sender's clock.
     #[getter]
     fn born_at(&self) -> PyResult<SystemTime> {
         Ok(instant(self.view()?.born_at_ms))
     }
 
-    /// When the sender made it, in milliseconds since 1970 UTC.
+    /// Time at which the message was created, in milliseconds since 1970 UTC.
     #[getter]
     fn born_at_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.born_at_ms)
     }
 
-    /// When the broker stored it, by the broker's clock.
+    /// Time at which the message was stored, by the broker's clock.
     #[getter]
     fn stored_at(&self) -> PyResult<SystemTime> {
         Ok(instant(self.view()?.stored_at_ms))
     }
 
-    /// When the broker stored it, in milliseconds since 1970 UTC.
+    /// Time at which the message was stored, in milliseconds since 1970 UTC.
     #[getter]
     fn stored_at_ms(&self) -> PyResult<i64> {
         Ok(self.view()?.stored_at_ms)
@@ -252,26 +252,26 @@ impl ReceivedMessage {
         Ok(self.view()?.born_host.to_string())
     }
 
-    /// Address that the broker announced when it stored it.
+    /// Advertised address of the broker that stored the message.
     #[getter]
     fn store_host(&self) -> PyResult<String> {
         Ok(self.view()?.store_host.to_string())
     }
 
-    /// The unique key from the sender; the offset message id if there is none.
+    /// Unique key set by the sender, or else the offset message id.
     #[getter]
     fn msg_id(&self) -> PyResult<String> {
         let view = self.view()?;
         Ok(view.unique_key().map_or_else(|| view.offset_message_id().to_string(), str::to_owned))
     }
 
-    /// Id by place: store host and physical offset, in hexadecimal.
+    /// Offset message id: store host and physical offset, in hexadecimal.
     #[getter]
     fn offset_msg_id(&self) -> PyResult<String> {
         Ok(self.view()?.offset_message_id().to_string())
     }
 
-    /// How many times a consumer sent it back.
+    /// Number of times that consumers sent the message back.
     #[getter]
     fn reconsume_times(&self) -> PyResult<i32> {
         Ok(self.view()?.reconsume_times.saturating_add(self.origin.shown.tries))

@@ -165,7 +165,7 @@ fn range((topic, queue_id, start, end, estimated_bytes): Part) -> QueueRange {
     QueueRange { topic, queue_id, start: QueueOffset(start), end: QueueOffset(end), estimated_bytes }
 }
 
-/// Batches of a store, by iteration or, once, as an Arrow stream.
+/// Batches of a store, by iteration, or once by the Arrow PyCapsule interface.
 #[pyclass(module = "rocketpy", frozen)]
 pub(crate) struct Scan {
     schema: arrow_schema::SchemaRef,

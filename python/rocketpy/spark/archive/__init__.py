@@ -1,4 +1,4 @@
-"""The job `archive` and the formats of its files. `rocketpy.spark.archive.job` says what it does.
+"""The job `archive` and the formats of its files. See `rocketpy.spark.archive.job`.
 
 This file starts the job for spark-submit, and loads it only then: workers import the formats alone.
 """
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

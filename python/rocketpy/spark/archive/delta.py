@@ -49,7 +49,7 @@ class DeltaArchive(Archive):
 
     Args:
         folder: The folder.
-        schema: Of the messages, with the column topic. The table has a column day as well.
+        schema: Schema of the messages, with the column topic. The table has a column day as well.
     """
 
     def __init__(self, folder: str | Path, schema: pa.Schema) -> None:
@@ -61,7 +61,7 @@ class DeltaArchive(Archive):
         if any(self.own.glob("manifest-*.json")):
             raise InvalidArgumentError(
                 f"an archive of Parquet files, not of Delta Lake: {self.folder}",
-                hint='give --format parquet (format="parquet"), or another --out',
+                hint='use --format parquet (format="parquet"), or another --out',
             )
         if not DeltaTable.is_deltatable(str(self.folder)):
             return Manifest()
@@ -139,7 +139,7 @@ class DeltaArchive(Archive):
         return self._durable(manifest, manifest.ends)
 
     def settle(self) -> None:
-        """Removes what a killed job staged, and makes the table if there is none.
+        """Removes staged files of a killed job, and creates the table if it does not exist.
 
         Files that a killed job moved to their places and did not commit are left to vacuum.
         """
@@ -156,7 +156,7 @@ class DeltaArchive(Archive):
         if there != self._schema.names or table.metadata().partition_columns != PARTITION_COLUMNS:
             raise ArchiveError(
                 f"the table {self.folder} has the columns {', '.join(there)}, not {', '.join(self._schema.names)}",
-                hint="a table keeps its columns: name the same ones, or archive to another folder",
+                hint="the columns of a table cannot change: use the same columns, or archive to another folder",
             )
 
     def _add_action(self, one: ArchiveFile) -> AddAction:
@@ -182,7 +182,7 @@ class DeltaArchive(Archive):
 
 _LEAST = {"broker_name": "broker_name", "queue_id": "queue_id", "queue_offset": "first"}
 _MOST = {**_LEAST, "queue_offset": "last"}
-"""Columns of which Delta's readers know the range in each file, and the field of `Covered` that says it."""
+"""Columns of which Delta's readers know the range in each file, and the field of `Covered` for the range."""
 
 
 def _transaction_id(queue: MessageQueue) -> str:

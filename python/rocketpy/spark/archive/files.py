@@ -23,7 +23,7 @@ ROW_GROUP_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a worker could not do its part."""
+    """Error of a worker that could not do its part."""
 
     text: str
     retryable: bool
@@ -31,7 +31,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Writing:
-    """A file that is being written."""
+    """File that is being written."""
 
     path: Path
     writer: pq.ParquetWriter
@@ -66,10 +66,10 @@ def begin(staged: Path, topic: str, day: str, schema: pa.Schema) -> Writing:
     """Opens a new file.
 
     Args:
-        staged: Folder for it.
-        topic: Topic of its rows.
-        day: Their day.
-        schema: Of the rows, with the topic.
+        staged: Folder for the file.
+        topic: Topic of the rows.
+        day: Day of the rows.
+        schema: Schema of the rows, with the topic.
     """
     import pyarrow.parquet as pq
 
@@ -83,12 +83,12 @@ def begin(staged: Path, topic: str, day: str, schema: pa.Schema) -> Writing:
 def write_partitions(
     reader: DataSourceReader, staged: str, partitions: Iterable[InputPartition]
 ) -> Iterator[ArchiveFile | Failure]:
-    """Writes what partitions of a read hold, a file for each topic and day.
+    """Writes the messages of partitions of a read, with a file for each topic and day.
 
     Args:
-        reader: Of the data source; it reads the columns topic, broker_name, queue_id, queue_offset and stored_at.
+        reader: Reader of the data source, with the columns topic, broker_name, queue_id, queue_offset and stored_at.
         staged: Folder for the files.
-        partitions: Of the reader.
+        partitions: Partitions of the reader.
 
     Yields:
         The files; or a failure, after which the files must not be used.
@@ -122,15 +122,15 @@ def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPar
 
 
 def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> ArchiveFile:
-    """Makes one file of several of the same topic and day.
+    """Joins several files of the same topic and day.
 
     Args:
-        folder: Of the archive.
+        folder: Folder of the archive.
         staged: Folder for the new file.
-        group: The files; each queue's messages come in their order if those of the files do.
+        group: Files to join; each queue's messages keep their order if they are in order in the files.
 
     Raises:
-        DamagedDataError: The new file has not as many rows as the manifest says.
+        DamagedDataError: The number of rows differs from the manifest.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -146,5 +146,7 @@ def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> Archiv
             joined.add(rows)
     wanted = sum(one.rows for one in group)
     if joined is None or joined.rows != wanted:
-        raise DamagedDataError(f"files of topic {first.topic}, {first.day}, have not the {wanted} rows of the manifest")
+        raise DamagedDataError(
+            f"files of topic {first.topic}, {first.day}, do not have the {wanted} rows of the manifest"
+        )
     return joined.finished()

@@ -39,23 +39,23 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROUND_MESSAGES = 5_000_000
-"""Messages between two commits: what a killed job does again."""
+"""Messages between two commits, which a killed job archives again."""
 COMPACT_FILES = 16
 FILE_BYTES = 256 << 20
 UNNAMED = "broker"
 """Name of the broker of a store, where none is given."""
 NEEDED = ("topic", "broker_name", "queue_id", "queue_offset", "stored_at")
-"""Columns without which an archive does not know what it holds."""
+"""Columns by which an archive identifies its messages."""
 RENEWED_HINT = "the topic was deleted and created again, or lost messages: archive it to another folder"
 
 
 class ArchiveFormat(StrEnum):
-    """How an archive keeps its files."""
+    """Format of an archive."""
 
     PARQUET = "parquet"
-    """Parquet files, and a manifest that says which they are."""
+    """Parquet files, and a manifest with their names."""
     DELTA = "delta"
-    """A table of Delta Lake; needs `deltalake`."""
+    """Table of Delta Lake; needs `deltalake`."""
 
 
 Out = Annotated[
@@ -63,7 +63,10 @@ Out = Annotated[
 ]
 Format = Annotated[ArchiveFormat, typer.Option("--format", help="Parquet files, or a table of Delta Lake.")]
 BrokerName = Annotated[
-    str, typer.Option("--broker-name", metavar="NAME", help="With --path: its broker, which a store does not know.")
+    str,
+    typer.Option(
+        "--broker-name", metavar="NAME", help="With --path: name of the broker, which a store does not contain."
+    ),
 ]
 Columns = Annotated[
     str | None,
@@ -73,38 +76,38 @@ RoundMessages = Annotated[int, typer.Option("--round-messages", min=1, help="Mes
 CompactFiles = Annotated[
     int,
     typer.Option(
-        "--compact-files", min=0, help="Join small files of a topic and day when there are this many; 0 for never."
+        "--compact-files", min=0, help="Minimum number of small files of a topic and day to join; 0 for never."
     ),
 ]
 Picture = Annotated[
     Path | None,
-    typer.Option("--picture", metavar="FILE", dir_okay=False, help="Where to draw what the archive holds, as PNG."),
+    typer.Option("--picture", metavar="FILE", dir_okay=False, help="File for a chart of the archive, as PNG."),
 ]
 RetryTimeout = Annotated[
-    str, typer.Option("--retry-timeout", metavar="TIME", help="How long to try again while brokers are away.")
+    str, typer.Option("--retry-timeout", metavar="TIME", help="Timeout for retries while brokers are unreachable.")
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """What to archive, and how.
+    """Options of an archive job.
 
     Attributes:
         out: Folder of the archive: local, or on a file system that all workers share.
-        topics: At least one topic.
+        topics: Topics to archive; at least one.
         name_server: `host:port` of each name server, joined by `;`; or None.
         path: Store folder; or None.
         format: "parquet" for Parquet files, "delta" for a Delta table.
-        broker_name: With a path: name of the broker, which a store does not know.
-        columns: Columns to keep; those in `NEEDED` always are.
+        broker_name: With a path: name of the broker, which a store does not contain.
+        columns: Columns to keep; those in `NEEDED` are always kept.
         round_messages: Messages between two commits.
-        compact_files: Number of small files of one topic and day from which they are joined; 0 for never.
+        compact_files: Minimum number of small files of one topic and day to join; 0 for never.
         file_bytes: Size of joined files.
-        retry_seconds: How long the job tries again while brokers cannot be reached.
+        retry_seconds: Timeout for retries while brokers are unreachable, in seconds.
 
     Raises:
         InvalidArgumentError: The folder is an address, such as one of an object store.
-        TypeError: Topics or columns are no lists of texts.
+        TypeError: Topics or columns are not lists of texts.
     """
 
     out: str
@@ -125,7 +128,7 @@ class ArchiveOptions:
         column_list(self.columns)
 
     def source(self) -> dict[str, str]:
-        """The options of the data source that say where to read."""
+        """Options of the data source, with the source of the messages."""
         if (self.path is None) == (self.name_server is None):
             raise InvalidArgumentError("give either the path of a store or the name_server of a cluster")
         if self.path is not None:
@@ -133,7 +136,7 @@ class ArchiveOptions:
         return {"name_server": self.name_server or ""}
 
     def read_options(self) -> ReadOptions:
-        """The same, checked."""
+        """Checked options of the data source."""
         return parse_options({**self.source(), "topics": ",".join(self.topics)})
 
     def schema(self) -> "StructType":
@@ -153,10 +156,10 @@ class ArchiveOptions:
 
 
 def bounds(options: ArchiveOptions) -> tuple[Offsets, Offsets]:
-    """Asks where the queues begin and end now.
+    """Returns the current bounds of the queues.
 
     Args:
-        options: Of the job.
+        options: Options of the job.
 
     Returns:
         The queue offset of the oldest message, and the one after the newest, by queue.
@@ -187,19 +190,19 @@ def bounds(options: ArchiveOptions) -> tuple[Offsets, Offsets]:
 
 
 def next_round(done: Offsets, starts: Offsets, ends: Offsets, messages: int) -> tuple[Offsets, Offsets]:
-    """Chooses what to archive next.
+    """Selects the messages to archive next.
 
     Args:
         done: Queue offset after the last archived message; queues that are not named are new.
         starts: Oldest queue offset now.
         ends: Queue offset after the newest message that is to be archived.
-        messages: How many to take, about; each queue in proportion, and at least one of each.
+        messages: Approximate number of messages; each queue in proportion, and at least one of each.
 
     Returns:
-        First queue offset, and the one to stop before, of each queue that has something.
+        First queue offset, and the one to stop before, of each queue with messages.
 
     Raises:
-        OffsetError: Retention removed messages that are not archived, or a queue ends before what is archived.
+        OffsetError: Retention removed messages that are not archived, or a queue ends before the archived messages.
 
     Examples:
         >>> a, b = MessageQueue("t", "x", 0), MessageQueue("t", "x", 1)
@@ -223,27 +226,27 @@ def next_round(done: Offsets, starts: Offsets, ends: Offsets, messages: int) -> 
 
 
 def check_queues(options: ArchiveOptions, done: Manifest, starts: Offsets, ends: Offsets) -> None:
-    """Checks that queues are those that were archived: by the last archived message of each, one pull a queue.
+    """Checks that queues are the archived ones: by the last archived message of each, with one pull per queue.
 
     A queue whose last archived message was removed by retention is not checked.
 
     Args:
-        options: Of the job.
-        done: What is archived.
+        options: Options of the job.
+        done: Queue offset after the last archived message.
         starts: Oldest queue offset now.
         ends: Queue offset after the newest message.
 
     Raises:
-        ArchiveError: A queue is not there now that was when the job began. A retry may find it.
-        OffsetError: Another message is there, or a store has nothing of a queue any more.
+        ArchiveError: A queue disappeared after the start of the job. A retry may find it.
+        OffsetError: Another message is at the offset, or a store no longer contains a queue.
     """
     if away := sorted(ends.keys() - starts.keys()):
-        raise ArchiveError(f"not there now: {', '.join(map(str, away))}", retryable=True)
+        raise ArchiveError(f"queues missing: {', '.join(map(str, away))}", retryable=True)
     if options.path is not None:  # of a cluster, the broker of a queue may just be away
         for queue in sorted(done.ends.keys() - ends.keys()):
             if queue.topic in options.topics and queue.broker_name == options.broker_name:
                 raise OffsetError(
-                    f"{queue} is not there any more, the archive ends at {done.ends[queue]}", hint=RENEWED_HINT
+                    f"{queue} no longer exists, but the archive ends at {done.ends[queue]}", hint=RENEWED_HINT
                 )
     last = {
         queue: done.ends[queue]
@@ -255,16 +258,16 @@ def check_queues(options: ArchiveOptions, done: Manifest, starts: Offsets, ends:
 
 
 def manifest_of(archive: Archive, options: ArchiveOptions, queues: Iterable[MessageQueue]) -> Manifest:
-    """The newest state of an archive that is to be continued. Changes nothing.
+    """Returns the newest state of an archive to continue. Changes nothing.
 
     Args:
         archive: The archive.
-        options: Of the job.
-        queues: All queues of its topics.
+        options: Options of the job.
+        queues: All queues of the topics.
 
     Raises:
         InvalidArgumentError: The folder holds something else. Or it has a topic from a store without the name of the
-            broker, and what is to be read names it, or the other way round: all messages would be archived again.
+            broker, and the options name the broker, or vice versa: all messages would be archived again.
     """
     archived = {topic: archive.queues(topic) for topic in options.topics}
     manifest = archive.manifest({*queues, *chain.from_iterable(archived.values())})
@@ -276,7 +279,7 @@ def manifest_of(archive: Archive, options: ArchiveOptions, queues: Iterable[Mess
             where = f"give --broker-name {names}" if options.path is not None else "read it by --path again"
             raise InvalidArgumentError(
                 f"the archive has topic {topic} of broker {names}, not of {', '.join(sorted(named))}",
-                hint=f"{where}, or another --out: else it would have every message twice",
+                hint=f"{where}, or another --out; otherwise all messages are archived twice",
             )
     return manifest
 
@@ -285,9 +288,9 @@ class ArchiveJob:
     """Archives topics with a session of Spark.
 
     Args:
-        spark: The session. It must be a classic one, not one of Spark Connect.
-        options: What to do.
-        told: Called with a line of text for each step.
+        spark: Classic Spark session, not one of Spark Connect.
+        options: Options of the job.
+        told: Callback that receives a line of text for each step.
     """
 
     def __init__(self, spark: "SparkSession", options: ArchiveOptions, told: Callable[[str], object] = print) -> None:
@@ -303,9 +306,9 @@ class ArchiveJob:
             The newest manifest.
 
         Raises:
-            ArchiveError: Another job writes the archive, or what was read is not what was asked for. Start it again.
+            ArchiveError: Another job writes the archive, or the messages read are not the requested ones. Retry.
             InvalidArgumentError: The folder holds something else, or the topics by another name of the broker.
-            OffsetError: Messages that are not archived are gone.
+            OffsetError: Messages were lost before they were archived.
             RocketPyError: A broker or a store cannot be read.
         """
         with self._archive.locked():
@@ -387,12 +390,12 @@ class ArchiveJob:
 
 
 def small_files(files: Iterable[ArchiveFile], fewest: int, file_bytes: int) -> list[tuple[ArchiveFile, ...]]:
-    """Chooses files to join.
+    """Selects files to join.
 
     Args:
-        files: Of an archive.
-        fewest: Number of small files of one topic and day from which they are joined; 0 for never.
-        file_bytes: Size that is aimed at; a file of half of it is not small.
+        files: Files of an archive.
+        fewest: Minimum number of small files of one topic and day to join; 0 for never.
+        file_bytes: Target size; files of at least half of it are not small.
 
     Returns:
         Groups of at least two files of one topic and day.
@@ -417,14 +420,14 @@ def small_files(files: Iterable[ArchiveFile], fewest: int, file_bytes: int) -> l
 
 
 def plan_rows(options: ArchiveOptions) -> list[dict[str, object]]:
-    """What a run would archive, a row for each queue. Changes nothing.
+    """Returns the messages that a run would archive, as a row for each queue. Changes nothing.
 
     Args:
-        options: Of the job.
+        options: Options of the job.
 
     Raises:
         InvalidArgumentError: The folder holds something else, or the topics by another name of the broker.
-        OffsetError: Messages that are not archived are gone.
+        OffsetError: Messages were lost before they were archived.
     """
     starts, ends = bounds(options)
     manifest = manifest_of(options.archive(), options, ends)
@@ -460,7 +463,7 @@ def archive(
 ) -> None:
     """Copy topics into Parquet files or a Delta table by topic and day, every message exactly once.
 
-    Each run copies what came since the last one. One that was killed is started again.
+    Each run copies the messages since the last one. After a kill, start the job again.
     """
     job.source_of(path, name_server, topics)
     options = ArchiveOptions(
@@ -495,7 +498,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the job from a command line.
 
     Args:
-        arguments: Default: those of the process.
+        arguments: Command line; default: that of the process.
 
     Returns:
         The exit code.

@@ -1,4 +1,4 @@
-"""An archive, whatever the format of its files: which they are, and the offsets up to which they hold every message."""
+"""Archives of any format: their files, and the offsets up to which they hold every message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ArchiveError(RocketPyError):
-    """An archive cannot be written; the text says why. What is committed stays as it is."""
+    """An archive cannot be written; the text contains the cause. Committed files stay unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ArchiveFile:
     rows: int
     size_bytes: int
     covered: tuple[Covered, ...]
-    """What it holds; empty for a file in a Delta table, which does not keep it."""
+    """Messages of the file, by queue; empty for a file in a Delta table, which does not store them."""
 
     @property
     def place(self) -> str:
@@ -73,10 +73,10 @@ class Manifest:
 
     number: int = 0
     ends: Offsets = field(default_factory=dict)
-    """By queue, the queue offset after the last archived message."""
+    """Queue offset after the last archived message, by queue."""
     files: tuple[ArchiveFile, ...] = ()
     previous: Mapping[MessageQueue, Fingerprint] = field(default_factory=dict)
-    """By queue, the last archived message; not of queues that only an older version archived."""
+    """Last archived message, by queue; without queues that only an older version archived."""
 
     @property
     def names(self) -> set[str]:
@@ -102,7 +102,7 @@ class Manifest:
         """Reads what `text` wrote.
 
         Raises:
-            DamagedDataError: It is no manifest of this version.
+            DamagedDataError: The text is not a manifest of this version.
         """
         try:
             tree = json.loads(text)
@@ -136,7 +136,7 @@ class Archive(ABC):
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Keeps other jobs out, and puts in order what a killed one left.
+        """Locks the archive, and cleans up after a killed job.
 
         Raises:
             ArchiveError: Another job runs.
@@ -156,10 +156,10 @@ class Archive(ABC):
 
     @abstractmethod
     def manifest(self, queues: Iterable[MessageQueue]) -> Manifest:
-        """The newest state; an empty one where there is none. Changes nothing.
+        """Returns the newest state, empty for a new archive. Changes nothing.
 
         Args:
-            queues: Those whose ends are asked for; it may have more.
+            queues: Queues whose ends are requested; the state may contain more.
 
         Raises:
             InvalidArgumentError: The folder holds something else.
@@ -167,7 +167,7 @@ class Archive(ABC):
 
     @abstractmethod
     def queues(self, topic: str) -> set[MessageQueue]:
-        """The queues of a topic whose messages it holds; it may name more of the same brokers.
+        """Returns the queues of a topic with archived messages; may include more queues of the same brokers.
 
         Args:
             topic: The topic.
@@ -185,9 +185,9 @@ class Archive(ABC):
 
         Args:
             manifest: The newest state.
-            files: Staged and durable.
-            ends: By queue, the queue offset after the last message.
-            previous: The last message, of the same queues.
+            files: Files that are staged and durable.
+            ends: Queue offset after the last message, by queue.
+            previous: Last message of the same queues.
 
         Returns:
             The new state.
@@ -205,8 +205,8 @@ class Archive(ABC):
         Args:
             manifest: The newest state.
             groups: Files of one topic and day each.
-            file_bytes: Size that is aimed at.
-            join: For formats that have no compaction of their own.
+            file_bytes: Target size of a file.
+            join: Function that joins files, for formats without compaction.
 
         Returns:
             The new state.
@@ -217,7 +217,7 @@ class Archive(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Puts in order what a killed job left.
+        """Cleans up after a killed job.
 
         Raises:
             InvalidArgumentError: The folder holds something else. Nothing changed.
@@ -236,7 +236,7 @@ class Archive(ABC):
 
 
 def gaps(ends: Offsets, starts: Offsets, files: Iterable[ArchiveFile]) -> list[str]:
-    """Compares what files hold with what they should hold.
+    """Compares the messages of files with the requested ones.
 
     Args:
         ends: Queue offset after the last message, by queue.
@@ -244,7 +244,7 @@ def gaps(ends: Offsets, starts: Offsets, files: Iterable[ArchiveFile]) -> list[s
         files: All files that were written for them.
 
     Returns:
-        A sentence for each queue of which messages are missing or there twice; empty if all is well.
+        A sentence for each queue with missing or duplicate messages; empty without findings.
     """
     found: dict[MessageQueue, list[Covered]] = {}
     for one in files:

@@ -1,4 +1,4 @@
-"""An archive of Parquet files, whose manifest says which files belong to it.
+"""Archives of Parquet files, with a manifest that lists the files.
 
 # Layout
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from rocketpy.spark.offsets import Offsets
 
 KEPT = 2
-"""Manifests that are kept: the newest, and the one before it for a look by hand."""
+"""Number of manifests to keep: the newest one, and its predecessor for manual inspection."""
 
 
 class ParquetArchive(Archive):
     """A folder with Parquet files."""
 
     def manifest(self, queues: Iterable[MessageQueue] = ()) -> Manifest:
-        """The newest manifest; an empty one where there is none."""
+        """Returns the newest manifest, empty for a new archive."""
         if (self.folder / "_delta_log").exists():
             raise InvalidArgumentError(
                 f"a table of Delta Lake, not an archive of Parquet files: {self.folder}",
-                hint='give --format delta (format="delta"), or another --out',
+                hint='use --format delta (format="delta"), or another --out',
             )
         paths = self._manifests()
         return Manifest.of(paths[-1].read_text()) if paths else Manifest()
@@ -84,10 +84,10 @@ class ParquetArchive(Archive):
         """Makes a manifest the newest. On return it is durable and its files are at their places.
 
         Args:
-            manifest: Its number is one more than that of the newest. New files are staged and durable.
+            manifest: Manifest with the next number. New files are staged and durable.
 
         Raises:
-            ArchiveError: There is a manifest of this number: another job wrote it. Nothing changed.
+            ArchiveError: A manifest of this number exists: another job wrote it. Nothing changed.
         """
         path = self.own / f"manifest-{manifest.number:08}.json"
         fresh = path.with_suffix(f".{os.getpid()}.tmp")
@@ -106,7 +106,7 @@ class ParquetArchive(Archive):
         self.settle()
 
     def settle(self) -> None:
-        """Moves committed files to their places, and removes what the newest manifest does not name."""
+        """Moves committed files to their places, and removes files that the newest manifest does not list."""
         places = {one.place: one for one in self.manifest().files}
         for path in self.folder.glob("topic=*/day=*/rocketpy-*.parquet"):
             if str(path.relative_to(self.folder)) not in places:
@@ -114,7 +114,7 @@ class ParquetArchive(Archive):
         self.move_to_places(one for one in places.values() if (self.staged / one.name).exists())
         for place in places:
             if not (self.folder / place).exists():
-                raise DamagedDataError(f"a file of the archive is gone: {self.folder / place}")
+                raise DamagedDataError(f"file of the archive is missing: {self.folder / place}")
         for path in (*self.staged.iterdir(), *self._manifests()[:-KEPT], *self.own.glob("*.tmp")):
             path.unlink()
 

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rocketpy.spark.sink.client import SinkClient
 
 LOOK_AGAIN_SECONDS = 1.0
-"""How long the answer that a batch is not decided is used again: brokers ask for each of its messages."""
+"""Time for which an undecided batch is not looked up again: brokers check back for each of its messages."""
 MOST_BATCHES = 8
-"""Decided batches whose messages are remembered."""
+"""Maximum number of decided batches in memory."""
 
 
 class Answers:
-    """Says what became of a half message, when a broker asks: what the decision on its batch says, if there is one.
+    """Answers a broker's check-back of a half message by the decision on its batch, if any.
 
-    Once a loss is recorded, nothing of the batch may be committed any more: its tasks send what is missing anew.
+    Once a loss is recorded, nothing of the batch may be committed any more: its tasks send the missing rows again.
     """
 
     def __init__(self, client: SinkClient) -> None:

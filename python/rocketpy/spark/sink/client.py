@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 MOST_CLIENTS = 4
-"""Writes with other options that one worker process keeps a client for."""
+"""Maximum number of clients of one worker process, one for each set of options."""
 
 _numbers = count()
 _clients: dict[tuple[int, str], SinkClient] = {}
-"""By process and options: a fork must not use the clients of its parent."""
+"""Clients by process and options: a fork must not use the clients of its parent."""
 
 
 class SinkClient:
     """Producers and an administration that share their connections. The process keeps them until it ends.
 
-    The producer never sends again by itself what may be stored: the sink reads first whether it is.
+    The producer never resends messages that may be stored: the sink reads the topic first.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -39,7 +39,7 @@ class SinkClient:
         self.known_topics: set[str] = set()
         """Topics that this process has seen. If one is not found any more, its broker is away."""
         self.looked_to: dict[tuple[str, str], Offsets] = {}
-        """By another sink's progress topic and write: up to where nothing concerns its next batches."""
+        """Offset by progress topic and write of another sink, up to which no record concerns its next batches."""
         shared: dict[str, Any] = {"instance_name": f"spark-sink-{os.getpid()}-{next(_numbers)}"} | options.any_client
         self._shared = shared
         self.admin = Admin(options.name_servers, **shared)
@@ -64,7 +64,7 @@ class SinkClient:
         return RangeReader(queue, start, end, tags=tags, name_servers=self.options.name_servers, **self._shared)
 
     def close(self) -> None:
-        """Closes all of them."""
+        """Closes all clients."""
         if "transactions" in self.__dict__:
             self.transactions.close()
         self.recorder.close()

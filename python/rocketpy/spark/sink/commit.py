@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver: every row of its partition is acknowledged."""
+    """Report of a task to the driver: every row of its partition is acknowledged."""
 
     place: Place
     sent: int
     skipped: int
-    """Rows that were there from an earlier attempt."""
+    """Number of rows stored by an earlier attempt."""
     attempt: str = ""
     """Id of the attempt, with `exactly_once`."""
     halves: int = 0
-    """Half messages that wait for the driver's decision. Their places are in the progress topic."""
+    """Number of half messages that wait for the driver's decision. Their positions are in the progress topic."""
     made_good: bool = False
-    """Whether the rows of half messages that were lost are sent."""
+    """Whether the rows of lost half messages are sent."""
     begun_with: SinkOptions | None = None
     """Options with which the batch was begun, if those are not the given ones."""
 
@@ -44,8 +44,8 @@ def finish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
     """Records that a batch is written, unless it had no rows.
 
     Args:
-        options: Of the sink.
-        messages: From all tasks.
+        options: Options of the sink.
+        messages: Reports of all tasks.
     """
     tasks = [one for one in messages if isinstance(one, Written)]
     written = [one for one in tasks if one.sent + one.skipped]
@@ -82,10 +82,10 @@ def decide(client: SinkClient, progress: Progress, place: Place, written: Sequen
     """Records that a batch is to be delivered, unless an earlier run of the query did, and has it delivered.
 
     Args:
-        client: Of this process.
-        progress: With the decisions.
-        place: Any of the batch.
-        written: From all tasks.
+        client: Client of this process.
+        progress: Records with the decisions.
+        place: Any place of the batch.
+        written: Reports of all tasks.
 
     Returns:
         Offset of the decision.
@@ -112,7 +112,7 @@ def decide(client: SinkClient, progress: Progress, place: Place, written: Sequen
         again(partial(progress.note_loss, place.write, place.batch, lost), seconds)
         raise WriteError(
             f"brokers gave {lost} rows of batch {place.batch} of write {place.write} up before it was decided",
-            hint="start the query again: it sends them anew. A broker asks transactionCheckMax times",
+            hint="start the query again to resend them. A broker checks back transactionCheckMax times",
             retryable=True,
         )
     return fate.decided_at
@@ -122,14 +122,14 @@ def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
     """Logs what a write that failed has stored, and rolls it back unless it is decided or may become so.
 
     Args:
-        options: Of the sink.
-        messages: From the tasks that succeeded; None for each other one.
+        options: Options of the sink.
+        messages: Reports of the tasks that succeeded; None for each other task.
     """
     written = [one for one in messages if isinstance(one, Written)]
     prepared = [one for one in written if one.halves]
     if options.progress_topic is None or not prepared:
         sent = sum(one.sent for one in written)
-        logger.warning("a write failed; %d rows of its finished tasks are stored, and some of the others'", sent)
+        logger.warning("write failed; %d rows of finished tasks and some rows of other tasks are stored", sent)
         return
     client, place = sink_client(prepared[0].begun_with or options), prepared[0].place
     progress = Progress(client)
@@ -141,4 +141,4 @@ def give_up(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         for halves in progress.halves(place.write, place.batch, fate, failed):
             roll_back_halves(client, halves)
     except RocketPyError as error:
-        logger.warning("a write failed; whether batch %d is decided is not known: %s", place.batch, error)
+        logger.warning("write failed; decision on batch %d unknown: %s", place.batch, error)

@@ -23,11 +23,11 @@ def commit_halves(client: SinkClient, halves: Iterable[Receipt]) -> int:
     """Commits half messages; those of each queue in their order. Committing them again changes nothing.
 
     Args:
-        client: Of this process.
-        halves: Their receipts.
+        client: Client of this process.
+        halves: Receipts of the half messages.
 
     Returns:
-        How many will not be delivered.
+        Number of messages that will not be delivered.
 
     Raises:
         RocketPyError: A broker does not answer, or refuses for now.
@@ -46,11 +46,11 @@ def _commit(client: SinkClient, halves: Sequence[Receipt]) -> int:
 
 
 def roll_back_halves(client: SinkClient, halves: Iterable[Receipt]) -> None:
-    """Rolls half messages back. For those where that fails the broker asks.
+    """Rolls half messages back. After a failure, the broker checks back.
 
     Args:
-        client: Of this process.
-        halves: Their receipts.
+        client: Client of this process.
+        halves: Receipts of the half messages.
     """
     _each_queue(partial(_roll_back, client), halves)
 
@@ -60,7 +60,7 @@ def _roll_back(client: SinkClient, halves: Sequence[Receipt]) -> None:
         try:
             client.transactions.resume(half).rollback()
         except RocketPyError as error:
-            logger.info("half messages are left to the questions of their brokers: %s", error)
+            logger.info("half messages left to the check-back of their brokers: %s", error)
             return
 
 

@@ -47,7 +47,7 @@ DECISION_TOPIC = "rocketpy-spark-sink-once"
 """Default of `progress_topic` with `exactly_once`: a topic of one queue, which the user creates."""
 _LATER = ("delay", "delay_level", "deliver_at")
 SEND_TIMEOUT_SECONDS = 15.0
-"""Longer than the client's own: a send whose outcome is not known costs a read of what was stored."""
+"""Exceeds the client's own timeout: a send with unknown outcome costs a read of stored messages."""
 
 _OWN = (
     "name_server",
@@ -62,16 +62,16 @@ _OWN = (
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where to send, and what all rows have in common.
+    """Options of a write: its target, and the values for all rows.
 
     Attributes:
         name_servers: `host:port` of each name server.
         fixed: Value for all rows by column name, of those in `FIXED`.
         producer_group: Name of the producer group.
-        progress_topic: Topic of the records by which a repeated batch finds what it sent before; None for none.
-        write_id: Id of a batch write: another one with the same id sends only what this did not get to. None: a new id.
+        progress_topic: Topic of the records by which a repeated batch finds rows sent before; None for none.
+        write_id: Id of a batch write: a repeated write with this id sends only the missing rows. None: a new id.
         exactly_once: Whether rows are half messages that the driver commits after it recorded its decision.
-        retry_seconds: How long a task tries again while brokers cannot be reached.
+        retry_seconds: Timeout for retries of a task while brokers are unreachable, in seconds.
         client: Options of the producer.
     """
 
@@ -94,7 +94,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Reads the options of `df.write.format("rocketpy")` and of `writeStream`.
 
     Args:
-        options: Texts as Spark hands them over.
+        options: Texts from Spark.
 
     Returns:
         The checked options.
@@ -119,7 +119,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     exactly_once = boolean_of(given, "exactly_once", default=False)
     progress = given.get("progress_topic", DECISION_TOPIC if exactly_once else PROGRESS_TOPIC).strip()
     if exactly_once and not progress:
-        raise OptionError("exactly_once needs a progress_topic: the decisions are there")
+        raise OptionError("exactly_once needs a progress_topic for its decisions")
     write_id = given.get("write_id")
     if write_id is not None:
         if not re.fullmatch(r"[\w.:-]{1,100}", write_id, re.ASCII):
@@ -140,24 +140,24 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
-    """Checks the columns of what is to be written.
+    """Checks the columns of a write.
 
     Args:
         schema: Schema of the rows.
-        options: Of the write.
+        options: Options of the write.
 
     Returns:
         The column names.
 
     Raises:
-        OptionError: A column is unknown, of a wrong type, there twice, missing, or given by an option as well.
+        OptionError: A column is unknown, of a wrong type, duplicate, missing, or given by an option as well.
     """
     names = tuple(schema.fieldNames())
     for one in schema.fields:
         if one.name not in COLUMNS:
             raise OptionError(
                 f"unknown column: {one.name}{nearest(one.name, COLUMNS)}",
-                hint=f"a sink takes {', '.join(COLUMNS)}; select them, or put others into properties",
+                hint=f"a sink writes {', '.join(COLUMNS)}; select them, or put other columns into properties",
             )
         kind = one.dataType.simpleString()
         if kind not in COLUMNS[one.name]:
@@ -165,27 +165,28 @@ def check_schema(schema: StructType, options: SinkOptions) -> tuple[str, ...]:
         if one.name in options.fixed:
             raise OptionError(f"{one.name} is a column and an option: drop one of them")
     if len(set(names)) != len(names):
-        raise OptionError(f"a column is there twice: {', '.join(names)}")
+        raise OptionError(f"column is duplicate: {', '.join(names)}")
     if "body" not in names:
         raise OptionError("no column body")
     if "topic" not in names and "topic" not in options.fixed:
         raise OptionError("no topic: give a column or an option of that name")
     if "broker_name" in names and "queue_id" not in names:
-        raise OptionError("broker_name goes with queue_id")
+        raise OptionError("broker_name is valid only with queue_id")
     later = later_column(names, options)
     if options.exactly_once and later is not None:
         raise OptionError(
-            f"{later} does not go with exactly_once", hint="a repeated batch cannot find rows that wait for their time"
+            f"{later} is not supported with exactly_once",
+            hint="a repeated batch cannot find rows with a later delivery time",
         )
     return names
 
 
 def later_column(names: Iterable[str], options: SinkOptions) -> str | None:
-    """The first column or option that has rows wait for their time.
+    """Returns the first column or option that delays rows.
 
     Args:
-        names: Columns of the rows.
-        options: Of the write.
+        names: Names of the columns.
+        options: Options of the write.
     """
     given = {*names, *options.fixed}
     return next((name for name in _LATER if name in given), None)
@@ -214,7 +215,5 @@ def _canonical(options: Mapping[str, str]) -> dict[str, str]:
 def _client(options: Mapping[str, str]) -> dict[str, Any]:
     client = parse_client_options(options, PRODUCER_DEFAULTS)
     if "retries" in client:
-        raise OptionError(
-            "client.retries cannot be set: the sink sends again by itself, for as long as retry_timeout says"
-        )
+        raise OptionError("client.retries cannot be set: the sink resends by itself until retry_timeout")
     return client

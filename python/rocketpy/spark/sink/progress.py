@@ -1,4 +1,4 @@
-"""What a sink did before, as small records in a topic of its own, and the rows that are stored already.
+"""Progress of a sink, as small records in a topic of its own, and the rows that are stored already.
 
 Before a task sends its first row to a topic, it sends a record `begun` with the ends of the topic's queues: all of its
 rows come after them. The record also tells the setting of `exactly_once`, with which the batch is finished. After a
@@ -48,31 +48,31 @@ FIRST_PAUSE = 0.01
 
 @dataclass(slots=True)
 class Earlier:
-    """What earlier attempts left."""
+    """Results of earlier attempts."""
 
     is_done: bool = False
     """Whether the whole batch was written and committed."""
     exactly_once: bool | None = None
-    """With which setting the batch was begun; None if it was not."""
+    """Setting with which the batch was begun; None if it was not begun."""
     ends: dict[str, Offsets] = field(default_factory=dict)
-    """By topic, the ends of its queues before the first attempt sent anything there. A queue not named is new."""
+    """Ends of the queues before the first send of the first attempt, by topic. Other queues are new."""
     is_decided: bool = False
     """Whether half messages of the batch are to be delivered, by the driver."""
     is_lossy: bool = False
-    """Whether some of them will not be. All others are delivered."""
+    """Whether some half messages will not be delivered. All others are delivered."""
     looked_to: Offsets = field(default_factory=dict)
-    """Up to where the records were looked through."""
+    """Offset up to which the records were read."""
 
 
 @dataclass(slots=True)
 class Fate:
-    """What is decided on a batch."""
+    """Decision on a batch."""
 
     attempts: dict[str, int] | None = None
-    """Those that count, with the number of their half messages; None before the decision. Empty where the batch was
+    """Attempts that count, with the number of their half messages; None before the decision. Empty where the batch was
     over without one."""
     is_lossy: bool = False
-    """Whether it is recorded that some of those that count will not be delivered."""
+    """Whether it is recorded that some half messages of these attempts will not be delivered."""
     decided_at: int | None = None
     """Offset of the decision in its queue."""
     begun_at: int = 0
@@ -83,7 +83,7 @@ def settled_end(client: SinkClient, queue: MessageQueue) -> int:
     """The end of a queue, once all that is stored before it can be read.
 
     Args:
-        client: Of this process.
+        client: Client of this process.
         queue: The queue.
 
     Raises:
@@ -102,14 +102,14 @@ def settled_end(client: SinkClient, queue: MessageQueue) -> int:
 def read_between(
     client: SinkClient, queue: MessageQueue, start: int, end: int, tags: Tags = "*"
 ) -> Iterator[ReceivedMessage]:
-    """Reads what retention left of a range.
+    """Reads the remaining messages of a range.
 
     Args:
-        client: Of this process.
+        client: Client of this process.
         queue: The queue.
         start: First queue offset.
         end: Queue offset to stop before.
-        tags: Those of the messages that are wanted.
+        tags: Tags of the messages to read.
 
     Yields:
         The messages.
@@ -132,7 +132,7 @@ def ends_of(client: SinkClient, topic: str) -> Offsets:
     """The ends of the queues of a topic; empty for one that does not exist yet.
 
     Args:
-        client: Of this process.
+        client: Client of this process.
         topic: The topic.
     """
     try:
@@ -145,9 +145,9 @@ def stored_rows(client: SinkClient, ends: Mapping[str, Offsets], prefix: str) ->
     """Reads which rows are stored.
 
     Args:
-        client: Of this process.
-        ends: By topic, where to begin in each queue; a queue that is not named is read from its beginning.
-        prefix: Of the row ids.
+        client: Client of this process.
+        ends: Start offset of each queue, by topic; other queues are read from the beginning.
+        prefix: Prefix of the row ids.
 
     Returns:
         Row ids.
@@ -172,8 +172,8 @@ class Progress:
     """The records of sinks in their topic, which has one queue at each broker.
 
     Args:
-        client: Of this process.
-        topic: Of the records; default: that of the client's options.
+        client: Client of this process.
+        topic: Topic of the records; default: that of the client's options.
     """
 
     def __init__(self, client: SinkClient, topic: str | None = None) -> None:
@@ -212,7 +212,7 @@ class Progress:
         return queues
 
     def ends(self) -> Offsets:
-        """Where the records end now.
+        """Returns the current end of the records.
 
         Raises:
             RocketPyError: As for `queues`, or a broker does not answer.
@@ -220,11 +220,11 @@ class Progress:
         return {queue: settled_end(self._client, queue) for queue in self.queues()}
 
     def earlier(self, place: Place, since: Mapping[MessageQueue, int]) -> Earlier:
-        """Looks up what earlier attempts at a place left.
+        """Looks up the results of earlier attempts at a place.
 
         Args:
             place: The place.
-            since: Where the records of its write begin at the earliest, if known.
+            since: Minimum offset of the records of this write, if known.
         """
         found = Earlier(looked_to=self.ends())
         for queue, end in found.looked_to.items():
@@ -254,9 +254,9 @@ class Progress:
         """Records that a task begins to send to some topics. On return a record is stored at one broker at least.
 
         Args:
-            place: What the task writes.
-            attempt: Number of the attempt; nothing reads it but a human.
-            ends: Ends of the topics' queues, from before anything was sent.
+            place: Place that the task writes.
+            attempt: Number of the attempt, for information only.
+            ends: Ends of the topics' queues before the first send.
         """
         told = {
             topic: [(queue.broker_name, queue.queue_id, end) for queue, end in sorted(starts.items())]
@@ -277,12 +277,12 @@ class Progress:
         self._store(DONE, write, {"v": 1, "batch": batch, **decided})
 
     def note_halves(self, place: Place, attempt: str, halves: Sequence[Receipt]) -> None:
-        """Records where the half messages of an attempt are.
+        """Records the positions of the half messages of an attempt.
 
         Args:
-            place: What the task wrote.
+            place: Place that the task wrote.
             attempt: Id of the attempt.
-            halves: In the order of their rows.
+            halves: Half messages in the order of their rows.
         """
         for first in range(0, len(halves), HALVES_IN_A_RECORD):
             notes = [
@@ -298,7 +298,7 @@ class Progress:
         Args:
             write: Id of the write.
             batch: Number of the batch.
-            attempts: Their ids, with the number of half messages of each.
+            attempts: Ids of the attempts, with the number of half messages of each.
         """
         self._store(DECIDED, write, {"v": 1, "batch": batch, "attempts": attempts})
 
@@ -308,12 +308,12 @@ class Progress:
         Args:
             write: Id of the write.
             batch: Number of the batch.
-            messages: How many, for people.
+            messages: Number of lost half messages, for information only.
         """
         self._store(LOST, write, {"v": 1, "batch": batch, "messages": messages})
 
     def fate(self, write: str, batch: int) -> Fate:
-        """Looks up what is decided on a batch. Does not read where its half messages are.
+        """Looks up the decision on a batch, without the positions of its half messages.
 
         Args:
             write: Id of the write.
@@ -341,8 +341,8 @@ class Progress:
         Args:
             write: Id of the write.
             batch: Number of the batch.
-            fate: Of the batch.
-            attempts: Those that sent them.
+            fate: Fate of the batch.
+            attempts: Attempts that sent the half messages.
 
         Yields:
             The half messages of a record, as far as they are recorded, each once; those of an attempt in the order of
@@ -427,7 +427,7 @@ class Progress:
                 return record
         except (ValueError, KeyError, TypeError):
             pass
-        raise DamagedDataError(f"topic {self._topic} has a message that is no record of a sink: {message.msg_id}")
+        raise DamagedDataError(f"topic {self._topic} has a message that is not a record of a sink: {message.msg_id}")
 
 
 def _halves(record: Mapping[str, Any]) -> list[Receipt]:
@@ -438,15 +438,15 @@ def _halves(record: Mapping[str, Any]) -> list[Receipt]:
 
 
 def as_begun(client: SinkClient, place: Place, since: Mapping[MessageQueue, int]) -> tuple[SinkOptions, Earlier]:
-    """Looks up what earlier attempts at a place left, and the options with which its batch is to be finished.
+    """Looks up the results of earlier attempts at a place, and the options with which its batch is to be finished.
 
     A query may have been stopped within a batch, and started again with the other setting of `exactly_once`. So the
     default progress topics of both settings are looked through as well.
 
     Args:
-        client: Of this process.
+        client: Client of this process.
         place: The place.
-        since: Where the records of its write begin, if it is a new one; else empty.
+        since: Begin of the records of a new write; else empty.
 
     Raises:
         RocketPyError: As for `Progress.ends`.

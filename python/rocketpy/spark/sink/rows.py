@@ -1,4 +1,4 @@
-"""Makes messages of rows, in a worker."""
+"""Converts rows to messages, in a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW_PROPERTY = "ROCKETPY_ROW"
 
 
 class WriteError(RocketPyError):
-    """A row cannot be written; the text says which. Rows before it may be stored.
+    """A row cannot be written; the text names the row. Rows before it may be stored.
 
     A retry of the job may help if `retryable`; a stream that is started again skips the rows that are stored.
     """
@@ -28,7 +28,7 @@ class WriteError(RocketPyError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a task writes: one partition of one batch of one write."""
+    """Place of a task: one partition of one batch of one write."""
 
     write: str
     """Id of the streaming query, or of the batch write."""
@@ -37,7 +37,7 @@ class Place:
 
     @property
     def prefix(self) -> str:
-        """What the row ids of this place begin with.
+        """Prefix of the row ids of this place.
 
         Examples:
             >>> Place("q", 7, 0).prefix
@@ -51,25 +51,25 @@ class Place:
 
 
 class Row(NamedTuple):
-    """A row as a message."""
+    """Message of a row."""
 
     number: int
-    """Its place in the partition, from 0."""
+    """Index of the row in the partition, from 0."""
     message: Message
     queue: tuple[str | None, int] | None
     """Broker name, if given, and queue id."""
     row_id: str | None
-    """Value of its `ROW_PROPERTY`."""
+    """Value of the message's `ROW_PROPERTY`."""
 
 
 ORDER = ("topic", "tag", "keys", "order_key", "delay", "delay_level", "deliver_at", "broker_name", "queue_id")
-"""The columns beside body and properties, as `RowMaker` goes through them."""
+"""Columns in addition to body and properties, in the order of `RowMaker`."""
 
 
 class RowMaker:
-    """Makes messages of the rows of one partition.
+    """Converts the rows of one partition to messages.
 
-    A row's id is made of what the row says, and of how many equal rows came before it in the partition. So it is the
+    A row's id consists of the row's content and the number of earlier equal rows in the partition. So it is the
     same when the batch is repeated, even if a shuffle hands the rows over in another order.
     """
 
@@ -82,13 +82,13 @@ class RowMaker:
         self._next = 0
 
     def rows(self, batch: pa.RecordBatch) -> list[Row]:
-        """Makes the messages of a batch.
+        """Creates the messages of a batch.
 
         Args:
-            batch: With checked columns.
+            batch: Batch with checked columns.
 
         Returns:
-            One for each row.
+            A message for each row.
 
         Raises:
             WriteError: A row breaks a rule of messages.

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from rocketpy.message import MessageQueue, Receipt
 
 SETTLE_SECONDS = 0.5
-"""Pause before the sink reads which rows are stored. By then brokers have dropped what waited to be stored."""
+"""Pause before the sink reads stored rows. By then brokers have dropped the requests that waited."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyWriter:
-    """Makes the writer of a batch.
+    """Creates the writer of a batch.
 
     Args:
-        options: Texts as Spark hands them over.
-        schema: Of the rows.
+        options: Texts from Spark.
+        schema: Schema of the rows.
         overwrite: Whether the mode is overwrite.
 
     Raises:
@@ -57,16 +57,16 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """
     sink = _checked(options, schema, overwrite)
     if sink.exactly_once and sink.write_id is None:
-        raise InvalidArgumentError("exactly_once of a batch write needs a write_id, by which it can be repeated")
+        raise InvalidArgumentError("exactly_once of a batch write needs a write_id for its repetition")
     return RocketPyWriter(sink)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> RocketPyStreamWriter:
-    """Makes the writer of a stream.
+    """Creates the writer of a stream.
 
     Args:
-        options: Texts as Spark hands them over.
-        schema: Of the rows.
+        options: Texts from Spark.
+        schema: Schema of the rows.
         overwrite: Whether the output mode is complete.
 
     Raises:
@@ -120,7 +120,7 @@ class RocketPyWriter(DataSourceArrowWriter):
             finish(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Says how much of a failed write is there."""
+        """Logs the number of stored rows of a failed write."""
         give_up(self._options, messages)
 
 
@@ -135,7 +135,7 @@ class RocketPyStreamWriter(DataSourceStreamArrowWriter):
         task = _task()
         query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
         if query is None or batch is None:
-            raise RocketPyError("Spark does not say which batch of which query this is")
+            raise RocketPyError("Spark did not pass the ids of the query and the batch")
         place = Place(query, int(batch), task.partitionId())
         return TaskSink(self._options, place, task.attemptNumber(), {}).write(iterator)
 
@@ -144,7 +144,7 @@ class RocketPyStreamWriter(DataSourceStreamArrowWriter):
         finish(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Says how much of a failed batch is there."""
+        """Logs the number of stored rows of a failed batch."""
         give_up(self._options, messages)
 
 
@@ -250,7 +250,7 @@ class TaskSink:
         if later is not None and self._options.exactly_once:
             raise WriteError(
                 f"batch {self._place.batch} of write {self._place.write} was begun with exactly_once, "
-                f"which does not go with {later}",
+                f"which does not support {later}",
                 hint=f"start the query without {later} until the batch is done",
             )
 
@@ -264,8 +264,8 @@ class TaskSink:
             if self._prepares and not self._patiently(partial(self._client.transactions.ends_once, topic)):
                 raise NotSupportedError(
                     f"exactly_once does not work with Apache's brokers, and topic {topic} is at one",
-                    hint="they store a half message again before each question, and deliver each copy; without "
-                    "exactly_once a stream that is started again writes no row twice either",
+                    hint="omit exactly_once: a restarted stream writes no row twice without it either. Apache's "
+                    "brokers store a half message again before each check-back, and deliver each copy",
                 )
         self._patiently(partial(progress.begin, self._place, self._attempt, ends))
         self._begun |= ends
@@ -281,7 +281,7 @@ class TaskSink:
                 raise WriteError(
                     f"{self._place.row(row.number)}, topic {row.message.topic}: {error}", retryable=may_pass(error)
                 ) from error
-            logger.info("%d rows not acknowledged, looking which are stored: %s", len(failures), error)
+            logger.info("%d rows not acknowledged, reading stored rows: %s", len(failures), error)
             time.sleep(pause)
             rows = [row for row, _ in failures]
             if not self._prepares and any(_is_open(error) for _, error in failures):
