@@ -93,7 +93,7 @@ def test_another_producer_of_the_group_ends_a_transaction_by_its_receipt(rocketp
             producer.resume(kept).rollback()
         with pytest.raises(rocketpy.TransactionOverError, match="is over: it was rolled back"):
             producer.resume(dropped).commit()
-        with pytest.raises(rocketpy.TransactionOverError, match="is no half message"):
+        with pytest.raises(rocketpy.TransactionOverError, match="is not a half message"):
             producer.resume(producer.send(Message(rocketpy_topic, b"plain"))).commit()
         with pytest.raises(rocketpy.InvalidArgumentError):
             producer.resume(dataclasses.replace(kept, offset_msg_id="none")).commit()

@@ -494,6 +494,6 @@ def test_what_does_not_go_with_it_is_refused_by_name(sink, rocketpy_server, rock
         batch_writer({**options, "progress_topic": sink.topic, "write_id": "w"}, body, False)
     assert "one queue at one broker" in refused.value.hint
     off = Sink(rocketpy_server_factory(tmp_path / "off", settings={"rejectTransactionMessage": True}))
-    with pytest.raises(NotSupportedError, match="takes no transactions"):
+    with pytest.raises(NotSupportedError, match="does not accept transactions"):
         off.tasks()
     assert off.stored() == 0

@@ -62,7 +62,7 @@ HINTS = {
     ExitCode.UNCERTAIN: "it may have been done: check before you try again",
     ExitCode.CONFLICT: "another process holds it: stop that one or choose another folder or port",
     ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
-    ExitCode.DEFECT: "this is a defect: report it with the log of the server; the next start recovers what is durable",
+    ExitCode.DEFECT: "report this defect with the log of the server; the next start recovers all durable records",
     ExitCode.MISMATCH: "what was read differs from what was sent; keep the folder and report this",
 }
 

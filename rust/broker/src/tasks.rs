@@ -51,7 +51,7 @@ impl Tasks {
             }
         };
         if tokio::time::timeout(within, all).await.is_err() {
-            warn!(tasks = running.len(), "work of requests ended before it was done");
+            warn!(tasks = running.len(), "unfinished requests cancelled at shutdown");
             running.abort_all();
             running.detach_all();
         }

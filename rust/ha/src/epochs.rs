@@ -4,7 +4,7 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::PhysicalOffset;
 use serde::{Deserialize, Serialize};
 
-/// Most epochs that are kept; the oldest ones are forgotten. Two logs that share a later one need them no more.
+/// Maximum number of epochs that are kept; the oldest ones are forgotten. Two logs that share a later one need them no more.
 const MAX_EPOCHS: usize = 256;
 
 /// One life of a master: nobody else wrote the bytes from its start to the next epoch's.
@@ -34,7 +34,7 @@ pub struct Epochs(Vec<Epoch>);
 
 /// A list of epochs of which one does not begin behind the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("epoch {id} starts at {start}, not after the epoch before it")]
+#[error("epoch {id} must start after the previous epoch: {start}")]
 pub struct UnorderedEpochs {
     /// The epoch.
     pub id: u64,

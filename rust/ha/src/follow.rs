@@ -9,11 +9,11 @@ use crate::frame::{FrameHead, HEAD_BYTES};
 /// The times of a slave, and what it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowConfig {
-    /// Longest time between two reports (`haSendHeartbeatInterval`).
+    /// Maximum time between two reports (`haSendHeartbeatInterval`).
     pub report_every: Duration,
-    /// Longest silence of the master; then the connection ends (`haHousekeepingInterval`).
+    /// Maximum silence of the master; then the connection ends (`haHousekeepingInterval`).
     pub silence_limit: Duration,
-    /// Longest body of a frame that is taken.
+    /// Maximum length of the body of a frame.
     pub max_body_bytes: u32,
 }
 
@@ -39,7 +39,7 @@ pub enum FollowStep {
 pub enum FollowEnd {
     /// The bytes of the master would not follow the own ones.
     #[error(
-        "it sends the log from {at} on, and the log here wants {wanted}: the logs are not the same, or the master removed what lies between"
+        "master sends the log from {at} on, but this slave expects {wanted}: the logs differ, or the master removed the files between"
     )]
     OutOfStep {
         /// Where the frame begins.
@@ -48,17 +48,17 @@ pub enum FollowEnd {
         wanted: PhysicalOffset,
     },
     /// A frame whose head makes no sense.
-    #[error("it sends a frame of {body_bytes} bytes, and at most {limit} are taken")]
+    #[error("frame of {body_bytes} bytes from the master exceeds the limit of {limit}")]
     FrameTooLong {
         body_bytes: u32,
-        /// How many it may have.
+        /// Maximum length.
         limit: u32,
     },
     /// A negative place or length.
-    #[error("it sends no frames: another program may listen there")]
+    #[error("the received bytes are not frames of a master: another program may listen at that address")]
     NoFrame,
     /// Nothing came from the master for too long.
-    #[error("nothing came from it for {0:?}")]
+    #[error("master sent no data for {0:?}")]
     Silent(Duration),
 }
 

@@ -7,7 +7,7 @@ use crate::epochs::Epochs;
 
 /// Stands before a slave's greeting, where Apache's slaves report how far their log reaches.
 pub const GREETING: i64 = -2;
-/// Longest greeting that is taken.
+/// Maximum length of a greeting.
 pub const MAX_GREETING_BYTES: usize = 64 << 10;
 /// Length of what says how long a greeting is.
 pub const GREETING_HEAD_BYTES: usize = 4;
@@ -30,7 +30,7 @@ pub struct Greeting {
     pub end: PhysicalOffset,
     /// Of the log up to `end`; a slave's may be empty.
     pub epochs: Epochs,
-    /// Longest body of a frame that it takes, in bytes.
+    /// Maximum length of the body of a frame that it accepts, in bytes.
     pub max_body_bytes: u32,
     /// Length of the files of its log, in bytes; both logs have the same. 0: it does not say.
     #[serde(default)]
@@ -74,8 +74,9 @@ pub enum Relation {
 /// Two logs are the same up to here only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the logs part at {at}: the slave's reaches to {end} with bytes that this master never had, or lost. `rocketpy store diff` shows them; \
-     make that broker the master if it has what counts, else cut them off (`rocketpy store cut FOLDER --at {at} --apply`, which keeps a copy)"
+    "the logs diverge at {at}: the slave's log continues to {end} with bytes that this master never had, or lost. `rocketpy store diff` \
+     shows them; make that broker the master if these bytes are needed, else cut them off (`rocketpy store cut FOLDER --at {at} --apply`, \
+     which keeps a backup)"
 )]
 pub struct Diverged {
     /// Where they part.

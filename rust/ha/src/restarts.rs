@@ -30,11 +30,11 @@ pub struct MasterRestarts {
 /// A slave has bytes that this master may never have had, or has lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "its log reaches to {reported}; this master began at {start} after a sudden end, and does not know what it has behind that: two \
-     histories are possible. Give the slave an empty folder, or make it the master if it has more"
+    "slave's log ends at {reported}; this master started at {start} after a sudden end, and cannot tell whether both have the same bytes \
+     after that. Give the slave an empty folder, or make it the master if it has more"
 )]
 pub struct TwoHistories {
-    /// How far the slave's log reaches.
+    /// End of the slave's log.
     pub reported: PhysicalOffset,
     /// Where the life began that may have written other bytes.
     pub start: PhysicalOffset,

@@ -89,7 +89,7 @@ pub struct StoreConfig {
     /// Maximum number of bytes that are appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no
     /// bound.
     pub max_unflushed_bytes: u64,
-    /// Most bytes of the log that readers may see and that have no consume queue entries yet, 256 MiB; beyond it appends wait for
+    /// Maximum number of bytes of the log that readers may see and that have no consume queue entries yet, 256 MiB; beyond it appends wait for
     /// dispatch. 0: no bound.
     pub max_undispatched_bytes: u64,
     /// The delay levels of a store that says nothing of its own: another broker's. Default: Apache's.

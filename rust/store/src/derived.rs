@@ -74,7 +74,7 @@ impl<D: Disk> Derived<D> {
         if let Some(index) = self.index()
             && let Err(error) = index.settle()
         {
-            tracing::warn!(%error, "the slots of an index file are written later");
+            tracing::warn!(%error, "slots of an index file not written, retrying later");
         }
     }
 }

@@ -6,9 +6,9 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 /// How much one read may return. If there is a record, a read returns at least one, of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Most records.
+    /// Maximum number of records.
     pub max_messages: u32,
-    /// Most bytes of all records together.
+    /// Maximum number of bytes of all records together.
     pub max_bytes: u64,
     /// Whether a read of a queue may copy short records. That is faster than slices of the mapped log, and takes memory.
     pub copies: bool,

@@ -10,7 +10,7 @@ use crate::error::StoreError;
 /// The lock file in the root of a store.
 pub const LOCK: &str = "lock";
 
-/// Most bytes that are read of the file `abort`: it names each folder of the log.
+/// Maximum number of bytes that are read of the file `abort`: it names each folder of the log.
 const LONGEST_ABORT: u64 = 1 << 20;
 
 /// Names that make a folder a store; one of them is enough.
@@ -162,7 +162,7 @@ pub fn lock_logs<D: Disk>(disk: &D, dirs: &[PathBuf]) -> Result<Vec<D::Lock>, St
         match disk.lock_folder(dir) {
             Ok(lock) => locks.push(lock),
             Err(EnvError::Unsupported { .. }) => {
-                tracing::warn!(path = %dir.display(), "the file system locks no folders, nothing keeps another broker from this one");
+                tracing::warn!(path = %dir.display(), "file system does not support locks, another broker could open this folder too");
             }
             Err(error) => return Err(locked_or_else(error, dir)),
         }

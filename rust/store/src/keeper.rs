@@ -24,7 +24,7 @@ use crate::queue::files::FlushFailure;
 const FEW_QUEUES: usize = 32;
 /// The same under much traffic: each flush of a queue waits behind the log's writes.
 const FEW_QUEUES_IN_A_HURRY: usize = 4;
-/// Longest pause between two checkpoints, however long they take.
+/// Maximum pause between two checkpoints, however long they take.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Writes checkpoints, on a thread of its own.
@@ -66,7 +66,7 @@ impl<D: Disk> Keeper<D> {
             derived: Arc::clone(derived),
             call: Arc::clone(call),
             file_system: file_system
-                .inspect_err(|error| tracing::info!(%error, "consume queues are flushed file by file"))
+                .inspect_err(|error| tracing::info!(%error, "file system cannot be flushed at once, flushing consume queues file by file"))
                 .ok(),
             state: Mutex::new(State { mark, took: Duration::ZERO }),
         }
@@ -97,7 +97,7 @@ impl<D: Disk> Keeper<D> {
             pause = interval.max(took * 4).min(LONGEST_PAUSE);
             least = took * 2;
             if let Err(error) = kept {
-                tracing::error!(%error, "the checkpoint was not written");
+                tracing::error!(%error, "checkpoint not written");
                 least = pause;
             }
         }

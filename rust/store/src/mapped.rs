@@ -58,7 +58,7 @@ impl<R: Region> MappedFile<R> {
             EnvError::Unreadable { path, offset, source } => DispatchError::Damage {
                 path,
                 physical_offset: self.start + offset,
-                reason: format!("it cannot be read: {source}"),
+                reason: format!("cannot read it: {source}"),
             },
             other => DispatchError::Env(other),
         }
@@ -151,7 +151,7 @@ impl<D: Disk> MappedFileQueue<D> {
                 Err(EnvError::NoSpace { .. })
                     if self.writable.iter().any(|other| other != dir && !full.contains(other)) =>
                 {
-                    tracing::warn!(path = %path.display(), "no space for a commit log file, trying another folder");
+                    tracing::warn!(path = %path.display(), "no space for a commit log file in this folder, trying another one");
                     full.push(dir.clone());
                 }
                 made => return made.map(|region| MappedFile { start, region, path }),

@@ -15,12 +15,12 @@ use super::{Delays, LEVELS, State};
 use crate::put::{DueRecord, Late, READ_AGAIN_AFTER, deliver_late, due_record};
 use crate::refusal::Refusal;
 
-/// Most messages of a level in one turn; then the others get theirs.
+/// Maximum number of messages of a level in one turn; then the others get theirs.
 const TURN: usize = 512;
 /// Pause after a message could not be stored for now.
 const RETRY_MS: i64 = 1000;
 
-/// What became of a message whose queue entry says that it is due.
+/// Result for a message that is due by its queue entry.
 enum Outcome {
     Done,
     /// Its record cannot be read for now; others go on.
@@ -44,7 +44,7 @@ pub(super) fn deliver(delays: &Delays<impl Disk>, at_ms: i64, runtime: &Handle) 
         let due_at_ms = match deliver_level(delays, &mut state, level, at_ms, runtime) {
             Ok(due_at_ms) => due_at_ms,
             Err(refusal) => {
-                warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
+                warn!(%refusal, level = level + 1, "delayed message not delivered, retrying");
                 Some(at_ms.saturating_add(RETRY_MS))
             }
         };
@@ -69,7 +69,7 @@ fn deliver_passed<D: Disk>(delays: &Delays<D>, state: &mut State<D>, at_ms: i64,
                 state.progress.is_done(level, queue_offset, delays.store().max_physical_offset())
             }
             Err(refusal) => {
-                warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
+                warn!(%refusal, level = level + 1, "delayed message not delivered, retrying");
                 return;
             }
         }
@@ -97,7 +97,7 @@ fn deliver_level<D: Disk>(
     if first < bounds.min {
         let lost = bounds.min - first;
         delays.dropped.fetch_add(lost, Ordering::Relaxed);
-        error!(level = level + 1, lost, "delayed messages were removed before they were due");
+        error!(level = level + 1, lost, "delayed messages removed before their delivery time");
         let end = store.max_physical_offset();
         state.progress.advance(level, bounds.min, end, end);
     }
@@ -187,7 +187,7 @@ fn report_entry(delays: &Delays<impl Disk>, level: usize, queue_offset: QueueOff
     let bit = 1 << level;
     if delays.damaged_levels.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let level = level + 1;
-        warn!(level, %queue_offset, due_at_ms, "queue entry with a wrong delivery time, that of its record counts");
+        warn!(level, %queue_offset, due_at_ms, "queue entry has a wrong delivery time, using that of its record");
     }
 }
 

@@ -24,7 +24,7 @@ impl Sources {
     }
 }
 
-/// What a pull found.
+/// Result of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PullStatus {
     Found,
@@ -32,7 +32,7 @@ pub(crate) enum PullStatus {
     RetryNow,
     /// Nothing yet.
     NotFound,
-    /// The reader is at an offset that the queue does not have, or is told to go to another one.
+    /// The reader is at an offset that the queue does not have, or is moved to another one.
     Moved,
 }
 

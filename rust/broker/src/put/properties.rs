@@ -11,7 +11,7 @@ use super::message::{Delay, Origin};
 use crate::refusal::Refusal;
 use crate::timer::pending::slot_of;
 
-/// What the broker has to know about the properties of a message, found in one walk.
+/// Facts about the properties of a message, found in one pass.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PropertyFacts<'a> {
     pub(super) unique_key: Option<&'a str>,
@@ -27,7 +27,7 @@ pub(super) struct PropertyFacts<'a> {
     drops_delay: bool,
     /// It has waited for its time already.
     has_waited: bool,
-    /// It takes back another message.
+    /// The message recalls another one.
     pub(super) recalls: bool,
 }
 

@@ -8,7 +8,7 @@ use super::ask::{Master, NotTaken};
 use crate::table::offset::Place;
 use crate::table::offset_adopt::MasterOffsets;
 
-/// Most offsets that are remembered. What is beyond is consumed again once the master is back.
+/// Maximum number of offsets that are remembered. What is beyond is consumed again once the master is back.
 const MAX_COMMITS: usize = 100_000;
 
 /// A group, a topic and a queue.
@@ -51,9 +51,11 @@ impl OwnCommits {
                     return Err(error);
                 }
                 Err(cause) => {
-                    tracing::warn!(group, topic, queue_id, offset, %cause, "offset not given to the master")
+                    tracing::warn!(group, topic, queue_id, offset, %cause, "consumer offset not sent to the master")
                 }
-                Ok(()) => tracing::debug!(group, topic, queue_id, offset, "offset given to the master"),
+                Ok(()) => {
+                    tracing::debug!(group, topic, queue_id, offset, "consumer offset sent to the master")
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use rocketpy_protocol::disk::TimerCheckpoint;
 
 use crate::table::offset_adopt::MasterOffsets;
 
-/// How far a master was at a moment.
+/// Progress of a master at one moment.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) master: Arc<str>,

@@ -44,7 +44,7 @@ pub(crate) fn difference<D: Disk>(timers: &Timers<D>) -> Result<Option<String>, 
     let missing: Vec<_> = waits.difference(&held).collect();
     let beside: Vec<_> = held.difference(&waits).collect();
     let is_same = missing.is_empty() && beside.is_empty();
-    Ok((!is_same).then(|| format!("{missing:?} are missing, {beside:?} are held beside what waits")))
+    Ok((!is_same).then(|| format!("{missing:?} are missing, {beside:?} are held but do not wait")))
 }
 
 /// All messages of the timer topic, by the places of their records.

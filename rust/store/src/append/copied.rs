@@ -90,7 +90,7 @@ impl<D: Disk> Appender<D> {
             last = found
                 .inspect_err(|error| {
                     let at = view.physical_offset;
-                    tracing::error!(%error, physical_offset = %at, "a copied record gets no queue entry");
+                    tracing::error!(%error, physical_offset = %at, "copied record has no consume queue entry");
                 })
                 .ok();
             last.clone()

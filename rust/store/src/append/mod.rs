@@ -123,7 +123,7 @@ impl<D: Disk> Appender<D> {
                 self.check_fits(encoded)?; // at every step: items may be short and many, and a record is longer than its item
             }
             if encoded.plans().is_empty() {
-                return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
+                return Err(AppendError::BadBatch { reason: "it has no message".to_owned() });
             }
             let size_bytes = encoded.size_bytes() as u32;
             self.place(batch, encoded)?;

@@ -73,7 +73,7 @@ impl Run {
         }
         tracing::warn!(
             topic = %self.queue.topic, queue_id = self.queue.queue_id, had = %self.next(), %queue_offset,
-            "queue offsets are there twice in the log, the later records count"
+            "duplicate queue offsets in the log, keeping the later records"
         );
         match queue_offset.checked_sub(self.first) {
             Some(kept) => self.bytes.truncate((kept * ENTRY_BYTES) as usize),
@@ -214,7 +214,7 @@ impl Runs {
             }
             tracing::warn!(
                 topic = %run.queue.topic, queue_id = run.queue.queue_id, %expected, queue_offset = %fact.queue_offset,
-                "queue offsets are missing in the log, filling the hole"
+                "queue offsets missing in the log, filling the gap"
             );
         }
         let has_filled = fact.queue_offset > expected;

@@ -43,7 +43,7 @@ pub enum ReadError {
     #[error("not a store folder: {}", path.display())]
     NotAStore { path: PathBuf },
     /// The folder has consume queues, and no commit log beside them.
-    #[error("a store without its commit log: {}", path.display())]
+    #[error("the store has no commit log: {}", path.display())]
     LogElsewhere { path: PathBuf },
     /// A server would refuse to open the store.
     #[error(transparent)]
@@ -55,11 +55,11 @@ pub enum ReadError {
     #[error("the store holds no message of topic {topic}: {}", path.display())]
     UnknownTopic { topic: String, path: PathBuf },
     /// A file of numbered files has an impossible name or length.
-    #[error("unusable file ({reason}): {}", path.display())]
+    #[error("cannot use the file ({reason}): {}", path.display())]
     BadFile { path: PathBuf, reason: String },
     /// A record is damaged, or the entry that leads to it is.
     #[error(
-        "entry {queue_offset} of {topic}-{queue_id} leads to a broken record at {physical_offset} ({reason}): {}",
+        "entry {queue_offset} of {topic}-{queue_id} points to a broken record at {physical_offset} ({reason}): {}",
         path.display()
     )]
     BrokenRecord {
@@ -81,7 +81,7 @@ pub enum ReadError {
     #[error("queue {queue_id} of topic {topic} ends at {end}, before its start: {start}")]
     InvertedRange { topic: Arc<str>, queue_id: u32, start: QueueOffset, end: QueueOffset },
     /// Messages of a range are not there (any more).
-    #[error("messages {} to {} of {}-{} are not there: {}", range.start, range.end, range.topic, range.queue_id, range.reason)]
+    #[error("messages {} to {} of {}-{} are missing: {}", range.start, range.end, range.topic, range.queue_id, range.reason)]
     Missing { range: MissingRange },
 }
 

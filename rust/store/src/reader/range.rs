@@ -106,7 +106,7 @@ fn wanted_part<D: Disk>(
         bounds.max.max(asked_start),
         asked_end,
         options.missing,
-        "behind the end of the queue",
+        "past the end of the queue",
     )?;
     Ok((asked_start.max(bounds.min), asked_end.min(bounds.max)))
 }

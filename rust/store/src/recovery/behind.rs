@@ -178,7 +178,7 @@ impl<D: Disk> Recovery<'_, D> {
                     end = %scan.end,
                     last_stored_at,
                     durable_at,
-                    "the log ends before what its checkpoint knows"
+                    "log ends before the last record of its checkpoint"
                 );
             }
             return Ok(behind);
@@ -217,10 +217,10 @@ impl<D: Disk> Recovery<'_, D> {
     ) -> Option<(PhysicalOffset, String)> {
         let found = scan.reason.as_deref().unwrap_or("the log ends");
         if let Some(end) = behind.end_of_newer {
-            return Some((end, format!("{found}; sound records lie behind it")));
+            return Some((end, format!("{found}; sound records follow it")));
         }
         if behind.records > 0 && plan.covered > behind.first {
-            return Some((plan.covered, format!("{found}; consume queues lead to sound records behind it")));
+            return Some((plan.covered, format!("{found}; consume queues point to sound records after it")));
         }
         let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
         if scan.last_stored_at.unwrap_or(0) < durable_at {
@@ -236,7 +236,7 @@ impl<D: Disk> Recovery<'_, D> {
             nonzero_end(file.region.view(at..file.region.len().min(at + FIXED_BYTES_V1 as u64))) == 0
         });
         (plan.covered > scan.end && !(is_blank && durable_at > 0))
-            .then(|| (plan.covered, format!("{found}; consume queues lead to records there")))
+            .then(|| (plan.covered, format!("{found}; consume queues point to records after it")))
     }
 
     /// Keeps a copy of what is about to be cut off, when sound records are among it.
@@ -252,7 +252,7 @@ impl<D: Disk> Recovery<'_, D> {
         let copy = self.keep_copy(files, scan.end)?;
         tracing::warn!(
             end = %scan.end, records = behind.records, copy = %copy.display(),
-            "sound records behind a torn or damaged one are cut off, a copy is kept"
+            "sound records after a torn or damaged one cut off, backup kept"
         );
         Ok(Some(copy))
     }

@@ -21,7 +21,7 @@ impl<D: Disk> Recovery<'_, D> {
     /// Removes files whose making was cut short.
     pub(super) fn remove_unfinished(&self, log_file: Option<PathBuf>) -> Result<(), EnvError> {
         if let Some(path) = log_file {
-            tracing::warn!(path = %path.display(), "removing an unfinished commit log file");
+            tracing::warn!(path = %path.display(), "unfinished commit log file removed");
             self.disk.remove_file(&path)?;
             self.disk.sync_dir(folder_of(&path))?;
         }
@@ -77,7 +77,7 @@ impl<D: Disk> Recovery<'_, D> {
                 end = %scan.end,
                 cut_bytes = cut,
                 reason = scan.reason.as_deref().unwrap_or_default(),
-                "the log had a torn tail, it was cut off"
+                "torn end of the log cut off"
             );
         }
         Ok(cut)

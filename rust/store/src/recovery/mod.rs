@@ -274,7 +274,7 @@ impl<D: Disk> Recovery<'_, D> {
         let file_size = self.queue_files.file_size();
         for queue in &self.found {
             if let Some(start) = queue.hole(file_size) {
-                queue.warn_of_loss("a file between two others is not there", start);
+                queue.warn_of_loss("a file between two others is missing", start);
                 return Ok(false);
             }
         }
@@ -295,7 +295,7 @@ impl<D: Disk> Recovery<'_, D> {
                 firsts,
                 expected_entries = mark.entries,
                 expected_firsts = mark.firsts,
-                "consume queues are not complete, rebuilding them"
+                "consume queues incomplete, rebuilding them"
             );
         }
         Ok(is_whole)
@@ -312,7 +312,10 @@ impl<D: Disk> Recovery<'_, D> {
             return Err(self.missing(PhysicalOffset::ZERO));
         }
         if !self.found.is_empty() {
-            tracing::warn!(queues = self.found.len(), "there is no commit log, removing the consume queues");
+            tracing::warn!(
+                queues = self.found.len(),
+                "commit log missing or empty, removing the consume queues"
+            );
         }
         let former = self.checkpoint.mark.map(|mark| mark.log_to);
         let begin = self.config.begin_at.or(former).unwrap_or_default();
@@ -351,7 +354,7 @@ impl<D: Disk> Recovery<'_, D> {
             if !queue.leads_to_its_record(&self.queue_files, files)? {
                 tracing::warn!(
                     topic = %queue.queue.topic, queue_id = queue.queue.queue_id, entry = %(queue.end - 1),
-                    "a consume queue entry does not lead to its record, rebuilding all consume queues"
+                    "consume queue entry does not point to its record, rebuilding all consume queues"
                 );
                 rebuild = true;
                 break;

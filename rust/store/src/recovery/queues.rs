@@ -69,7 +69,7 @@ pub(crate) fn find<D: Disk>(
         if check_topic(&topic_entry).is_err() {
             tracing::warn!(
                 name = topic_entry,
-                "a folder among the consume queues has no topic's name, passing over it"
+                "folder without a topic's name ignored among the consume queues"
             );
             continue;
         }
@@ -78,7 +78,7 @@ pub(crate) fn find<D: Disk>(
         for name in folders(disk, &topic_dir)? {
             let Ok(queue_id) = name.parse::<u32>() else { continue };
             if name != queue_id.to_string() {
-                tracing::warn!(%topic, name, "a folder of a topic has no queue's name, passing over it");
+                tracing::warn!(%topic, name, "folder without a queue's name ignored in the folder of a topic");
                 continue;
             }
             let empty = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
@@ -185,7 +185,7 @@ impl FoundQueue {
             return Ok(true);
         };
         if let Some(start) = self.hole(files.file_size()) {
-            self.warn_of_loss("a file between two others is not there", start);
+            self.warn_of_loss("a file between two others is missing", start);
             return Ok(true);
         }
         if !self.starts_where_it_may(files, log_min)? {
@@ -251,7 +251,7 @@ impl FoundQueue {
             queue_id,
             file_start,
             reason,
-            "a consume queue is not complete, rebuilding all"
+            "consume queue incomplete, rebuilding all consume queues"
         );
     }
 

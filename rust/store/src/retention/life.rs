@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rocketpy_model::PhysicalOffset;
 
-/// Most marks that are kept. With one more every second one is dropped; what lies between two marks counts as written at the later
+/// Maximum number of marks that are kept. With one more every second one is dropped; what lies between two marks counts as written at the later
 /// one.
 const MAX_MARKS: usize = 1024;
 

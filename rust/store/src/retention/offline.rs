@@ -102,7 +102,7 @@ pub struct AgedQueue {
     pub former_min: QueueOffset,
     /// Its first message that is young enough, or its end.
     pub min: QueueOffset,
-    /// How long messages of the topic stay readable.
+    /// Retention time of the topic's messages.
     pub kept: Duration,
 }
 

@@ -80,7 +80,7 @@ pub enum Occasion {
 pub enum Rule {
     /// It is old enough.
     Expired {
-        /// How long a file is kept, in milliseconds.
+        /// Retention time of a file, in milliseconds.
         reserved_ms: i64,
         /// Why it is removed at this moment.
         occasion: Occasion,
@@ -151,7 +151,7 @@ pub enum Keep {
     Young {
         /// Since its last write.
         age_ms: i64,
-        /// How long a file is kept.
+        /// Retention time of a file.
         reserved_ms: i64,
     },
     /// It is old enough, but it is not the hour, and the disk has space.
@@ -169,9 +169,13 @@ impl fmt::Display for Keep {
             Self::Young { age_ms, reserved_ms } => {
                 write!(f, "{} h old, files stay {} h", hours(*age_ms), hours(*reserved_ms))
             }
-            Self::NotNow => write!(f, "old enough, but it is no hour of deleteWhen and the disk has space"),
+            Self::NotNow => {
+                write!(f, "old enough, but the current hour is not in deleteWhen and the disk has space")
+            }
             Self::Waiting => write!(f, "old enough, but it holds a message that waits for its delivery"),
-            Self::EnoughForNow => write!(f, "one round removes no more files, the next goes on"),
+            Self::EnoughForNow => {
+                write!(f, "the maximum of files for one round is reached, the next round continues")
+            }
         }
     }
 }
@@ -342,7 +346,7 @@ fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
     (a.file_system, a.total_bytes) == (b.file_system, b.total_bytes)
 }
 
-/// Most messages of a queue that one round of retention reads one by one.
+/// Maximum number of messages of a queue that one round of retention reads one by one.
 const MAX_MESSAGES_A_ROUND: u64 = 1 << 16;
 
 /// A message of a queue, as [`OldPart`] sees it.

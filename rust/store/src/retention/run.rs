@@ -68,7 +68,7 @@ struct State {
     is_called: bool,
     /// By who stores messages again: where the first message lies that waits for that.
     waiting_from: BTreeMap<&'static str, PhysicalOffset>,
-    /// How long messages of a topic stay readable.
+    /// Retention time of a topic's messages.
     topics: HashMap<Arc<str>, Duration>,
     /// The first file that stayed at the last round, for the log.
     kept: Option<(PhysicalOffset, &'static str)>,
@@ -135,7 +135,7 @@ impl<D: Disk> Retention<D> {
                 false => self.check_space(),
             };
             if let Err(error) = result {
-                tracing::error!(%error, "old files could not be removed, trying again");
+                tracing::error!(%error, "old files not removed, retrying");
                 self.wake.rest(config.interval);
             }
         }
@@ -328,7 +328,7 @@ impl<D: Disk> Retention<D> {
         failpoint::reach(Point::Delete);
         tracing::info!(
             path = %file.path.display(), start = %file.start, size_bytes = file.size_bytes,
-            age_hours = *age_ms / 3_600_000, rule = rule.name(), reason = %rule, "removed a commit log file"
+            age_hours = *age_ms / 3_600_000, rule = rule.name(), reason = %rule, "commit log file removed"
         );
         self.sync_removed(round)
     }
@@ -355,7 +355,7 @@ impl<D: Disk> Retention<D> {
         let mut state = self.state.lock();
         if state.kept != Some((file.start, kind)) {
             state.kept = Some((file.start, kind));
-            tracing::info!(path = %file.path.display(), reason = %why, "the oldest commit log file stays");
+            tracing::info!(path = %file.path.display(), reason = %why, "oldest commit log file kept");
         }
     }
 }

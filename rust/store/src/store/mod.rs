@@ -36,7 +36,7 @@ use crate::record::{Appended, AppendedBatch, NewRecord};
 use crate::recovery::{RecoveryReport, recover};
 use crate::retention::{Cleaned, RetentionConfig};
 
-/// Longest wait for a flush before other delay levels are written.
+/// Maximum wait for a flush before other delay levels are written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 
 /// An open store: commit log, consume queues, and the threads that keep them.
@@ -97,7 +97,7 @@ impl<D: Disk> Store<D> {
         tracing::info!(
             root = %core.log.folder().root.display(), clean_exit = report.clean_exit, end = %report.end,
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
-            queues = core.derived.queues().count(), "store is open"
+            queues = core.derived.queues().count(), "store opened"
         );
         Ok(Arc::new(Self { core, threads: Mutex::default(), locks: Mutex::new(locks), report }))
     }
@@ -484,14 +484,14 @@ impl<D: Disk> Store<D> {
         self.core.stop_threads();
         for thread in threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the store had panicked");
+                tracing::error!("thread of the store panicked");
             }
         }
         let result = self.core.admission.guarded_change("close", || self.core.finish());
         self.core.admission.listeners().clear();
         self.locks.lock().clear();
         if result.is_ok() {
-            tracing::info!(root = %self.core.log.folder().root.display(), end = %self.core.log.end(), "store is closed");
+            tracing::info!(root = %self.core.log.folder().root.display(), end = %self.core.log.end(), "store closed");
         }
         result
     }
@@ -500,7 +500,7 @@ impl<D: Disk> Store<D> {
 impl<D: Disk> Drop for Store<D> {
     fn drop(&mut self) {
         if let Err(error) = self.shutdown() {
-            tracing::error!(%error, "the store was not closed cleanly");
+            tracing::error!(%error, "store not closed cleanly");
         }
     }
 }

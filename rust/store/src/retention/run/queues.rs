@@ -64,7 +64,7 @@ impl<D: Disk> Retention<D> {
         let min = first_living(self.derived.files(), queue, former, log_min)?;
         if min > former {
             queue.set_min(min);
-            tracing::debug!(topic = %queue.topic, queue_id = queue.queue_id, %former, %min, "a queue starts later");
+            tracing::debug!(topic = %queue.topic, queue_id = queue.queue_id, %former, %min, "queue starts later");
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl<D: Disk> Retention<D> {
         self.derived.queues().note_written(queue, files.file_start(next), true);
         tracing::info!(
             topic = %queue.topic, queue_id = queue.queue_id, first_entry = %first, %log_min,
-            "removed a consume queue file, its records are gone"
+            "consume queue file removed after its records"
         );
         Ok(true)
     }
@@ -103,7 +103,7 @@ impl<D: Disk> Retention<D> {
                 if let Err(error) = self.age_queue(&queue, &old) {
                     tracing::error!(
                         topic = %queue.topic, queue_id = queue.queue_id, %error,
-                        "messages older than their topic keeps them stay readable"
+                        "expired messages of a topic not removed"
                     );
                 }
             }
@@ -129,7 +129,7 @@ impl<D: Disk> Retention<D> {
             queue.set_min(min);
             tracing::info!(
                 %topic, queue_id, %former, %min, stored_from_ms,
-                "messages are older than their topic keeps them"
+                "expired messages of a topic removed"
             );
         }
         Ok(())
