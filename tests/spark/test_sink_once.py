@@ -365,7 +365,7 @@ def test_half_messages_of_another_group_are_not_taken_for_lost(sink):
     written = sink.tasks()
     own = sink.options
     sink.turn("on", producer_group=fresh_name("others"), retry_timeout="0s")
-    with pytest.raises(rocketpy.RefusedError, match="of another group"):
+    with pytest.raises(rocketpy.RefusedError, match="belongs to another group"):
         finish(sink.options, written)
     sink.new_process()
     sink.options = own

@@ -58,7 +58,7 @@ impl<R: Region> MappedFile<R> {
             EnvError::Unreadable { path, offset, source } => DispatchError::Damage {
                 path,
                 physical_offset: self.start + offset,
-                reason: format!("cannot read it: {source}"),
+                reason: format!("the file cannot be read: {source}"),
             },
             other => DispatchError::Env(other),
         }
