@@ -64,7 +64,7 @@ impl<D: Disk> ConfigFile<D> {
 
     /// Reads the file, or its backup when the file is missing, empty or cannot be decoded; `None` when neither is there.
     ///
-    /// What cannot be decoded is kept beside it as `NAME.damaged`; the backup takes its place.
+    /// What cannot be decoded is kept next to it as `NAME.damaged`; the backup takes its place.
     ///
     /// # Durability
     /// What this returns survives a power loss: others are about to rely on it.

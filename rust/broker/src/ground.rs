@@ -174,7 +174,7 @@ impl<D: Disk> Ground<D> {
         self.config().broker_permission & self.role.get().permission()
     }
 
-    /// Whether groups may go on here.
+    /// Whether groups may continue here.
     ///
     /// # Errors
     /// This broker is a slave whose log has diverged from its master's.

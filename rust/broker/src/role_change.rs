@@ -64,7 +64,7 @@ pub async fn cut_log(config: StoreConfig, at: PhysicalOffset) -> Result<(), Brok
     Ok(())
 }
 
-/// Whether a slave of this master was promoted: it goes on from this log, or from an earlier place of it.
+/// Whether a slave of this master was promoted: it continues from this log, or from an earlier place of it.
 /// No name server knows this broker as the master then: of two masters, not each gives way to the other.
 async fn succession(
     client: &Client,
@@ -94,7 +94,7 @@ async fn succession(
 
 /// Another master of this broker's name.
 enum Other {
-    /// It goes on from this log.
+    /// It continues from this log.
     Successor {
         master: String,
         /// That makes this broker its slave.
@@ -289,7 +289,7 @@ impl RoleChanges {
         Ok(())
     }
 
-    /// Another slave becomes the master: this one stops to count for the master of before. That may only stand still, and would go on to
+    /// Another slave becomes the master: this one stops to count for the master of before. That may only stand still, and would continue to
     /// acknowledge with it what the new one does not have.
     ///
     /// # Errors
@@ -481,7 +481,7 @@ fn log_of(answer: &Command) -> Option<(PhysicalOffset, Epochs)> {
     Some((PhysicalOffset::from_wire(info.master_commit_log_max_offset)?, epochs))
 }
 
-/// Whether this slave may be promoted beside another one with such a log.
+/// Whether this slave may be promoted although another slave has such a log.
 ///
 /// # Errors
 /// The other one has more of the log, or a later life of it.

@@ -1,4 +1,4 @@
-//! What a master does for one slave.
+//! Protocol state of a master for one slave: it feeds the log.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct LogRange {
     pub file_bytes: u64,
 }
 
-/// What to do next.
+/// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedStep {
     /// Send a frame of the log that does not cross the end of a file.
@@ -61,16 +61,16 @@ pub enum FeedStep {
     },
 }
 
-/// Why a connection ends.
+/// Cause of the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FeedEnd {
-    /// Another program's bytes, or bytes out of step.
+    /// Bytes of another program, or a misaligned report.
     #[error("slave reported {found}, which is not an offset of a log")]
     NoReport {
-        /// What the eight bytes say.
+        /// Value of the eight bytes.
         found: i64,
     },
-    /// The slave has what the master never had, or no longer has: two histories.
+    /// The slave has bytes that the master never had, or no longer has: two histories.
     #[error(
         "slave's log ends at {reported}, past the end of this master's log at {end}: the slave has another log, the peer is not a slave, or \
          this master lost the end of its log"
@@ -81,29 +81,29 @@ pub enum FeedEnd {
         /// End of the master's log.
         end: PhysicalOffset,
     },
-    /// Retention removed what it needs next.
+    /// Retention removed the files that the slave needs next.
     #[error(
         "the slave needs the log from {next} on, but older files were removed and it now starts at {start}: restart the slave with an empty folder"
     )]
     Removed {
-        /// What the slave needs.
+        /// Next offset that the slave needs.
         next: PhysicalOffset,
         /// Where the master's log begins.
         start: PhysicalOffset,
     },
-    /// It says that it has what it was not sent.
+    /// The slave reported bytes that it was not sent.
     #[error("slave reported {reported}, but was sent the log only up to {sent}")]
     NotSent {
         /// End of its log, as reported.
         reported: PhysicalOffset,
         sent: PhysicalOffset,
     },
-    /// Nothing came from it for too long.
+    /// The slave was silent for too long.
     #[error("slave sent no data for {0:?}")]
     Silent(Duration),
 }
 
-/// What a master does for one slave.
+/// Protocol state of a master for one slave: it feeds the log.
 ///
 /// The first report says where to begin; before it nothing is sent. An empty log reports 0 and gets the last file from its start on, or
 /// [`FROM_THE_FIRST_FILE`] and gets everything.
@@ -166,7 +166,7 @@ impl Feed {
         self.next
     }
 
-    /// Takes bytes of the slave. Of several reports the last one counts.
+    /// Processes bytes of the slave. Of several reports the last one counts.
     ///
     /// # Errors
     /// The connection has to be closed.
@@ -206,7 +206,7 @@ impl Feed {
         Ok(())
     }
 
-    /// What to do now.
+    /// Next action.
     ///
     /// # Errors
     /// The connection has to be closed.

@@ -1,4 +1,4 @@
-//! What a slave does with what its master sends.
+//! Protocol state of a slave: it follows the frames of its master.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct FollowConfig {
     pub max_body_bytes: u32,
 }
 
-/// What to do next.
+/// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowStep {
     /// Tell the master that the log is empty and everything is wanted.
@@ -34,7 +34,7 @@ pub enum FollowStep {
     },
 }
 
-/// Why a connection ends.
+/// Cause of the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FollowEnd {
     /// The bytes of the master would not follow the own ones.
@@ -47,22 +47,22 @@ pub enum FollowEnd {
         /// Where it had to begin.
         wanted: PhysicalOffset,
     },
-    /// A frame whose head makes no sense.
+    /// Frame that is too long.
     #[error("frame of {body_bytes} bytes from the master exceeds the limit of {limit}")]
     FrameTooLong {
         body_bytes: u32,
         /// Maximum length.
         limit: u32,
     },
-    /// A negative place or length.
+    /// Negative offset or length.
     #[error("the received bytes are not frames of a master: another program may listen at that address")]
     NoFrame,
-    /// Nothing came from the master for too long.
+    /// The master was silent for too long.
     #[error("master sent no data for {0:?}")]
     Silent(Duration),
 }
 
-/// What a slave does with what its master sends.
+/// Protocol state of a slave: it follows the frames of its master.
 ///
 /// Bytes of the log are kept until their record is whole: the caller takes whole records from [`Self::pending`], appends them and
 /// says so by [`Self::appended`].
@@ -111,7 +111,7 @@ impl Follow {
         self
     }
 
-    /// Bytes of the log behind the own end.
+    /// Received bytes after the end of the own log.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         &self.pending
@@ -123,7 +123,7 @@ impl Follow {
         self.end
     }
 
-    /// Takes bytes of the master.
+    /// Processes bytes of the master.
     ///
     /// # Errors
     /// The connection has to be closed. What came before is whole and may be appended.

@@ -1,4 +1,4 @@
-//! What goes over the connection: reports one way, frames the other.
+//! Wire format of the connection: reports one way, frames the other.
 
 use rocketpy_model::PhysicalOffset;
 
@@ -6,7 +6,7 @@ use rocketpy_model::PhysicalOffset;
 pub const REPORT_BYTES: usize = 8;
 /// The first report of an empty slave that wants the whole log. Not Apache's: a master of Apache's sends such a slave nothing.
 pub const FROM_THE_FIRST_FILE: i64 = -1;
-/// Length of what stands before the bytes of a frame.
+/// Length of the head of a frame.
 pub const HEAD_BYTES: usize = 12;
 /// Maximum number of bytes of the log in a frame for a slave of Apache's (`haTransferBatchSize`).
 pub const MAX_APACHE_BODY_BYTES: usize = 32 << 10;

@@ -201,7 +201,7 @@ impl<D: Disk> Allocator<D> {
         }
     }
 
-    /// Brings pages behind the end of the log into memory, asks for the next file, and says when to be called again.
+    /// Brings pages after the end of the log into memory, asks for the next file, and says when to be called again.
     fn bring_in_ahead(&self, ahead: &mut Ahead) {
         let end = self.log.end();
         let Some(file) = self.log.files().last() else {

@@ -1,6 +1,6 @@
 //! How long the delay levels are: the queue entry of a delayed message holds the time of its delivery.
 //!
-//! The table may change between two starts. Entries that are made anew must hold the time that they had, so the file
+//! The table may change between two starts. Entries that are rebuilt must hold the time that they had, so the file
 //! `config/delayLevels.json` keeps each table with the place of the log from which on it holds.
 //!
 //! # Source

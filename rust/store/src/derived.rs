@@ -1,4 +1,4 @@
-//! What is derived from the log: consume queues and key index.
+//! Files derived from the log: consume queues and key index.
 
 use rocketpy_env::{Disk, EnvError};
 

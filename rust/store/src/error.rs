@@ -1,4 +1,4 @@
-//! What can go wrong in a store, with the facts, whether a retry helps and whether the call may have been applied.
+//! Errors of a store, with the facts, whether a retry helps and whether the call may have been applied.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub enum StoreError {
     /// Another process, or another store of this process, has the folder.
     #[error("the store folder is in use by {holder}: {}", path.display())]
     Locked { path: PathBuf, holder: LockHolder },
-    /// A file lies where only numbered files may.
+    /// A file in a folder of numbered files has another name.
     #[error("unexpected file in a folder of numbered files: {}", path.display())]
     UnexpectedFile { path: PathBuf },
     /// A file has another size than the configured one.
@@ -37,7 +37,7 @@ pub enum StoreError {
         path: PathBuf,
         found_bytes: u64,
         expected_bytes: u64,
-        /// Whether another file beside it has the configured size.
+        /// Whether another file next to it has the configured size.
         others_fit: bool,
     },
     /// The log is damaged before the point up to which it was known to be durable.
@@ -128,7 +128,7 @@ fn wrong_file_size_hint(path: &Path, found_bytes: u64, others_fit: bool) -> Stri
 }
 
 impl StoreError {
-    /// What the user can do.
+    /// Advice for an operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Env(error) => error.hint().map(str::to_owned),
@@ -228,14 +228,14 @@ impl StoreError {
     }
 }
 
-/// What was appended did not reach the consume queues. Dispatch tries again by itself.
+/// Appended records did not reach the consume queues. Dispatch retries by itself.
 #[derive(Debug, Clone, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum DispatchError {
     /// A file operation on queues or index failed.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// No record lies where the next record must be.
+    /// No record at the offset of the next record.
     #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
     Damage { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }

@@ -24,11 +24,11 @@ pub enum FetchStatus {
     NoMatchedMessage,
     /// The records of the entries are gone. Continue at `next_offset`.
     MessageWasRemoving,
-    /// The offset lies before the first entry; `next_offset` is the minimum.
+    /// The offset is before the first entry; `next_offset` is the minimum.
     OffsetTooSmall,
     /// The offset is the next one to be written: the caller waits.
     OffsetOverflowOne,
-    /// The offset lies behind that; `next_offset` is the maximum.
+    /// The offset is after that; `next_offset` is the maximum.
     OffsetOverflowBadly,
     /// No consume queue file holds the offset; `next_offset` is the first entry of the next file.
     OffsetFoundNull,
@@ -46,7 +46,7 @@ pub struct Fetch {
     pub next_offset: QueueOffset,
     /// First entry of the queue.
     pub min_offset: QueueOffset,
-    /// Offset behind the last entry of the queue.
+    /// Offset after the last entry of the queue.
     pub max_offset: QueueOffset,
     /// Number of records.
     pub count: u32,
@@ -67,7 +67,7 @@ pub struct QueueBounds {
     pub max: QueueOffset,
 }
 
-/// An entry of a queue: where its record lies.
+/// An entry of a queue: where its record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueEntry {
     /// Number of the entry in its queue.

@@ -1,4 +1,4 @@
-//! The folder of a store: what lies where, and whether it may be opened.
+//! The folder of a store: what is where, and whether it may be opened.
 
 use std::path::{Path, PathBuf};
 
@@ -235,7 +235,7 @@ fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreE
     Ok(foreign)
 }
 
-/// The folder that a file lies in.
+/// The folder that a file is in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
@@ -260,7 +260,7 @@ pub struct NumberedFile {
 }
 
 impl NumberedFile {
-    /// Position behind its last byte. The name may be any number: this does not overflow.
+    /// Position after its last byte. The name may be any number: this does not overflow.
     pub const fn end(&self) -> u64 {
         self.start.saturating_add(self.size_bytes)
     }

@@ -123,7 +123,7 @@ impl<D: Disk> Keeper<D> {
         self.call.answer(progress.dispatched + self.log.config().checkpoint_bytes);
         let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
-        // Before the index: no durable entry leads behind the log.
+        // Before the index: no durable entry points past the log.
         let needed = match &unsynced {
             Some(unsynced) if unsynced.has_part => self.log.end(),
             _ => index.map_or(progress.dispatched, |index| index.to.max(progress.dispatched)),
@@ -149,10 +149,10 @@ impl<D: Disk> Keeper<D> {
         written.map_err(|failure| self.admission.noted_failure(failure))
     }
 
-    /// What is durable now.
+    /// Progress that is durable now.
     ///
     /// # Panics
-    /// When the queues lead behind the durable log: a start would believe entries without records.
+    /// When the queues point past the durable log: a start would believe entries without records.
     fn mark(&self, progress: Progress, closed: bool, removed_to: PhysicalOffset) -> Mark {
         let (queues_to, log_to) = (progress.dispatched, self.log.flushed());
         assert!(
@@ -180,7 +180,7 @@ impl<D: Disk> Keeper<D> {
     /// Writes into the mark that records without a checksum of their own come, before the first of them is appended.
     ///
     /// From which place on all records will have one again is not known, so the mark names none: recovery then compares only bodies,
-    /// which is right for records of both kinds, after a crash and after an orderly close. The next start begins anew at its end.
+    /// which is right for records of both kinds, after a crash and after an orderly close. The next start begins at its end.
     pub(crate) fn forget_checks(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         self.admission.check_sound()?;

@@ -49,7 +49,7 @@ pub(crate) struct Log<D: Disk> {
     host: HostCell,
 }
 
-/// What recovery knows about the log.
+/// Facts about the log, from recovery.
 pub(crate) struct FoundLog<R> {
     pub files: Vec<MappedFile<R>>,
     pub end: PhysicalOffset,
@@ -59,7 +59,7 @@ pub(crate) struct FoundLog<R> {
     pub durable_to: PhysicalOffset,
 }
 
-/// What the writer lock guards.
+/// State guarded by the writer lock.
 struct Writer<R> {
     /// The file that is written; `None` before the first record, and when the last file is full.
     active: Option<Arc<MappedFile<R>>>,
@@ -274,7 +274,7 @@ impl<D: Disk> LogWriter<'_, D> {
         self.state.time(now_ms)
     }
 
-    /// Where the next file has to start when the active one has no room for a record and the blank record behind it.
+    /// Where the next file has to start when the active one has no room for a record and the blank record after it.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.4.

@@ -23,17 +23,17 @@ pub(crate) struct MappedFile<R> {
 }
 
 impl<R: Region> MappedFile<R> {
-    /// Offset behind its last byte.
+    /// Offset after its last byte.
     pub(crate) fn end(&self) -> PhysicalOffset {
         self.start + self.region.len()
     }
 
-    /// Offset behind the last byte that is written.
+    /// Offset after the last byte that is written.
     pub(crate) fn wrote(&self) -> PhysicalOffset {
         self.start + self.region.written()
     }
 
-    /// Whether an offset lies in this file.
+    /// Whether an offset is in this file.
     pub(crate) fn holds(&self, offset: PhysicalOffset) -> bool {
         (self.start..self.end()).contains(&offset)
     }

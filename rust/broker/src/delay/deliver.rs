@@ -23,7 +23,7 @@ const RETRY_MS: i64 = 1000;
 /// Result for a message that is due by its queue entry.
 enum Outcome {
     Done,
-    /// Its record cannot be read for now; others go on.
+    /// Its record cannot be read for now; others continue.
     Unreadable(StoreError),
     /// Its record says that it is due later.
     NotDue(i64),
@@ -114,7 +114,7 @@ fn deliver_level<D: Disk>(
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Delivers those of the entries that are due. Returns when the next one is; `next` is the place behind the last one delivered.
+/// Delivers those of the entries that are due. Returns when the next one is; `next` is the place after the last one delivered.
 ///
 /// # Errors
 /// A message could not be stored for now.
@@ -169,7 +169,7 @@ fn advance<D: Disk>(
     }
 }
 
-/// When the message of an entry that waits is due: as its record says, for a damaged entry must not block those behind it. Called once
+/// When the message of an entry that waits is due: as its record says, for a damaged entry must not block those after it. Called once
 /// for each wait of a level. What cannot be read is tried again when the entry says that it is due.
 fn due_by_record(delays: &Delays<impl Disk>, level: usize, entry: &QueueEntry) -> i64 {
     let bytes = delays.store().record_at(entry.physical_offset).ok().flatten();

@@ -2,7 +2,7 @@
 //! their own topic.
 //!
 //! All messages of a queue wait equally long, so the first one of each queue is the next of its level: what waits costs no
-//! memory. How far each level is lies in [`progress`], and is written no further than its copies are durable.
+//! memory. The progress of each level is in [`progress`], and is written no further than its copies are durable.
 //!
 //! # Source
 //! docs/reference/store-format.md 8.1 to 8.3.
@@ -65,7 +65,7 @@ struct State<D: Disk> {
     progress: Progress,
     /// When the next message of each level is to be looked at; `None`: when one arrives.
     due_at_ms: Vec<Option<i64>>,
-    /// Where that message lies in the log; until the first look nothing is known, then it is 0.
+    /// Where that message is in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
     write_at: Duration,
     /// When messages are tried again that could not be read, in monotonic time.

@@ -129,7 +129,7 @@ impl Progress {
         }
     }
 
-    /// Where the first record lies whose copy is not known to be durable, of those that are delivered.
+    /// Where the first record is whose copy is not known to be durable, of those that are delivered.
     pub(super) fn ahead_from(&self) -> Option<PhysicalOffset> {
         let pending =
             self.levels.iter().filter_map(|level| level.pending.front()).map(|pending| pending.from);

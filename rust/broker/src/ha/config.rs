@@ -14,7 +14,7 @@ use crate::BrokerError;
 
 /// Maximum length of the body of a frame that a slave takes: what a master of Apache's may send at most, as its slaves have a buffer of 4 MiB.
 pub(super) const MAX_BODY_BYTES: u32 = 4 << 20;
-/// Maximum length of the body of a frame for a slave of RocketPy: fewer calls for the same bytes, and still small beside what a socket holds.
+/// Maximum length of the body of a frame for a slave of RocketPy: fewer calls for the same bytes, and still small compared with a socket buffer.
 pub(super) const OWN_BODY_BYTES: u32 = 256 << 10;
 
 /// Maximum size of a token file.

@@ -60,7 +60,7 @@ struct Content {
     slaves: BTreeMap<String, u64>,
     /// Where the slaves of RocketPy answer requests, by their broker ids.
     addresses: BTreeMap<u64, String>,
-    /// The folder was a slave's since: what others have behind its end is not this log.
+    /// The folder was a slave's since: what others have after its end is not this log.
     was_slave: bool,
     /// Whether a slave ended suddenly and may have lost records that it had reported to its master.
     may_have_lost: bool,
@@ -241,7 +241,7 @@ impl<D: Disk> Past<D> {
         is_unpromised || planted::has(Bug::AcknowledgedCut)
     }
 
-    /// Whether a master with these epochs goes on from this log, and this one has not gone on as well, or with nothing that was acknowledged.
+    /// Whether a master with these epochs continues from this log, and this one has not gone on as well, or with nothing that was acknowledged.
     pub(crate) fn gives_way_to(&self, other: &Epochs) -> bool {
         let own = self.epochs();
         let goes_on = |at| own.end_with_one_of(other) || self.is_unpromised_behind(at, other);

@@ -184,7 +184,7 @@ async fn append(store: &Arc<Store>, end: PhysicalOffset, bytes: Bytes) -> Result
     }
 }
 
-/// A slave of Apache's gives nothing back: this master must not go on if it has more.
+/// A slave of Apache's gives nothing back: this master must not continue if it has more.
 async fn compare(store: &Store, client: &Client, address: &str) -> Result<(), BrokerError> {
     let end = store.max_physical_offset();
     match end_of_log(client, address).await {

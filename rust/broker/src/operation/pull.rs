@@ -93,7 +93,7 @@ impl Pull {
     }
 }
 
-/// Where a reader goes on.
+/// Where a reader continues.
 #[derive(Debug)]
 pub(crate) enum Placed {
     /// At the offset that it asked for, once the group's offset is written.
@@ -141,7 +141,7 @@ impl Pulls {
         self.filters.parsed(expression_type, expression)
     }
 
-    /// The group of the reader. One that is made meanwhile has to be written before the pull goes on.
+    /// The group of the reader. One that is made meanwhile has to be written before the pull continues.
     ///
     /// # Errors
     /// The broker does not serve such pulls, the filter is too long, the group or its offset is the broker's own, or there is no group.
@@ -183,7 +183,7 @@ impl Pulls {
         })
     }
 
-    /// Where a pull goes on that was held: the queue may be another one by now.
+    /// Where a pull continues that was held: the queue may be another one by now.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -373,7 +373,7 @@ impl Pulls {
     }
 }
 
-/// Says in the log that a reader goes on at another offset.
+/// Says in the log that a reader continues at another offset.
 fn note_move(pull: &Pull, next: &Next, why: &str) {
     if next.status == PullStatus::Moved {
         let QueueKey { topic, queue_id } = &pull.queue;

@@ -17,7 +17,7 @@ use crate::refusal::{Refusal, check_group_of_clients, check_offset_of_clients};
 use crate::role::OfMaster;
 use crate::table::offset::{Place, Readable};
 
-/// Where a group is to go on.
+/// Where a group is to continue.
 #[derive(Debug, Clone)]
 pub(crate) struct Reset {
     pub(crate) group: String,

@@ -171,7 +171,7 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
 }
 
 /// LEAVE_MASTER: another slave becomes the master. Before the answer, which is that of GET_BROKER_HA_STATUS, this one stops to count for the
-/// master of before: that may only stand still, and would go on to acknowledge with it what the new one does not have.
+/// master of before: that may only stand still, and would continue to acknowledge with it what the new one does not have.
 pub(super) fn leave_master(call: Call<'_>) -> Answer {
     call.desk.role_changes.leave_master()?;
     info!(peer = %call.connection.peer(), "detached from previous master: another slave is being promoted");

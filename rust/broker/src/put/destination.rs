@@ -49,7 +49,7 @@ pub(super) fn due_later(
     let now_ms = intake.store().now_ms();
     let due_at_ms = timer.due_at_ms(now_ms)?;
     let limit = intake.config().max_timer_delay;
-    // A record's stored time may be a millisecond older than the clock, and is not to lie before a time that a client names.
+    // A record's stored time may be a millisecond older than the clock, and is not to be before a time that a client names.
     if due_at_ms < now_ms || due_at_ms == now_ms && !timer.names_time() {
         return Ok(None);
     }

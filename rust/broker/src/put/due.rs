@@ -36,14 +36,14 @@ pub(crate) enum DueRecord {
     Found(bytes::Bytes),
     /// Reason why the message can never be delivered.
     Lost(String),
-    /// It is to be tried again after [`READ_AGAIN_AFTER`]; others go on.
+    /// It is to be tried again after [`READ_AGAIN_AFTER`]; others continue.
     Unreadable(StoreError),
 }
 
 /// Reads the record of a message that waits.
 ///
 /// # Errors
-/// No record can be read for now, for a reason that is not the place where this one lies.
+/// No record can be read for now, for a reason that is not the place where this one is.
 pub(crate) fn due_record(intake: &Intake<impl Disk>, at: PhysicalOffset) -> Result<DueRecord, Refusal> {
     let store = intake.store();
     let read = match store.record_at(at) {

@@ -16,7 +16,7 @@ pub(crate) enum Late {
     Delivered,
     /// Reason why the message can never be delivered.
     Dropped(String),
-    /// Its record cannot be read for now; others go on.
+    /// Its record cannot be read for now; others continue.
     Unreadable(StoreError),
 }
 

@@ -33,7 +33,7 @@ pub(super) struct PropertyFacts<'a> {
 
 /// What a message asks for beyond being stored: it must not be stored as a plain message.
 ///
-/// A greater one wins where a message asks for several: a delay level counts and a timer beside it does not.
+/// A greater one wins where a message asks for several: a delay level counts and a timer next to it does not.
 ///
 /// # Source
 /// docs/reference/protocol.md 2.3.13.
@@ -218,7 +218,7 @@ pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Re
 
 /// Writes the properties of a message that waits for its time, from those that it is delivered with.
 ///
-/// The time stands in it as `TIMER_DELIVER_MS`, whatever the message asked by: it is the same after each further storing.
+/// The time is in it as `TIMER_DELIVER_MS`, whatever the message asked by: it is the same after each further storing.
 ///
 /// # Errors
 /// The text does not fit a record.

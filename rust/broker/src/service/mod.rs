@@ -49,7 +49,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// A round that panics is logged. The next one comes after a pause, unless [`Self::goes_on_after_panic`] says otherwise.
     fn round(&self) -> Work<'_>;
 
-    /// Whether a round that panicked leaves a state from which the next one can go on. The locks are free then, and what they guard
+    /// Whether a round that panicked leaves a state from which the next one can continue. The locks are free then, and what they guard
     /// is as the panic left it.
     fn goes_on_after_panic(&self) -> bool {
         true
@@ -101,7 +101,7 @@ impl Services {
 
     /// Stops all services, side by side. On return their tasks have ended.
     ///
-    /// A round under way may end within the time given; then it is dropped. One that [`Self::step`] began goes on after that time.
+    /// A round under way may end within the time given; then it is dropped. One that [`Self::step`] began continues after that time.
     pub(crate) async fn stop_all(&self, within: Duration) {
         let all = std::mem::take(&mut *self.running.lock());
         let deadline = tokio::time::Instant::now() + within;
@@ -146,7 +146,7 @@ impl Drop for Services {
 /// The right to do a round.
 #[derive(Debug, Default)]
 struct Turn {
-    /// A round panicked, and the service does not go on after that.
+    /// A round panicked, and the service does not continue after that.
     is_broken: bool,
 }
 

@@ -16,7 +16,7 @@ type Queue = (String, String, u32);
 
 /// What consumers committed at this slave, which its master has not been told of.
 ///
-/// While the master is away consumers go on at its slave. The master's offsets count once it is back, so they have to be its slave's first.
+/// While the master is away consumers continue at its slave. The master's offsets count once it is back, so they have to be its slave's first.
 #[derive(Debug, Default)]
 pub(crate) struct OwnCommits(Mutex<BTreeMap<Queue, i64>>);
 

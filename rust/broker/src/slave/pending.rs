@@ -13,7 +13,7 @@ use crate::table::offset_adopt::MasterOffsets;
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) master: Arc<str>,
-    /// Where its log ended, asked after everything else: no offset here is of a message behind it.
+    /// Where its log ended, asked after everything else: no offset here is of a message after it.
     pub(super) end: PhysicalOffset,
     pub(super) offsets: MasterOffsets,
     pub(super) delays: DelayOffsetSerializeWrapper,

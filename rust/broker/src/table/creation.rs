@@ -1,6 +1,6 @@
 //! Which creation of its name a topic is, and each of its queues.
 //!
-//! The numbers of a queue begin anew when its topic is deleted and created again. Whoever remembers a place in a queue (a group, a held
+//! The numbers of a queue start again when its topic is deleted and created again. Whoever remembers a place in a queue (a group, a held
 //! pull, a lock, a message that waits) remembers it for one creation.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ struct Content {
 }
 
 impl<D: Disk> Creations<D> {
-    /// Reads the file of a store. Without a readable one the numbers begin anew, for no reader is moved by a number alone.
+    /// Reads the file of a store. Without a readable one the numbers start again, for no reader is moved by a number alone.
     pub(crate) fn open(disk: D, store_root: &Path, is_master: bool, log: impl Log) -> Self {
         let file = ConfigFile::on(disk, store_root, "topicCreations.json");
         let content = file.load::<Content>().unwrap_or_else(|error| {

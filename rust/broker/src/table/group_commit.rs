@@ -176,7 +176,7 @@ impl<K: Kept> GroupCommit<K> {
     }
 
     /// Tells everybody who waited how the write ended. After a failed one those who wait for the next one get the error as well. If
-    /// the writer does not go on, the next change starts another one.
+    /// the writer does not continue, the next change starts another one.
     fn end(&self, content: &K::Content, result: Result<(), EnvError>, goes_on: bool) {
         let mut inner = self.inner.lock();
         inner.is_running = goes_on;

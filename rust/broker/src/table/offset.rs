@@ -462,7 +462,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         open(root.path()).commit(QUEUE, 2, to(10)).unwrap().unwrap().now().unwrap();
         open(root.path()).clamp(|_, _| 4, true).unwrap();
-        // The queue has grown beyond the place where the member stands before the next start, in order or not.
+        // The queue has grown beyond the place where the member is before the next start, in order or not.
         for is_suspect in [false, true] {
             let table = open(root.path());
             table.clamp(|_, _| 20, is_suspect).unwrap();

@@ -49,7 +49,7 @@ impl<D: Disk> Timers<D> {
     }
 }
 
-/// The first message from `next` on that the master has not delivered, and where it lies. As far as one turn goes.
+/// The first message from `next` on that the master has not delivered, and where it is. As far as one turn goes.
 fn first_waiting(
     store: &Store<impl Disk>,
     mut next: QueueOffset,

@@ -50,7 +50,7 @@ pub(crate) fn turn(timers: &Timers<impl Disk>, at_ms: i64, runtime: &Handle) -> 
             state.recalled.forget_before(after.read_ms);
             state.pending.slots_are_done(after.read_ms);
         }
-        // While wheel and log are made anew the checkpoint says more: what was taken before that is not there yet.
+        // While wheel and log are rebuilt the checkpoint says more: what was taken before that is not there yet.
         if state.next >= state.earlier.until {
             let end = timers.store().max_physical_offset();
             state.retained.step(after, end);
@@ -341,7 +341,7 @@ fn read_slots<D: Disk>(timers: &Timers<D>, state: &mut State<D>, at_ms: i64) -> 
     Ok(true)
 }
 
-/// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are made anew, once for a slot.
+/// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are rebuilt, once for a slot.
 fn chain_is_broken<D: Disk>(timers: &Timers<D>, state: &mut State<D>, slot_ms: i64) {
     if state.broken.made_anew_for_ms == Some(slot_ms) {
         timers.dropped.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Timer messages: they wait in `rmq_sys_wheel_timer` until their time, to the millisecond, and are then stored again in their own topic.
 //!
-//! Which of them waits for which second stands in a file, the wheel ([`rocketpy_store::timer`]): what is years ahead costs no memory. The
+//! Which of them waits for which second is in a file, the wheel ([`rocketpy_store::timer`]): what is years ahead costs no memory. The
 //! seconds that come next are in memory, ordered by the exact time ([`due_heap`]). One service takes new messages into the wheel ([`enroll`])
 //! and delivers what is due ([`deliver`]); another one writes how far that is, no further than the copies are durable ([`mod@settle`]).
 //!
@@ -92,7 +92,7 @@ struct State<D: Disk> {
     due: DueHeap,
     /// The first message of the timer topic that is not in the wheel.
     next: QueueOffset,
-    /// Where the last message lies that is.
+    /// Physical offset of the last message that is in the wheel.
     taken: Option<PhysicalOffset>,
     recalled: Recalled,
     earlier: Earlier,
@@ -158,7 +158,7 @@ struct Pauses {
 struct Earlier {
     /// It had taken the messages before this one,
     until: QueueOffset,
-    /// and delivered those whose slot lies before.
+    /// and delivered those whose slot is before.
     read_ms: i64,
     /// and of these too,
     cut: Option<TimerCut>,

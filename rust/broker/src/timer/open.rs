@@ -154,7 +154,7 @@ pub(super) fn open_again<D: Disk>(timers: &Timers<D>) -> Result<bool, BrokerErro
     Ok(true)
 }
 
-/// The checkpoint without the cuts where the log was cut off since: messages that come now may lie where those did.
+/// The checkpoint without the cuts where the log was cut off since: messages that come now may be where those did.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,4 +1,4 @@
-//! What waits by the files of the timers after a start, beside what would by the timer topic and the checkpoint alone. The proof compares
+//! What waits by the files of the timers after a start, next to what would by the timer topic and the checkpoint alone. The proof compares
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ struct Message {
     due_at_ms: i64,
 }
 
-/// What the files leave out of what waits, and what they hold beside it, by places in the log; `None` when they hold the same. What was
+/// What the files leave out of what waits, and what they hold next to it, by places in the log; `None` when they hold the same. What was
 /// taken after its time is left out: its slot is not that of a rebuild.
 ///
 /// Both sides go by the cuts of the checkpoint: a wrong one shows in what is delivered, not here. Right after the start: later a part is in

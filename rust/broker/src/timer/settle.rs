@@ -17,7 +17,7 @@ use crate::service::{due_now_ms, flush_at_stop};
 /// Maximum number of turns of the deliveries of a stop.
 const TURNS_AT_STOP: usize = 64;
 
-/// Writes the checkpoint if there is progress that holds. Blocks; deliveries go on meanwhile.
+/// Writes the checkpoint if there is progress that holds. Blocks; deliveries continue meanwhile.
 pub(crate) fn settle<D: Disk>(timers: &Timers<D>, flushed: PhysicalOffset) {
     let store = timers.store();
     let _one_at_a_time = timers.settling.lock();

@@ -75,7 +75,7 @@ struct State {
     next: QueueOffset,
     /// Ended half messages after it.
     over: Ranges,
-    /// Where the half queue ended at the start: what lies before may have been committed by a process that was killed before its mark.
+    /// Where the half queue ended at the start: what is before may have been committed by a process that was killed before its mark.
     found_to: QueueOffset,
     /// How the latest of them ended.
     ends: VecDeque<(QueueOffset, End)>,

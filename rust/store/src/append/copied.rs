@@ -134,7 +134,7 @@ impl<D: Disk> Appender<D> {
     }
 }
 
-/// Moves the numbers of the queues behind the records. Returns how many records there are before the first whose number its queue has
+/// Moves the numbers of the queues after the records. Returns how many records there are before the first whose number its queue has
 /// already.
 fn take_numbers(copied: &Copied<'_>) -> usize {
     let mut at = copied.at;

@@ -209,7 +209,7 @@ impl<D: Disk> Appender<D> {
         }
     }
 
-    /// Wakes those who wait for an append that was just published, with a fence behind it. `is_awaited` says that somebody waits for its
+    /// Wakes those who wait for an append that was just published, with a fence after it. `is_awaited` says that somebody waits for its
     /// queue, `wakes` that dispatch asked to be woken.
     #[inline]
     fn tell(&self, is_awaited: bool, wakes: bool) {

@@ -20,7 +20,7 @@ use crate::queue::Queue;
 use crate::queue::entry::entry_at;
 use crate::record::counts_in_queue;
 
-/// What dispatch keeps between rounds.
+/// State of dispatch between rounds.
 #[derive(Debug)]
 pub(super) struct State {
     /// The keys of one round.

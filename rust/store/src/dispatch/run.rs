@@ -43,7 +43,7 @@ impl Run {
         (self.restart, self.cut, self.min, self.is_open) = (false, false, None, false);
     }
 
-    /// Queue offset behind the last entry.
+    /// Queue offset after the last entry.
     pub(super) fn next(&self) -> QueueOffset {
         self.first + self.bytes.len() as u64 / ENTRY_BYTES
     }
@@ -109,7 +109,7 @@ impl Run {
     }
 }
 
-/// What was done with a fact.
+/// Result for a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
     /// It will be written.
@@ -283,7 +283,7 @@ mod tests {
         run
     }
 
-    /// First queue offset of the only run, and the one behind it.
+    /// First queue offset of the only run, and the one after it.
     fn place(runs: &Runs) -> (u64, u64) {
         (only(runs).first.get(), only(runs).next().get())
     }

@@ -42,7 +42,7 @@ pub(crate) struct Flusher<D: Disk> {
     dispatch_wake: Arc<Wake>,
     /// When the last record before the flushed offset was stored.
     flushed_stored_at: AtomicI64,
-    /// The start found what lies before this offset. Whatever of it is not flushed must be written again before its
+    /// The start found what is before this offset. Whatever of it is not flushed must be written again before its
     /// flush.
     found_to: PhysicalOffset,
     /// Where records of it have a checksum of their own.

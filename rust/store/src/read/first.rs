@@ -22,7 +22,7 @@ const WORDS: u64 = 1 << 20;
 pub(crate) struct FirstReads {
     /// Records that begin before this were not checked by this start.
     unchecked_to: PhysicalOffset,
-    /// Records that begin here have a checksum of their own. Elsewhere only the body's counts: what stands in the place of a
+    /// Records that begin here have a checksum of their own. Elsewhere only the body's counts: what is in the place of a
     /// record's own may be a sender's.
     own_checks: Range<PhysicalOffset>,
     words: OnceLock<Box<[AtomicU64]>>,

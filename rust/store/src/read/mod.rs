@@ -183,7 +183,7 @@ impl<D: Disk> Reads<D> {
         }
     }
 
-    /// Entries from `from` on, at most `most` of them and none behind the end of the queue. It skips fillers and files that
+    /// Entries from `from` on, at most `most` of them and none after the end of the queue. It skips fillers and files that
     /// retention removed, and ends once it has examined [`MOST_ENTRIES`].
     pub(crate) fn entries(
         &self,

@@ -359,7 +359,7 @@ impl Stretch {
         self.at + self.size_bytes as u64
     }
 
-    /// Whether a record is read along with the stretch: in the same file, behind it and close.
+    /// Whether a record is read along with the stretch: in the same file, after it and close.
     fn joins(&self, place: PhysicalOffset, end: PhysicalOffset) -> bool {
         place.checked_sub(self.end()).is_some_and(|gap| gap <= LARGEST_GAP_BYTES) && end <= self.file_end
     }

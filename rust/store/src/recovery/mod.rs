@@ -44,7 +44,7 @@ pub struct RecoveryReport {
     pub end: PhysicalOffset,
     /// Length of the torn tail that was cut off, as far as the first MiB of it shows.
     pub truncated_bytes: u64,
-    /// Sound records that were cut off, because a damaged or torn one lies before them.
+    /// Sound records that were cut off, because a damaged or torn one is before them.
     pub cut_records: u64,
     /// The folder that holds a copy of what was cut off, when sound records were among it.
     pub cut_off_to: Option<PathBuf>,
@@ -77,7 +77,7 @@ pub(crate) struct Recovered<D: Disk> {
     /// How far consume queues cover the log.
     pub progress: Progress,
     pub last_stored_at: i64,
-    /// The log is durable before this. What lies behind has yet to be written again.
+    /// The log is durable before this. What is behind has yet to be written again.
     pub durable_to: PhysicalOffset,
     /// Store time of the latest known record before that.
     pub durable_stored_at: i64,
@@ -207,7 +207,7 @@ impl<'a, D: Disk> Recovery<'a, D> {
 }
 
 impl<D: Disk> Recovery<'_, D> {
-    /// Finds the end of the log, and what lies behind it. Nothing is changed.
+    /// Finds the end of the log, and what is after it. Nothing is changed.
     fn look(&mut self, files: &[MappedFile<D::Region>], rebuild: bool) -> Result<Found, StoreError> {
         let mut plan = self.plan(files)?;
         if rebuild {

@@ -26,7 +26,7 @@ const MOST_THREADS: usize = 8;
 /// Entries of a file that are read at once: those of a page of memory.
 const ENTRIES_A_PAGE: u64 = 4096 / ENTRY_BYTES;
 
-/// A queue as it lies on disk.
+/// A queue as it is on disk.
 #[derive(Debug)]
 pub(crate) struct FoundQueue {
     /// Not yet in the table; its bounds are not set.
@@ -35,7 +35,7 @@ pub(crate) struct FoundQueue {
     pub files: Vec<u64>,
     /// Starts of empty files, whose making was cut short.
     unfinished: Vec<u64>,
-    /// Queue offset behind the last trusted entry, once it is known.
+    /// Queue offset after the last trusted entry, once it is known.
     pub end: QueueOffset,
     /// The first entry of the first file, if it was read together with the end.
     first_entry: Option<Entry>,
@@ -355,7 +355,7 @@ impl FoundQueue {
         }))
     }
 
-    /// Removes what lies behind the end, and notes what is to be flushed.
+    /// Removes what is after the end, and notes what is to be flushed.
     pub(crate) fn truncate<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), StoreError> {
         if planted::has(Bug::QueueNotTruncated) {
             return Ok(());

@@ -138,10 +138,10 @@ pub(crate) fn check_again<R: Region>(
     Ok(())
 }
 
-/// What lies at a place of the log.
+/// What is at a place of the log.
 #[derive(Debug)]
 pub enum Look<'a> {
-    /// A sound record that says that it lies there.
+    /// A sound record that says that it is there.
     Record(RecordView<'a>),
     /// The filler at the end of a file: the log continues in the next one.
     FileEnd,

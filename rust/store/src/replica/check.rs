@@ -27,7 +27,7 @@ pub(super) struct Piece<'a> {
     pub blank: &'a [u8],
 }
 
-/// What stands at the start of bytes, by their first fields.
+/// What is at the start of bytes, by their first fields.
 enum Head {
     /// A record or a blank record, all of which is there.
     Whole(usize),
@@ -70,7 +70,7 @@ fn states_another_size(bytes: &[u8], size: usize) -> bool {
 }
 
 /// How many of the bytes, which begin with a record of a log or with a blank record, are whole ones. The rest is the start of a
-/// record whose end is still to come: keep it, and put what comes behind it.
+/// record whose end is still to come: keep it, and put what comes after it.
 ///
 /// Where no record can begin, or one that is longer than any may be, all bytes count: [`crate::Store::append_replicated`] says what is
 /// wrong with them.

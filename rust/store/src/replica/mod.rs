@@ -82,7 +82,7 @@ impl<D: Disk> Replica<D> {
         Ok(self.log.end())
     }
 
-    /// Copies what lies in one file. A record whose number its queue has already begins the queue anew.
+    /// Copies what is in one file. A record whose number its queue has already begins the queue anew.
     fn place(&self, state: &mut State, piece: &Piece<'_>) -> Result<(), ReplicateError> {
         let (mut at, mut records) = (piece.at, &piece.records[..]);
         loop {

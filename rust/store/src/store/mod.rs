@@ -248,7 +248,7 @@ impl<D: Disk> Store<D> {
         self.core.reads.get(topic, queue_id, offset, limits, filter, Reach::Memory)
     }
 
-    /// Reads entries of a queue without their records: where each lies, its size and its tags code. At most `most` entries from
+    /// Reads entries of a queue without their records: where each is, its size and its tags code. At most `most` entries from
     /// `from` on, in queue order; none whose record is gone for good.
     ///
     /// # Errors
@@ -400,7 +400,7 @@ impl<D: Disk> Store<D> {
         self.core.derived.delays().is_stored()
     }
 
-    /// Changes the delay levels of the records from a place of the log on. If queue entries of those records are made anew, they get the
+    /// Changes the delay levels of the records from a place of the log on. If queue entries of those records are rebuilt, they get the
     /// times of the new levels.
     ///
     /// # Errors
@@ -432,7 +432,7 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Notes where the first message lies that waits to be stored again by `holder`, as delayed ones do; `None`: none waits. A log
+    /// Notes where the first message is that waits to be stored again by `holder`, as delayed ones do; `None`: none waits. A log
     /// file that holds one is not removed because of its age, only for want of space. This is not stored.
     pub fn set_waiting_from(&self, holder: &'static str, from: Option<PhysicalOffset>) {
         self.core.retention.set_waiting_from(holder, from);

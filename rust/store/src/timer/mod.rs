@@ -50,7 +50,7 @@ pub struct Unflushed<D: Disk = RealDisk> {
 
 impl<D: Disk> TimerFiles<D> {
     /// Opens the files of a store, made where they are missing. The log is kept as far as its units are whole, name records one
-    /// behind the other, lead to the unit before them in their slot, and `is_kept` wants them; the wheel is made anew of those in slots
+    /// behind the other, lead to the unit before them in their slot, and `is_kept` wants them; the wheel is rebuilt of those in slots
     /// from `read_ms` on.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl<D: Disk> TimerFiles<D> {
         self.wheel.write()
     }
 
-    /// Position behind the last unit.
+    /// Position after the last unit.
     pub fn end(&self) -> u64 {
         self.log.end()
     }

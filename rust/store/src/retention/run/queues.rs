@@ -69,7 +69,7 @@ impl<D: Disk> Retention<D> {
         Ok(())
     }
 
-    /// Removes the first file of a queue, unless it is the last, or the entry behind it leads to a record that is still
+    /// Removes the first file of a queue, unless it is the last, or the entry after it leads to a record that is still
     /// there: with that entry recovery sees that nothing is missing before. Says whether a file went.
     fn remove_queue_file(&self, queue: &Arc<Queue>, log_min: PhysicalOffset) -> Result<bool, StoreError> {
         let mut paused = self.dispatcher.pause();
@@ -122,7 +122,7 @@ impl<D: Disk> Retention<D> {
             Err(StoreError::DamagedLog { .. } | StoreError::BrokenEntry { .. }) => Ok(Aged::Unreadable),
             stored_at => stored_at.map(Aged::from),
         })?;
-        // Dispatch goes on while records are read; what it appends to the queue lies behind them.
+        // Dispatch continues while records are read; what it appends to the queue is behind them.
         let _no_dispatch = self.dispatcher.pause();
         if min > queue.min() && !queue.is_deleted() {
             let (topic, queue_id, stored_from_ms) = (&queue.topic, queue.queue_id, old.stored_from_ms);
