@@ -23,7 +23,7 @@ FIRST_WINDOW, LARGEST_WINDOW = 64, 4096
 SUMMED_MESSAGES = 1 << 18
 """Messages that are added up before their sums are handed out."""
 UNREADABLE = re.compile("does not (?:point|lead) to its record")
-"""Refusal of a RocketPy broker for an unreadable record, also of 0.1 and earlier. Apache's brokers skip the record."""
+"""Refusal of a RocketPy broker for an unreadable record, also of earlier versions. Apache's brokers skip the record."""
 
 
 def read_part(
