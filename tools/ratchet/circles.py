@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-USE = re.compile(r"^\s*use\s+([^;]+);", re.MULTILINE)
-"""A private use at the start of a line: texts contain the word too."""
+USE = re.compile(r"^\s*(?:pub\([^)]*\)\s+)?use\s+([^;]+);", re.MULTILINE)
+"""Use within the crate, at the start of a line: texts contain the word too."""
 ANY_USE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+[^;]+;", re.MULTILINE)
 
 
