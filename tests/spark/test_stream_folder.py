@@ -138,7 +138,7 @@ def test_what_retention_removed_fails_or_is_told_of(rocketpy_server_factory, tmp
     min(Path(server.path, "commitlog").iterdir()).unlink()
     with pytest.raises(OffsetError, match="removed by retention"):
         next_batch(strict, start)
-    with pytest.raises(OffsetError, match="are not there|are missing"):
+    with pytest.raises(OffsetError, match=r"are not there|are missing"):
         strict.partitions({}, end)
     with caplog.at_level(logging.WARNING, "rocketpy.spark"):
         _, left = next_batch(lenient, start)
