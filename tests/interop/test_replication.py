@@ -300,7 +300,7 @@ def test_a_former_master_with_messages_of_its_own_is_a_slave_of_the_new_one_once
     with broker(other, name_server, haListenPort=0) as master:
         send(name_server, messages(topic, 10, "your", body_bytes=100))
         with broker(one, name_server, **OURS):
-            wait_until(lambda: master.says("the logs part at"), "the new master refuses the old one")
+            wait_until(lambda: master.says("the logs diverge at"), "the new master refuses the old one")
             assert master.slaves() == ()
         found = rocketpy.store.diff(one / "store", other / "store")
         assert found.relation == "parted"

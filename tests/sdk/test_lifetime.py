@@ -237,7 +237,8 @@ def test_importing_does_nothing(child):
         assert threading.active_count() == 1
         if before:
             assert set(os.listdir("/proc/self/task")) == before
-        assert [name for name in sys.modules if name.startswith("rocketpy.")] == ["rocketpy.base", "rocketpy.base.interpreter"]
+        loaded = [name for name in sys.modules if name.startswith("rocketpy.")]
+        assert loaded == ["rocketpy.base", "rocketpy.base.interpreter"]
         rocketpy.Message, rocketpy.Producer, rocketpy.Consumer, rocketpy.Server, rocketpy.StoreReader
         for heavy in ("pyarrow", "pyspark", "pandas", "typer", "rich", "concurrent.futures", "pytest"):
             assert heavy not in sys.modules, heavy

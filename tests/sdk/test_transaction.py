@@ -93,12 +93,12 @@ def test_another_producer_of_the_group_ends_a_transaction_by_its_receipt(rocketp
             producer.resume(kept).rollback()
         with pytest.raises(rocketpy.TransactionOverError, match="is over: it was rolled back"):
             producer.resume(dropped).commit()
-        with pytest.raises(rocketpy.TransactionOverError, match="is no half message"):
+        with pytest.raises(rocketpy.TransactionOverError, match="is not a half message"):
             producer.resume(producer.send(Message(rocketpy_topic, b"plain"))).commit()
         with pytest.raises(rocketpy.InvalidArgumentError):
             producer.resume(dataclasses.replace(kept, offset_msg_id="none")).commit()
     with producer_of(rocketpy_server, f"{group}-other", never) as producer:
-        with pytest.raises(rocketpy.RefusedError, match="of another group") as refused:
+        with pytest.raises(rocketpy.RefusedError, match="belongs to another group") as refused:
             producer.resume(kept).commit()
         assert not isinstance(refused.value, rocketpy.TransactionOverError), "its own group may still end it"
     assert sorted(one.body for one in read_all(rocketpy_server, rocketpy_topic, 2)) == [b"0", b"plain"]

@@ -81,7 +81,7 @@ def test_a_folder_with_another_store_in_it_is_refused_or_read(rocketpy_server_fa
         assert next_batch(lenient, at)[1] == list(range(3000)), "all of it was stored since"
     assert caplog.text.count("checkpoint is of another store") == 1
     shutil.rmtree(tmp_path / "two" / "commitlog")
-    with pytest.raises(NotAStoreError, match="a store without its commit log"):
+    with pytest.raises(NotAStoreError, match="the store has no commit log"):
         next_batch(reader, at)
 
 

@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+USE = re.compile(r"^\s*(?:pub\([^)]*\)\s+)?use\s+([^;]+);", re.MULTILINE)
+"""Use within the crate, at the start of a line: texts contain the word too."""
+ANY_USE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+[^;]+;", re.MULTILINE)
+
 
 def modules(source: Path) -> dict[str, Path]:
     """Modules of a crate by their paths."""
@@ -84,8 +88,8 @@ def ties(known: dict[str, Path]) -> dict[str, dict[str, set[str]]]:
                     exported[module][target[1]] = target[0]
     tied: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for module, code in text.items():
-        paths = [path for tree in re.findall(r"(?<!pub )\buse\s+([^;]+);", code) for path in expand(tree)]
-        paths += re.findall(r"\b(?:crate|super|self)(?:::\w+)+", re.sub(r"\buse\s+[^;]+;", "", code))
+        paths = [path for tree in USE.findall(code) for path in expand(tree)]
+        paths += re.findall(r"\b(?:crate|super|self)(?:::\w+)+", ANY_USE.sub("", code))
         for path in paths:
             target = resolve(path, module, known)
             if not target:

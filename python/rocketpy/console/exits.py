@@ -62,7 +62,7 @@ HINTS = {
     ExitCode.UNCERTAIN: "the operation may have succeeded: check before you try again",
     ExitCode.CONFLICT: "used by another process: stop that process, or choose another folder or port",
     ExitCode.DAMAGED: "nothing was changed; run `rocketpy store verify` and `rocketpy store repair`",
-    ExitCode.DEFECT: "report this defect with the log of the server; the next start recovers durable messages",
+    ExitCode.DEFECT: "report this defect with the log of the server; the next start recovers all durable records",
     ExitCode.MISMATCH: "messages read differ from messages sent; keep the folder and report this",
 }
 

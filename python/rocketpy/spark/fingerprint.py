@@ -115,7 +115,7 @@ def _pull(options: ReadOptions, queue: MessageQueue, offset: int) -> list[tuple[
         try:
             return [row for batch in reader for row in _rows(batch, {(queue.topic, queue.queue_id): queue})]
         except RocketPyError as error:
-            if isinstance(error, OffsetError | DamagedDataError) or UNREADABLE in str(error):
+            if isinstance(error, OffsetError | DamagedDataError) or UNREADABLE.search(str(error)):
                 return []
             raise
 

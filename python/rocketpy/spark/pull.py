@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, TypedDict
 
@@ -21,8 +22,8 @@ FIRST_WINDOW, LARGEST_WINDOW = 64, 4096
 """Messages per request near damage. After the damage, windows grow until the rest is read in one request."""
 SUMMED_MESSAGES = 1 << 18
 """Number of messages that are added up before their sums are returned."""
-UNREADABLE = "does not lead to its record"
-"""Remark of a RocketPy broker on a record that it cannot read. Apache's broker skips the record."""
+UNREADABLE = re.compile("does not (?:point|lead) to its record")
+"""Refusal of a RocketPy broker for an unreadable record, also of earlier versions. Apache's brokers skip the record."""
 
 
 def read_part(
@@ -105,7 +106,7 @@ class _Place:
                     self._check_whole(self.at, end)
                     self.at = end
             except RocketPyError as error:
-                if UNREADABLE in str(error):
+                if UNREADABLE.search(str(error)):
                     raise DamagedDataError(str(error), hint=error.hint) from error
                 time.sleep(self._patience.pause_after(error, passes=error.retryable))
 

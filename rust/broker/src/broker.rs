@@ -219,7 +219,7 @@ impl Broker {
         aside(move || {
             desk.role_changes.replication().stop(SLAVES_END);
             if let Some(Err(error)) = desk.peers.past().map(|past| past.settle()) {
-                warn!(%error, "what is known of the past of the log is not written");
+                warn!(%error, "replication.json not written");
             }
             close(desk.ground.store());
         })
@@ -411,7 +411,7 @@ fn outward_ip() -> IpAddr {
         Ok(address) if !address.ip().is_unspecified() => address.ip(),
         _ => {
             warn!(
-                "no address of this machine found, announcing loopback; set brokerIP1 to what clients can reach"
+                "no network address found, advertising loopback; set brokerIP1 to an address that clients can reach"
             );
             IpAddr::V4(Ipv4Addr::LOCALHOST)
         }
@@ -448,7 +448,7 @@ fn warn_of_messages_that_fit_no_file(config: &BrokerConfig) {
         warn!(
             max_message_size,
             commit_log_file_size,
-            "the largest messages that clients may send do not fit into a commit log file"
+            "maxMessageSize exceeds a commit log file (mappedFileSizeCommitLog); the largest messages will be refused"
         );
     }
 }
@@ -473,7 +473,7 @@ fn bind_vip(config: &BrokerConfig, local_addr: SocketAddr, processor: &Arc<Proce
     match Server::bind(server_config(config, addr), processor.clone()) {
         Ok(server) => Some(server),
         Err(error) => {
-            warn!(%addr, %error, "the second port is not served");
+            warn!(%addr, %error, "second port (VIP channel) not served");
             None
         }
     }
@@ -485,7 +485,7 @@ async fn begin_as_master(ground: &Ground, past: &Past<RealDisk>) {
         async { on_disk(ground.topics().persist()?).await }.await.map_err(|cause| cause.to_string());
     let noted = written.and_then(|()| past.end_following().map_err(|cause| cause.to_string()));
     if let Err(cause) = noted {
-        warn!(cause, "it cannot be written that this folder is a master's by now");
+        warn!(cause, "promotion to master not saved; the next start repeats it");
     }
 }
 
@@ -519,12 +519,12 @@ fn start_services(desk: &Arc<Desk>, parts: &Parts, registrar: Option<&Arc<Regist
 pub(crate) struct Listener {
     desk: Arc<Desk>,
     failed: watch::Sender<Option<StoreError>>,
-    /// One permit for each send that waits on its thread.
+    /// One permit per send that waits on its thread.
     pub(crate) wait_permits: Semaphore,
 }
 
 impl Listener {
-    /// The listener, and the failed flush that it is told of.
+    /// The listener, and the slot for a failed flush that it fills.
     pub(crate) fn new(desk: &Arc<Desk>) -> (Self, watch::Receiver<Option<StoreError>>) {
         let (sender, failed) = watch::channel(None);
         (Self { desk: desk.clone(), failed: sender, wait_permits: Semaphore::new(MAX_WAITING_SENDS) }, failed)
@@ -559,7 +559,7 @@ impl StoreListener for Listener {
     }
 
     fn poisoned(&self, failure: &StoreError) {
-        error!(%failure, "a flush failed, nothing more is acknowledged");
+        error!(%failure, "flush failed, no more messages are acknowledged");
         let remark = "a flush failed on the broker; the message may be stored";
         self.desk.acks.held().into_iter().for_each(|held| held.give_up_all(remark));
         self.failed.send_replace(Some(failure.clone()));
@@ -579,7 +579,7 @@ pub(crate) async fn write_tables(ground: &Ground, members: &Members) {
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = written {
-            error!(table, %refusal, "table not written at the stop");
+            error!(table, %refusal, "table not written at shutdown");
         }
     }
 }
@@ -590,6 +590,6 @@ pub(crate) async fn write_tables(ground: &Ground, members: &Members) {
 /// threads is the last to drop the store.
 fn close(store: &Store) {
     if let Err(failure) = store.shutdown() {
-        error!(%failure, "the store did not close in order");
+        error!(%failure, "store not closed cleanly");
     }
 }

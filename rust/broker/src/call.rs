@@ -15,7 +15,7 @@ use crate::disk_read::DiskReads;
 use crate::refusal::Refusal;
 use crate::waiting::{self, header_bytes};
 
-/// What a function answers.
+/// Result of a request function.
 pub(crate) type Answer = Result<Response, Refusal>;
 
 /// A request and what its function may need.

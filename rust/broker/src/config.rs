@@ -1,4 +1,4 @@
-//! What a broker is started with.
+//! Configuration of a broker.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -105,7 +105,7 @@ pub struct BrokerConfig {
     pub broker_id: u64,
     /// Whether a slave serves pulls, and a master sends readers there that are far behind (`slaveReadEnable`, default false).
     pub slave_read: bool,
-    /// What a master does for slaves, and a slave with its master.
+    /// Replication settings of masters and slaves.
     pub replication: ReplicationConfig,
     /// `brokerPermission`: 4 read, 2 write; default 6.
     pub broker_permission: i32,
@@ -119,9 +119,9 @@ pub struct BrokerConfig {
     pub trace_topic_name: String,
     /// `defaultTopicQueueNums`, default 8.
     pub default_topic_queues: u32,
-    /// Most topics; more are refused. Default 100,000.
+    /// Maximum number of topics; more are refused. Default 100,000.
     pub max_topics: usize,
-    /// Most consumer groups; more are refused. Default 100,000.
+    /// Maximum number of consumer groups; more are refused. Default 100,000.
     pub max_groups: usize,
     /// `autoCreateTopicEnable`, default true.
     pub auto_create_topic: bool,
@@ -170,7 +170,7 @@ pub struct BrokerConfig {
     pub reject_transactions: bool,
     /// `transactionTimeOut`, default 6 s: how old a half message gets before its producer is asked for the first time.
     pub transaction_timeout: Duration,
-    /// How long messages with a delay level wait.
+    /// Delays of the delay levels.
     #[doc(alias = "messageDelayLevel")]
     pub delay_levels: DelayLevels,
     /// `transactionCheckInterval`, default 30 s: time between two questions for the same half message.
@@ -185,23 +185,23 @@ pub struct BrokerConfig {
     pub store_replies: bool,
     /// `channelExpiredTimeout`, default 120 s: how long a silent client stays in its groups.
     pub client_expiry: Duration,
-    /// Most bytes of one pull's answer (`maxTransferBytesOnMessageInMemory`), default 1 MiB. A pull that states no
+    /// Maximum number of bytes of one pull's answer (`maxTransferBytesOnMessageInMemory`), default 1 MiB. A pull that states no
     /// `maxMsgBytes` gets 256 KiB, Apache's limit.
     pub max_transfer_bytes: usize,
-    /// Most messages of one pull's answer (`maxTransferCountOnMessageInMemory`), default 4096 (Apache: 32).
+    /// Maximum number of messages of one pull's answer (`maxTransferCountOnMessageInMemory`), default 4096 (Apache: 32).
     pub max_transfer_messages: usize,
     /// `syncFlushTimeout`, default 5 s.
     pub sync_flush_timeout: Duration,
-    /// Most messages of one look-up by key (`maxMsgsNumBatch`), default 64.
+    /// Maximum number of messages of one look-up by key (`maxMsgsNumBatch`), default 64.
     pub query_max: u32,
     /// Messages of one look-up by unique key (`defaultQueryMaxNum`), default 32.
     pub default_query_max: u32,
-    /// Longest body of a client's message, or of its batch as a whole, in bytes (`maxMessageSize`). Default 4 MiB. What the broker
+    /// Maximum length of the body of a client's message, or of its batch as a whole, in bytes (`maxMessageSize`). Default 4 MiB. What the broker
     /// itself stores has no such limit.
     pub max_message_size: u32,
-    /// Largest frame that is accepted, default 16 MiB (`com.rocketmq.remoting.frameMaxLength`).
+    /// Maximum size of a frame, default 16 MiB (`com.rocketmq.remoting.frameMaxLength`).
     pub max_frame_bytes: usize,
-    /// Most client connections, default 65,536.
+    /// Maximum number of client connections, default 65,536.
     pub max_connections: usize,
     /// `serverChannelMaxIdleTimeSeconds`, default 120 s.
     pub idle_timeout: Duration,

@@ -16,7 +16,7 @@ use crate::BrokerError;
 
 /// Largest configuration file that is read, and written: what is written can be read back. 100,000 topics take some 30 MiB.
 const MAX_BYTES: u64 = 256 << 20;
-/// Most bytes that the entries of a file may take: 7/8 of the largest file. The rest is for what stands around them.
+/// Maximum number of bytes that the entries of a file may take: 7/8 of the largest file. The rest is for what stands around them.
 pub(crate) const MAX_ENTRY_BYTES: usize = MAX_BYTES as usize / 8 * 7;
 
 /// Makes the folder of a store's configuration files.
@@ -28,7 +28,7 @@ pub fn make_config_folder(disk: &impl Disk, store_root: &Path) -> Result<(), Env
     disk.sync_dir(store_root)
 }
 
-/// One JSON file of the store's `config` folder, with its `.bak`.
+/// JSON file of the store's `config` folder, with its `.bak`.
 ///
 /// # Source
 /// docs/reference/store-format.md 1.3, docs/durability.md R9.
@@ -64,7 +64,7 @@ impl<D: Disk> ConfigFile<D> {
 
     /// Reads the file, or its backup when the file is missing, empty or cannot be decoded; `None` when neither is there.
     ///
-    /// What cannot be decoded is kept beside it as `NAME.damaged`; the backup takes its place.
+    /// What cannot be decoded is kept next to it as `NAME.damaged`; the backup takes its place.
     ///
     /// # Durability
     /// What this returns survives a power loss: others are about to rely on it.
@@ -75,7 +75,7 @@ impl<D: Disk> ConfigFile<D> {
         self.find(true)
     }
 
-    /// What [`ConfigFile::load`] gives; changes nothing.
+    /// Same result as [`ConfigFile::load`], without changing a file.
     ///
     /// # Errors
     /// Those of [`ConfigFile::load`].
@@ -92,7 +92,7 @@ impl<D: Disk> ConfigFile<D> {
     /// Removes the file and its backup.
     ///
     /// # Errors
-    /// One of them cannot be removed.
+    /// A file cannot be removed.
     pub(crate) fn remove(&self) -> Result<(), EnvError> {
         for path in [&self.beside(".bak"), &self.path] {
             match self.disk.remove_file(path) {
@@ -139,7 +139,7 @@ impl<D: Disk> ConfigFile<D> {
         match (reason, from_backup) {
             (None, Ok(value)) => Ok(value),
             (Some(reason), Ok(Some(value))) => {
-                warn!(path = %self.path.display(), reason, "configuration file cannot be decoded, using its backup");
+                warn!(path = %self.path.display(), reason, "configuration file not decodable, using its backup");
                 Ok(Some(value))
             }
             (Some(reason), _) => Err(BrokerError::ConfigFile { path: self.path.clone(), reason }),

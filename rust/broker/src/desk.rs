@@ -1,4 +1,4 @@
-//! What the processors of requests work with.
+//! Dependencies of the request processors.
 
 use std::sync::Arc;
 

@@ -11,9 +11,9 @@ use tokio::task::spawn_blocking;
 use crate::blocking::aside;
 use crate::refusal::Refusal;
 
-/// Most reads that run at a time, each on a thread. More would only wait for each other at the disk.
+/// Maximum number of reads that run at a time, each on a thread. More would only wait for each other at the disk.
 pub(crate) const MAX_RUNNING: usize = 16;
-/// Most reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
+/// Maximum number of reads that run or wait for their turn. Each keeps its request, with its filter, in memory.
 const MAX_WAITING: usize = 4096;
 
 /// Threads that give way to those that serve connections.

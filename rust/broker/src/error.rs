@@ -13,12 +13,12 @@ use rocketpy_tools::ToolError;
 /// Another master of this broker's name, and both have acknowledged messages that the other one does not have.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{master} is the master of this name too, and the two logs part at {at}: both may have acknowledged what the other one does not have"
+    "{master} is also a master of this broker name, and the two logs diverge at {at}: each may have acknowledged messages that the other does not have"
 )]
 pub struct DivergedMaster {
-    /// Where it answers.
+    /// Address of the other master.
     pub master: String,
-    /// How far the logs are the same, in bytes.
+    /// Offset at which the logs diverge.
     pub at: PhysicalOffset,
 }
 
@@ -35,7 +35,7 @@ pub enum BrokerError {
     #[error(transparent)]
     Cut(#[from] ToolError),
     /// A JSON file of the store's `config` folder cannot be decoded, and there is no good backup.
-    #[error("the configuration file cannot be decoded ({reason}): {}", path.display())]
+    #[error("cannot decode the configuration file ({reason}): {}", path.display())]
     ConfigFile {
         /// The file.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum BrokerError {
     },
     /// Other delay levels are configured than those by which messages wait.
     #[error(
-        "messageDelayLevel is {wanted:?}, but {waiting} messages wait by other levels, some of level {level}"
+        "messageDelayLevel is {wanted:?}, but {waiting} delayed messages were stored with other levels, for example level {level}"
     )]
     DelayLevels {
         /// The levels of the store, if it says them.
@@ -64,14 +64,14 @@ pub enum BrokerError {
     ListenForSlaves {
         /// The address.
         addr: SocketAddr,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Another master of the name serves, with a history of its own.
     #[error(transparent)]
     DivergedMaster(#[from] DivergedMaster),
     /// A slave that has no log yet found no master.
-    #[error("no master of {broker} was found: {reason}")]
+    #[error("cannot find a master of broker {broker}: {reason}")]
     NoMaster {
         /// The name that both have.
         broker: String,
@@ -80,19 +80,19 @@ pub enum BrokerError {
     },
     /// A slave has more of the log than this master, which lost its end, and cannot give it back.
     #[error(
-        "this master's log ends at {end} after a sudden end, and its slave {address} has it up to {slave_end}: if this master goes on, \
-         messages that were acknowledged are lost"
+        "after a sudden end the log of this master ends at {end}, but slave {address} has it up to {slave_end}: if this master continues, \
+         acknowledged messages are lost"
     )]
     SlaveHasMore {
         /// Where the slave answers requests.
         address: String,
-        /// How far its log reaches.
+        /// End of its log.
         slave_end: PhysicalOffset,
-        /// How far this one's does.
+        /// End of this broker's log.
         end: PhysicalOffset,
     },
     /// The file of the token for slaves is empty, or cannot be read.
-    #[error("there is no token in {} (haTokenFile): {reason}", path.display())]
+    #[error("cannot read a token from {} (haTokenFile): {reason}", path.display())]
     NoToken {
         /// `haTokenFile`.
         path: PathBuf,
@@ -100,13 +100,13 @@ pub enum BrokerError {
         reason: String,
     },
     /// Role and id contradict each other.
-    #[error("brokerRole=SLAVE needs a brokerId above 0, and only a slave has one: {0}")]
+    #[error("brokerId must be above 0 for brokerRole=SLAVE and 0 for a master: {0}")]
     RoleAndId(u64),
     /// The cluster or broker name cannot be one.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The advertised host has no address.
-    #[error("the advertised host (brokerIP1) has no address ({reason}): {host}")]
+    #[error("cannot resolve the advertised host (brokerIP1) ({reason}): {host}")]
     AdvertisedHost {
         /// The host as configured.
         host: String,
@@ -116,17 +116,17 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// The way out, for a person.
+    /// Advice for an operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) | Self::Cut(ToolError::Store(error)) => error.hint(),
             Self::Cut(_) => None,
             Self::Env(error) => error.hint().map(str::to_owned),
             Self::ConfigFile { path, .. } => {
-                Some(format!("restore {} from a copy, or move it away to start without it", path.display()))
+                Some(format!("restore {} from a backup, or move it away to start without it", path.display()))
             }
             Self::DelayLevels { stored: Some(stored), .. } => Some(format!(
-                "start with messageDelayLevel={stored:?} until they are delivered, then change it"
+                "start with messageDelayLevel={stored:?} until these messages are delivered, then change it"
             )),
             Self::DelayLevels { stored: None, .. } => {
                 Some("start with the messageDelayLevel of the broker that wrote the store".to_owned())
@@ -134,11 +134,11 @@ impl BrokerError {
             // The message of this one carries its hint.
             Self::Listen(_) => None,
             Self::ListenForSlaves { .. } => {
-                Some("set haListenPort to a free port, or stop the process that has this one".to_owned())
+                Some("set haListenPort to a free port, or stop the process that uses this port".to_owned())
             }
             Self::DivergedMaster(_) => Some(
-                "compare the two (`rocketpy store diff`); start this one as a slave (--role slave) if nothing that it alone has is wanted, else end the \
-                 other one"
+                "compare the two logs (`rocketpy store diff`); if no message that only this broker has is needed, start it as a slave \
+                 (--role slave), else stop the other master"
                     .to_owned(),
             ),
             Self::NoMaster { .. } => Some(
@@ -147,14 +147,15 @@ impl BrokerError {
                     .to_owned(),
             ),
             Self::SlaveHasMore { .. } => Some(
-                "make the slave the master, or stop it and take its folder here; to go on without what it has, set haSyncBackTimeout=0"
+                "make the slave the master, or stop it and copy its store folder to this broker; to continue without its messages, set \
+                 haSyncBackTimeout=0"
                     .to_owned(),
             ),
             Self::NoToken { .. } => {
-                Some("put some random text into it, the same at the master and its slaves (haTokenFile)".to_owned())
+                Some("write a random text to the file, the same for the master and its slaves (haTokenFile)".to_owned())
             }
             Self::RoleAndId(_) => Some(
-                "for a slave set brokerRole=SLAVE and a brokerId from 1 on (--role slave --broker-id 1), for a master leave out the id".to_owned(),
+                "for a slave set brokerRole=SLAVE and a brokerId of 1 or more (--role slave --broker-id 1), for a master omit the id".to_owned(),
             ),
             Self::Name(_) => Some("choose another brokerName or brokerClusterName".to_owned()),
             Self::AdvertisedHost { .. } => {

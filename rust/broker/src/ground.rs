@@ -1,4 +1,4 @@
-//! What all other parts of a broker use: its configuration, its store, its tables of topics and groups, and its role.
+//! Base of all other parts of a broker: configuration, store, tables of topics and groups, and role.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -169,15 +169,15 @@ impl<D: Disk> Ground<D> {
         self.store.set_topic_retention(topic_attribute::retention_of(&topics))
     }
 
-    /// What clients may do here: as configured, and no more than the role allows.
+    /// Permissions of clients: as configured, limited by the role.
     pub(crate) fn permission(&self) -> i32 {
         self.config().broker_permission & self.role.get().permission()
     }
 
-    /// Whether groups may go on here.
+    /// Whether groups may continue here.
     ///
     /// # Errors
-    /// It is a slave with another log than its master's.
+    /// This broker is a slave whose log has diverged from its master's.
     pub(crate) fn check_log(&self) -> Result<(), Refusal> {
         if !self.role.has_diverged() {
             return Ok(());
@@ -188,7 +188,7 @@ impl<D: Disk> Ground<D> {
     /// Whether this broker does what only a master does.
     ///
     /// # Errors
-    /// It is a slave.
+    /// This broker is a slave.
     pub(crate) fn check_master(&self, asked: OfMaster) -> Result<(), Refusal> {
         match self.role.get() {
             Role::Master => Ok(()),

@@ -24,14 +24,14 @@ use queue::{CODE_BYTES, HeldAtQueue};
 
 /// A request that can wait.
 pub(crate) trait Waiter {
-    /// What ends the wait before its deadline. Always the same for one request.
+    /// Event that ends the wait before its deadline. Fixed for one request.
     fn waits_for(&self) -> WaitsFor<'_>;
 
     /// Bytes of memory that the request holds besides its own struct.
     fn held_bytes(&self) -> usize;
 }
 
-/// What ends a wait.
+/// Event that ends a wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WaitsFor<'a> {
     /// A message.
@@ -44,7 +44,7 @@ pub(crate) enum WaitsFor<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Awaited<'a> {
     pub(crate) queue: &'a QueueKey,
-    /// It lies at this queue offset or behind it.
+    /// A message at this queue offset or a later one.
     pub(crate) offset: i64,
     /// Its tags code is one of these, each named once; `None` when any will do.
     pub(crate) codes: Option<&'a [i64]>,
@@ -102,7 +102,7 @@ const DISPATCH: usize = 1;
 /// queue that nobody else waits for.
 const INDEX_BYTES: usize = 1024;
 
-/// Most requests that are taken out at a time, and their bytes, of which the sets that they leave are a part. The thread that dispatches
+/// Maximum number of requests that are taken out at a time, and their bytes, of which the sets that they leave are a part. The thread that dispatches
 /// takes requests out, or waits while another one does.
 const STEP_REQUESTS: usize = 1024;
 const STEP_BYTES: usize = 2 << 20;
@@ -170,7 +170,7 @@ struct Entry<W> {
     _memory: Reservation,
 }
 
-/// What the requests of one kind take of their limits.
+/// Share of the limits that the requests of one kind use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usage {
     requests: usize,
@@ -188,12 +188,12 @@ impl<W: Waiter> HeldRequests<W> {
         self
     }
 
-    /// How many wait for messages.
+    /// Number of requests that wait for messages.
     pub(crate) fn count_for_messages(&self) -> usize {
         self.state.with(|state| state.for_messages.requests)
     }
 
-    /// How many wait for anything.
+    /// Number of waiting requests.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.state.with(|state| state.requests.len())
@@ -377,7 +377,7 @@ impl<W: Waiter> State<W> {
         Ok(())
     }
 
-    /// What the requests take that wait for the same as this one.
+    /// Share of the limits used by requests that wait for the same event.
     fn usage(&mut self, waiter: &W) -> &mut Usage {
         match waiter.waits_for() {
             WaitsFor::Message(_) => &mut self.for_messages,

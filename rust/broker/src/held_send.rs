@@ -21,7 +21,7 @@ use crate::held_state::{HeldState, Waits};
 pub(crate) struct HeldSends {
     mark: Mark,
     waiting: HeldState<Waiting, 1>,
-    /// How far the mark is, as [`Self::reached`] was told.
+    /// Current mark, as last passed to [`Self::reached`].
     reached: AtomicPhysicalOffset,
     /// Notified when a send is held and none was.
     begun: Notify,
@@ -29,7 +29,7 @@ pub(crate) struct HeldSends {
     slaves: Option<Arc<Self>>,
 }
 
-/// What sends wait for.
+/// Condition for which sends wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// The flush.
@@ -153,7 +153,7 @@ impl HeldSends {
         }
     }
 
-    /// The mark is at this offset, or behind it: answers all whose records it covers.
+    /// Moves the mark to at least this offset, and answers all sends whose records it covers.
     pub(crate) fn reached(&self, offset: PhysicalOffset) {
         self.reached.fetch_max(offset, Ordering::AcqRel);
         let covered = self.waiting.reached(MARK, offset.get(), |waiting| waiting.take_covered(offset));

@@ -1,4 +1,4 @@
-//! What waits for the store: behind a lock, and beside it what the store's threads read before they take the lock.
+//! What waits for the store: behind a lock, and next to it what the store's threads read before they take the lock.
 
 use rocketpy_env::planted::{self, Bug};
 

@@ -15,10 +15,10 @@ use crate::transaction::Transactions;
 
 /// Entries that are read at once.
 const PAGE: usize = 512;
-/// Most topics that are named; the others are counted.
+/// Maximum number of topics that are named; the others are counted.
 const MAX_TOPICS: usize = 20;
 
-/// How many messages of a topic wait in a file.
+/// Number of messages of a topic that wait in a file.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) delayed: u64,
@@ -40,17 +40,17 @@ pub(crate) fn tell(waiting: Waiting<'_, impl Disk>, file: &Range<PhysicalOffset>
     for (topic, Lost { delayed, timers, halves }) in lost.iter().take(MAX_TOPICS) {
         error!(
             start = %file.start, topic, delayed, timers, halves,
-            "messages that wait are lost: their log file is removed for want of space"
+            "waiting messages lost: their log file is being removed because the disk is full"
         );
     }
     if lost.len() > MAX_TOPICS {
         let (topics, more) = (lost.len() - MAX_TOPICS, lost.values().skip(MAX_TOPICS));
         let messages: u64 = more.map(|lost| lost.delayed + lost.timers + lost.halves).sum();
-        error!(start = %file.start, topics, messages, "messages of more topics are lost with it");
+        error!(start = %file.start, topics, messages, "waiting messages of more topics lost with the same file");
     }
 }
 
-/// What waits in a part of the log, by the topic that it is for.
+/// Waiting messages in a part of the log, by destination topic.
 pub(crate) fn in_file(
     waiting: Waiting<'_, impl Disk>,
     file: &Range<PhysicalOffset>,

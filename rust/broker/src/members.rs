@@ -28,7 +28,7 @@ pub(crate) struct Members<D: Disk = RealDisk> {
 
 impl<D: Disk> Members<D> {
     /// Loads offsets and locks. Called on a runtime, they are written on its threads, else by whoever changes something. Whether members
-    /// of groups may have seen a longer log than this one decides how they go on (`is_in_doubt`).
+    /// of groups may have seen a longer log than this one decides how they continue (`is_in_doubt`).
     ///
     /// # Errors
     /// A table cannot be read.

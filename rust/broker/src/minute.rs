@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 /// Whole spans between two ticks that are kept: a minute, with a tick every ten seconds.
 const SPANS: usize = 6;
 
-/// What topics got and groups took in the last minute.
+/// Message rates of topics and groups in the last minute.
 ///
 /// Puts are not counted one by one: a topic's queues tell by their ends. An entry that was idle for a minute is forgotten.
 #[doc(alias("StatsItemSet", "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"))]

@@ -22,7 +22,7 @@ use crate::timer::pending::PendingRecords;
 use crate::transaction::Transactions;
 use crate::{BrokerConfig, BrokerError};
 
-/// What the parts are built from.
+/// Inputs from which the parts are built.
 #[derive(Debug)]
 pub(crate) struct Foundation<D: Disk = RealDisk> {
     pub(crate) config: BrokerConfig,

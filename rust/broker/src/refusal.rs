@@ -25,7 +25,7 @@ pub(crate) enum Refusal {
     NotText,
     #[error(transparent)]
     Setting(#[from] SettingError),
-    #[error("the body of {request} cannot be decoded: {reason}")]
+    #[error("cannot decode the body of {request}: {reason}")]
     Body { request: &'static str, reason: String },
     #[error(transparent)]
     Name(#[from] NameError),
@@ -56,60 +56,61 @@ pub(crate) enum Refusal {
         "topic {topic} is not readable (perm {perm}); give it read permission with UPDATE_AND_CREATE_TOPIC"
     )]
     TopicNotReadable { topic: String, perm: i32 },
-    #[error("there are {limit} topics already; delete some, or raise maxTopics")]
+    #[error("number of topics has reached {limit} (maxTopics); delete some, or raise it")]
     TooManyTopics { limit: usize },
 
     // Messages.
     #[error("the message has no body; give it at least one byte")]
     NoBody,
     #[error(
-        "the message body has {size_bytes} bytes, more than maxMessageSize {limit_bytes}; send less or raise the limit"
+        "message body of {size_bytes} bytes exceeds maxMessageSize {limit_bytes}; send less or raise the limit"
     )]
     BodyTooLong { size_bytes: usize, limit_bytes: usize },
-    #[error("the message properties have {size_bytes} bytes, at most {limit_bytes} are possible")]
+    #[error("message properties of {size_bytes} bytes exceed the maximum of {limit_bytes}")]
     PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
     #[error(
-        "property {property} says no time; give a level from 1 to 18 in DELAY, or a whole number of TIMER_DELAY_SEC, TIMER_DELAY_MS, or \
-         TIMER_DELIVER_MS in Unix milliseconds"
+        "property {property} must be a delay level or a delivery time; set DELAY to a level from 1 to 18, or TIMER_DELAY_SEC, \
+         TIMER_DELAY_MS, or TIMER_DELIVER_MS (Unix milliseconds) to a whole number"
     )]
     NoTime { property: &'static str },
     #[error(
-        "property {property} asks for a delivery in {wait_ms} ms, more than timerMaxDelaySec allows ({limit_seconds}000 ms); send it later, or raise the \
-         limit"
+        "delay of {wait_ms} ms in property {property} exceeds timerMaxDelaySec ({limit_seconds}000 ms); send the message later, or raise the limit"
     )]
     TooFar { property: &'static str, wait_ms: u64, limit_seconds: u64 },
-    #[error("the reply names no client that waits for it; set property REPLY_TO_CLIENT")]
+    #[error("the reply must name the client that waits for it; set property REPLY_TO_CLIENT")]
     NoRequester,
-    #[error("the reply did not reach client {client_id}: {reason}")]
+    #[error("cannot deliver the reply to client {client_id}: {reason}")]
     ReplyNotPushed { client_id: String, reason: String },
-    #[error("messages cannot be recalled on broker {broker} (recallMessageEnable)")]
+    #[error("recall of messages is disabled on broker {broker} (recallMessageEnable)")]
     RecallsOff { broker: String },
-    #[error("recall handle {handle} cannot be used: {reason}")]
+    #[error("cannot use recall handle {handle}: {reason}")]
     RecallHandle { handle: String, reason: String },
-    #[error("the time of the message is over, it cannot be recalled")]
+    #[error("cannot recall the message: its delivery time has passed")]
     LateRecall,
-    #[error("{limit} recalls wait to be taken into the wheel of timers already; try again later")]
+    #[error("{limit} recalls already wait for the timer wheel; try again later")]
     PendingRecalls { limit: usize },
-    #[error("{limit} messages of that second are recalled already; try again when it is over")]
+    #[error("{limit} messages of that second are already recalled; try again when the second has passed")]
     RecallsOfSecond { limit: usize },
     #[error("a batch cannot be delayed (DELAY or a timer property); send the messages one by one")]
     DelayedBatch,
     #[error("a batch cannot be sent in a transaction (property TRAN_MSG); send the messages one by one")]
     TransactionalBatch,
-    #[error("sysFlag {sys_flag:#x} marks a transaction, and property TRAN_MSG is not true; set both or none")]
+    #[error(
+        "sysFlag {sys_flag:#x} marks a transaction, but property TRAN_MSG is not true; set both or neither"
+    )]
     TransactionFlag { sys_flag: i32 },
-    #[error("broker {broker} takes no transactions (rejectTransactionMessage)")]
+    #[error("broker {broker} does not accept transactions (rejectTransactionMessage)")]
     TransactionsOff { broker: String },
-    #[error("the record at {offset} is no half message of producer group {group}: {reason}")]
+    #[error("the record at {offset} is not a half message of producer group {group}: {reason}")]
     NoHalf { offset: i64, group: String, reason: &'static str },
-    #[error("the half message at {offset} is of another group than {group}")]
+    #[error("the half message at {offset} belongs to another group than {group}")]
     HalfOfOtherGroup { offset: i64, group: String },
     #[error(
         "the half message at {offset} is older than its CHECK_IMMUNITY_TIME_IN_SECONDS; the check-back decides"
     )]
     LateEnd { offset: i64 },
     #[error(
-        "another END_TRANSACTION of the half message at {offset} is at work; the check-back asks if it fails"
+        "another END_TRANSACTION of the half message at {offset} is in progress; if it fails, the check-back decides"
     )]
     EndAtWork { offset: i64 },
     #[error("the transaction of the half message at {offset} is over: {how}")]
@@ -120,31 +121,31 @@ pub(crate) enum Refusal {
     InnerBatch { sys_flag: i32 },
     #[error("a batch cannot be sent to retry topic {topic}; send the messages one by one")]
     BatchToRetryTopic { topic: String },
-    #[error("the batch cannot be decoded: {reason}")]
+    #[error("cannot decode the batch: {reason}")]
     BadBatch { reason: String },
 
     // Permissions and state of the broker.
     #[error("broker {broker} is a slave (broker id {id}) and {refused}")]
     Slave { broker: String, id: u64, refused: OfMaster },
     #[error(
-        "the log of this slave of {broker} (broker id {id}) is not its master's: it serves no group until it is. `rocketpy ha status` says why"
+        "this slave of {broker} (broker id {id}) has diverged from its master and serves no consumer group; `rocketpy ha status` shows the cause"
     )]
     Diverged { broker: String, id: u64 },
-    #[error("the role of this broker is not changed: {why}")]
+    #[error("cannot change the role of this broker: {why}")]
     NoRoleChange { why: String },
-    #[error("nothing of the log is given: {why}")]
+    #[error("cannot send the end of the log: {why}")]
     NoCopy { why: String },
     #[error("broker {broker} does not accept messages (brokerPermission {permission})")]
     BrokerNotWritable { broker: String, permission: i32 },
     #[error("broker {broker} does not serve pulls (brokerPermission {permission})")]
     BrokerNotReadable { broker: String, permission: i32 },
-    #[error("lite pull is switched off on broker {broker} (litePullMessageEnable)")]
+    #[error("lite pull is disabled on broker {broker} (litePullMessageEnable)")]
     LitePullOff { broker: String },
-    #[error("{limit} requests are held already (maxHeldPulls); try again later")]
+    #[error("{limit} requests are already held (maxHeldPulls); try again later")]
     TooManyHeld { limit: usize },
-    #[error("the requests that are held would take more than {limit} bytes (maxHeldBytes); try again later")]
+    #[error("held requests exceed {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
-    #[error("{limit} requests wait for the disk already; try again later")]
+    #[error("{limit} requests already wait for the disk; try again later")]
     DiskReads { limit: usize },
     #[error(transparent)]
     Memory(#[from] NoMemory),
@@ -152,15 +153,15 @@ pub(crate) enum Refusal {
     Append(#[from] AppendError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the broker cannot write its configuration: {0}")]
+    #[error("cannot write the configuration of the broker: {0}")]
     Config(#[from] EnvError),
-    #[error("the table has no room, its entries may take {limit_bytes} bytes; delete some")]
+    #[error("table exceeds {limit_bytes} bytes; delete some entries")]
     TableFull { limit_bytes: usize },
-    #[error("{limit} requests wait for the same file to be written already; try again later")]
+    #[error("{limit} requests already wait until the same file is written; try again later")]
     TooManyWait { limit: usize },
-    #[error("{limit} replies wait for their clients already; try again later")]
+    #[error("{limit} replies already wait for their clients; try again later")]
     TooManyReplies { limit: usize },
-    #[error("messages of {bytes} bytes wait for their topics to be created already; try again later")]
+    #[error("messages of {bytes} bytes already wait until their topics are created; try again later")]
     TooManyWaitForTopics { bytes: usize },
 
     // Groups and subscriptions.
@@ -172,13 +173,17 @@ pub(crate) enum Refusal {
         "consumer group {group} cannot keep offsets in topic {topic}, which the broker reads itself; pull without a commit"
     )]
     BrokerTopic { group: String, topic: String },
-    #[error("consumer group {group} may not consume (consumeEnable=false)")]
+    #[error("consumer group {group} is not allowed to consume (consumeEnable=false)")]
     GroupDisabled { group: String },
-    #[error("consumer group {group} may not consume by broadcast (consumeBroadcastEnable=false)")]
+    #[error("consumer group {group} is not allowed to consume by broadcast (consumeBroadcastEnable=false)")]
     BroadcastDisabled { group: String },
-    #[error("consumer group {group} may not read topic {topic} (forbiddenTable of subscriptionGroup.json)")]
+    #[error(
+        "consumer group {group} is not allowed to read topic {topic} (forbiddenTable of subscriptionGroup.json)"
+    )]
     ReadForbidden { group: String, topic: String },
-    #[error("{limit} topics are forbidden to groups; allow one first (UPDATE_AND_GET_GROUP_FORBIDDEN)")]
+    #[error(
+        "number of topics forbidden to groups has reached {limit}; allow one first (UPDATE_AND_GET_GROUP_FORBIDDEN)"
+    )]
     TooMuchForbidden { limit: usize },
     #[error(
         "consumer group {group} has no live member; send a heartbeat first, or pull with a subscription of its own"
@@ -189,7 +194,7 @@ pub(crate) enum Refusal {
     )]
     NoSubscription { group: String, topic: String },
     #[error(
-        "the subscription of group {group} to topic {topic} has version {stored} here, older than {asked}; send a heartbeat"
+        "the subscription of group {group} to topic {topic} has version {stored} at this broker, older than {asked}; send a heartbeat"
     )]
     OldSubscription { group: String, topic: String, stored: i64, asked: i64 },
     #[error(
@@ -199,21 +204,21 @@ pub(crate) enum Refusal {
     #[error("{error}, expression: {expression}")]
     Sql { error: SqlError, expression: String },
     #[error(
-        "the filter expression has {size_bytes} bytes, at most {limit_bytes} are allowed (maxFilterBytes); use fewer tags"
+        "filter expression of {size_bytes} bytes exceeds {limit_bytes} bytes (maxFilterBytes); use fewer tags"
     )]
     FilterTooLong { size_bytes: usize, limit_bytes: usize },
     #[error("the filter classes of topic {topic} are not supported by this broker; use tags")]
     ClassFilter { topic: String },
-    #[error("there are {limit} consumer groups already; delete some, or raise maxGroups")]
+    #[error("number of consumer groups has reached {limit} (maxGroups); delete some, or raise it")]
     TooManyGroups { limit: usize },
     #[error(transparent)]
     Commit(#[from] CommitError),
-    #[error("offset {offset} is outside of queue {queue_id}, which has {min} to {max}")]
+    #[error("offset {offset} is outside of queue {queue_id}: {min} to {max}")]
     OffsetRange { offset: i64, min: i64, max: i64, queue_id: u32 },
     #[error("no offset of group {group} is stored for queue {queue_id} of topic {topic}")]
     NoOffset { group: String, topic: String, queue_id: u32 },
     #[error(
-        "consumer group {group} has no offset for queue {queue_id} of topic {topic}, so its members are not told to go elsewhere"
+        "consumer group {group} has no offset for queue {queue_id} of topic {topic}, so its members are not notified of a new one"
     )]
     NoOffsetToLeave { group: String, topic: String, queue_id: u32 },
     #[error("no member of consumer group {group} is online")]
@@ -221,18 +226,18 @@ pub(crate) enum Refusal {
     #[error("consumer group {group} has no live member")]
     NobodyInGroup { group: String },
     #[error(
-        "client {client_id} is no live member of consumer group {group}; GET_CONSUMER_CONNECTION_LIST shows its members"
+        "client {client_id} is not a live member of consumer group {group}; GET_CONSUMER_CONNECTION_LIST shows its members"
     )]
     NoMember { group: String, client_id: String },
     #[error(
-        "client {client_id} has version {version}, which answers no such question; version 62 and later do"
+        "client {client_id} has version {version}, which does not support this request; version 62 and later do"
     )]
     OldMember { client_id: String, version: i32 },
     #[error("client {client_id} did not answer within 10 s")]
     MemberSilent { client_id: String },
-    #[error("client {client_id} cannot be asked: {reason}")]
+    #[error("cannot send the request to client {client_id}: {reason}")]
     MemberGone { client_id: String, reason: String },
-    #[error("{limit} questions wait for members of groups already; try again later")]
+    #[error("{limit} requests already wait for members of groups; try again later")]
     TooManyForwarded { limit: usize },
     #[error("no member of producer group {group} is online")]
     ProducerOffline { group: String },

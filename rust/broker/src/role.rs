@@ -8,7 +8,7 @@ use rocketpy_model::{perm, system};
 use rocketpy_protocol::code::response;
 use tokio::sync::Notify;
 
-/// What this broker is among the brokers of its name.
+/// Role of this broker among the brokers of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "BrokerRole")]
 pub(crate) enum Role {
@@ -46,7 +46,7 @@ impl Role {
     }
 }
 
-/// What only a master does.
+/// Operations that only a master performs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OfMaster {
     /// Store a message, whoever sends it.
@@ -77,17 +77,17 @@ impl OfMaster {
 }
 
 impl fmt::Display for OfMaster {
-    /// What a slave does not do, and the way out.
+    /// The refused operation and the way out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Message => "takes no messages; send to the master of the same broker name",
-            Self::Transaction => "ends no transactions; ask the master of the same broker name",
-            Self::SendBack => "takes no messages back; give them to the master of the same broker name",
+            Self::Message => "does not accept messages; send to the master of the same broker name",
+            Self::Transaction => "does not end transactions; send the request to the master of the same broker name",
+            Self::SendBack => "does not accept returned messages; return them to the master of the same broker name",
             Self::Pull => {
                 "serves no pulls; pull from the master of the same broker name, or set slaveReadEnable=true"
             }
             Self::Change => {
-                "takes topics, groups and offsets from its master; change them at the master of the same broker name"
+                "copies topics, groups and offsets from its master; change them at the master of the same broker name"
             }
         })
     }
@@ -99,7 +99,7 @@ impl fmt::Display for OfMaster {
 pub(crate) enum OwnLog {
     /// No master has said so since the start of the process.
     Unchecked,
-    /// It was when the slave last connected.
+    /// The log was a beginning of the master's when the slave last connected.
     Followed,
     /// It is not: what the slave has may not be what was acknowledged.
     Diverged,

@@ -36,11 +36,11 @@ use crate::service::{Pace, Service, Work};
 use crate::slave::{MasterMetadata, end_of_log};
 use crate::{BrokerConfig, BrokerError, BrokerRole};
 
-/// Longest wait for an answer of another broker.
+/// Maximum wait for an answer of another broker.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two looks for a slave that was promoted.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
-/// How long a master that takes no messages any more waits until a slave has its whole log.
+/// Timeout of a demotion: the master stops accepting messages and waits until a slave has its whole log.
 const SLAVE_HAS_ALL: Duration = Duration::from_secs(10);
 
 /// Cuts the end of the log of a stopped broker off.
@@ -60,11 +60,11 @@ pub async fn cut_log(config: StoreConfig, at: PhysicalOffset) -> Result<(), Brok
     })
     .await?;
     let kept_in = cut.kept_in.unwrap_or_default();
-    warn!(%at, kept_in = %kept_in.display(), "the end of the log, which nobody was promised, is cut off; a copy of it is kept");
+    warn!(%at, kept_in = %kept_in.display(), "unacknowledged end of the log cut off, backup kept");
     Ok(())
 }
 
-/// Whether a slave of this master was promoted: it goes on from this log, or from an earlier place of it.
+/// Whether a slave of this master was promoted: it continues from this log, or from an earlier place of it.
 /// No name server knows this broker as the master then: of two masters, not each gives way to the other.
 async fn succession(
     client: &Client,
@@ -94,7 +94,7 @@ async fn succession(
 
 /// Another master of this broker's name.
 enum Other {
-    /// It goes on from this log.
+    /// It continues from this log.
     Successor {
         master: String,
         /// That makes this broker its slave.
@@ -138,7 +138,7 @@ pub(crate) async fn give_way(config: &mut BrokerConfig, configured: RoleOrder) -
     warn!(
         master,
         id = order.broker_id,
-        "a slave of this broker was promoted and goes on from its log: this broker starts as its slave"
+        "a slave of this broker was promoted and continues its log: this broker starts as its slave"
     );
     order.keep(&config.store.root, configured)?;
     order.apply(config);
@@ -183,12 +183,12 @@ impl Service for Succession {
             };
             let before = std::mem::replace(&mut *changes.peers.not_followed().lock(), diverged.clone());
             if let Some(rival) = diverged.filter(|diverged| before.as_ref() != Some(diverged)) {
-                error!(rival, "two masters");
+                error!(rival, "two masters with diverged logs");
             }
             let Some(Other::Successor { master, order }) = found else { return };
             error!(
                 master,
-                "a slave of this broker was promoted and goes on from its log: this broker takes no messages any more and becomes its slave"
+                "a slave of this broker was promoted and continues its log: this broker stops accepting messages and becomes its slave"
             );
             changes.ground.set_permission(perm::READ);
             if changes.orders.receiver_count() > 0 {
@@ -212,7 +212,7 @@ pub(crate) fn adopt_kept(config: &mut BrokerConfig) -> Result<(), BrokerError> {
     warn!(
         %configured,
         %role,
-        "`rocketpy ha promote` or `demote` gave this store another role than its configuration, which counts until that is changed"
+        "role of the configuration replaced by that of the last `rocketpy ha promote` or `demote`; change the configured role to end this"
     );
     role.apply(config);
     Ok(())
@@ -271,40 +271,42 @@ impl RoleChanges {
     pub(crate) async fn change(&self, wanted: WantedRole) -> Result<(), Refusal> {
         let WantedRole { role, broker_id, is_forced } = wanted;
         let Ok(_alone) = self.alone.try_lock() else {
-            return Err(refused("another change of its role is under way".to_owned()));
+            return Err(refused("another role change is in progress".to_owned()));
         };
         if self.orders.receiver_count() == 0 {
-            return Err(refused("the program that runs it does not do that".to_owned()));
+            return Err(refused(
+                "the program that runs this broker does not support role changes".to_owned(),
+            ));
         }
         let order = match (self.ground.role().is_master(), role) {
-            (false, BrokerRole::Slave) => return Err(refused("it is a slave already".to_owned())),
+            (false, BrokerRole::Slave) => return Err(refused("this broker is already a slave".to_owned())),
             (true, BrokerRole::Slave) => demotion(self, broker_id, is_forced).await?,
-            (true, _) => return Err(refused("it is a master already".to_owned())),
+            (true, _) => return Err(refused("this broker is already a master".to_owned())),
             (false, role) => promotion(self, role, is_forced).await?,
         };
-        info!(%order, "a command changes the role of this broker");
+        info!(%order, "role change ordered by a command");
         self.orders.send_replace(Some(order));
         Ok(())
     }
 
-    /// Another slave becomes the master: this one stops to count for the master of before. That may only stand still, and would go on to
+    /// Another slave becomes the master: this one stops to count for the master of before. That may only stand still, and would continue to
     /// acknowledge with it what the new one does not have.
     ///
     /// # Errors
     /// This broker is a master, or its role is about to change.
     pub(crate) fn leave_master(&self) -> Result<(), Refusal> {
         if self.ground.role().is_master() {
-            return Err(refused("it is a master".to_owned()));
+            return Err(refused("this broker is a master".to_owned()));
         }
         let Ok(_alone) = self.alone.try_lock() else {
-            return Err(refused("another change of its role is under way".to_owned()));
+            return Err(refused("another role change is in progress".to_owned()));
         };
         self.replication.leave_master();
         Ok(())
     }
 }
 
-/// What a command wants this broker to become.
+/// Role that a command orders for this broker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WantedRole {
     pub(crate) role: BrokerRole,
@@ -339,14 +341,15 @@ async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> 
     if !is_forced {
         if changes.ground.role().has_diverged() {
             let why = changes.peers.not_followed().lock().clone();
-            let why = why.unwrap_or_else(|| "the logs part".to_owned());
+            let why = why.unwrap_or_else(|| "the logs diverge".to_owned());
             return Err(refused(format!(
-                "its log is not that of the last master it reached, which may have acknowledged what is not here: {why}; force it if no other has more"
+                "the log of this slave differs from the last master that it reached, which may have acknowledged messages that are missing \
+                 here: {why}; force the promotion if no other broker has more"
             )));
         }
         if changes.replication.has_left_master() {
             return Err(refused(
-                "another slave was being promoted less than 30 s ago: look at `rocketpy ha status`, try again then, or force it".to_owned(),
+                "another slave was being promoted less than 30 s ago: check `rocketpy ha status` and try again, or force the promotion".to_owned(),
             ));
         }
         match living_master(&client, &changes.ground.config(), &changes.advertised).await {
@@ -358,7 +361,7 @@ async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> 
             }
             Err(cause) => {
                 return Err(refused(format!(
-                    "whether there is a master is not known: {cause}; force it if there is none"
+                    "cannot find out whether a master is running: {cause}; force the promotion if none is"
                 )));
             }
         }
@@ -369,8 +372,8 @@ async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> 
     let missing = changes.metadata.missing_end();
     if !is_forced && let Some(end) = missing.max(heard).filter(|end| *end > own_end) {
         return Err(refused(format!(
-            "its master had the log up to {end}, this slave has it up to {own_end} only: start the master again, promote a slave that has more, or force it \
-             and lose what is missing"
+            "the master had the log up to {end}, this slave only up to {own_end}: start the master again, promote a slave that has more, or \
+             force the promotion and lose the missing messages"
         )));
     }
     // The first look is before anything changes, the second one once no other slave gets more of the former master.
@@ -382,7 +385,7 @@ async fn promotion(changes: &RoleChanges, role: BrokerRole, is_forced: bool) -> 
     }
     if !has_all {
         warn!(
-            "the former master does not answer, or not with everything: what it changed in its last seconds of topics, groups, offsets and progress is not here"
+            "former master did not answer completely: its last changes of topics, groups, offsets and progress may be missing"
         );
     }
     Ok(order)
@@ -447,7 +450,9 @@ async fn check_other_slaves(client: &Client, changes: &RoleChanges, code: i32) -
                     // One of Apache's tells no epochs, and not its own end there.
                     None => match tokio::time::timeout(TIMEOUT, end_of_log(client, &address)).await {
                         Ok(Ok(end)) => compare(changes, &address, end, &Epochs::default()),
-                        _ => Err(refused(format!("the slave at {address} does not say where its log ends"))),
+                        _ => {
+                            Err(refused(format!("the slave at {address} did not report the end of its log")))
+                        }
                     },
                 }
             }
@@ -456,8 +461,8 @@ async fn check_other_slaves(client: &Client, changes: &RoleChanges, code: i32) -
             }
             Err(CallError::Connect { kind: ErrorKind::ConnectionRefused, .. }) => Ok(()), // it does not run
             Err(error) => Err(refused(format!(
-                "the slave at {address} does not answer ({error}). If it only stands still, or is cut off together with the former master, both go on to \
-                 acknowledge messages: end it, or force it if it is gone"
+                "the slave at {address} does not answer ({error}). If it is only suspended, or cut off together with the former master, both \
+                 may continue to acknowledge messages: stop it, or force the promotion if it no longer runs"
             ))),
         };
         standing = standing.and(found);
@@ -476,7 +481,7 @@ fn log_of(answer: &Command) -> Option<(PhysicalOffset, Epochs)> {
     Some((PhysicalOffset::from_wire(info.master_commit_log_max_offset)?, epochs))
 }
 
-/// Whether this slave may be promoted beside another one with such a log.
+/// Whether this slave may be promoted although another slave has such a log.
 ///
 /// # Errors
 /// The other one has more of the log, or a later life of it.
@@ -497,14 +502,15 @@ fn compare(
     match (own.continued_at(epochs).is_some(), epochs.continued_at(&own).is_some()) {
         (false, true) => Ok(()),
         _ if own_end <= at => Err(refused(format!(
-            "the slave at {address} has the log up to {end}, this one up to {own_end}: promote that one, or force it and lose what it has"
+            "the slave at {address} has the log up to {end}, this slave up to {own_end}: promote that slave, or force this promotion and \
+             lose its additional messages"
         ))),
         (true, false) => Err(refused(format!(
-            "the slave at {address} has a later life of the log, from {at} on, where this one has bytes of its own: promote that one"
+            "the slave at {address} has a later epoch of the log, from {at} on, where this slave has different bytes: promote that slave"
         ))),
         _ => Err(refused(format!(
-            "the log of the slave at {address} and this one part at {at}, and nothing tells which counts: compare them (`rocketpy store diff`), and force \
-             the one that does"
+            "the logs of the slave at {address} and of this slave diverge at {at}, and their epochs do not show which one is valid: compare \
+             them (`rocketpy store diff`), and force the promotion of the valid one"
         ))),
     }
 }
@@ -532,7 +538,7 @@ async fn demotion(
     };
     let order = RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None };
     if !is_forced && changes.peers.slaves().all().is_empty() {
-        return Err(refused("no slave is connected to it: force it and lose what none has".to_owned()));
+        return Err(refused("no slave is connected to this master: force the demotion and lose the messages that no slave has".to_owned()));
     }
     let before = changes.ground.set_permission(perm::READ);
     let (slaves, store) = (changes.peers.slaves().clone(), changes.ground.store().clone());
@@ -545,7 +551,7 @@ async fn demotion(
     }
     changes.ground.set_permission(before);
     Err(refused(format!(
-        "no slave had its whole log within {} s: look at `rocketpy ha status`, or force it and lose what none has",
+        "no slave had the whole log within {} s: check `rocketpy ha status`, or force the demotion and lose the messages that no slave has",
         SLAVE_HAS_ALL.as_secs()
     )))
 }

@@ -1,4 +1,4 @@
-//! What a command, or another broker's log, wants this broker to become.
+//! Role that a command, or another broker's log, orders for this broker.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::{BrokerConfig, BrokerError, BrokerRole};
 /// Name of the file in the `config` folder of the store. Apache has none of it.
 pub(crate) const FILE: &str = "role.json";
 
-/// What a broker is to become.
+/// Ordered role of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleOrder {
@@ -60,7 +60,7 @@ impl RoleOrder {
     }
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Kept {

@@ -86,7 +86,7 @@ impl<D: Disk> SteppedBroker<D> {
     /// Makes a topic, unless it is there.
     ///
     /// # Errors
-    /// It is refused, or not written.
+    /// The request is refused or not written.
     pub fn make_topic(&self, name: &str) -> Result<(), NotDone> {
         if self.parts.ground.topics().contains(name) {
             return Ok(());
@@ -103,7 +103,7 @@ impl<D: Disk> SteppedBroker<D> {
     /// Stores a message of a client in the first queue of its topic, or where it has to wait.
     ///
     /// # Errors
-    /// It is not stored.
+    /// The message is not stored.
     pub fn send(&self, sent: &Sent<'_>) -> Result<Placed, NotDone> {
         let message = NewMessage {
             topic: sent.topic,
@@ -155,7 +155,7 @@ impl<D: Disk> SteppedBroker<D> {
     /// RECALL_MESSAGE. Returns up to where the log has to be flushed before the answer.
     ///
     /// # Errors
-    /// It is not stored.
+    /// The message is not stored.
     pub fn recall(
         &self,
         request: &RecallMessageRequestHeader<'_>,
@@ -221,7 +221,7 @@ impl<D: Disk> SteppedBroker<D> {
         timer::deliver_at_stop(&self.parts.timers, self.runtime.handle());
     }
 
-    /// What a stop in order writes. The log has to be flushed.
+    /// Writes the files of an orderly stop. The log must be flushed.
     pub fn stop(&self) {
         delay::write_at_stop(&self.parts.delays);
         timer::settle_at_stop(&self.parts.timers);

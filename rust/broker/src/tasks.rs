@@ -10,7 +10,7 @@ use tracing::{error, warn};
 
 /// Work that ends by itself soon. A stopping broker waits for it, for a limited time.
 ///
-/// Work that goes on as long as the broker runs is a [`crate::service::Service`].
+/// Work that continues as long as the broker runs is a [`crate::service::Service`].
 #[derive(Debug)]
 pub(crate) struct Tasks {
     runtime: Handle,
@@ -51,7 +51,7 @@ impl Tasks {
             }
         };
         if tokio::time::timeout(within, all).await.is_err() {
-            warn!(tasks = running.len(), "work of requests ended before it was done");
+            warn!(tasks = running.len(), "unfinished requests cancelled at shutdown");
             running.abort_all();
             running.detach_all();
         }

@@ -239,7 +239,7 @@ impl TestBroker {
         assert!(self.store().poisoned().is_some());
     }
 
-    /// Cuts the first log file short, so that the record at a place and all behind it there cannot be read.
+    /// Cuts the first log file short, so that the record at a place and all after it there cannot be read.
     pub(crate) fn cut_log(&self, at: PhysicalOffset) -> CutLog {
         let end = self.store().max_physical_offset();
         assert!(end.get() > self.store().config().commit_log_file_size, "appends go to another file");

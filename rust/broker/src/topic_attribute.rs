@@ -47,7 +47,7 @@ pub(crate) fn flush_type(topic: &TopicConfig) -> Option<FlushMode> {
     topic.attributes.get(FLUSH_TYPE).and_then(|value| flush(value))
 }
 
-/// How long messages of the topic stay readable, if it says so.
+/// Retention time of the topic, if it has one of its own.
 fn retention(topic: &TopicConfig) -> Option<Duration> {
     let hours = topic.attributes.get(RETENTION_HOURS).and_then(|value| hours(value))?;
     (hours > 0).then(|| Duration::from_secs(u64::from(hours) * 3600))
@@ -58,12 +58,12 @@ pub(crate) fn is_aged(topic: &TopicConfig) -> bool {
     retention(topic).is_some()
 }
 
-/// How long messages of each topic stay readable, of those that say so.
+/// Retention times of the topics that have one of their own.
 pub(crate) fn retention_of(topics: &BTreeMap<String, TopicConfig>) -> HashMap<Arc<str>, Duration> {
     topics.iter().filter_map(|(name, topic)| Some((Arc::from(name.as_str()), retention(topic)?))).collect()
 }
 
-/// How long messages of each topic stay readable, as the broker of a store folder would take it from its table of topics.
+/// Retention times of the topics that have one of their own, from the topic table of a store folder.
 /// Changes nothing; the broker may run.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::PhysicalOffset;
 use serde::{Deserialize, Serialize};
 
-/// Most epochs that are kept; the oldest ones are forgotten. Two logs that share a later one need them no more.
+/// Maximum number of epochs that are kept; the oldest ones are forgotten. Two logs that share a later one need them no more.
 const MAX_EPOCHS: usize = 256;
 
 /// One life of a master: nobody else wrote the bytes from its start to the next epoch's.
@@ -22,7 +22,7 @@ pub struct Epoch {
 
 /// The epochs of a log, in order.
 ///
-/// A master opens one whenever bytes behind its end may exist elsewhere: after a sudden end, after a cut, when a slave becomes a master.
+/// A master opens one whenever bytes after its end may exist elsewhere: after a sudden end, after a cut, when a slave becomes a master.
 /// A slave takes over the list of its master before it takes bytes of it. So two logs that have an epoch in common have the same bytes
 /// before its start, and in it as far as both have any: how long they are tells nothing.
 ///
@@ -32,9 +32,9 @@ pub struct Epoch {
 #[serde(try_from = "Vec<Epoch>")]
 pub struct Epochs(Vec<Epoch>);
 
-/// A list of epochs of which one does not begin behind the one before it.
+/// List of epochs in which one does not start after the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("epoch {id} starts at {start}, not after the epoch before it")]
+#[error("epoch {id} must start after the previous epoch: {start}")]
 pub struct UnorderedEpochs {
     /// The epoch.
     pub id: u64,
@@ -102,7 +102,7 @@ impl Epochs {
         Self(self.0.iter().filter(|epoch| epoch.start < end).copied().collect())
     }
 
-    /// Where another log parts from this one, if it goes on with an epoch that this one does not have.
+    /// Offset at which another log diverges from this one, if it continues with an epoch that this one does not have.
     #[must_use]
     pub fn continued_at(&self, other: &Self) -> Option<PhysicalOffset> {
         let common = other.0.iter().rposition(|epoch| self.0.contains(epoch))?;
@@ -111,7 +111,7 @@ impl Epochs {
         Some(own_next.map_or(next, |own| own.start.min(next)))
     }
 
-    /// Whether this log has no epoch behind the place where another one goes on from it.
+    /// Whether this log has no epoch after the offset at which another one continues it.
     #[must_use]
     pub fn end_with_one_of(&self, other: &Self) -> bool {
         self.0.last().is_some_and(|last| other.0.contains(last))

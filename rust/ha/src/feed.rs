@@ -1,4 +1,4 @@
-//! What a master does for one slave.
+//! Protocol state of a master for one slave: it feeds the log.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ const LEAST_FRAME_BYTES: usize = 4096;
 /// The times of a master, and how long its frames are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedConfig {
-    /// Longest silence towards the slave; then it gets a heartbeat (`haSendHeartbeatInterval`).
+    /// Maximum silence towards the slave; then it gets a heartbeat (`haSendHeartbeatInterval`).
     pub heartbeat_every: Duration,
-    /// Longest silence of the slave; then the connection ends (`haHousekeepingInterval`).
+    /// Maximum silence of the slave; then the connection ends (`haHousekeepingInterval`).
     pub silence_limit: Duration,
-    /// Most bytes of the log in a frame (`haTransferBatchSize`).
+    /// Maximum number of bytes of the log in a frame (`haTransferBatchSize`).
     pub max_body_bytes: usize,
-    /// Most bytes of the log that the slave gets in a second, averaged from frame to frame; `None`: no bound (`maxHaTransferByteInSecond`).
+    /// Maximum number of bytes of the log that the slave gets in a second, averaged from frame to frame; `None`: no bound (`maxHaTransferByteInSecond`).
     pub max_bytes_per_second: Option<u64>,
 }
 
@@ -34,14 +34,14 @@ pub struct LogRange {
     pub file_bytes: u64,
 }
 
-/// What to do next.
+/// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedStep {
     /// Send a frame of the log that does not cross the end of a file.
     Send {
         /// Where they begin.
         at: PhysicalOffset,
-        /// How many at most.
+        /// Maximum number of bytes.
         max_bytes: usize,
     },
     /// Send a frame without bytes.
@@ -61,49 +61,49 @@ pub enum FeedStep {
     },
 }
 
-/// Why a connection ends.
+/// Cause of the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FeedEnd {
-    /// Another program's bytes, or bytes out of step.
-    #[error("it reports {found}, which is no end of a log")]
+    /// Bytes of another program, or a misaligned report.
+    #[error("slave reported {found}, which is not an offset of a log")]
     NoReport {
-        /// What the eight bytes say.
+        /// Value of the eight bytes.
         found: i64,
     },
-    /// The slave has what the master never had, or no longer has: two histories.
+    /// The slave has bytes that the master never had, or no longer has: two histories.
     #[error(
-        "its log reaches to {reported}, that of this master to {end}: it is the slave of another log, or no slave at all, or this master lost \
-         its end"
+        "slave's log ends at {reported}, past the end of this master's log at {end}: the slave has another log, the peer is not a slave, or \
+         this master lost the end of its log"
     )]
     Ahead {
-        /// How far the slave's log reaches.
+        /// End of the slave's log.
         reported: PhysicalOffset,
-        /// How far the master's does.
+        /// End of the master's log.
         end: PhysicalOffset,
     },
-    /// Retention removed what it needs next.
+    /// Retention removed the files that the slave needs next.
     #[error(
-        "it needs the log from {next} on, which begins at {start} by now: it has to begin anew, with an empty folder"
+        "the slave needs the log from {next} on, but older files were removed and it now starts at {start}: restart the slave with an empty folder"
     )]
     Removed {
-        /// What the slave needs.
+        /// Next offset that the slave needs.
         next: PhysicalOffset,
         /// Where the master's log begins.
         start: PhysicalOffset,
     },
-    /// It says that it has what it was not sent.
-    #[error("it reports {reported}, and was sent the log up to {sent}")]
+    /// The slave reported bytes that it was not sent.
+    #[error("slave reported {reported}, but was sent the log only up to {sent}")]
     NotSent {
-        /// How far its log reaches, as it says.
+        /// End of its log, as reported.
         reported: PhysicalOffset,
         sent: PhysicalOffset,
     },
-    /// Nothing came from it for too long.
-    #[error("nothing came from it for {0:?}")]
+    /// The slave was silent for too long.
+    #[error("slave sent no data for {0:?}")]
     Silent(Duration),
 }
 
-/// What a master does for one slave.
+/// Protocol state of a master for one slave: it feeds the log.
 ///
 /// The first report says where to begin; before it nothing is sent. An empty log reports 0 and gets the last file from its start on, or
 /// [`FROM_THE_FIRST_FILE`] and gets everything.
@@ -154,7 +154,7 @@ impl Feed {
         self.asked_for_all
     }
 
-    /// How far the slave's log reaches, as it last said.
+    /// End of the slave's log, as last reported.
     #[must_use]
     pub fn acknowledged(&self) -> Option<PhysicalOffset> {
         self.acknowledged
@@ -166,7 +166,7 @@ impl Feed {
         self.next
     }
 
-    /// Takes bytes of the slave. Of several reports the last one counts.
+    /// Processes bytes of the slave. Of several reports the last one counts.
     ///
     /// # Errors
     /// The connection has to be closed.
@@ -206,7 +206,7 @@ impl Feed {
         Ok(())
     }
 
-    /// What to do now.
+    /// Next action.
     ///
     /// # Errors
     /// The connection has to be closed.
@@ -234,7 +234,7 @@ impl Feed {
         Ok(FeedStep::Wait { until })
     }
 
-    /// Most bytes of the log in a frame: where the rate is bounded, no more than a tenth of a second's.
+    /// Maximum number of bytes of the log in a frame: where the rate is bounded, no more than a tenth of a second's.
     fn frame_bytes(&self) -> usize {
         let max = self.config.max_body_bytes;
         self.config

@@ -1,4 +1,4 @@
-//! What a slave does with what its master sends.
+//! Protocol state of a slave: it follows the frames of its master.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use crate::frame::{FrameHead, HEAD_BYTES};
 /// The times of a slave, and what it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FollowConfig {
-    /// Longest time between two reports (`haSendHeartbeatInterval`).
+    /// Maximum time between two reports (`haSendHeartbeatInterval`).
     pub report_every: Duration,
-    /// Longest silence of the master; then the connection ends (`haHousekeepingInterval`).
+    /// Maximum silence of the master; then the connection ends (`haHousekeepingInterval`).
     pub silence_limit: Duration,
-    /// Longest body of a frame that is taken.
+    /// Maximum length of the body of a frame.
     pub max_body_bytes: u32,
 }
 
-/// What to do next.
+/// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowStep {
     /// Tell the master that the log is empty and everything is wanted.
@@ -34,12 +34,12 @@ pub enum FollowStep {
     },
 }
 
-/// Why a connection ends.
+/// Cause of the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FollowEnd {
     /// The bytes of the master would not follow the own ones.
     #[error(
-        "it sends the log from {at} on, and the log here wants {wanted}: the logs are not the same, or the master removed what lies between"
+        "master sends the log from {at} on, but this slave expects {wanted}: the logs differ, or the master removed the files between"
     )]
     OutOfStep {
         /// Where the frame begins.
@@ -47,22 +47,22 @@ pub enum FollowEnd {
         /// Where it had to begin.
         wanted: PhysicalOffset,
     },
-    /// A frame whose head makes no sense.
-    #[error("it sends a frame of {body_bytes} bytes, and at most {limit} are taken")]
+    /// Frame that is too long.
+    #[error("frame of {body_bytes} bytes from the master exceeds the limit of {limit}")]
     FrameTooLong {
         body_bytes: u32,
-        /// How many it may have.
+        /// Maximum length.
         limit: u32,
     },
-    /// A negative place or length.
-    #[error("it sends no frames: another program may listen there")]
+    /// Negative offset or length.
+    #[error("the received bytes are not frames of a master: another program may listen at that address")]
     NoFrame,
-    /// Nothing came from the master for too long.
-    #[error("nothing came from it for {0:?}")]
+    /// The master was silent for too long.
+    #[error("master sent no data for {0:?}")]
     Silent(Duration),
 }
 
-/// What a slave does with what its master sends.
+/// Protocol state of a slave: it follows the frames of its master.
 ///
 /// Bytes of the log are kept until their record is whole: the caller takes whole records from [`Self::pending`], appends them and
 /// says so by [`Self::appended`].
@@ -111,7 +111,7 @@ impl Follow {
         self
     }
 
-    /// Bytes of the log behind the own end.
+    /// Received bytes after the end of the own log.
     #[must_use]
     pub fn pending(&self) -> &[u8] {
         &self.pending
@@ -123,7 +123,7 @@ impl Follow {
         self.end
     }
 
-    /// Takes bytes of the master.
+    /// Processes bytes of the master.
     ///
     /// # Errors
     /// The connection has to be closed. What came before is whole and may be appended.

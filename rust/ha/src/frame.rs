@@ -1,4 +1,4 @@
-//! What goes over the connection: reports one way, frames the other.
+//! Wire format of the connection: reports one way, frames the other.
 
 use rocketpy_model::PhysicalOffset;
 
@@ -6,9 +6,9 @@ use rocketpy_model::PhysicalOffset;
 pub const REPORT_BYTES: usize = 8;
 /// The first report of an empty slave that wants the whole log. Not Apache's: a master of Apache's sends such a slave nothing.
 pub const FROM_THE_FIRST_FILE: i64 = -1;
-/// Length of what stands before the bytes of a frame.
+/// Length of the head of a frame.
 pub const HEAD_BYTES: usize = 12;
-/// Most bytes of the log in a frame for a slave of Apache's (`haTransferBatchSize`).
+/// Maximum number of bytes of the log in a frame for a slave of Apache's (`haTransferBatchSize`).
 pub const MAX_APACHE_BODY_BYTES: usize = 32 << 10;
 
 /// A report that a log reaches to `end`.
@@ -26,7 +26,7 @@ pub fn encode_report(end: PhysicalOffset) -> [u8; REPORT_BYTES] {
 pub struct FrameHead {
     /// Place in the log of the first byte that follows.
     pub at: PhysicalOffset,
-    /// How many bytes of the log follow; 0 in a heartbeat.
+    /// Number of log bytes that follow; 0 in a heartbeat.
     pub body_bytes: u32,
 }
 

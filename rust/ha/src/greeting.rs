@@ -1,4 +1,4 @@
-//! What two RocketPy brokers say to each other before the first report, and what follows from it.
+//! Greeting of two RocketPy brokers before the first report, and the comparison of their logs.
 
 use rocketpy_model::PhysicalOffset;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use crate::epochs::Epochs;
 
 /// Stands before a slave's greeting, where Apache's slaves report how far their log reaches.
 pub const GREETING: i64 = -2;
-/// Longest greeting that is taken.
+/// Maximum length of a greeting.
 pub const MAX_GREETING_BYTES: usize = 64 << 10;
 /// Length of what says how long a greeting is.
 pub const GREETING_HEAD_BYTES: usize = 4;
 /// How much of the log is compared, behind which both have the same: at most so many bytes.
 pub const TAIL_BYTES: u64 = 64 << 10;
 
-/// What a broker says of itself and of its log.
+/// Identity of a broker and of its log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Greeting {
@@ -26,11 +26,11 @@ pub struct Greeting {
     pub address: String,
     /// The first byte of the log.
     pub start: PhysicalOffset,
-    /// Behind its last byte; under SYNC_FLUSH of a slave, behind the last one that is flushed.
+    /// Offset after its last byte; under SYNC_FLUSH of a slave, after the last flushed byte.
     pub end: PhysicalOffset,
     /// Of the log up to `end`; a slave's may be empty.
     pub epochs: Epochs,
-    /// Longest body of a frame that it takes, in bytes.
+    /// Maximum length of the body of a frame that it accepts, in bytes.
     pub max_body_bytes: u32,
     /// Length of the files of its log, in bytes; both logs have the same. 0: it does not say.
     #[serde(default)]
@@ -63,24 +63,25 @@ pub struct Tail {
 /// How the log of a slave relates to its master's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relation {
-    /// It is a beginning of the master's, or empty.
+    /// The log is a beginning of the master's, or empty.
     Beginning,
-    /// It has epochs, or its master does, of which the other knows nothing: the epochs do not tell.
+    /// The slave or its master has epochs that the other does not know: the epochs do not decide.
     Unknown,
-    /// It has bytes of its own.
+    /// The slave has bytes of its own.
     Diverged(Diverged),
 }
 
-/// Two logs are the same up to here only.
+/// Two logs diverge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the logs part at {at}: the slave's reaches to {end} with bytes that this master never had, or lost. `rocketpy store diff` shows them; \
-     make that broker the master if it has what counts, else cut them off (`rocketpy store cut FOLDER --at {at} --apply`, which keeps a copy)"
+    "the logs diverge at {at}: the slave's log continues to {end} with bytes that this master never had, or lost. `rocketpy store diff` \
+     shows them; make that broker the master if these bytes are needed, else cut them off (`rocketpy store cut FOLDER --at {at} --apply`, \
+     which keeps a backup)"
 )]
 pub struct Diverged {
-    /// Where they part.
+    /// Offset at which they diverge.
     pub at: PhysicalOffset,
-    /// Where the slave's ends.
+    /// End of the slave's log.
     pub end: PhysicalOffset,
 }
 
@@ -107,7 +108,7 @@ impl Greeting {
         (length <= MAX_GREETING_BYTES).then_some(length)
     }
 
-    /// Reads what stands behind a head; `None` when it is no greeting.
+    /// Decodes the bytes after a head; `None` if they are not a greeting.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()

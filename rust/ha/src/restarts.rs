@@ -12,7 +12,7 @@ const MAX_SLAVES: usize = 64;
 
 /// The restarts of a master after a sudden end, and how far each slave is known to have its log.
 ///
-/// A master that lost power may have lost the end of its log, which a slave still has. It goes on writing, and from there on both have
+/// A master that lost power may have lost the end of its log, which a slave still has. It continues writing, and from there on both have
 /// other bytes at the same offsets: to compare how long the logs are tells nothing. So a master notes where each of its lives began that
 /// followed a sudden end, and how far each slave had the log. A slave that reports more than the master had at the beginning of a
 /// life, and was not seen to have grown during that life, got those bytes in an earlier one.
@@ -30,11 +30,11 @@ pub struct MasterRestarts {
 /// A slave has bytes that this master may never have had, or has lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "its log reaches to {reported}; this master began at {start} after a sudden end, and does not know what it has behind that: two \
-     histories are possible. Give the slave an empty folder, or make it the master if it has more"
+    "slave's log ends at {reported}; this master started at {start} after a sudden end, and cannot tell whether both have the same bytes \
+     after that. Give the slave an empty folder, or make it the master if it has more"
 )]
 pub struct TwoHistories {
-    /// How far the slave's log reaches.
+    /// End of the slave's log.
     pub reported: PhysicalOffset,
     /// Where the life began that may have written other bytes.
     pub start: PhysicalOffset,
@@ -43,7 +43,7 @@ pub struct TwoHistories {
 impl MasterRestarts {
     /// A life begins with a log that reaches to `end`. Only one that follows a sudden end is noted; returns whether it is.
     pub fn begin(&mut self, end: PhysicalOffset, is_after_sudden_end: bool) -> bool {
-        // What slaves have behind the end is not this master's log any more.
+        // What slaves have after the end is not this master's log any more.
         let is_shorter = self.slaves.values().any(|had| *had > end);
         if !planted::has(Bug::RestartKeepsAcknowledged) {
             self.slaves.values_mut().for_each(|had| *had = (*had).min(end));
@@ -70,7 +70,7 @@ impl MasterRestarts {
     /// Says whether a slave that connects has a beginning of this log.
     ///
     /// # Errors
-    /// It may have another one.
+    /// The slave may have another log.
     pub fn check(&self, slave: &str, reported: PhysicalOffset) -> Result<(), TwoHistories> {
         let known = self.had(slave);
         let unseen = |start: &&PhysicalOffset| known <= **start && **start < reported;

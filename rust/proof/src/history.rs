@@ -323,7 +323,7 @@ pub struct Delivery {
 
 /// A line that is not an event.
 #[derive(Debug, thiserror::Error)]
-#[error("line {line} of the history is not an event: {source}")]
+#[error("cannot decode line {line} of the history: {source}")]
 pub struct BadLine {
     /// Number of the line, from 1.
     pub line: usize,

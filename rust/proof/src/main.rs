@@ -20,7 +20,7 @@ use rocketpy_proof::history;
 use rocketpy_proof::real::{self, Mounted, is_interrupted, listen_for_interrupt};
 use rocketpy_proof::sim::{Outcome, PairTotals, Plan, Totals, enumerate, run, run_pairs, run_seeds};
 
-/// Proves what an acknowledgement of RocketPy promises.
+/// Proves the promises of RocketPy's acknowledgements.
 #[derive(Debug, Parser)]
 #[command(name = "rocketpy-proof")]
 struct Cli {
@@ -30,31 +30,31 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Harness {
-    /// The store on a simulated disk.
+    /// Tests the store on a simulated disk.
     Sim(Sim),
-    /// The server in its own process, killed again and again on one store.
+    /// Tests the server in its own process, killed repeatedly on one store.
     Kill(real_command::Real),
-    /// The server on a file system whose power is cut again and again. Needs root and loop devices.
+    /// Tests the server on a file system whose power is cut repeatedly. Needs root and loop devices.
     Power(real_command::Real),
-    /// Push consumers in processes of their own, killed again and again: side by side, in order, and each with everything.
+    /// Tests push consumers in processes of their own, killed repeatedly: concurrent, ordered and broadcast.
     Members(members_command::Members),
-    /// One of these processes.
+    /// Runs one member process of this harness.
     #[command(hide = true)]
     Member {
-        /// What it is, as JSON.
+        /// Description of the member, as JSON.
         member: String,
     },
-    /// All of them in turn, with random seeds, until one fails.
+    /// Runs all harnesses in turn, with random seeds, until one fails.
     Soak {
-        /// Number of turns; endless when not given.
+        /// Number of turns; endless by default.
         turns: Option<u64>,
     },
-    /// Plants one bug after the other and checks that the ordinary run finds it.
+    /// Plants one bug after the other and checks that the normal run finds it.
     Planted {
-        /// Random seeds to try for each bug, before the enumerated script.
+        /// Number of random seeds to try for each bug, before the enumerated script.
         #[arg(long, default_value_t = 3000)]
         seeds: u64,
-        /// Lives of real servers to try for each bug, killed and without power.
+        /// Number of server lives to try for each bug, ended by kills and power cuts.
         #[arg(long, default_value_t = 120)]
         cycles: u64,
     },
@@ -62,19 +62,19 @@ enum Harness {
 
 #[derive(Debug, Default, Args)]
 struct Sim {
-    /// Runs this seed alone and prints its plan.
+    /// Runs only this seed and prints its plan.
     #[arg(long, conflicts_with_all = ["seeds", "soak", "enumerate"])]
     seed: Option<u64>,
     /// Runs the seeds A..B.
     #[arg(long, value_name = "A..B", value_parser = seed_range)]
     seeds: Option<Range<u64>>,
-    /// Runs the seeds from a random one on: N of them, or endlessly.
+    /// Runs consecutive seeds from a random one: N of them, or endlessly.
     #[arg(long, value_name = "N", num_args = 0..=1)]
     soak: Option<Option<u64>>,
-    /// A master and its slave, each on a disk of its own.
+    /// Tests a master and its slave, each on a disk of its own.
     #[arg(long, conflicts_with_all = ["enumerate", "history"])]
     pair: bool,
-    /// Runs a short script again and again, and ends it after each of its operations in turn.
+    /// Runs a short script repeatedly, ended after each of its operations in turn.
     #[arg(long)]
     enumerate: bool,
     /// Number of threads.

@@ -9,22 +9,22 @@ use rocketpy_proof::real::{Member, MembersOptions, MembersTotals, run_members};
 
 use crate::real_command::server_beside;
 
-/// Groups of push consumers on stores of their own.
+/// Tests groups of push consumers on stores of their own.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Members {
-    /// Stores, each with the three groups.
+    /// Number of stores, each with the three groups.
     #[arg(long, default_value_t = 10)]
     stores: u64,
-    /// Seed of the run; random when not given.
+    /// Seed of the run; random by default.
     #[arg(long)]
     seed: Option<u64>,
-    /// Processes that end on a store before everything is handled to the end.
+    /// Number of processes that end on a store before all messages are handled.
     #[arg(long, default_value_t = ENDS_A_STORE)]
     ends_a_store: u64,
-    /// No member that reads in order comes back under another name: then it would have to wait a minute for its own locks.
+    /// Restarts ordered members under the same name, so that they need not wait a minute for their own queue locks.
     #[arg(long)]
     keep_names: bool,
-    /// The server's binary; default: rocketpy-proof-server beside this one.
+    /// Server binary; default: rocketpy-proof-server in the folder of this binary.
     #[arg(long)]
     server: Option<PathBuf>,
     /// Writes the history of the last store as JSON lines.

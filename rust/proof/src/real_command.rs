@@ -7,46 +7,46 @@ use clap::Args;
 use rocketpy_env::failpoint::Point;
 use rocketpy_proof::real::{Flush, Harness, Mounted, Options, PRODUCERS, Totals, run};
 
-/// Lives of a real server.
+/// Tests repeated lives of a real server.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Real {
-    /// Lives of the server.
+    /// Number of lives of the server.
     #[arg(long, default_value_t = 100)]
     cycles: u64,
-    /// Seed of the run; random when not given.
+    /// Seed of the run; random by default.
     #[arg(long)]
     seed: Option<u64>,
-    /// SYNC_FLUSH alone; without --sync and --async each store draws one of the two.
+    /// Uses only SYNC_FLUSH; without --sync and --async each store draws one of the two.
     #[arg(long, conflicts_with = "async")]
     sync: bool,
-    /// ASYNC_FLUSH alone.
+    /// Uses only ASYNC_FLUSH.
     #[arg(long)]
     r#async: bool,
-    /// Whether topics have a flush.type of their own; each store draws it when it is not given.
+    /// Whether topics have a flush.type of their own; by default each store draws it.
     #[arg(long)]
     own_flush: Option<bool>,
-    /// Whether retention is asked to remove log files; each store draws it when it is not given.
+    /// Whether retention is requested to remove log files; by default each store draws it.
     #[arg(long)]
     retention: Option<bool>,
-    /// Fills the default of maxUnflushedBytes with messages of 1 MiB while the disk hangs, then cuts the power; a store for each cut.
+    /// Fills the default maxUnflushedBytes with messages of 1 MiB while the disk hangs, then cuts the power; one store per cut.
     #[arg(long, conflicts_with_all = ["sync", "own_flush", "retention"])]
     bound: bool,
-    /// Gives the server a slave, whose process ends too.
+    /// Gives the server a slave, whose process is ended too.
     #[arg(long, conflicts_with = "bound")]
     pair: bool,
-    /// With --pair: whether the slave gets less of the log than is appended; each store draws it when it is not given.
+    /// With --pair: whether the slave receives the log slower than it is appended; by default each store draws it.
     #[arg(long)]
     slow_slave: Option<bool>,
-    /// Lives on one store before a new one is made.
+    /// Number of lives on one store before a new one is created.
     #[arg(long, default_value_t = CYCLES_A_STORE)]
     cycles_a_store: u64,
-    /// How long a life is under load, if nothing ends it before; each life draws less than a second or three when it is not given.
+    /// Time that a life is under load unless it ends earlier, in seconds; by default each life draws less than one second or three.
     #[arg(long)]
     load_seconds: Option<u64>,
-    /// Producers that send side by side; default: 4.
+    /// Number of concurrent producers; default: 4.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     producers: Option<u32>,
-    /// The server's binary; default: rocketpy-proof-server beside this one.
+    /// Server binary; default: rocketpy-proof-server in the folder of this binary.
     #[arg(long)]
     server: Option<PathBuf>,
     /// Writes the history of the last store as JSON lines.

@@ -142,9 +142,7 @@ pub(crate) struct Account {
 
 /// There is no room for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "peers make this process hold as much memory as they may, at most {limit_bytes} bytes (maxPeerBytes); try again later"
-)]
+#[error("peer memory budget of {limit_bytes} bytes (maxPeerBytes) is exhausted; try again later")]
 pub struct NoMemory {
     /// The bound of all peers together.
     pub limit_bytes: usize,
@@ -264,7 +262,7 @@ impl MemoryBudget {
             held_bytes = account.held(pool),
             kind = account.largest_kind(pool).name(),
             limit_bytes = self.limit_bytes,
-            "peers make this process hold too much (maxPeerBytes), the worst connection is closed"
+            "peer memory budget exceeded (maxPeerBytes); closing the largest connection"
         );
         connection.abort();
     }

@@ -122,7 +122,7 @@ impl Client {
         match self.try_call(addr, &mut request, patience).await {
             // The server did not take it, or the connection ended before it was sent: sending it again is safe.
             Err(error @ (CallError::GoAway { .. } | CallError::Closed { queued: false, .. })) => {
-                debug!(addr, code = request.code, reason = %error, "sending it once more over a new connection");
+                debug!(addr, code = request.code, reason = %error, "request sent again over a new connection");
                 self.try_call(addr, &mut request, patience).await
             }
             result => result,

@@ -329,7 +329,7 @@ impl Connection {
             }
             Err(PushError::Encode { reason }) => format!("the answer cannot be encoded: {reason}"),
         };
-        warn!(peer = %self.peer, code = request_code, reason, "answer replaced by an error");
+        warn!(peer = %self.peer, code = request_code, reason, "response replaced by an error");
         let mut replacement = Response::status(code::response::SYSTEM_ERROR, reason).command;
         replacement.opaque = command.opaque;
         replacement.serialize = command.serialize;

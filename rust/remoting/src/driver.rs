@@ -419,7 +419,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
                 self.connection.retire();
             }
             if !self.connection.calls().answer(command, self.connection.name()) {
-                debug!(peer = %self.connection.peer(), "response that nobody waits for");
+                debug!(peer = %self.connection.peer(), "response without a waiting request");
             }
             return Ok(());
         }
@@ -486,7 +486,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         {
             self.output.half = WriteHalf::Shut;
             if let Err(error) = result {
-                debug!(peer = %self.connection.peer(), %error, "socket was gone before its end");
+                debug!(peer = %self.connection.peer(), %error, "socket already closed at the end of its connection");
             }
         }
         self.output.half == WriteHalf::Shut
@@ -513,7 +513,7 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         let limits = self.connection.limits();
         let expired = self.connection.calls().expire(now, self.connection.name());
         if limits.retires_when_silent && expired.is_some_and(|began| self.is_silent_since(began, now)) {
-            debug!(peer = %self.connection.peer(), id = self.connection.id(), "the peer is silent, the next call opens another connection");
+            debug!(peer = %self.connection.peer(), id = self.connection.id(), "peer silent, the next call opens another connection");
             self.connection.retire();
         }
         if let Some(Backlog { since, owed_bytes }) = self.output.backlog

@@ -15,9 +15,9 @@ pub(crate) enum End {
     PeerMidFrame,
     #[error("closed here")]
     Here,
-    #[error("neither read nor written for {} s", .0.as_secs_f32())]
+    #[error("no bytes read or written for {} s", .0.as_secs_f32())]
     Idle(Duration),
-    #[error("the peer took too little within {} s, {waiting_bytes} bytes wait for it", .timeout.as_secs_f32())]
+    #[error("the peer read too little within {} s, {waiting_bytes} bytes wait for it", .timeout.as_secs_f32())]
     Stalled { timeout: Duration, waiting_bytes: usize },
     #[error(transparent)]
     Frame(#[from] FrameError),

@@ -34,7 +34,7 @@ pub enum CallError {
         queued: bool,
     },
     /// The peer shuts down and refused the request (response code 1500), on the second connection too.
-    #[error("{addr} is shutting down and did not take request {code}")]
+    #[error("{addr} is shutting down and did not accept request {code}")]
     GoAway { addr: String, code: i32 },
     /// The frame is larger than a peer may take.
     #[error("request {code} has {size_bytes} bytes, more than the frame limit of {max_bytes}")]
@@ -88,7 +88,7 @@ pub enum ServerError {
 fn bind_hint(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::AddrInUse => {
-            "another process listens there: stop it, or choose another port (0 takes a free one)"
+            "another process listens on that address: stop it, or choose another port (0 uses a free one)"
         }
         io::ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
         io::ErrorKind::PermissionDenied => "ports below 1024 need a privilege: choose a higher one",

@@ -123,8 +123,8 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.answered && !self.oneway {
-            debug!(peer = %self.connection.peer(), code = self.code, "request left without an answer");
-            let remark = "the request was given up by its handler";
+            debug!(peer = %self.connection.peer(), code = self.code, "request handler gave no response");
+            let remark = "the handler gave up the request";
             self.answer(Response::status(code::response::SYSTEM_ERROR, remark));
         }
         self.connection.request_done();

@@ -74,7 +74,7 @@ impl Server {
     ) -> Self {
         let shared = Arc::new(Shared { config, handler, open: Mutex::default(), emptied: Notify::new() });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
-        info!(%local_addr, "remoting server listens");
+        info!(%local_addr, "remoting server listening");
         Self { local_addr, shared, accepting: Mutex::new(Some(accepting)) }
     }
 
@@ -103,7 +103,7 @@ impl Server {
         self.enter(Phase::Draining);
         if tokio::time::timeout(deadline, self.emptied()).await.is_err() {
             let left = self.enter(Phase::Aborted);
-            warn!(local_addr = %self.local_addr, left, "connections cut off at the end of the shutdown");
+            warn!(local_addr = %self.local_addr, left, "connections closed forcibly at the end of the shutdown");
             // Each task ends at its next poll, whatever its peer does.
             drop(tokio::time::timeout(deadline, self.emptied()).await);
         }
@@ -215,11 +215,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 // A socket for both versions shows IPv4 clients as IPv6 addresses; stored records must show IPv4.
                 let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
                 if let Err(error) = shared.open(stream, peer) {
-                    debug!(%peer, %error, "connection was gone before it was served");
+                    debug!(%peer, %error, "connection closed before it was served");
                 }
             }
             Err(error) => {
-                warn!(%error, "cannot accept a connection, trying again");
+                warn!(%error, "connection not accepted, retrying");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -236,7 +236,7 @@ impl Shared {
         }
         if open.by_id.len() >= self.config.max_connections {
             drop(open);
-            warn!(%peer, max_connections = self.config.max_connections, "too many connections, this one is closed");
+            warn!(%peer, max_connections = self.config.max_connections, "too many connections, closing this one");
             return Ok(());
         }
         let name = peer.to_string().into();

@@ -151,7 +151,7 @@ impl Admission {
         if let Some(cause) = self.poison_cause()
             && !self.is_told.swap(true, Ordering::AcqRel)
         {
-            tracing::error!(error = %cause, "a flush failed, the store refuses writes from now on");
+            tracing::error!(error = %cause, "flush failed, the store refuses writes from now on");
             self.listeners.poisoned(&StoreError::Poisoned { cause });
         }
         self.turns.notify();
@@ -166,7 +166,10 @@ impl Admission {
         let cause = self.mark_poisoned(EnvError::from_io(operation, &self.root, source));
         if is_first {
             self.is_told.store(true, Ordering::Release);
-            tracing::error!(assertion = text, "assertion of the store failed, writes are refused");
+            tracing::error!(
+                assertion = text,
+                "assertion of the store failed, the store refuses writes from now on"
+            );
             self.listeners.poisoned(&StoreError::AssertionFailed { text: text.into() });
         }
         self.tell_poisoned();
@@ -229,12 +232,12 @@ impl Admission {
         let mut state = self.queue_fault.lock();
         match (&*state, &fault) {
             (None, Some(error @ DispatchError::Damage { .. })) => {
-                tracing::error!(%error, "the log is damaged, appends are refused until it is repaired");
+                tracing::error!(%error, "commit log damaged, appends are refused until it is repaired");
             }
             (None, Some(error)) => {
-                tracing::error!(%error, "consume queues can not be written, appends are refused until they can");
+                tracing::error!(%error, "consume queues not writable, appends are refused until they are");
             }
-            (Some(_), None) => tracing::info!("consume queues can be written again"),
+            (Some(_), None) => tracing::info!("consume queues writable again"),
             _ => {}
         }
         *state = fault.map(Arc::new);
@@ -252,9 +255,9 @@ impl Admission {
         match (&full, &*state) {
             (Some(full), None) => tracing::error!(
                 path = %full.path.display(), used_percent = full.used_percent, limit_percent = full.limit_percent,
-                "the disk is nearly full, appends are refused until there is space"
+                "disk nearly full, appends are refused until space is free"
             ),
-            (None, Some(_)) => tracing::info!("the disk has space again, appends go on"),
+            (None, Some(_)) => tracing::info!("disk has space again, appends continue"),
             _ => {}
         }
         *state = full;

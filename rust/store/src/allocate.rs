@@ -34,7 +34,7 @@ pub(crate) struct Allocator<D: Disk> {
     log: Arc<Log<D>>,
     admission: Arc<Admission>,
     next: NextFile<MappedFile<D::Region>, EnvError>,
-    /// Largest window, 0 for none.
+    /// Maximum window, 0 for none.
     limit_bytes: u64,
     /// There is no thread: whoever needs a file makes it.
     #[cfg(feature = "sim")]
@@ -174,14 +174,14 @@ impl<D: Disk> Allocator<D> {
             assert_eq!(file.start, start, "the file that was made is another one");
             tracing::info!(
                 path = %file.path.display(), took_us = started.elapsed().as_micros() as u64,
-                "made a commit log file"
+                "commit log file created"
             );
             Ok(file)
         };
         self.next.make(make, |error, failed_before| {
             let is_told = failed_before.is_some_and(|at| at.elapsed() <= TELL_AGAIN_AFTER);
             if !is_told && !self.next.is_stopped() {
-                tracing::error!(%error, "can not make a commit log file, appends are refused until it can be made");
+                tracing::error!(%error, "commit log file not created, appends are refused until it is");
             }
         });
     }
@@ -201,7 +201,7 @@ impl<D: Disk> Allocator<D> {
         }
     }
 
-    /// Brings pages behind the end of the log into memory, asks for the next file, and says when to be called again.
+    /// Brings pages after the end of the log into memory, asks for the next file, and says when to be called again.
     fn bring_in_ahead(&self, ahead: &mut Ahead) {
         let end = self.log.end();
         let Some(file) = self.log.files().last() else {

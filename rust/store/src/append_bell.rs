@@ -19,7 +19,7 @@ pub(crate) struct AppendBell {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often all waits were ended.
+    /// Number of times that all waits were ended.
     ended: u64,
     /// From now on every wait ends at once.
     is_stopped: bool,

@@ -89,7 +89,7 @@ pub struct StoreConfig {
     /// Maximum number of bytes that are appended and not flushed, 256 MiB; beyond it appends wait for the disk. 0: no
     /// bound.
     pub max_unflushed_bytes: u64,
-    /// Most bytes of the log that readers may see and that have no consume queue entries yet, 256 MiB; beyond it appends wait for
+    /// Maximum number of bytes of the log that readers may see and that have no consume queue entries yet, 256 MiB; beyond it appends wait for
     /// dispatch. 0: no bound.
     pub max_undispatched_bytes: u64,
     /// The delay levels of a store that says nothing of its own: another broker's. Default: Apache's.
@@ -103,12 +103,12 @@ pub struct StoreConfig {
     /// Maximum number of bytes in one flush, 64 MiB, so that the flushed offset moves even on a slow disk. Once this
     /// many are dirty, a flush starts before its interval ends.
     pub flush_step_bytes: u64,
-    /// A start flushes what it finds behind the durable mark itself, up to this many bytes, 64 MiB. Under
+    /// A start flushes what it finds after the durable mark itself, up to this many bytes, 64 MiB. Under
     /// [`FlushMode::Async`] it leaves more than that to the flush thread.
     pub flush_at_start_bytes: u64,
     /// Time between two checkpoints, each with a flush of consume queues and index, 1 s.
     pub checkpoint_interval: Duration,
-    /// Bytes of the log after which a checkpoint comes early, 128 MiB: a start reads everything behind the last checkpoint.
+    /// Bytes of the log after which a checkpoint comes early, 128 MiB: a start reads everything after the last checkpoint.
     pub checkpoint_bytes: u64,
     /// Whether every record gets the `__CRC32#` property, a check of the whole record; default on.
     pub record_check: bool,

@@ -1,6 +1,6 @@
 //! How long the delay levels are: the queue entry of a delayed message holds the time of its delivery.
 //!
-//! The table may change between two starts. Entries that are made anew must hold the time that they had, so the file
+//! The table may change between two starts. Entries that are rebuilt must hold the time that they had, so the file
 //! `config/delayLevels.json` keeps each table with the place of the log from which on it holds.
 //!
 //! # Source
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 
-/// Longest level: ten years.
+/// Maximum delay of a level: ten years.
 const MAX_SECONDS: i64 = 10 * 366 * 86_400;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
@@ -30,12 +30,12 @@ pub struct DelayLevels {
 }
 
 impl DelayLevels {
-    /// Most levels of a table.
+    /// Maximum number of levels of a table.
     pub const MAX_COUNT: u32 = 64;
     /// Apache's table: 18 levels, 1 s to 2 h.
     pub const APACHE: &'static str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
-    /// How many levels there are.
+    /// Number of levels.
     pub fn count(&self) -> u32 {
         self.ms.len() as u32
     }

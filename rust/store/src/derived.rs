@@ -1,4 +1,4 @@
-//! What is derived from the log: consume queues and key index.
+//! Files derived from the log: consume queues and key index.
 
 use rocketpy_env::{Disk, EnvError};
 
@@ -74,7 +74,7 @@ impl<D: Disk> Derived<D> {
         if let Some(index) = self.index()
             && let Err(error) = index.settle()
         {
-            tracing::warn!(%error, "the slots of an index file are written later");
+            tracing::warn!(%error, "slots of an index file not written, retrying later");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in a store, with the facts, whether a retry helps and whether the call may have been applied.
+//! Errors of a store, with the facts, whether a retry helps and whether the call may have been applied.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ pub enum StoreError {
     #[error("store configuration {field} must be {allowed}: {value}")]
     BadConfig { field: &'static str, value: u64, allowed: &'static str },
     /// The folder holds something else than a store.
-    #[error("not a store folder, it holds {found}: {}", path.display())]
+    #[error("folder is not a store, it holds {found}: {}", path.display())]
     ForeignFolder { path: PathBuf, found: String },
     /// A folder of the log that is only read is not there.
-    #[error("the folder of commit log files that are only read is missing: {}", path.display())]
+    #[error("read-only commit log folder is missing: {}", path.display())]
     MissingFolder { path: PathBuf },
     /// Another process, or another store of this process, has the folder.
     #[error("the store folder is in use by {holder}: {}", path.display())]
     Locked { path: PathBuf, holder: LockHolder },
-    /// A file lies where only numbered files may.
+    /// A file in a folder of numbered files has another name.
     #[error("unexpected file in a folder of numbered files: {}", path.display())]
     UnexpectedFile { path: PathBuf },
     /// A file has another size than the configured one.
@@ -37,12 +37,12 @@ pub enum StoreError {
         path: PathBuf,
         found_bytes: u64,
         expected_bytes: u64,
-        /// Whether another file beside it has the configured size.
+        /// Whether another file next to it has the configured size.
         others_fit: bool,
     },
     /// The log is damaged before the point up to which it was known to be durable.
     #[error(
-        "the log is damaged at physical offset {physical_offset}, durable up to {durable_to} ({reason}): {}",
+        "the log is damaged at physical offset {physical_offset}, before the durable end {durable_to} ({reason}): {}",
         path.display()
     )]
     InteriorDamage {
@@ -54,18 +54,18 @@ pub enum StoreError {
     /// The log is damaged where no process that was killed can have left it so: sound records lie behind, and what is written stays
     /// in memory until the machine stops.
     #[error(
-        "the log is damaged at physical offset {physical_offset} ({reason}), sound records lie behind it: {records}: {}",
+        "the log is damaged at physical offset {physical_offset} ({reason}), followed by sound records: {records}: {}",
         path.display()
     )]
     DamageAmongRecords { path: PathBuf, physical_offset: PhysicalOffset, records: u64, reason: String },
     /// The checkpoint states a time that no program can have written.
-    #[error("the checkpoint is damaged, no clock shows its time of {found_ms} ms: {}", path.display())]
+    #[error("the checkpoint is damaged, its time of {found_ms} ms is impossible: {}", path.display())]
     BadCheckpoint { path: PathBuf, found_ms: i64 },
     /// The tables of delay levels cannot be read.
-    #[error("the tables of delay levels cannot be used ({reason}): {}", path.display())]
+    #[error("cannot use the tables of delay levels ({reason}): {}", path.display())]
     BadDelayLevels { path: PathBuf, reason: String },
     /// Another version of RocketPy wrote the checkpoint last.
-    #[error("the checkpoint has version {found}, known is version {known}: {}", path.display())]
+    #[error("the checkpoint has version {found}, this RocketPy supports version {known}: {}", path.display())]
     UnknownVersion { path: PathBuf, found: u8, known: u8 },
     /// A commit log file is missing: between two others, or at an end of the log.
     #[error("commit log files are missing, expected the file that starts at {expected}: {}", path.display())]
@@ -83,11 +83,11 @@ pub enum StoreError {
     #[error("nothing was changed: {0}")]
     NotFlushed(FlushError),
     /// A key was looked up in a store that keeps no index.
-    #[error("the store keeps no key index")]
+    #[error("the store has no key index")]
     NoIndex,
     /// A consume queue entry leads to bytes that are not its record.
     #[error(
-        "consume queue entry {queue_offset} of {topic}-{queue_id} does not lead to its record: {physical_offset}"
+        "consume queue entry {queue_offset} of {topic}-{queue_id} does not point to its record: {physical_offset}"
     )]
     BrokenEntry { topic: Arc<str>, queue_id: u32, queue_offset: QueueOffset, physical_offset: PhysicalOffset },
     /// A record was met that is not what was written, or cannot be read.
@@ -95,7 +95,7 @@ pub enum StoreError {
     DamagedLog { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }
 
-/// Least size of a commit log file, which is made of whole pages.
+/// Minimum size of a commit log file, which consists of whole pages.
 const LEAST_LOG_FILE: u64 = 16 << 10;
 const PAGE: u64 = 4096;
 
@@ -117,70 +117,70 @@ fn wrong_file_size_hint(path: &Path, found_bytes: u64, others_fit: bool) -> Stri
     let is_of_queue = is_of_queue(path);
     let key = if is_of_queue { "mappedFileSizeConsumeQueue" } else { "mappedFileSizeCommitLog" };
     let set = format!(
-        "a store keeps the file size it was made with: set {key}={found_bytes} if its files were made with that size"
+        "the file size of a store cannot be changed: set {key}={found_bytes} if its files were created with that size"
     );
     match (is_cut_off(path, found_bytes, others_fit), is_of_queue) {
-        (true, true) => "the file was cut off: remove the folder consumequeue, the next start rebuilds it from the log".to_owned(),
-        (true, false) => "the file was cut off: restore it from a copy or from a slave; `rocketpy store dump` shows what is left".to_owned(),
-        (false, true) => format!("{set}; if this one was cut off, remove the folder consumequeue: the next start rebuilds it"),
-        (false, false) => format!("{set}; if this one was cut off, restore it from a copy, or give up what is cut off with `rocketpy store repair`, and set the key then"),
+        (true, true) => "the file was truncated: remove the folder consumequeue, the next start rebuilds it from the log".to_owned(),
+        (true, false) => "the file was truncated: restore it from a backup or from a slave; `rocketpy store dump` shows the remaining messages".to_owned(),
+        (false, true) => format!("{set}; if this file was truncated, remove the folder consumequeue: the next start rebuilds it"),
+        (false, false) => format!("{set}; if this file was truncated, restore it from a backup, or give up the missing part with `rocketpy store repair`, then set the key"),
     }
 }
 
 impl StoreError {
-    /// What the user can do.
+    /// Advice for an operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Env(error) => error.hint().map(str::to_owned),
-            Self::NoIndex => Some("set messageIndexEnable=true; the next start makes the index from the log".to_owned()),
+            Self::NoIndex => Some("set messageIndexEnable=true; the next start builds the index from the log".to_owned()),
             Self::BadConfig { field, allowed, .. } => Some(format!("set {field} to {allowed}")),
             Self::ForeignFolder { .. } => {
-                Some("name an empty or a new folder, or one that holds a store".to_owned())
+                Some("choose an empty or a new folder, or the folder of a store".to_owned())
             }
             Self::MissingFolder { .. } => Some(
-                "mount it, or take it out of readOnlyCommitLogStorePaths if the log has no file there any more".to_owned(),
+                "mount it, or remove it from readOnlyCommitLogStorePaths if it no longer holds a file of the log".to_owned(),
             ),
             Self::Locked { holder: LockHolder::ThisProcess, .. } => {
-                Some("close the other store first, or name another folder".to_owned())
+                Some("close the other store first, or choose another folder".to_owned())
             }
-            Self::Locked { holder, .. } => Some(format!("stop {holder}, or name another folder")),
+            Self::Locked { holder, .. } => Some(format!("stop {holder}, or choose another folder")),
             Self::UnexpectedFile { .. } => Some("move that file out of the store".to_owned()),
             Self::WrongFileSize { path, found_bytes, others_fit, .. } => {
                 Some(wrong_file_size_hint(path, *found_bytes, *others_fit))
             }
             Self::BadCheckpoint { .. } => Some(
-                "nothing was changed; restore it from a copy, or move it away once `rocketpy store verify` finds the log \
-                 sound: without it the start reads the whole log and takes the first damaged record for its end"
+                "nothing was changed; restore it from a backup, or move it away after `rocketpy store verify` has found the log sound: \
+                 without it the start reads the whole log and treats the first damaged record as its end"
                     .to_owned(),
             ),
             Self::BadDelayLevels { .. } => Some(
-                "nothing was changed; restore it from a copy, or remove it where `messageDelayLevel` was never set".to_owned(),
+                "nothing was changed; restore it from a backup, or remove it if `messageDelayLevel` was never set".to_owned(),
             ),
             Self::UnknownVersion { .. } => Some(
-                "nothing was changed; open the folder with the version of RocketPy that wrote it, or move the checkpoint away: \
-                 without it the start reads the whole log and takes the first damaged record for its end"
+                "nothing was changed; open the folder with the version of RocketPy that wrote it, or move the checkpoint away: without it \
+                 the start reads the whole log and treats the first damaged record as its end"
                     .to_owned(),
             ),
             Self::MissingFile { .. } => Some(
-                "nothing was changed; mount or restore what is missing, from a copy or from a slave, or look at what `rocketpy store \
-                 repair` would do, also where another program has removed old files"
+                "nothing was changed; mount the missing folder or restore the missing files from a backup or a slave; otherwise, also if \
+                 another program removed old files, preview the changes of `rocketpy store repair`"
                     .to_owned(),
             ),
             Self::DamagedLog { .. } => {
-                Some("stop the server and look at what `rocketpy store repair` would do, or restore the file".to_owned())
+                Some("stop the server and preview the changes of `rocketpy store repair`, or restore the file".to_owned())
             }
             Self::InteriorDamage { .. } | Self::DamageAmongRecords { .. } => {
-                Some("nothing was changed; restore the file from a copy or from a slave, or look at what `rocketpy store repair` would do".to_owned())
+                Some("nothing was changed; restore the file from a backup or from a slave, or preview the changes of `rocketpy store repair`".to_owned())
             }
             Self::Poisoned { .. } | Self::NotFlushed(_) => {
-                Some("check the disk, then start again: recovery keeps what is durable".to_owned())
+                Some("check the disk, then start again: recovery keeps all durable records".to_owned())
             }
             Self::AssertionFailed { .. } => Some(
-                "this is a defect: report it with the log of the server; the next start recovers what is durable".to_owned(),
+                "report this defect with the log of the server; the next start recovers all durable records".to_owned(),
             ),
             Self::BrokenEntry { .. } => Some(
-                "stop the server and run `rocketpy store verify DIR`: it tells whether the record or the entry is damaged; \
-                 `rocketpy store repair DIR` says what can be done"
+                "stop the server and run `rocketpy store verify DIR`, which reports whether the record or the entry is damaged; then preview \
+                 the changes of `rocketpy store repair DIR`"
                     .to_owned(),
             ),
             Self::ShutDown => None,
@@ -228,14 +228,14 @@ impl StoreError {
     }
 }
 
-/// What was appended did not reach the consume queues. Dispatch tries again by itself.
+/// Appended records did not reach the consume queues. Dispatch retries by itself.
 #[derive(Debug, Clone, thiserror::Error)]
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum DispatchError {
     /// A file operation on queues or index failed.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// No record lies where the next record must be.
+    /// No record at the offset of the next record.
     #[error("the log is damaged at physical offset {physical_offset} ({reason}): {}", path.display())]
     Damage { path: PathBuf, physical_offset: PhysicalOffset, reason: String },
 }
@@ -286,39 +286,37 @@ pub enum AppendError {
     #[error("message body exceeds {limit_bytes} bytes: {size_bytes}")]
     BodyTooLong { size_bytes: usize, limit_bytes: usize },
     /// The record, or the records of a batch, which stay together, are longer than a commit log file.
-    #[error(
-        "one commit log file of {file_bytes} bytes cannot hold the record or the batch, bytes needed: {size_bytes}"
-    )]
+    #[error("record or batch of {size_bytes} bytes exceeds a commit log file of {file_bytes} bytes")]
     LongerThanFile { size_bytes: usize, file_bytes: u64 },
     /// The body of a batch is not a batch.
-    #[error("ill-formed batch: {reason}")]
+    #[error("cannot decode the batch: {reason}")]
     BadBatch { reason: String },
     /// The disk is full: no new commit log file could be made. Appends are accepted again once there is space.
     #[error("no space left for a commit log file of {needed_bytes} bytes: {}", path.display())]
     DiskFull { path: PathBuf, needed_bytes: u64 },
     /// The disk is fuller than it may be. Appends are accepted again once there is space.
-    #[error("the disk is {used_percent} % full, messages are refused beyond {limit_percent} %: {}", path.display())]
+    #[error("the disk is {used_percent} % full, messages are refused above {limit_percent} %: {}", path.display())]
     DiskNearlyFull { path: PathBuf, used_percent: u64, limit_percent: u64 },
     /// The next commit log file is being made, and this takes longer than a sender can wait.
-    #[error("the disk is busy, the next commit log file is still being made after {} ms: {}", waited.as_millis(), path.display())]
+    #[error("the disk is busy: the next commit log file is still being created after {} ms: {}", waited.as_millis(), path.display())]
     Busy { path: PathBuf, waited: Duration },
     /// Appends came faster than the disk takes them, and the wait for it was too long.
-    #[error("the disk is busy, {unflushed_bytes} bytes of the log are not flushed and no more than {limit_bytes} may be: {}", path.display())]
+    #[error("the disk is busy: {unflushed_bytes} bytes of the log are not flushed, the limit is {limit_bytes}: {}", path.display())]
     Behind { path: PathBuf, unflushed_bytes: u64, limit_bytes: u64 },
     /// Appends came faster than their consume queue entries are written, and the wait for them was too long.
-    #[error("the store is busy, {undispatched_bytes} bytes of the log are not in consume queues and no more than {limit_bytes} may be: {}", path.display())]
+    #[error("the store is busy: {undispatched_bytes} bytes of the log are not in consume queues, the limit is {limit_bytes}: {}", path.display())]
     DispatchBehind { path: PathBuf, undispatched_bytes: u64, limit_bytes: u64 },
     /// A listener lets no more appends wait for the disk or for dispatch.
-    #[error("the store is busy, too many appends wait for the disk already")]
+    #[error("the store is busy: too many appends already wait for the disk")]
     TooManyWait,
     /// No new commit log file could be made for another reason.
-    #[error("no new commit log file: {cause}")]
+    #[error("cannot create a commit log file: {cause}")]
     NoFile { cause: Arc<EnvError> },
     /// A flush failed once.
     #[error("the store refuses writes because a flush failed: {cause}")]
     Poisoned { cause: Arc<EnvError> },
     /// A consume queue could not be written. Appends are accepted again once it can.
-    #[error("the store refuses writes because consume queues can not be written: {cause}")]
+    #[error("the store refuses writes because consume queues are not writable: {cause}")]
     QueueNotWriteable { cause: Arc<DispatchError> },
     /// The store was shut down.
     #[error("the store is shut down")]
@@ -346,28 +344,28 @@ impl AppendError {
         false
     }
 
-    /// The way out, for a person.
+    /// Advice for an operator.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::QueueNotWriteable { cause } if matches!(**cause, DispatchError::Damage { .. }) => {
-                Some("stop the server and look at what `rocketpy store repair` would do")
+                Some("stop the server and preview the changes of `rocketpy store repair`")
             }
             Self::DiskFull { .. } => Some(
-                "free disk space, writes go on by themselves; only a new store folder may have smaller files (mappedFileSizeCommitLog)",
+                "free disk space, then writes continue automatically; only a new store folder can have smaller files (mappedFileSizeCommitLog)",
             ),
             Self::DiskNearlyFull { .. } | Self::QueueNotWriteable { .. } => {
-                Some("free disk space; writes go on by themselves")
+                Some("free disk space; writes then continue automatically")
             }
             Self::Busy { .. } | Self::Behind { .. } | Self::DispatchBehind { .. } | Self::TooManyWait => {
-                Some("send again later; writes go on by themselves")
+                Some("send again later; writes continue automatically")
             }
             Self::NoFile { .. } => {
-                Some("check the commit log folder and its permissions; writes go on by themselves")
+                Some("check the commit log folder and its permissions; writes then continue automatically")
             }
             Self::Poisoned { .. } => Some("check the disk, then start the server again"),
             Self::BodyTooLong { .. } => Some("send a smaller message"),
             Self::LongerThanFile { .. } => Some(
-                "send a smaller message or fewer in one batch; only a new store folder may have larger files (mappedFileSizeCommitLog)",
+                "send a smaller message or fewer messages in one batch; only a new store folder can have larger files (mappedFileSizeCommitLog)",
             ),
             _ => None,
         }
@@ -379,11 +377,11 @@ impl AppendError {
 #[expect(missing_docs, reason = "the texts say it")]
 pub enum ReplicateError {
     /// The copied bytes do not continue this log.
-    #[error("the log ends at {end}, copied records begin elsewhere: {at}")]
+    #[error("copied records must start at the end of the log, {end}: {at}")]
     WrongPlace { at: PhysicalOffset, end: PhysicalOffset },
     /// The copied bytes end inside a record. What was kept back belongs before the next bytes.
     #[error(
-        "the copied record at physical offset {physical_offset} is not there as a whole, bytes there: {size_bytes}"
+        "the copied record at physical offset {physical_offset} is incomplete, bytes received: {size_bytes}"
     )]
     PartialRecord { physical_offset: PhysicalOffset, size_bytes: usize },
     /// The copied bytes are not what the other store wrote, or hold what no store writes.
@@ -391,7 +389,7 @@ pub enum ReplicateError {
     Damage { physical_offset: PhysicalOffset, reason: String },
     /// The copied record leaves a hole in its queue that is longer than a file of the queue, or has a number beyond all files.
     #[error(
-        "the copied record at physical offset {physical_offset} cannot follow {expected} in {topic}-{queue_id}, its queue offset is: {queue_offset}"
+        "queue offset of the copied record at physical offset {physical_offset} cannot follow {expected} in {topic}-{queue_id}: {queue_offset}"
     )]
     QueueOffset {
         topic: Arc<str>,
@@ -423,20 +421,21 @@ impl ReplicateError {
         matches!(self, Self::Refused(_) | Self::Store(_))
     }
 
-    /// The way out, for a person.
+    /// Advice for an operator.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::WrongPlace { .. } => Some(
-                "the slave copies from the end of its own log; if the master's log does not lead there, copy the store of the master anew"
+                "the slave copies from the end of its own log; if the master's log does not contain that offset, copy the store of the master again"
                     .to_owned(),
             ),
             Self::PartialRecord { .. } => None,
             Self::Damage { .. } => Some(
-                "nothing was changed; connect again, and if it stays, run `rocketpy store verify` on the store of the master, and compare mappedFileSizeCommitLog of both"
+                "nothing was changed; connect again, and if the error persists, run `rocketpy store verify` on the store of the master, and \
+                 compare mappedFileSizeCommitLog of both"
                     .to_owned(),
             ),
             Self::QueueOffset { .. } => Some(
-                "nothing was changed; run `rocketpy store verify` on the store of the master, or copy its store anew".to_owned(),
+                "nothing was changed; run `rocketpy store verify` on the store of the master, or copy its store again".to_owned(),
             ),
             Self::Refused(error) => error.hint().map(str::to_owned),
             Self::Store(error) => error.hint(),
@@ -452,10 +451,10 @@ pub enum FlushError {
     #[error("the flush did not reach {end} within {} ms: {flushed}", waited.as_millis())]
     TimedOut { end: PhysicalOffset, flushed: PhysicalOffset, waited: Duration },
     /// A flush failed; the record may or may not survive.
-    #[error("the flush failed: {cause}")]
+    #[error("cannot flush the log: {cause}")]
     Poisoned { cause: Arc<EnvError> },
     /// Nothing is written up to there: the offset is not one that an append returned.
-    #[error("the log ends at {wrote}, before the offset to flush to: {end}")]
+    #[error("offset to flush to must not exceed the end of the log, {wrote}: {end}")]
     PastEnd { end: PhysicalOffset, wrote: PhysicalOffset },
 }
 

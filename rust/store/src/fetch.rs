@@ -6,9 +6,9 @@ use rocketpy_model::{PhysicalOffset, QueueOffset};
 /// How much one read may return. If there is a record, a read returns at least one, of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Most records.
+    /// Maximum number of records.
     pub max_messages: u32,
-    /// Most bytes of all records together.
+    /// Maximum number of bytes of all records together.
     pub max_bytes: u64,
     /// Whether a read of a queue may copy short records. That is faster than slices of the mapped log, and takes memory.
     pub copies: bool,
@@ -24,11 +24,11 @@ pub enum FetchStatus {
     NoMatchedMessage,
     /// The records of the entries are gone. Continue at `next_offset`.
     MessageWasRemoving,
-    /// The offset lies before the first entry; `next_offset` is the minimum.
+    /// The offset is before the first entry; `next_offset` is the minimum.
     OffsetTooSmall,
     /// The offset is the next one to be written: the caller waits.
     OffsetOverflowOne,
-    /// The offset lies behind that; `next_offset` is the maximum.
+    /// The offset is after that; `next_offset` is the maximum.
     OffsetOverflowBadly,
     /// No consume queue file holds the offset; `next_offset` is the first entry of the next file.
     OffsetFoundNull,
@@ -46,7 +46,7 @@ pub struct Fetch {
     pub next_offset: QueueOffset,
     /// First entry of the queue.
     pub min_offset: QueueOffset,
-    /// Offset behind the last entry of the queue.
+    /// Offset after the last entry of the queue.
     pub max_offset: QueueOffset,
     /// Number of records.
     pub count: u32,
@@ -67,7 +67,7 @@ pub struct QueueBounds {
     pub max: QueueOffset,
 }
 
-/// An entry of a queue: where its record lies.
+/// An entry of a queue: where its record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueEntry {
     /// Number of the entry in its queue.

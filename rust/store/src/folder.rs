@@ -1,4 +1,4 @@
-//! The folder of a store: what lies where, and whether it may be opened.
+//! The folder of a store: what is where, and whether it may be opened.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::error::StoreError;
 /// The lock file in the root of a store.
 pub const LOCK: &str = "lock";
 
-/// Most bytes that are read of the file `abort`: it names each folder of the log.
+/// Maximum number of bytes that are read of the file `abort`: it names each folder of the log.
 const LONGEST_ABORT: u64 = 1 << 20;
 
 /// Names that make a folder a store; one of them is enough.
@@ -162,7 +162,7 @@ pub fn lock_logs<D: Disk>(disk: &D, dirs: &[PathBuf]) -> Result<Vec<D::Lock>, St
         match disk.lock_folder(dir) {
             Ok(lock) => locks.push(lock),
             Err(EnvError::Unsupported { .. }) => {
-                tracing::warn!(path = %dir.display(), "the file system locks no folders, nothing keeps another broker from this one");
+                tracing::warn!(path = %dir.display(), "file system does not support locks, another broker could open this folder too");
             }
             Err(error) => return Err(locked_or_else(error, dir)),
         }
@@ -235,7 +235,7 @@ fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreE
     Ok(foreign)
 }
 
-/// The folder that a file lies in.
+/// The folder that a file is in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }
@@ -260,7 +260,7 @@ pub struct NumberedFile {
 }
 
 impl NumberedFile {
-    /// Position behind its last byte. The name may be any number: this does not overflow.
+    /// Position after its last byte. The name may be any number: this does not overflow.
     pub const fn end(&self) -> u64 {
         self.start.saturating_add(self.size_bytes)
     }

@@ -24,7 +24,7 @@ use crate::queue::files::FlushFailure;
 const FEW_QUEUES: usize = 32;
 /// The same under much traffic: each flush of a queue waits behind the log's writes.
 const FEW_QUEUES_IN_A_HURRY: usize = 4;
-/// Longest pause between two checkpoints, however long they take.
+/// Maximum pause between two checkpoints, however long they take.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Writes checkpoints, on a thread of its own.
@@ -66,7 +66,7 @@ impl<D: Disk> Keeper<D> {
             derived: Arc::clone(derived),
             call: Arc::clone(call),
             file_system: file_system
-                .inspect_err(|error| tracing::info!(%error, "consume queues are flushed file by file"))
+                .inspect_err(|error| tracing::info!(%error, "file system cannot be flushed at once, flushing consume queues file by file"))
                 .ok(),
             state: Mutex::new(State { mark, took: Duration::ZERO }),
         }
@@ -97,7 +97,7 @@ impl<D: Disk> Keeper<D> {
             pause = interval.max(took * 4).min(LONGEST_PAUSE);
             least = took * 2;
             if let Err(error) = kept {
-                tracing::error!(%error, "the checkpoint was not written");
+                tracing::error!(%error, "checkpoint not written");
                 least = pause;
             }
         }
@@ -123,7 +123,7 @@ impl<D: Disk> Keeper<D> {
         self.call.answer(progress.dispatched + self.log.config().checkpoint_bytes);
         let index = unsynced.as_ref().map(|unsynced| unsynced.mark);
         let full_to_ms = unsynced.as_ref().and_then(|unsynced| unsynced.full_to_ms);
-        // Before the index: no durable entry leads behind the log.
+        // Before the index: no durable entry points past the log.
         let needed = match &unsynced {
             Some(unsynced) if unsynced.has_part => self.log.end(),
             _ => index.map_or(progress.dispatched, |index| index.to.max(progress.dispatched)),
@@ -149,10 +149,10 @@ impl<D: Disk> Keeper<D> {
         written.map_err(|failure| self.admission.noted_failure(failure))
     }
 
-    /// What is durable now.
+    /// Progress that is durable now.
     ///
     /// # Panics
-    /// When the queues lead behind the durable log: a start would believe entries without records.
+    /// When the queues point past the durable log: a start would believe entries without records.
     fn mark(&self, progress: Progress, closed: bool, removed_to: PhysicalOffset) -> Mark {
         let (queues_to, log_to) = (progress.dispatched, self.log.flushed());
         assert!(
@@ -180,7 +180,7 @@ impl<D: Disk> Keeper<D> {
     /// Writes into the mark that records without a checksum of their own come, before the first of them is appended.
     ///
     /// From which place on all records will have one again is not known, so the mark names none: recovery then compares only bodies,
-    /// which is right for records of both kinds, after a crash and after an orderly close. The next start begins anew at its end.
+    /// which is right for records of both kinds, after a crash and after an orderly close. The next start begins at its end.
     pub(crate) fn forget_checks(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         self.admission.check_sound()?;

@@ -1,4 +1,4 @@
-//! What a store reports to its listeners.
+//! Events that a store reports to its listeners.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Arrival {
     pub topic: Arc<str>,
     /// Queue within the topic.
     pub queue_id: u32,
-    /// Queue offset behind the record: the new maximum as far as this record goes.
+    /// Queue offset after the record: the new maximum as far as this record goes.
     pub next_offset: QueueOffset,
     /// Tag hash, sign-extended, as in the consume queue.
     pub tags_code: i64,

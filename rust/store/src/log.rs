@@ -49,7 +49,7 @@ pub(crate) struct Log<D: Disk> {
     host: HostCell,
 }
 
-/// What recovery knows about the log.
+/// Facts about the log, from recovery.
 pub(crate) struct FoundLog<R> {
     pub files: Vec<MappedFile<R>>,
     pub end: PhysicalOffset,
@@ -59,7 +59,7 @@ pub(crate) struct FoundLog<R> {
     pub durable_to: PhysicalOffset,
 }
 
-/// What the writer lock guards.
+/// State guarded by the writer lock.
 struct Writer<R> {
     /// The file that is written; `None` before the first record, and when the last file is full.
     active: Option<Arc<MappedFile<R>>>,
@@ -196,7 +196,7 @@ impl<D: Disk> Log<D> {
         mut visit: impl FnMut(&RecordView<'_>) -> Result<bool, DispatchError>,
     ) -> Result<(), DispatchError> {
         while *at < limit {
-            let file = self.find(*at).ok_or_else(|| self.damage(*at, "the file is not there"))?;
+            let file = self.find(*at).ok_or_else(|| self.damage(*at, "the file is missing"))?;
             // The written length is read once for all records: the next append has to fetch it back from this processor.
             let bytes = file.region.view(0..limit.min(file.end()) - file.start);
             while let Some(rest) = bytes.get((*at - file.start) as usize..).filter(|rest| !rest.is_empty()) {
@@ -205,7 +205,8 @@ impl<D: Disk> Log<D> {
                 match found {
                     // The pair of the assertion in [`LogWriter::place`].
                     Ok(RecordCheck::Record(view)) if view.physical_offset != *at => {
-                        let reason = format!("the record says that it lies at {}", view.physical_offset);
+                        let reason =
+                            format!("the record contains another physical offset: {}", view.physical_offset);
                         return Err(self.damage(*at, &reason));
                     }
                     Ok(RecordCheck::Record(view)) => {
@@ -241,7 +242,7 @@ fn check_seen<R: Region>(
     limit: PhysicalOffset,
     found: &Result<RecordCheck<'_>, RecordError>,
 ) -> Result<(), DispatchError> {
-    /// Longest head of a record, and more than stands between body, topic and properties.
+    /// Maximum length of the head of a record, and more than stands between body, topic and properties.
     const HEAD_BYTES: u64 = 128;
     match found {
         Ok(RecordCheck::Record(view)) => {
@@ -273,7 +274,7 @@ impl<D: Disk> LogWriter<'_, D> {
         self.state.time(now_ms)
     }
 
-    /// Where the next file has to start when the active one has no room for a record and the blank record behind it.
+    /// Where the next file has to start when the active one has no room for a record and the blank record after it.
     ///
     /// # Source
     /// docs/reference/store-format.md 2.4.

@@ -23,17 +23,17 @@ pub(crate) struct MappedFile<R> {
 }
 
 impl<R: Region> MappedFile<R> {
-    /// Offset behind its last byte.
+    /// Offset after its last byte.
     pub(crate) fn end(&self) -> PhysicalOffset {
         self.start + self.region.len()
     }
 
-    /// Offset behind the last byte that is written.
+    /// Offset after the last byte that is written.
     pub(crate) fn wrote(&self) -> PhysicalOffset {
         self.start + self.region.written()
     }
 
-    /// Whether an offset lies in this file.
+    /// Whether an offset is in this file.
     pub(crate) fn holds(&self, offset: PhysicalOffset) -> bool {
         (self.start..self.end()).contains(&offset)
     }
@@ -58,7 +58,7 @@ impl<R: Region> MappedFile<R> {
             EnvError::Unreadable { path, offset, source } => DispatchError::Damage {
                 path,
                 physical_offset: self.start + offset,
-                reason: format!("it cannot be read: {source}"),
+                reason: format!("the file cannot be read: {source}"),
             },
             other => DispatchError::Env(other),
         }
@@ -151,7 +151,7 @@ impl<D: Disk> MappedFileQueue<D> {
                 Err(EnvError::NoSpace { .. })
                     if self.writable.iter().any(|other| other != dir && !full.contains(other)) =>
                 {
-                    tracing::warn!(path = %path.display(), "no space for a commit log file, trying another folder");
+                    tracing::warn!(path = %path.display(), "no space for a commit log file in this folder, trying another one");
                     full.push(dir.clone());
                 }
                 made => return made.map(|region| MappedFile { start, region, path }),

@@ -1,4 +1,4 @@
-//! What goes into an append and what comes back.
+//! Input and result of an append.
 
 use std::net::SocketAddr;
 
@@ -48,7 +48,7 @@ pub struct Appended {
     pub size_bytes: u32,
     /// The store's clock at the append.
     pub stored_at_ms: i64,
-    /// First byte behind the record: what a flush has to reach.
+    /// First byte after the record: what a flush has to reach.
     pub end: PhysicalOffset,
 }
 
@@ -63,7 +63,7 @@ pub struct AppendedBatch {
     pub size_bytes: u32,
     /// The store's clock at the append.
     pub stored_at_ms: i64,
-    /// First byte behind the last record.
+    /// First byte after the last record.
     pub end: PhysicalOffset,
 }
 

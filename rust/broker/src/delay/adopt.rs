@@ -1,4 +1,4 @@
-//! How far the delay levels of a master are, as its slave takes it over.
+//! Progress of the delay levels of a master, copied by its slave.
 
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_model::{PhysicalOffset, system};
@@ -43,7 +43,7 @@ impl<D: Disk> Delays<D> {
     }
 }
 
-/// Where the first message of each level lies that waits. What cannot be read may lie anywhere.
+/// Physical offset of the first waiting message of each level. An unreadable message may be anywhere.
 fn first_waiting(store: &Store<impl Disk>, progress: &Progress) -> Vec<Option<PhysicalOffset>> {
     let of_level = |level: u32| {
         let next = progress.next(level as usize);

@@ -15,15 +15,15 @@ use super::{Delays, LEVELS, State};
 use crate::put::{DueRecord, Late, READ_AGAIN_AFTER, deliver_late, due_record};
 use crate::refusal::Refusal;
 
-/// Most messages of a level in one turn; then the others get theirs.
+/// Maximum number of messages of a level in one turn; then the others get theirs.
 const TURN: usize = 512;
 /// Pause after a message could not be stored for now.
 const RETRY_MS: i64 = 1000;
 
-/// What became of a message whose queue entry says that it is due.
+/// Result for a message that is due by its queue entry.
 enum Outcome {
     Done,
-    /// Its record cannot be read for now; others go on.
+    /// Its record cannot be read for now; others continue.
     Unreadable(StoreError),
     /// Its record says that it is due later.
     NotDue(i64),
@@ -44,7 +44,7 @@ pub(super) fn deliver(delays: &Delays<impl Disk>, at_ms: i64, runtime: &Handle) 
         let due_at_ms = match deliver_level(delays, &mut state, level, at_ms, runtime) {
             Ok(due_at_ms) => due_at_ms,
             Err(refusal) => {
-                warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
+                warn!(%refusal, level = level + 1, "delayed message not delivered, retrying");
                 Some(at_ms.saturating_add(RETRY_MS))
             }
         };
@@ -69,7 +69,7 @@ fn deliver_passed<D: Disk>(delays: &Delays<D>, state: &mut State<D>, at_ms: i64,
                 state.progress.is_done(level, queue_offset, delays.store().max_physical_offset())
             }
             Err(refusal) => {
-                warn!(%refusal, level = level + 1, "delayed message not delivered yet, trying again");
+                warn!(%refusal, level = level + 1, "delayed message not delivered, retrying");
                 return;
             }
         }
@@ -97,7 +97,7 @@ fn deliver_level<D: Disk>(
     if first < bounds.min {
         let lost = bounds.min - first;
         delays.dropped.fetch_add(lost, Ordering::Relaxed);
-        error!(level = level + 1, lost, "delayed messages were removed before they were due");
+        error!(level = level + 1, lost, "delayed messages removed before their delivery time");
         let end = store.max_physical_offset();
         state.progress.advance(level, bounds.min, end, end);
     }
@@ -114,7 +114,7 @@ fn deliver_level<D: Disk>(
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Delivers those of the entries that are due. Returns when the next one is; `next` is the place behind the last one delivered.
+/// Delivers those of the entries that are due. Returns when the next one is; `next` is the place after the last one delivered.
 ///
 /// # Errors
 /// A message could not be stored for now.
@@ -169,7 +169,7 @@ fn advance<D: Disk>(
     }
 }
 
-/// When the message of an entry that waits is due: as its record says, for a damaged entry must not block those behind it. Called once
+/// When the message of an entry that waits is due: as its record says, for a damaged entry must not block those after it. Called once
 /// for each wait of a level. What cannot be read is tried again when the entry says that it is due.
 fn due_by_record(delays: &Delays<impl Disk>, level: usize, entry: &QueueEntry) -> i64 {
     let bytes = delays.store().record_at(entry.physical_offset).ok().flatten();
@@ -187,7 +187,7 @@ fn report_entry(delays: &Delays<impl Disk>, level: usize, queue_offset: QueueOff
     let bit = 1 << level;
     if delays.damaged_levels.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let level = level + 1;
-        warn!(level, %queue_offset, due_at_ms, "queue entry with a wrong delivery time, that of its record counts");
+        warn!(level, %queue_offset, due_at_ms, "queue entry has a wrong delivery time, using that of its record");
     }
 }
 

@@ -2,7 +2,7 @@
 //! their own topic.
 //!
 //! All messages of a queue wait equally long, so the first one of each queue is the next of its level: what waits costs no
-//! memory. How far each level is lies in [`progress`], and is written no further than its copies are durable.
+//! memory. The progress of each level is in [`progress`], and is written no further than its copies are durable.
 //!
 //! # Source
 //! docs/reference/store-format.md 8.1 to 8.3.
@@ -49,7 +49,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Delays<D: Disk = RealDisk> {
     /// Locked for one delivery, and for the write of the progress: both wait for the disk, so no thread of the runtime takes it.
     state: Mutex<State<D>>,
-    /// What others may know of it, as of the last round. Never locked over disk work.
+    /// Published view of the state, as of the last round. Never locked over disk work.
     seen: Mutex<Seen>,
     /// Rung when a message begins to wait.
     arrived: Notify,
@@ -65,7 +65,7 @@ struct State<D: Disk> {
     progress: Progress,
     /// When the next message of each level is to be looked at; `None`: when one arrives.
     due_at_ms: Vec<Option<i64>>,
-    /// Where that message lies in the log; until the first look nothing is known, then it is 0.
+    /// Where that message is in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
     write_at: Duration,
     /// When messages are tried again that could not be read, in monotonic time.
@@ -73,7 +73,7 @@ struct State<D: Disk> {
     file: ConfigFile<D>,
 }
 
-/// What is known of the [`State`] without its lock.
+/// Parts of the [`State`] that are published without its lock.
 #[derive(Debug, Clone)]
 struct Seen {
     /// The first message of each level that waits.
@@ -96,7 +96,7 @@ impl<D: Disk> State<D> {
         }
     }
 
-    /// Where the first message lies that has no durable copy.
+    /// Physical offset of the first message without a durable copy.
     fn waiting_from(&self) -> Option<PhysicalOffset> {
         self.first_at.iter().flatten().copied().chain(self.progress.ahead_from()).min()
     }
@@ -146,7 +146,7 @@ impl<D: Disk> Delays<D> {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// How far the levels are, as their file says.
+    /// Progress of the levels, from their file.
     pub(crate) fn content(&self) -> Arc<DelayOffsetSerializeWrapper> {
         Arc::clone(&self.seen.lock().file)
     }
@@ -160,7 +160,7 @@ impl<D: Disk> Delays<D> {
         if let Some(content) = state.progress.durable(flushed, store.now_ms()) {
             match state.file.save(&content) {
                 Ok(()) => state.progress.written(content),
-                Err(error) => error!(%error, "progress of the delay levels not written, trying again"),
+                Err(error) => error!(%error, "progress of the delay levels not written, retrying"),
             }
         }
         *self.seen.lock() = state.seen();

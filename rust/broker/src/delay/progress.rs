@@ -1,4 +1,4 @@
-//! How far the delivery of each delay level is, and how much of that may be written.
+//! Delivery progress of each delay level, and the part of it that may be written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tracing::warn;
 use super::LEVELS;
 use crate::put::MAX_UNREADABLE_MESSAGES;
 
-/// Most deliveries of a level of which it is known by themselves whether they are durable; more of them count as one.
+/// Maximum number of deliveries of a level of which it is known by themselves whether they are durable; more of them count as one.
 const MAX_PENDING: usize = 1024;
 
-/// How far the delivery of each level is.
+/// Delivery progress of each level.
 #[derive(Debug)]
 pub(super) struct Progress {
     levels: Vec<Level>,
-    /// What the file holds.
+    /// Content of the file.
     file: Arc<DelayOffsetSerializeWrapper>,
 }
 
@@ -37,7 +37,7 @@ struct Level {
 /// A message that others were delivered before.
 #[derive(Debug)]
 struct Passed {
-    /// Where its record lies in the log.
+    /// Physical offset of its record.
     at: PhysicalOffset,
     /// The log has to be flushed up to here; `None` until it is delivered.
     end: Option<PhysicalOffset>,
@@ -55,7 +55,7 @@ impl Level {
 struct Pending {
     /// The first message that is not among them.
     next: QueueOffset,
-    /// Where the record of the first one lies in the log.
+    /// Physical offset of the first record.
     from: PhysicalOffset,
     /// The log has to be flushed up to here.
     end: PhysicalOffset,
@@ -70,7 +70,7 @@ impl Progress {
             let offset = file.offset_table.get(&(level as i32)).copied().unwrap_or(0);
             let written = QueueOffset(u64::try_from(offset).unwrap_or(0));
             if written > bounds.max {
-                warn!(level, progress = %written, end = %bounds.max, "config/delayOffset.json is ahead of its queue: going on at the end");
+                warn!(level, progress = %written, end = %bounds.max, "config/delayOffset.json is past the end of its queue, continuing at the end");
             }
             let next = written.clamp(bounds.min, bounds.max);
             Level { next, durable: next, pending: VecDeque::new(), passed: BTreeMap::new() }
@@ -113,7 +113,7 @@ impl Progress {
         self.levels.iter().flat_map(|level| level.passed.values()).any(|passed| passed.end.is_none())
     }
 
-    /// They: level, number, and where the record lies.
+    /// Unreadable messages: level, queue offset, and physical offset of the record.
     pub(super) fn unreadable(&self) -> Vec<(usize, QueueOffset, PhysicalOffset)> {
         let of_level = |(number, level): (usize, &Level)| -> Vec<_> {
             let waiting = level.passed.iter().filter(|(_, passed)| passed.end.is_none());
@@ -129,7 +129,7 @@ impl Progress {
         }
     }
 
-    /// Where the first record lies whose copy is not known to be durable, of those that are delivered.
+    /// Where the first record is whose copy is not known to be durable, of those that are delivered.
     pub(super) fn ahead_from(&self) -> Option<PhysicalOffset> {
         let pending =
             self.levels.iter().filter_map(|level| level.pending.front()).map(|pending| pending.from);
@@ -149,7 +149,7 @@ impl Progress {
         (1..).zip(&self.levels).any(|(number, level)| is_pending(level) || !is_written(number, level))
     }
 
-    /// What the file is to hold once the log is flushed up to an offset; `None` when it holds that already.
+    /// New content of the file after the log is flushed up to an offset; `None` if it is unchanged.
     pub(super) fn durable(
         &mut self,
         flushed: PhysicalOffset,
@@ -174,7 +174,7 @@ impl Progress {
         })
     }
 
-    /// What the file holds.
+    /// Content of the file.
     pub(super) fn file(&self) -> Arc<DelayOffsetSerializeWrapper> {
         Arc::clone(&self.file)
     }

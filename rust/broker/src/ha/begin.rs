@@ -26,13 +26,13 @@ use crate::service::{Pace, Service, Work};
 use crate::slave::MasterAddress;
 use crate::{BrokerConfig, BrokerError};
 
-/// Longest wait for one answer.
+/// Maximum wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before the next search for the master.
 const SEARCH_EVERY: Duration = Duration::from_secs(3);
-/// How long a slave without a log searches before its start fails.
+/// Timeout for the search of a master by a slave without a log; then its start fails.
 const SEARCH_LIMIT: Duration = Duration::from_secs(10);
-/// Longest wait for the first frame of a master: Apache's send nothing but a heartbeat every 5 s when they have nothing.
+/// Maximum wait for the first frame of a master: Apache's send nothing but a heartbeat every 5 s when they have nothing.
 const FIRST_FRAME: Duration = Duration::from_secs(15);
 
 /// A master that was found.
@@ -58,8 +58,10 @@ async fn find_master(client: &Client, config: &BrokerConfig) -> Result<FoundMast
             Ok(mut brokers) => match brokers.remove(&system::MASTER_ID) {
                 Some(address) => return ask_master(client, config, address).await,
                 None => {
-                    reason =
-                        format!("{name_server} knows no master {name} in cluster {}", config.cluster_name)
+                    reason = format!(
+                        "name server {name_server} has no master {name} in cluster {}",
+                        config.cluster_name
+                    )
                 }
             },
             Err(cause) => reason = cause,
@@ -81,7 +83,7 @@ pub(crate) async fn brokers_of(
     let asked = Command::bare_request(request::GET_BROKER_CLUSTER_INFO);
     let answer = client.call(name_server, asked, timeout).await.map_err(|error| error.to_string())?;
     let mut info = json::from_slice::<ClusterInfo>(&answer.body)
-        .map_err(|_| format!("{name_server} answers nothing that can be read"))?;
+        .map_err(|_| format!("cannot decode the answer of name server {name_server}"))?;
     let found = info.broker_addr_table.remove(&config.broker_name);
     let found = found.filter(|found| found.cluster == config.cluster_name);
     Ok(found.map(|found| found.broker_addrs.into_iter().collect()).unwrap_or_default())
@@ -105,7 +107,7 @@ async fn ask_master(client: &Client, config: &BrokerConfig, address: String) -> 
         (None, None) if told.is_some() => {
             return Err(format!("{address} has no port for slaves (haListenPort)"));
         }
-        (None, None) => address_above(&address).ok_or_else(|| format!("{address} is no host:port"))?,
+        (None, None) => address_above(&address).ok_or_else(|| format!("{address} is not host:port"))?,
     };
     let log_start = told.and_then(|told| told.log_start).and_then(PhysicalOffset::from_wire);
     Ok(FoundMaster { address, slave_address, log_start })
@@ -127,7 +129,7 @@ pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<Physi
     if config.broker_id == system::MASTER_ID || !may_find || has_log(config)? {
         return Ok(None);
     }
-    info!(broker = config.broker_name, "this slave has no log yet, looking for its master");
+    info!(broker = config.broker_name, "slave has no log yet, searching for its master");
     let (client, deadline) = (Client::new(ClientConfig::default()), Instant::now() + SEARCH_LIMIT);
     loop {
         let found = match find_master(&client, config).await {
@@ -140,12 +142,12 @@ pub(crate) async fn where_to_begin(config: &BrokerConfig) -> Result<Option<Physi
         };
         let reason = match found {
             Ok(begin) => {
-                info!(%begin, "the log of this slave begins here");
+                info!(%begin, "start of this slave's log chosen");
                 return Ok(Some(begin));
             }
             Err(reason) => reason,
         };
-        debug!(reason, "no master yet");
+        debug!(reason, "master not found yet");
         if Instant::now() + SEARCH_EVERY > deadline {
             return Err(BrokerError::NoMaster { broker: config.broker_name.clone(), reason });
         }
@@ -166,7 +168,7 @@ fn has_log(config: &BrokerConfig) -> Result<bool, BrokerError> {
     Ok(false)
 }
 
-/// Where a master begins that is told of an empty log.
+/// Offset at which a master starts to send after the report of an empty log.
 async fn first_frame(master: String) -> Result<PhysicalOffset, String> {
     let ask = move || -> std::io::Result<Option<FrameHead>> {
         let address = master.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
@@ -202,7 +204,7 @@ pub(crate) struct MasterSearch {
     replication: Replication,
     client: Client,
     pace: Pace,
-    /// Whether the name servers were told that nobody is to find this slave.
+    /// Whether this slave is withdrawn from the name servers.
     is_withdrawn: AtomicBool,
 }
 
@@ -247,7 +249,7 @@ impl Service for MasterSearch {
                 }
                 // The last known one counts until there is another.
                 Err(reason) => {
-                    debug!(reason, "no master found");
+                    debug!(reason, "master not found");
                     self.replication.follow_configured(&config);
                 }
             }

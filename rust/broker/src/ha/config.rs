@@ -1,4 +1,4 @@
-//! What a master does for slaves, and a slave with its master.
+//! Replication settings of masters and slaves.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use tracing::warn;
 
 use crate::BrokerError;
 
-/// Longest body of a frame that a slave takes: what a master of Apache's may send at most, as its slaves have a buffer of 4 MiB.
+/// Maximum length of the body of a frame that a slave takes: what a master of Apache's may send at most, as its slaves have a buffer of 4 MiB.
 pub(super) const MAX_BODY_BYTES: u32 = 4 << 20;
-/// Longest body of a frame for a slave of RocketPy: fewer calls for the same bytes, and still small beside what a socket holds.
+/// Maximum length of the body of a frame for a slave of RocketPy: fewer calls for the same bytes, and still small compared with a socket buffer.
 pub(super) const OWN_BODY_BYTES: u32 = 256 << 10;
 
-/// Longest file of a token that is read.
+/// Maximum size of a token file.
 const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// Master or slave, and whether sends wait for slaves.
@@ -32,7 +32,7 @@ pub enum BrokerRole {
     Slave,
 }
 
-/// What masters and slaves of RocketPy prove to each other that they know.
+/// Shared secret of RocketPy's masters and slaves.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Token(pub(crate) String);
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What a master does for slaves, and a slave with its master.
+/// Replication settings of masters and slaves.
 #[derive(Debug, Clone)]
 pub struct ReplicationConfig {
     /// `brokerRole`, default ASYNC_MASTER.
@@ -77,12 +77,12 @@ pub struct ReplicationConfig {
     pub frame_bytes: usize,
     /// `haFlowControlEnable`, default false: whether `max_bytes_per_second` counts.
     pub is_bounded: bool,
-    /// `maxHaTransferByteInSecond`, default 100 MiB: most bytes of the log that one slave gets in a second.
+    /// `maxHaTransferByteInSecond`, default 100 MiB: maximum number of log bytes that one slave gets per second.
     pub max_bytes_per_second: u64,
 }
 
 impl ReplicationConfig {
-    /// How many slaves have to have a message before its send is answered.
+    /// Number of slaves that must have a message before its send is answered.
     pub(super) fn slaves_waited_for(&self) -> usize {
         match self.role {
             BrokerRole::AsyncMaster | BrokerRole::Slave => 0,
@@ -110,7 +110,7 @@ impl ReplicationConfig {
         let listener = listen(addr).or_else(|error| match self.port {
             Some(_) => Err(error),
             None => {
-                warn!(%error, "the port above the broker's is taken, slaves get a free one (haListenPort names another)");
+                warn!(%error, "port above the broker's is in use, listening for slaves on a free one (set haListenPort to choose it)");
                 listen(SocketAddr::new(addr.ip(), 0))
             }
         });
@@ -127,7 +127,7 @@ impl ReplicationConfig {
         let none = |reason: String| BrokerError::NoToken { path: path.clone(), reason };
         let bytes = RealDisk.read(path, MAX_TOKEN_BYTES).map_err(|error| none(error.to_string()))?;
         match String::from_utf8_lossy(&bytes).trim() {
-            "" => Err(none("it is empty".to_owned())),
+            "" => Err(none("the file is empty".to_owned())),
             token => Ok(Some(Token(token.to_owned()))),
         }
     }

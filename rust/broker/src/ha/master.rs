@@ -23,11 +23,11 @@ use super::past::{NoBeginning, Past};
 use super::slaves::{Slave, Slaves};
 use super::{MASTER, PROOF_BYTES, ReplicationConfig, SLAVE, is_time_out};
 
-/// Most slaves that are connected at a time; one more is closed at once.
+/// Maximum number of connected slaves; a further connection is closed at once.
 pub(super) const MAX_SLAVES: usize = 16;
-/// Most connections whose threads have not ended: those of slaves, and of others that were let go and have not noticed.
+/// Maximum number of connections with running threads: those of slaves, and closed ones that have not ended yet.
 const MAX_CONNECTIONS: usize = 4 * MAX_SLAVES;
-/// Longest wait of a thread before it looks whether the master stops.
+/// Maximum wait of a thread before it looks whether the master stops.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Pause after the listening socket refused to give a connection, as it does when files run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ pub(crate) struct Master<D: Disk> {
     listening: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Debug)]
 struct Feeding<D: Disk> {
     store: Arc<Store<D>>,
@@ -55,37 +55,37 @@ struct Feeding<D: Disk> {
     allowed: Vec<IpAddr>,
     began: Instant,
     is_stopping: AtomicBool,
-    /// One for each slave: the thread that reads, which ends last.
+    /// Reader threads, one per slave; each ends after its sender thread.
     threads: Mutex<Vec<JoinHandle<()>>>,
     sockets: Mutex<Vec<(SocketAddr, TcpStream)>>,
     /// Why the last connection from an address ended.
     causes: Mutex<HashMap<IpAddr, String>>,
 }
 
-/// Why a slave is let go.
+/// Why a slave is disconnected.
 #[derive(Debug, thiserror::Error)]
 enum End {
     #[error(transparent)]
     Feed(#[from] FeedEnd),
     #[error(transparent)]
     Past(#[from] TwoHistories),
-    #[error("it is not fed: {0}")]
+    #[error("slave rejected: {0}")]
     NoBeginning(#[from] NoBeginning),
-    #[error("it does not prove that it knows the token of haTokenFile")]
+    #[error("slave did not prove that it knows the token of haTokenFile")]
     NoProof,
-    #[error("it sends no greeting that can be read: another program, or a newer version")]
+    #[error("cannot read the slave's greeting: the peer is another program or a newer version")]
     NoGreeting,
-    #[error("how far it has come cannot be written: {0}")]
+    #[error("cannot save slave progress: {0}")]
     File(#[from] EnvError),
-    #[error("its connection broke: {0}")]
+    #[error("connection to the slave broke: {0}")]
     Socket(#[from] io::Error),
-    #[error("it is not taken: {0}")]
+    #[error("connection rejected: {0}")]
     NotTaken(io::Error),
-    #[error("it ended the connection")]
+    #[error("slave closed the connection")]
     Closed,
-    #[error("the log cannot be read: {0}")]
+    #[error("cannot read the log: {0}")]
     Log(#[from] StoreError),
-    #[error("this master stops")]
+    #[error("this master is stopping")]
     Stop,
 }
 
@@ -168,7 +168,7 @@ fn listen<D: Disk>(feeding: &Arc<Feeding<D>>, listener: &TcpListener) {
                 }
             }
             Err(error) => {
-                warn!(%error, "no connection from a slave");
+                warn!(%error, "connection of a slave not accepted");
                 std::thread::sleep(ACCEPT_PAUSE);
             }
         }
@@ -178,13 +178,13 @@ fn listen<D: Disk>(feeding: &Arc<Feeding<D>>, listener: &TcpListener) {
 fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr) -> io::Result<()> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     if !feeding.allowed.is_empty() && !feeding.allowed.contains(&peer.ip().to_canonical()) {
-        return refused(format!("{} is not one of haAllowedSlaves", peer.ip()));
+        return refused(format!("{} is not in haAllowedSlaves", peer.ip()));
     }
     if feeding.threads.lock().len() >= MAX_CONNECTIONS {
-        return refused(format!("{MAX_CONNECTIONS} connections that were let go have not ended yet"));
+        return refused(format!("{MAX_CONNECTIONS} closed connections have not ended yet"));
     }
     if !feeding.make_room() {
-        return refused(format!("{MAX_SLAVES} slaves are connected"));
+        return refused(format!("{MAX_SLAVES} slaves are connected already"));
     }
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(LONGEST_WAIT))?;
@@ -212,7 +212,7 @@ fn admit<D: Disk>(feeding: &Arc<Feeding<D>>, socket: TcpStream, peer: SocketAddr
         owner.store.wake_waiting();
         let sent = sender.map(JoinHandle::join);
         if let Err(error) = owner.past.settle() {
-            warn!(%peer, %error, "how far the slave has come is not written");
+            warn!(%peer, %error, "slave progress not saved");
         }
         owner.sockets.lock().retain(|(other, _)| *other != peer);
         owner.tell_end(peer, slave.has_reported(), reports, sent);
@@ -275,7 +275,7 @@ fn receive<D: Disk>(feeding: &Feeding<D>, slave: &Slave, mut socket: &TcpStream)
     }
 }
 
-/// What came before the reports.
+/// First bytes of a slave, before its reports.
 enum Begun {
     /// The greeting of a slave of RocketPy, whose log reaches to here and is a beginning of this one.
     Greeted(PhysicalOffset),
@@ -443,7 +443,7 @@ impl<D: Disk> Feeding<D> {
         Ok(self.past.connected(address, &slave.identity().to_string(), end)?)
     }
 
-    /// Says why a slave was let go, the graver cause of its two threads; the same cause again only to those who look closely.
+    /// Logs the end of a slave's connection with the graver cause of its two threads. A repeated cause is logged at debug level only.
     fn tell_end(
         &self,
         peer: SocketAddr,
@@ -453,7 +453,7 @@ impl<D: Disk> Feeding<D> {
     ) {
         let sent = match sent {
             Ok(Ok(end)) => end,
-            Ok(Err(_)) => return error!(%peer, "the thread that sends to the slave failed"),
+            Ok(Err(_)) => return error!(%peer, "sender thread of a slave panicked"),
             Err(error) => End::Socket(error),
         };
         let is_grave = |end: &End| {
@@ -476,12 +476,12 @@ impl<D: Disk> Feeding<D> {
         }
         if causes.insert(peer.ip(), cause.clone()).as_ref() == Some(&cause) && (is_grave(&end) || !was_slave)
         {
-            return debug!(%peer, cause, "slave let go again");
+            return debug!(%peer, cause, "slave disconnected again");
         }
         match end {
-            End::Stop => info!(%peer, "slave let go, this master stops"),
-            end if is_grave(&end) => error!(%peer, cause, "slave let go"),
-            _ => warn!(%peer, cause, "slave let go"),
+            End::Stop => info!(%peer, "slave disconnected, this master is stopping"),
+            end if is_grave(&end) => error!(%peer, cause, "slave disconnected"),
+            _ => warn!(%peer, cause, "slave disconnected"),
         }
     }
 

@@ -125,7 +125,9 @@ impl Replication {
         }
         let slaves = peers.slaves().clone();
         if replication.role == BrokerRole::SyncMaster && !slaves.are_waited_for() {
-            warn!("inSyncReplicas is 1: this SYNC_MASTER waits for no slave, and a lost disk loses messages");
+            warn!(
+                "inSyncReplicas is 1: this SYNC_MASTER does not wait for a slave, so a lost disk loses messages"
+            );
         }
         let Some(listener) = listener else { return Ok(Self::default()) };
         let master = Master::start(listener, store, slaves, past, address, file_bytes, replication);

@@ -23,7 +23,7 @@ use crate::config_file::ConfigFile;
 
 /// Name of the file. Apache has none of it.
 const FILE: &str = "replication.json";
-/// Most slaves whose addresses are kept, and the longest of them.
+/// Maximum number of slave addresses that are kept, and the maximum length of one.
 const MAX_ADDRESSES: usize = 64;
 const MAX_ADDRESS_BYTES: usize = 300;
 
@@ -46,25 +46,25 @@ struct State {
     is_written: bool,
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Content {
     /// Which lives wrote the log.
     epochs: Epochs,
-    /// The last epoch is of a master that told of none.
+    /// Whether the last epoch belongs to a master that sent no epochs.
     is_untold: bool,
     /// Where lives began after a sudden end, in bytes of the log.
     lives: Vec<u64>,
-    /// How far each slave had the log, by its address.
+    /// End of each slave's log, by its address.
     slaves: BTreeMap<String, u64>,
     /// Where the slaves of RocketPy answer requests, by their broker ids.
     addresses: BTreeMap<u64, String>,
-    /// The folder was a slave's since: what others have behind its end is not this log.
+    /// The folder was a slave's since: what others have after its end is not this log.
     was_slave: bool,
-    /// A slave ended suddenly, and may have lost what it had told its master of.
+    /// Whether a slave ended suddenly and may have lost records that it had reported to its master.
     may_have_lost: bool,
-    /// A master said that this log is not a beginning of its own.
+    /// Whether a master rejected this log because it is not a beginning of its own.
     is_parted: bool,
     /// Where the log of this slave's master ended when it last connected.
     master_end: u64,
@@ -78,26 +78,24 @@ struct Content {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoBeginning {
     #[error(
-        "its broker id {id} is that of the slave at {address}: give it another one (brokerId, --broker-id)"
+        "brokerId {id} is already used by the slave at {address}: set another one (brokerId, --broker-id)"
     )]
     IdTaken { id: u64, address: String },
-    #[error("it is a broker of {found}, and this is one of {own} (brokerName)")]
+    #[error("brokerName {found} of the connecting broker differs from {own}")]
     OtherName { found: String, own: String },
     #[error(transparent)]
     Parted(#[from] Diverged),
-    #[error(
-        "no life of a master that wrote its log is known here: it is the slave of another log. Give it an empty folder"
-    )]
+    #[error("the logs share no epoch: the slave has another log. Give the slave an empty folder")]
     Strange,
     #[error(transparent)]
     OtherLife(#[from] TwoHistories),
     #[error(
-        "its log is not the same before {end}: `rocketpy store diff` shows where they part, and `rocketpy store cut --apply` cuts the rest off"
+        "the logs differ before {end}: `rocketpy store diff` shows where they diverge, and `rocketpy store cut --apply` cuts off the rest"
     )]
     OtherBytes { end: PhysicalOffset },
     #[error(transparent)]
     Removed(#[from] FeedEnd),
-    #[error("the log cannot be read: {0}")]
+    #[error("cannot read the log: {0}")]
     Log(#[from] StoreError),
 }
 
@@ -128,7 +126,7 @@ impl<D: Disk> Past<D> {
         Ok(Some(Self::of(file, content, (broker_name, broker_id), token)))
     }
 
-    /// What the file says, without a change to anything; `None` when there is none.
+    /// Content of the file, read without changing anything; `None` without a file.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -243,7 +241,7 @@ impl<D: Disk> Past<D> {
         is_unpromised || planted::has(Bug::AcknowledgedCut)
     }
 
-    /// Whether a master with these epochs goes on from this log, and this one has not gone on as well, or with nothing that was acknowledged.
+    /// Whether a master with these epochs continues from this log, and this one has not gone on as well, or with nothing that was acknowledged.
     pub(crate) fn gives_way_to(&self, other: &Epochs) -> bool {
         let own = self.epochs();
         let goes_on = |at| own.end_with_one_of(other) || self.is_unpromised_behind(at, other);
@@ -369,7 +367,7 @@ impl<D: Disk> Past<D> {
         !state.lives.slaves.is_empty() || !state.content.addresses.is_empty()
     }
 
-    /// What this broker says of itself.
+    /// Greeting of this broker.
     ///
     /// # Errors
     /// The log cannot be read.

@@ -1,4 +1,4 @@
-//! What a broker knows of the other brokers of its name.
+//! Knowledge of a broker about the other brokers of its name.
 
 use std::sync::Arc;
 

@@ -44,7 +44,7 @@ impl Service for SlaveProgress {
             if let Some(cause) = &failed
                 && *told != failed
             {
-                warn!(cause, "how far slaves have come is not written, trying again");
+                warn!(cause, "slave progress not saved, retrying");
             }
             *told = failed;
         })

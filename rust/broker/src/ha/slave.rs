@@ -22,19 +22,19 @@ use super::{MASTER, SLAVE, told};
 use crate::RoleOrder;
 use crate::role::{OwnLog, RoleCell};
 
-/// How long a connection may take to be made. A stop waits for it.
+/// Timeout for connecting. A stop waits for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the next try to reach the master. Each answer that gives nothing doubles it, up to [`LONGEST_PAUSE`]; a master that is not
 /// there may be back at any moment.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
-/// Longest wait for the answer to a greeting. A stop ends it.
+/// Maximum wait for the answer to a greeting. A stop ends it.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait of the thread before it looks whether the slave stops.
+/// Maximum wait of the thread before it looks whether the slave stops.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Pause before bytes that the store does not take now are given to it again. The socket is not read meanwhile.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// What is read at once.
+/// Size of one read.
 const READ_BYTES: usize = 1 << 20;
 /// How long a slave stays away from a master that it left. Longer than another one needs to become the master, and to be found.
 const STAYS_AWAY: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ struct Following<D: Disk> {
     began: Instant,
 }
 
-/// What a slave is.
+/// Identity and settings of a slave.
 #[derive(Debug)]
 pub(super) struct Own {
     /// Where it answers requests.
@@ -70,7 +70,7 @@ pub(super) struct Own {
     pub(super) flush_timeout: Duration,
     /// Says why the master is not followed, though it is reached.
     pub(super) not_followed: Arc<Mutex<Option<String>>>,
-    /// Is told whether this log is a beginning of the master's.
+    /// Records whether this log is a beginning of the master's.
     pub(super) role: Arc<RoleCell>,
     /// How the end of its log is cut off that was promised to nobody; `None`: it is not.
     pub(super) cutting: Option<Cutting>,
@@ -102,44 +102,45 @@ struct State {
 enum End {
     #[error(transparent)]
     Follow(#[from] FollowEnd),
-    #[error("the connection broke: {0}")]
+    #[error("connection broke: {0}")]
     Socket(#[from] io::Error),
     #[error(
-        "it ended the connection before it sent anything: it is another log's master, which its own log says, or haMasterAddress is not its port \
-         for slaves (haListenPort)"
+        "master closed the connection before it sent data: either it is the master of another log (see its log messages), or haMasterAddress \
+         is not its port for slaves (haListenPort)"
     )]
     Refused,
-    #[error("it ended the connection")]
+    #[error("master closed the connection")]
     Closed,
     #[error(
-        "the files of its log have {master} bytes, those of this slave {own}: give this slave mappedFileSizeCommitLog={master} and an empty folder"
+        "commit log files have {master} bytes at the master and {own} at this slave: set mappedFileSizeCommitLog={master} at this slave and \
+         give it an empty folder"
     )]
     FileBytes { master: u64, own: u64 },
-    #[error("what it sent is not taken: {0}")]
+    #[error("cannot append the master's records: {0}")]
     NotTaken(#[from] ReplicateError),
-    #[error("what it sent is not durable: {0}")]
+    #[error("cannot flush the master's records: {0}")]
     Flush(#[from] FlushError),
-    #[error("it answers the greeting with nothing that can be read")]
+    #[error("cannot read the master's answer to the greeting")]
     NoGreeting,
-    #[error("it does not prove that it knows the token of haTokenFile")]
+    #[error("master did not prove that it knows the token of haTokenFile")]
     NoProof,
-    #[error("it wants a token: set haTokenFile here too")]
+    #[error("master requires a token: set haTokenFile at this slave too")]
     NoToken,
-    #[error("it gives nothing to this slave: {0}")]
+    #[error("master rejected this slave: {0}")]
     NotFed(String),
-    #[error("it gives nothing to this slave: {0}")]
+    #[error("master rejected this slave: {0}")]
     OtherLog(String),
     #[error(transparent)]
     Parted(#[from] Diverged),
     #[error(
-        "what this slave has behind {at} was acknowledged to nobody, and its master does not have it: it is cut off, after a copy"
+        "records of this slave after {at} were never acknowledged and its master does not have them: cutting them off after a backup"
     )]
     Cuts { at: PhysicalOffset },
-    #[error("the own log cannot be read: {0}")]
+    #[error("cannot read the log of this slave: {0}")]
     Log(#[from] StoreError),
-    #[error("the epochs of its log cannot be kept: {0}")]
+    #[error("cannot save the epochs of the master's log: {0}")]
     File(#[from] EnvError),
-    #[error("this slave stops")]
+    #[error("this slave is stopping")]
     Stop,
 }
 
@@ -179,7 +180,7 @@ impl<D: Disk> Slaving<D> {
         if state.master.as_deref() == Some(address) {
             return;
         }
-        info!(address, "the master's port for slaves");
+        info!(address, "master's replication address set");
         state.master = Some(address.to_owned());
         state.disconnect();
         self.shared.changed.notify_all();
@@ -260,7 +261,7 @@ impl<D: Disk> Following<D> {
             if matches!(end, End::Parted(_) | End::OtherLog(_)) {
                 self.own.role.set_log(OwnLog::Diverged);
                 if let Err(error) = self.past.note_parted() {
-                    warn!(%error, "that the logs part is not written");
+                    warn!(%error, "divergence of the logs not saved");
                 }
             }
             if !matches!(end, End::Socket(_) | End::Closed) {
@@ -276,9 +277,9 @@ impl<D: Disk> Following<D> {
             if std::mem::replace(&mut told, reason.clone()) != reason {
                 match end {
                     End::Socket(_) | End::Closed | End::Refused => {
-                        warn!(master, cause = %end, "no connection to the master, trying again");
+                        warn!(master, cause = %end, "no connection to the master, retrying");
                     }
-                    _ => error!(master, cause = %end, "the log of the master is not followed, trying again"),
+                    _ => error!(master, cause = %end, "replication from the master stopped, retrying"),
                 }
             }
             self.pause(pause);
@@ -346,7 +347,7 @@ impl<D: Disk> Following<D> {
                             if !std::mem::replace(has_heard, true) {
                                 *self.own.not_followed.lock() = None;
                                 self.own.role.set_log(OwnLog::Followed);
-                                info!(master, end = %follow.end(), "the log of the master is followed");
+                                info!(master, end = %follow.end(), "replication from the master started");
                             }
                         }
                         Err(error) if super::is_time_out(&error) => {}
@@ -407,7 +408,7 @@ impl<D: Disk> Following<D> {
     }
 
     fn connect(&self, master: &str) -> Result<TcpStream, End> {
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
         for address in master.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
                 Ok(socket) => {
@@ -471,13 +472,13 @@ impl<D: Disk> Following<D> {
             follow.appended(taken as usize); // an error may come after some of the records
             match appended {
                 Ok(_) if std::mem::take(&mut is_told) => {
-                    info!("the log of the master is taken further");
+                    info!("replication from the master continues");
                     *self.own.not_followed.lock() = None;
                 }
                 Ok(_) => {}
                 Err(error) if error.retryable() && !self.is_stopping() => {
                     if !std::mem::replace(&mut is_told, true) {
-                        warn!(%error, "the log of the master is not taken further, trying again");
+                        warn!(%error, "replication from the master paused, retrying");
                         *self.own.not_followed.lock() = Some(error.to_string());
                     }
                     self.pause(BUSY_PAUSE);
@@ -501,7 +502,7 @@ impl<D: Disk> Following<D> {
 }
 
 impl End {
-    /// By what an end is told from the last one.
+    /// Key by which an end is compared with the previous one.
     fn kind(&self) -> String {
         match self {
             Self::Socket(_) | Self::Closed => "no connection".to_owned(),

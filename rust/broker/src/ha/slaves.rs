@@ -24,7 +24,7 @@ pub(crate) struct Slave {
     pub(super) feed: Mutex<Feed>,
     /// Notified when the first report has come, and when the connection ends.
     pub(super) begun: Condvar,
-    /// How far its log reaches; 0 before its first report.
+    /// End of its log; 0 before its first report.
     acknowledged: AtomicPhysicalOffset,
     has_reported: AtomicBool,
     /// Set under the lock of the feed when nothing more is read from it: nothing more is to be sent.
@@ -35,7 +35,7 @@ pub(crate) struct Slave {
     stated: OnceLock<(u64, String)>,
 }
 
-/// What tells slaves apart.
+/// Identity of a slave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Identity {
     /// Of one that says who it is.
@@ -68,7 +68,7 @@ impl Slave {
         }
     }
 
-    /// It said who it is.
+    /// Identity from the slave's greeting.
     pub(super) fn greeted(&self, broker_id: u64, address: &str) {
         self.stated.get_or_init(|| (broker_id, address.to_owned()));
     }
@@ -82,7 +82,7 @@ impl Slave {
         self.broker_id().map_or_else(|| Identity::Address(self.peer.ip().to_canonical()), Identity::BrokerId)
     }
 
-    /// How far its log reaches.
+    /// End of its log.
     pub(crate) fn acknowledged(&self) -> PhysicalOffset {
         self.acknowledged.load(Ordering::Acquire)
     }
@@ -97,7 +97,7 @@ impl Slave {
         self.feed.lock().next().unwrap_or_default()
     }
 
-    /// What it was sent a second since it connected, in bytes.
+    /// Send rate since the slave connected, in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> u64 {
         let seconds = self.connected_at.elapsed().as_secs().max(1);
         self.sent_bytes.load(Ordering::Relaxed) / seconds
@@ -107,7 +107,7 @@ impl Slave {
 /// Fewer slaves can take a message than a send has to wait for.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the message is stored here alone: {there} slaves of the {needed} to wait for (inSyncReplicas) are connected and less than \
+    "the message is stored only on this broker: of the {needed} slaves to wait for (inSyncReplicas), {there} are connected and less than \
      {max_behind_bytes} bytes behind (haSlaveFallbehindMax)"
 )]
 pub(crate) struct TooFewSlaves {
@@ -126,7 +126,7 @@ pub(crate) struct Slaves {
     needed: usize,
     max_behind_bytes: u64,
     held: Arc<HeldSends>,
-    /// Those that are not fed, by their broker ids.
+    /// Rejected slaves, by their broker ids.
     refused: Mutex<BTreeMap<u64, RefusedSlave>>,
 }
 
@@ -180,7 +180,7 @@ impl Slaves {
         }
     }
 
-    /// Those that are not fed.
+    /// Rejected slaves.
     pub(crate) fn refused(&self) -> Vec<RefusedSlave> {
         self.refused.lock().values().cloned().collect()
     }
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::ha::BrokerRole;
 
-    /// One that has reported 0.
+    /// Slave that has reported 0.
     fn connected(slaves: &Slaves, peer: &str) -> Arc<Slave> {
         let feed = Feed::new(ReplicationConfig::default().feed(), Duration::ZERO);
         let slave = Arc::new(Slave::new(peer.parse().unwrap(), feed));
@@ -289,7 +289,10 @@ mod tests {
         assert!(slaves.are_there_for(near).is_ok());
         let far = near + config.max_behind_bytes;
         let refused = slaves.are_there_for(far).unwrap_err().to_string();
-        assert!(refused.contains("0 slaves of the 2"), "{refused}");
+        assert!(
+            refused.contains("of the 2 slaves to wait for (inSyncReplicas), 0 are connected"),
+            "{refused}"
+        );
         slaves.acknowledge(&first, near + 1);
         slaves.acknowledge(&second, near + 1);
         assert!(slaves.are_there_for(far).is_ok());

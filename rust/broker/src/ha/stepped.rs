@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, EnvError};
 use rocketpy_ha::{
-    FROM_THE_FIRST_FILE, Feed, FeedConfig, FeedStep, Follow, FollowConfig, FollowStep, FrameHead, LogRange,
-    Relation, encode_report,
+    Diverged, FROM_THE_FIRST_FILE, Feed, FeedConfig, FeedStep, Follow, FollowConfig, FollowStep, FrameHead,
+    LogRange, Relation, encode_report,
 };
 use rocketpy_model::PhysicalOffset;
 use rocketpy_store::{FlushMode, Store, whole_records};
 
-use super::past::Past;
+use super::past::{NoBeginning, Past};
 use super::told;
 use crate::BrokerError;
 
@@ -45,10 +45,26 @@ pub struct SteppedLink {
 }
 
 /// Why a slave is not fed, or a connection ended.
-pub type Refused = String;
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{cause}")]
+pub struct Refused {
+    cause: String,
+    /// Offset at which the two logs diverge, if that is the cause.
+    pub diverged_at: Option<PhysicalOffset>,
+}
+
+impl From<NoBeginning> for Refused {
+    fn from(cause: NoBeginning) -> Self {
+        let diverged_at = match &cause {
+            NoBeginning::Parted(Diverged { at, .. }) => Some(*at),
+            _ => None,
+        };
+        Self { cause: cause.to_string(), diverged_at }
+    }
+}
 
 fn refused(cause: impl ToString) -> Refused {
-    cause.to_string()
+    Refused { cause: cause.to_string(), diverged_at: None }
 }
 
 impl<D: Disk> SteppedReplica<D> {
@@ -85,14 +101,14 @@ impl<D: Disk> SteppedReplica<D> {
         self.past.begin_following(&self.store)
     }
 
-    /// After a sudden end, takes what a slave has behind the end of this log.
+    /// After a sudden end, copies the records of a slave after the end of this log.
     ///
     /// # Errors
     /// The slave refuses.
     pub fn take_back(&self, slave: &Self) -> Result<(), Refused> {
         loop {
             let greeting = self.greeting()?;
-            slave.past.check_greeting(&greeting, &slave.store, None).map_err(refused)?;
+            slave.past.check_greeting(&greeting, &slave.store, None)?;
             let bytes =
                 slave.store.log_slice(greeting.end, FRAME_BYTES).map_err(refused)?.unwrap_or_default();
             if bytes.is_empty() {
@@ -121,13 +137,13 @@ impl<D: Disk> SteppedReplica<D> {
     /// Connects a slave to this master.
     ///
     /// # Errors
-    /// One of them finds that the slave has not a beginning of this log.
+    /// The slave's log is not a beginning of this log.
     pub fn connect(&self, slave: &Self) -> Result<SteppedLink, Refused> {
         let (of_slave, of_master) = (slave.greeting()?, self.greeting()?);
-        self.past.check_greeting(&of_slave, &self.store, Some(PEER)).map_err(refused)?;
+        self.past.check_greeting(&of_slave, &self.store, Some(PEER))?;
         self.past.greeted(&of_slave).map_err(refused)?;
         if let Relation::Diverged(parted) = of_slave.relation(&of_master.epochs, of_master.end) {
-            return Err(refused(parted));
+            return Err(NoBeginning::from(parted).into());
         }
         slave.past.adopt_of_master(&of_master.epochs, of_master.end).map_err(refused)?;
         let feed = FeedConfig {

@@ -29,31 +29,31 @@ use crate::refusal::Refusal;
 use crate::slave::end_of_log;
 use crate::{BrokerConfig, BrokerError};
 
-/// Longest wait for one answer.
+/// Maximum wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before slaves that do not answer are asked again, and before a store that is busy is given bytes again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Pause before it is seen again whether what was taken is dispatched.
 const DISPATCH_PAUSE: Duration = Duration::from_millis(2);
-/// Most bytes of the log in one answer. A message is shorter.
+/// Maximum number of bytes of the log in one answer. A message is shorter.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Why nothing more comes from a slave.
+/// Cause why copying from a slave ended.
 #[derive(Debug, thiserror::Error)]
 enum NotCopied {
     #[error(transparent)]
     Call(#[from] CallError),
     #[error("{0}")]
     Refused(String),
-    #[error("it has no such request: it is Apache's")]
+    #[error("slave does not support COPY_LOG: it is one of Apache's")]
     Apache,
-    #[error("it does not prove that it knows the token of haTokenFile")]
+    #[error("slave did not prove that it knows the token of haTokenFile")]
     NoProof,
-    #[error("it does not say of which epochs its log is")]
+    #[error("slave did not send its epoch list")]
     NoEpochs,
-    #[error("the epochs of its log cannot be kept: {0}")]
+    #[error("cannot save the epochs of the slave's log: {0}")]
     File(#[from] EnvError),
-    #[error("it gives no whole record in {MAX_BYTES} bytes")]
+    #[error("slave sent no complete record in {MAX_BYTES} bytes")]
     TooLong,
     #[error(transparent)]
     Log(#[from] StoreError),
@@ -87,10 +87,10 @@ pub(super) async fn take_back(
             match take_from(config, store, past, &client, &address).await {
                 Err(NotCopied::Call(_)) => continue,
                 Err(NotCopied::Apache) => compare(store, &client, &address).await?,
-                Err(cause) => warn!(address, %cause, "nothing is taken from this slave"),
+                Err(cause) => warn!(address, %cause, "no records copied from this slave"),
                 Ok(0) => {}
                 Ok(bytes) => {
-                    warn!(address, bytes, "this master had lost the end of its log, its slave had it")
+                    warn!(address, bytes, "lost end of the log restored from a slave")
                 }
             }
             left.remove(&address);
@@ -102,7 +102,7 @@ pub(super) async fn take_back(
         if Instant::now() + PAUSE > deadline {
             warn!(
                 slaves = left.into_iter().collect::<Vec<_>>().join(" "),
-                "no answer: if one of them has more of the log than this master, it is not followed any more (haSyncBackTimeout)"
+                "slaves did not answer; one that has more of the log than this master can no longer replicate from it (haSyncBackTimeout)"
             );
             break;
         }
@@ -128,7 +128,7 @@ async fn slaves(client: &Client, config: &BrokerConfig, past: &Past<RealDisk>) -
     found
 }
 
-/// Copies what a slave has behind the end of the log. Returns how many bytes that were.
+/// Copies the records of a slave after the end of the log. Returns the number of bytes.
 async fn take_from(
     config: &BrokerConfig,
     store: &Arc<Store>,
@@ -163,7 +163,7 @@ async fn take_from(
         let epochs = Epochs::from_json(epochs).ok_or(NotCopied::NoEpochs)?;
         past.adopt(&epochs)?;
         append(store, end, answer.body).await?;
-        info!(address, end = %store.max_physical_offset(), "taking the end of the log from a slave");
+        info!(address, end = %store.max_physical_offset(), "copying the end of the log from a slave");
     }
 }
 
@@ -184,7 +184,7 @@ async fn append(store: &Arc<Store>, end: PhysicalOffset, bytes: Bytes) -> Result
     }
 }
 
-/// A slave of Apache's gives nothing back: this master must not go on if it has more.
+/// A slave of Apache's gives nothing back: this master must not continue if it has more.
 async fn compare(store: &Store, client: &Client, address: &str) -> Result<(), BrokerError> {
     let end = store.max_physical_offset();
     match end_of_log(client, address).await {
@@ -193,24 +193,24 @@ async fn compare(store: &Store, client: &Client, address: &str) -> Result<(), Br
         }
         Ok(_) => Ok(()),
         Err(cause) => {
-            warn!(address, cause, "how far this slave has the log is not known");
+            warn!(address, cause, "end of the slave's log unknown");
             Ok(())
         }
     }
 }
 
-/// What a slave gives to its master that lost the end of its log.
+/// End of the log that a slave sends to its master, which lost it.
 #[derive(Debug)]
 pub(crate) struct GivenBack {
-    /// The bytes behind the end of the master's log; none where there are none.
+    /// Bytes after the end of the master's log, possibly none.
     pub(crate) bytes: Bytes,
     /// The epochs of this slave's log, as JSON.
     pub(crate) epochs: String,
-    /// That this broker knows the token, where there is one.
+    /// Proof that this broker knows the token, if one is set.
     pub(crate) proof: Option<String>,
 }
 
-/// The bytes behind the end of a master's log that is a beginning of this slave's. `proof` is of the greeting, which is JSON.
+/// Bytes after the end of a master's log that is a beginning of this slave's. `proof` covers the greeting, which is JSON.
 ///
 /// # Errors
 /// This broker is a master, the sender does not prove that it knows the token, or its log is another one.
@@ -222,15 +222,13 @@ pub(crate) fn give_back(
 ) -> Result<GivenBack, Refusal> {
     let (store, refused) = (ground.store(), |why: String| Refusal::NoCopy { why });
     let Some(past) = peers.past().filter(|_| !ground.role().is_master()) else {
-        return Err(refused("this broker is no slave".to_owned()));
+        return Err(refused("this broker is not a slave".to_owned()));
     };
     if !past.is_proved(&[COPY_ASKED, greeting.as_bytes()], proof) {
-        return Err(refused(
-            "the request does not prove that its sender knows the token of haTokenFile".to_owned(),
-        ));
+        return Err(refused("the sender did not prove that it knows the token of haTokenFile".to_owned()));
     }
     let greeting = Greeting::decode(greeting.as_bytes())
-        .ok_or_else(|| refused("the greeting cannot be read".to_owned()))?;
+        .ok_or_else(|| refused("the greeting is not readable".to_owned()))?;
     past.check_greeting(&greeting, store, None).map_err(|cause| refused(cause.to_string()))?;
     let bytes = store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
     let epochs = past.epochs().within(store.max_physical_offset()).to_json();

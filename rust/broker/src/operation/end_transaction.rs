@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::role::OfMaster;
 use crate::transaction::{Claim, End, Transactions, immunity_ms, millis, real};
 
-/// Most records that may share the unique key of a message.
+/// Maximum number of records that may share the unique key of a message.
 const MAX_OF_A_KEY: u32 = 64;
 const MAX_BYTES: u64 = 64 << 20;
 /// How far apart the clocks of a producer and of earlier brokers of the store may be.
@@ -57,7 +57,7 @@ pub(crate) fn half_of(ground: &Ground<impl Disk>, asked: &EndTransaction) -> Res
     let EndTransaction { half_at: offset, half_offset, msg_id, .. } = asked;
     let offset = *offset;
     let no_half = |reason| Refusal::NoHalf { offset, group: asked.group.clone(), reason };
-    let missing = || no_half("no message starts there");
+    let missing = || no_half("no message starts at that offset");
     let at = u64::try_from(offset).map_err(|_| missing())?;
     let bytes = ground.store().record_at(PhysicalOffset(at))?.ok_or_else(missing)?;
     let record = RecordView::parse(&bytes).map_err(|_| missing())?;
@@ -66,11 +66,11 @@ pub(crate) fn half_of(ground: &Ground<impl Disk>, asked: &EndTransaction) -> Res
     let is_meant = |key: &str| msg_id == key || msg_id.parse().is_ok_and(is_here);
     let is_other = !msg_id.is_empty() && !record.unique_key().is_none_or(is_meant);
     if record.topic != system::HALF_TOPIC {
-        Err(no_half("it is in another topic"))
+        Err(no_half("the record is in another topic"))
     } else if record.queue_offset.to_wire() != *half_offset {
-        Err(no_half("its offset in the half queue is another one"))
+        Err(no_half("its offset in the half queue differs"))
     } else if is_other {
-        Err(no_half("it is another message: the one that is meant was lost with the power"))
+        Err(no_half("the record is another message: the original was lost in a power cut"))
     } else if group != Some(asked.group.as_str()) {
         Err(Refusal::HalfOfOtherGroup { offset, group: asked.group.clone() })
     } else {
@@ -143,8 +143,8 @@ async fn again(
     }
     let how = match end {
         _ if !asked.commits => "it was committed",
-        Some(End::GivenUp) => "nobody could say how it ended, and it was given up",
-        Some(End::Lost) => "its half message was removed for want of space",
+        Some(End::GivenUp) => "no producer reported its outcome, and it was given up",
+        Some(End::Lost) => "its half message was removed because the disk was full",
         Some(_) => "it was rolled back",
         None => "it was rolled back or given up",
     };
@@ -160,7 +160,7 @@ async fn commit(
     let named = Refusal::NoHalf {
         offset: record.physical_offset.to_wire(),
         group: String::new(),
-        reason: "it names no topic",
+        reason: "the record has no topic",
     };
     let (topic, queue_id) = real(record).ok_or(named)?;
     check_creation(intake, topic, record)?;

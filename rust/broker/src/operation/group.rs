@@ -14,9 +14,9 @@ use crate::role::OfMaster;
 use crate::table::group_commit::Written;
 use crate::table::topic::MAX_QUEUES;
 
-/// Most attributes of a group, topics that it is bound to, and delays that it has of its own.
+/// Maximum number of attributes, subscriptions and retry delays of a group.
 const MAX_PARTS: usize = 64;
-/// Most bytes of an attribute's name, of its value, and of an expression.
+/// Maximum length of an attribute's name or value, or of an expression, in bytes.
 const MAX_TEXT_BYTES: usize = 1024;
 
 /// Makes a group, or changes its configuration. It counts once it is written.

@@ -11,7 +11,7 @@ use rocketpy_store::{KeyKind, QueryResult, ReadLimits, Store};
 use crate::ground::Ground;
 use crate::refusal::Refusal;
 
-/// Most bytes of the records of one answer: a client takes frames of 16 MiB.
+/// Maximum number of bytes of the records of one answer: a client takes frames of 16 MiB.
 const QUERY_BYTES: u64 = 15 << 20;
 
 /// The record that starts at an offset of the log.

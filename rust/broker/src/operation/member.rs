@@ -20,14 +20,14 @@ use crate::table::group_commit::Written;
 use crate::table::queue_lock::Locked;
 use crate::table::topic::{MAX_QUEUES, TopicChange};
 
-/// Longest id of a client.
+/// Maximum length of a client id.
 const MAX_CLIENT_ID_BYTES: usize = 1024;
-/// Most groups of which the answer to a heartbeat says that another member subscribes to something else.
+/// Maximum number of groups with differing subscriptions that the answer to a heartbeat lists.
 const MAX_OTHERS: usize = 16;
-/// Most letters of another member's subscriptions in that answer, and of any text of a client in the log.
+/// Maximum number of characters of a subscription in that answer, and of any client text in a log message.
 const MAX_LETTERS: usize = 256;
 
-/// What a heartbeat led to.
+/// Result of a heartbeat.
 #[derive(Default)]
 pub(crate) struct Heard {
     /// The groups whose members are to be notified of a change, the new member included.
@@ -157,7 +157,7 @@ fn enter_consumer(
         Ok(found) => found,
         // The client learns it from the answers to its pulls.
         Err(Refusal::NoGroup { group }) => {
-            debug!(group, "heartbeat of a consumer group that does not exist");
+            debug!(group, "heartbeat names a consumer group that does not exist");
             return Ok(());
         }
         Err(refusal) => return Err(refusal),
@@ -194,7 +194,7 @@ fn other_subscription(group: &str, client_id: &str, entered: Entered) -> Option<
             subscriptions = shortened(&entered.wants.to_string()),
             other_client_id = shortened(&other.client_id),
             other_subscriptions = subscriptions,
-            "members of a group subscribe to different topics or tags, each misses messages"
+            "members of a group subscribe to different topics or tags, so each misses messages"
         );
     }
     Some(OtherSubscription { group: group.to_owned(), client_id: other.client_id.to_string(), subscriptions })

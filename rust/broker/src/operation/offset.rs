@@ -11,10 +11,10 @@ use crate::table::group_commit::Written;
 use crate::table::offset::{Place, Readable, Reader};
 
 /// The offset of a group for a queue; 0 for a group without one that begins at the first message, unless only a stored one is wanted.
-/// Whoever asks goes on from there: a group that has read an earlier topic of this name begins at the first message.
+/// Whoever asks continues from there: a group that has read an earlier topic of this name begins at the first message.
 ///
 /// # Errors
-/// There is none, or groups may not go on here.
+/// There is none, or groups may not continue here.
 pub(crate) fn offset_of(
     ground: &Ground,
     members: &Members,
@@ -76,7 +76,7 @@ pub(crate) struct Commit<'a> {
 /// Stores an offset. The first one of a group for a queue has to be written before the answer.
 ///
 /// # Errors
-/// There is no such group, topic, queue or offset, it is one of the broker's own, or groups may not go on here.
+/// There is no such group, topic, queue or offset, it is one of the broker's own, or groups may not continue here.
 pub(crate) fn commit(
     ground: &Ground,
     members: &Members,

@@ -31,7 +31,7 @@ use crate::table::offset::{Place, PullAt, Pulling, Readable};
 const DEFAULT_MAX_BYTES: usize = 256 * 1024;
 /// Why a reader is sent to the offset of its group, or to the first message.
 const CREATED_AGAIN: &str = "the topic was created again, or the store is another one";
-/// Longest hold, even if the request asks for more.
+/// Maximum hold time, even if the request asks for more.
 const MAX_HOLD: Duration = Duration::from_secs(600);
 
 /// A pull, as a reader asks for it.
@@ -54,7 +54,7 @@ pub(crate) struct PullRequest<'a> {
 /// Which messages a reader wants.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AskedFilter<'a> {
-    /// Those of its group's subscription, of this version or a later one.
+    /// Subscription of the group, of this version or a later one.
     OfGroup {
         version: i64,
     },
@@ -62,7 +62,7 @@ pub(crate) enum AskedFilter<'a> {
         expression_type: Option<&'a str>,
         expression: &'a str,
     },
-    /// Those that a class of the reader's takes.
+    /// Messages that a filter class of the reader accepts.
     Class,
 }
 
@@ -93,7 +93,7 @@ impl Pull {
     }
 }
 
-/// Where a reader goes on.
+/// Where a reader continues.
 #[derive(Debug)]
 pub(crate) enum Placed {
     /// At the offset that it asked for, once the group's offset is written.
@@ -141,7 +141,7 @@ impl Pulls {
         self.filters.parsed(expression_type, expression)
     }
 
-    /// The group of the reader. One that is made meanwhile has to be written before the pull goes on.
+    /// The group of the reader. One that is made meanwhile has to be written before the pull continues.
     ///
     /// # Errors
     /// The broker does not serve such pulls, the filter is too long, the group or its offset is the broker's own, or there is no group.
@@ -183,7 +183,7 @@ impl Pulls {
         })
     }
 
-    /// Where a pull goes on that was held: the queue may be another one by now.
+    /// Where a pull continues that was held: the queue may be another one by now.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -233,7 +233,7 @@ impl Pulls {
                 }
                 return Ok(Placed::Here(written));
             }
-            (Pulling::Moved { to }, _) => (to, "the broker's last start took the queue back"),
+            (Pulling::Moved { to }, _) => (to, "the last start of the broker cut the queue"),
             (Pulling::Reset { to }, _) => (to, "the offset of the group was reset"),
             (Pulling::Foreign { to }, _) => (to, CREATED_AGAIN),
         };
@@ -373,7 +373,7 @@ impl Pulls {
     }
 }
 
-/// Says in the log that a reader goes on at another offset.
+/// Says in the log that a reader continues at another offset.
 fn note_move(pull: &Pull, next: &Next, why: &str) {
     if next.status == PullStatus::Moved {
         let QueueKey { topic, queue_id } = &pull.queue;
@@ -385,7 +385,7 @@ fn note_move(pull: &Pull, next: &Next, why: &str) {
             old_offset = pull.offset,
             new_offset = next.offset,
             why,
-            "reader moved"
+            "reader moved to another offset"
         );
     }
 }

@@ -20,7 +20,7 @@ const BODY: &[u8] = b"0";
 #[derive(Debug, Clone)]
 pub(crate) struct Recall {
     pub(crate) topic: String,
-    /// What its producer got when it sent it.
+    /// Recall handle that the producer received with the receipt.
     pub(crate) handle: String,
     /// The address of whoever recalls it.
     pub(crate) born_host: SocketAddr,
@@ -29,7 +29,7 @@ pub(crate) struct Recall {
 /// Stores a recall. Returns what the answer waits for, and the unique key of the message.
 ///
 /// # Errors
-/// It is not stored.
+/// The message is not stored.
 pub(crate) async fn store(
     intake: &Intake<impl Disk>,
     asked: &Recall,
@@ -37,7 +37,7 @@ pub(crate) async fn store(
     let handle = checked(intake, asked)?;
     let mut properties = Vec::new();
     if Properties::new().set(property::UNIQUE_KEY, &handle.unique_key).is_err() {
-        return Err(bad(&asked.handle, "its message id cannot be stored"));
+        return Err(bad(&asked.handle, "its message id is not storable"));
     }
     properties_text::push(&mut properties, property::TIMER_DEL_UNIQUE_KEY, &handle.unique_key);
     properties_text::push(&mut properties, property::UNIQUE_KEY, &handle.unique_key);
@@ -75,20 +75,20 @@ fn checked(intake: &Intake<impl Disk>, asked: &Recall) -> Result<RecallHandle, R
     let text = &asked.handle;
     let handle: RecallHandle = text.parse().map_err(|error| bad(text, &format!("{error}")))?;
     if handle.topic != asked.topic {
-        return Err(bad(text, &format!("it is of topic {}", handle.topic)));
+        return Err(bad(text, &format!("it belongs to topic {}", handle.topic)));
     }
     if handle.broker_name != *broker {
-        return Err(bad(text, &format!("it is of broker {}, this is {broker}", handle.broker_name)));
+        return Err(bad(text, &format!("it belongs to broker {}, this is {broker}", handle.broker_name)));
     }
     if system::is_send_denied(&handle.topic) || system::group_of_retry_topic(&handle.topic).is_some() {
-        return Err(bad(text, "nobody can send to its topic"));
+        return Err(bad(text, "its topic does not accept messages"));
     }
     let wait_ms = handle.deliver_at_ms.saturating_sub(intake.store().now_ms());
     if wait_ms <= 0 {
-        return Err(bad(text, "its time is over"));
+        return Err(bad(text, "its delivery time has passed"));
     }
     if u128::from(wait_ms.unsigned_abs()) > config.max_timer_delay.as_millis() {
-        return Err(bad(text, "its time is further away than timerMaxDelaySec"));
+        return Err(bad(text, "its delivery time is later than timerMaxDelaySec allows"));
     }
     Ok(handle)
 }

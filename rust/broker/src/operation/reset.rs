@@ -17,7 +17,7 @@ use crate::refusal::{Refusal, check_group_of_clients, check_offset_of_clients};
 use crate::role::OfMaster;
 use crate::table::offset::{Place, Readable};
 
-/// Where a group is to go on.
+/// Where a group is to continue.
 #[derive(Debug, Clone)]
 pub(crate) struct Reset {
     pub(crate) group: String,
@@ -28,7 +28,7 @@ pub(crate) struct Reset {
     pub(crate) offset: Option<i64>,
     /// In Unix milliseconds; below 0: the end of each queue.
     pub(crate) at_ms: i64,
-    /// Whether members may be told to go forward.
+    /// Whether members may be moved forward.
     pub(crate) is_forced: bool,
 }
 
@@ -89,11 +89,11 @@ pub(crate) async fn set(
     for written in writes {
         on_disk(written).await?;
     }
-    info!(group, topic, queues = targets.len(), "consumer group set to other offsets");
+    info!(group, topic, queues = targets.len(), "consumer group offsets reset");
     Ok(())
 }
 
-/// Where members are told to go: without force, none of them goes forward.
+/// Offsets to which members are moved: without force, no member is moved forward.
 ///
 /// # Errors
 /// The group has no offset for a queue.
@@ -159,6 +159,6 @@ pub(crate) async fn copy(
     for written in writes {
         on_disk(written).await?;
     }
-    info!(from, to, queues = copied.len(), "offsets of a group copied");
+    info!(from, to, queues = copied.len(), "consumer group offsets copied");
     Ok(())
 }

@@ -41,7 +41,7 @@ pub(crate) struct SendBack {
 /// message once it has the answer.
 ///
 /// # Errors
-/// It is not stored.
+/// The message is not stored.
 pub(crate) async fn take_back(
     intake: &Intake<impl Disk>,
     asked: &SendBack,
@@ -53,7 +53,7 @@ pub(crate) async fn take_back(
     let group = found.group;
     check_writable(intake)?;
     if group.retry_queues <= 0 {
-        debug!(group = group.name, "message dropped, its group has no retries (retryQueueNums)");
+        debug!(group = group.name, "message dropped, its group allows no retries (retryQueueNums)");
         return Ok(AckCondition::default());
     }
     let bytes = record?;

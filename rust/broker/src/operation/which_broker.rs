@@ -24,7 +24,7 @@ impl Sources {
     }
 }
 
-/// What a pull found.
+/// Result of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PullStatus {
     Found,
@@ -32,7 +32,7 @@ pub(crate) enum PullStatus {
     RetryNow,
     /// Nothing yet.
     NotFound,
-    /// The reader is at an offset that the queue does not have, or is told to go to another one.
+    /// The reader is at an offset that the queue does not have, or is moved to another one.
     Moved,
 }
 
@@ -63,7 +63,7 @@ impl Next {
         if ground.role().is_master() {
             return Self { status, broker_id, offset };
         }
-        // The queue may go on at the master: a slave moves nobody.
+        // The queue may continue at the master: a slave moves nobody.
         let is_read = matches!(
             fetch.status,
             FetchStatus::Found | FetchStatus::NoMatchedMessage | FetchStatus::MessageWasRemoving
@@ -96,7 +96,7 @@ impl Next {
     }
 }
 
-/// Whether what was read lies so far from the end of the log that a master would read it from the disk.
+/// Whether what was read is so far from the end of the log that a master would read it from the disk.
 fn is_far_behind(ground: &Ground, fetch: &Fetch) -> bool {
     let first = fetch.records.first().and_then(|bytes| records(bytes).next()?.ok());
     let end = ground.store().max_physical_offset();

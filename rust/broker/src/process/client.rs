@@ -28,7 +28,7 @@ use crate::refusal::{Refusal, check_range};
 use crate::table::client::{Consumer, Member};
 use crate::table::queue_lock::Locked;
 
-/// Longest body of a heartbeat.
+/// Maximum length of a heartbeat.
 const MAX_HEARTBEAT_BYTES: usize = 4 << 20;
 
 /// HEART_BEAT: adds the client to its groups, and creates missing groups and their retry topics.
@@ -87,7 +87,7 @@ fn send_rebalance_notices(desk: &Desk, group: &str) {
         let header = NotifyConsumerIdsChangedRequestHeader { consumer_group: group };
         let notice = Command::request(request::NOTIFY_CONSUMER_IDS_CHANGED, &header);
         if let Err(error) = connection.send_oneway(notice) {
-            debug!(group, %error, "member not told of a change of its group");
+            debug!(group, %error, "member not notified of a change of its group");
         }
     }
 }
@@ -103,7 +103,7 @@ pub(super) fn disconnected(desk: &Desk, connection_id: u64) {
 /// Closes connections whose clients have not sent a heartbeat for too long.
 pub(crate) fn expire(desk: &Desk) {
     for connection in desk.members.clients().silent(desk.ground.config().client_expiry) {
-        warn!(peer = %connection.peer(), "client without heartbeat taken out of its groups");
+        warn!(peer = %connection.peer(), "client without heartbeat removed from its groups");
         disconnected(desk, connection.id());
         connection.close();
     }

@@ -11,7 +11,7 @@ use crate::put::acknowledge;
 use crate::refusal::Refusal;
 use crate::waiting::header_bytes;
 
-/// What a request asks for; `None` for a state that is neither commit nor rollback.
+/// Decoded request; `None` for a state that is neither commit nor rollback.
 pub(crate) fn asked(header: &EndTransactionRequestHeader<'_>) -> Option<EndTransaction> {
     let commits = match header.commit_or_rollback {
         sys_flag::TRANSACTION_COMMIT => true,
@@ -53,7 +53,7 @@ pub(super) fn end(Call { desk, request, .. }: Call<'_>, reply: Reply) {
                 Ok(ack) => acknowledge(&owner.acks, ack, reply, Response::success()),
                 Err(refusal) => {
                     if matches!(refusal, Refusal::NoTopic { .. } | Refusal::EarlierTopic { .. }) {
-                        warn!(%refusal, "the message of a transaction cannot be delivered, it stays open"); // its producer may ask for no answer
+                        warn!(%refusal, "message of a transaction not deliverable, the transaction stays open"); // its producer may ask for no answer
                     } else {
                         debug!(%refusal, peer = %reply.connection().peer(), "transaction not ended");
                     }

@@ -20,7 +20,7 @@ use crate::disk_read::look_up_aside;
 use crate::refusal::Refusal;
 use crate::table::client::Member;
 
-/// Longest wait for the member's answer.
+/// Maximum wait for the member's answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The first version of Apache's client that answers.
 const FIRST_VERSION: i32 = 62;

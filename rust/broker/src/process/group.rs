@@ -76,7 +76,7 @@ pub(super) fn forbid(Call { desk, request, .. }: Call<'_>, reply: Reply) {
         let readable = !owner.ground.groups().is_read_forbidden(&group, &topic);
         if let Some(written) = changed {
             on_disk(written).await?;
-            info!(group, topic, readable, "topic forbidden to a group, or allowed again");
+            info!(group, topic, readable, "read permission of a group for a topic changed");
         }
         Ok(success_json(&GroupForbidden { group, topic, readable }))
     });
@@ -99,7 +99,7 @@ pub(super) fn of_topic(Call { desk, request, .. }: Call<'_>) -> Answer {
     Ok(success_json(&GroupList { group_list: groups.into_iter().collect() }))
 }
 
-/// GET_CONSUME_STATS: every queue's end beside the group's offset, and how many messages a second it took in the last minute.
+/// GET_CONSUME_STATS: end of every queue with the group's offset, and the message rate per second of the last minute.
 pub(super) fn consume_stats(Call { desk, connection, request }: Call<'_>) -> Answer {
     let header = GetConsumeStatsRequestHeader::read(&request.ext)?;
     let group = header.consumer_group;

@@ -1,4 +1,4 @@
-//! What this broker holds: pulls until a message comes, and questions about the newest messages until dispatch knows them.
+//! Held requests: pulls until a message arrives, and queries about the newest messages until they are dispatched.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::operation::pull::Pull;
 use crate::refusal::Refusal;
 use crate::waiting::{Question, Waiting};
 
-/// Longest wait for dispatch. It is some hundred microseconds behind, unless it cannot write or the machine has no time for it.
+/// Maximum wait for dispatch. It is some hundred microseconds behind, unless it cannot write or the machine has no time for it.
 /// Then the answer comes from what is there. Clients wait 3 s for an answer.
 const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -68,7 +68,7 @@ fn hold(desk: &Arc<Desk>, waiter: Waiting, reply: Reply, patience: Duration) {
         Ok(over) => resume(desk, over),
         Err(refused) => {
             let (held, no_room) = *refused;
-            debug!(peer = %held.reply.connection().peer(), ?no_room, "no room to hold a request");
+            debug!(peer = %held.reply.connection().peer(), ?no_room, "request not held, no room");
             held.reply.send(refusal(no_room).response());
         }
     }
@@ -94,7 +94,7 @@ fn resume(desk: &Arc<Desk>, released: impl IntoIterator<Item = Held<Waiting>>) {
             Waiting::Question(Question { request, function, .. }) => answer(function, desk, request, reply),
         }));
         if resumed.is_err() {
-            error!(%peer, "a held request panicked, answered with SYSTEM_ERROR");
+            error!(%peer, "held request panicked, answered with SYSTEM_ERROR");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rocketpy_protocol::json;
 use serde::Serialize;
 
-/// Most bytes of one page.
+/// Maximum number of bytes of one page.
 const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// Which part of a table a request wants.

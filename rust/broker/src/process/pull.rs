@@ -29,7 +29,7 @@ use crate::waiting::{self, header_bytes};
 /// A pull that is to be held, the right to answer it, and for how long at most.
 type ToHold = (Pull, Reply, Duration);
 
-/// What a request asks for.
+/// Decoded request.
 fn asked<'a>(code: i32, header: &PullMessageRequestHeader<'a>) -> PullRequest<'a> {
     let commits = header.sys_flag & flag::COMMIT_OFFSET != 0 && header.commit_offset >= 0;
     let filter = if header.sys_flag & flag::CLASS_FILTER != 0 {
@@ -178,7 +178,7 @@ fn read(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) 
     }
 }
 
-/// Reads from the disk, while the thread that serves the connection goes on, and answers then.
+/// Reads from the disk on another thread than that of the connection, then answers.
 fn read_aside(desk: &Arc<Desk>, mut pull: Pull, reply: Reply, hold: Option<Duration>) {
     let (owner, reader, bytes) = (desk.clone(), desk.clone(), pull.held_bytes());
     let connection = reply.connection().clone();
@@ -230,7 +230,7 @@ fn answer(pull: &Pull, fetch: Fetch, next: Next) -> Response {
     Response { command, body: fetch.records, mapped_bytes: fetch.mapped_bytes }
 }
 
-/// What the queue holds.
+/// Offsets of the queue.
 struct Bounds {
     min: i64,
     max: i64,

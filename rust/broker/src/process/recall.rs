@@ -12,7 +12,7 @@ use crate::operation::recall::{Recall, store};
 use crate::put::acknowledge;
 use crate::refusal::Refusal;
 
-/// What a request asks for.
+/// Decoded request.
 pub(crate) fn asked(header: &RecallMessageRequestHeader<'_>, born_host: SocketAddr) -> Recall {
     let (topic, handle) = (header.topic.to_owned(), header.recall_handle.to_owned());
     Recall { topic, handle, born_host }

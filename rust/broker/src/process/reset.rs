@@ -24,7 +24,7 @@ use crate::operation::reset::{self, Reset};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
 
-/// The first version of Apache's client that goes where it is told to.
+/// First version of Apache's client that follows a reset.
 const FIRST_VERSION: i32 = 28;
 
 /// INVOKE_BROKER_TO_RESET_OFFSET: sets a group to a time, to the end, or to an offset. Members are sent there by their next pulls, or
@@ -80,14 +80,14 @@ fn tell_members(desk: &Desk, header: &ResetOffsetRequestHeader<'_>, targets: Vec
         let push = Command::request(request::RESET_CONSUMER_CLIENT_OFFSET, header);
         let push = push.with_body(body_for(member.language));
         if let Err(error) = member.connection.send_oneway(push) {
-            warn!(group, client_id = %member.client_id, %error, "a member was not told of the reset of its group");
+            warn!(group, client_id = %member.client_id, %error, "member not notified of the reset of its group");
         }
     }
-    info!(group, topic, members = members.len(), "members told to go to other offsets");
+    info!(group, topic, members = members.len(), "members notified of new offsets");
     Ok(success_json(&table))
 }
 
-/// INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where the live members stand, as they say.
+/// INVOKE_BROKER_TO_GET_CONSUMER_STATUS: offsets that the live members report.
 pub(super) fn status(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |owner, request| async move {
         let header = GetConsumerStatusRequestHeader::read(&request.ext)?;

@@ -12,9 +12,9 @@ use tokio::sync::Semaphore;
 use crate::refusal::Refusal;
 use crate::waiting::header_bytes;
 
-/// Most replies whose clients have not answered yet. Each is a task that holds its message.
+/// Maximum number of replies whose clients have not answered yet. Each is a task that holds its message.
 pub(super) const MAX_PUSHES: usize = 4096;
-/// Most questions whose members have not answered yet: a tool asks for one at a time.
+/// Maximum number of questions whose members have not answered yet: a tool asks for one at a time.
 pub(super) const MAX_FORWARDED: usize = 64;
 
 /// Room for requests that wait for others than the disk.
@@ -37,7 +37,7 @@ impl Default for Rooms {
     }
 }
 
-/// Most bytes of all sends that wait for their topics, with their headers.
+/// Maximum number of bytes of all sends that wait for their topics, with their headers.
 const MAX_BYTES: usize = 64 << 20;
 /// Bytes that a send takes besides its header and its body.
 const SEND_BYTES: usize = 2048;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::call::{Call, Function, Serve, success_json};
 
-/// What is done with a request.
+/// Treatment of a request.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// The function sends the answer, at once or later.
@@ -228,7 +228,7 @@ request_table! {
     | BATCH_ACK_MESSAGE => refused(NOT_YET);
 }
 
-/// What a broker does with each request that it can get, by code.
+/// Treatment of each request, by code.
 pub fn requests() -> impl Iterator<Item = (i32, Handling)> {
     CODES.iter().filter_map(|&code| Some((code, handling(route_of(code)?))))
 }

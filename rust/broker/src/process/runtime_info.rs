@@ -63,7 +63,7 @@ const THREE_RATES: &[(&str, &str)] = &[
     ("getTransferredTps", "messages_out_rate"),
 ];
 
-/// What Apache's broker has and this one does not: no thread pools, no transient buffers, no lock on the page cache.
+/// Figures of Apache's broker without a counterpart: thread pools, transient buffers, the lock on the page cache.
 const ALWAYS_ZERO: &[&str] = &[
     "startAcceptSendRequestTimeStamp",
     "dispatchMaxBuffer",

@@ -19,7 +19,7 @@ use crate::desk::Desk;
 use crate::put::{Delay, NewMessage, NotPut, Origin, Stored, Template, acknowledge, put, put_and_make};
 use crate::refusal::Refusal;
 
-/// Most characters of one offset message id, with an IPv6 host.
+/// Maximum number of characters of one offset message id, with an IPv6 host.
 const MESSAGE_ID_CHARS: usize = 56;
 
 /// Stores the message or the batch, and answers as the flush policy says.
@@ -109,7 +109,7 @@ pub(super) fn answer(desk: &Desk, topic: &str, stored: &Stored<'_>) -> Response 
     command.into()
 }
 
-/// What recalls a message that waits for its time.
+/// Recall handle of a waiting message.
 fn recall_handle(config: &BrokerConfig, topic: &str, stored: &Stored<'_>) -> Option<RecallHandle> {
     let deliver_at_ms = stored.due_at_ms?;
     let unique_key = stored.unique_key.as_deref()?;

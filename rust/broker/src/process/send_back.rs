@@ -11,7 +11,7 @@ use crate::put::acknowledge;
 use crate::refusal::Refusal;
 use crate::waiting::header_bytes;
 
-/// What a request asks for.
+/// Decoded request.
 pub(crate) fn asked(header: &ConsumerSendMsgBackRequestHeader<'_>) -> SendBack {
     SendBack {
         offset: header.offset,
@@ -35,7 +35,7 @@ pub(super) fn send_back(Call { desk, request, .. }: Call<'_>, reply: Reply) {
             match take_back(&owner.intake, &asked, record).await {
                 Ok(ack) => acknowledge(&owner.acks, ack, reply, Response::success()),
                 Err(refusal) => {
-                    debug!(%refusal, peer = %reply.connection().peer(), "message not taken back");
+                    debug!(%refusal, peer = %reply.connection().peer(), "message returned by a consumer not accepted");
                     reply.send(refusal.response());
                 }
             }

@@ -27,9 +27,9 @@ use crate::put::{NewMessage, Origin, check_writable, put_and_make};
 use crate::refusal::Refusal;
 use crate::waiting;
 
-/// Longest wait for the client's answer.
+/// Maximum wait for the client's answer.
 const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most of them for one client, so that one that does not answer leaves room for the others.
+/// Maximum number of pushes for one client, so that a silent client leaves room for the others.
 const MAX_PUSHES_OF_A_CLIENT: usize = 256;
 /// Ends a property in the text of properties.
 const END: char = '\u{2}';
@@ -100,12 +100,12 @@ async fn push(
         return Err(not_pushed("no live producer has this client id".to_owned()));
     };
     if connection.open_calls() >= MAX_PUSHES_OF_A_CLIENT {
-        return Err(not_pushed(format!("{MAX_PUSHES_OF_A_CLIENT} replies wait for its answers already")));
+        return Err(not_pushed(format!("{MAX_PUSHES_OF_A_CLIENT} replies already wait for its answers")));
     }
     let pushed = pushed_message(desk, header, sender, body);
     match connection.call(pushed, PUSH_TIMEOUT).await {
         Ok(answer) if answer.code == response::SUCCESS => Ok(()),
-        Ok(answer) => Err(not_pushed(format!("it answered with code {}", answer.code))),
+        Ok(answer) => Err(not_pushed(format!("client answered with code {}", answer.code))),
         Err(error) => Err(not_pushed(error.to_string())),
     }
 }

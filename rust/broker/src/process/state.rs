@@ -34,7 +34,7 @@ use crate::role_change::{self, WantedRole};
 use crate::table::topic::TopicChange;
 use crate::{BrokerConfig, Endpoint};
 
-/// What is read of the log to count the records that a slave does not have.
+/// Maximum part of the log that is read to count the records that a slave is missing.
 const COUNTED_BYTES: usize = 4 << 20;
 
 /// GET_BROKER_CONFIG: Java properties text.
@@ -67,7 +67,7 @@ pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply:
         Ok(changed) => changed,
         Err(refusal) => return reply.send(refusal.response()),
     };
-    info!(peer = %connection.peer(), "configuration changed until the next start");
+    info!(peer = %connection.peer(), "configuration changed; the change ends with the next start");
     let template = |config: &BrokerConfig| (config.auto_create_topic, config.default_topic_queues);
     // A slave takes its topics from its master.
     let is_template_new = template(&before) != template(&after) && desk.ground.role().is_master();
@@ -171,10 +171,10 @@ pub(super) fn ha_status(call: Call<'_>) -> Answer {
 }
 
 /// LEAVE_MASTER: another slave becomes the master. Before the answer, which is that of GET_BROKER_HA_STATUS, this one stops to count for the
-/// master of before: that may only stand still, and would go on to acknowledge with it what the new one does not have.
+/// master of before: that may only stand still, and would continue to acknowledge with it what the new one does not have.
 pub(super) fn leave_master(call: Call<'_>) -> Answer {
     call.desk.role_changes.leave_master()?;
-    info!(peer = %call.connection.peer(), "another slave becomes the master: this one has left the master of before");
+    info!(peer = %call.connection.peer(), "detached from previous master: another slave is being promoted");
     ha_status(call)
 }
 
@@ -192,7 +192,7 @@ pub(super) fn change_role(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     });
 }
 
-/// COPY_LOG: the bytes behind the end of a master's log that is a beginning of this slave's.
+/// COPY_LOG: bytes after the end of a master's log that is a beginning of this slave's.
 pub(super) fn copy_log(Call { desk, request, .. }: Call<'_>) -> Answer {
     let CopyLogHeader { greeting } = CopyLogHeader::read(&request.ext)?;
     let given = give_back(&desk.ground, &desk.peers, greeting, request.ext.get(PROOF))?;

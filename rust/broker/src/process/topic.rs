@@ -57,7 +57,7 @@ pub(super) fn put(Call { desk, request, .. }: Call<'_>, reply: Reply) {
     });
 }
 
-/// What the request says, without attributes.
+/// Topic of the request, without attributes.
 fn wanted_topic(header: &CreateTopicRequestHeader<'_>) -> Result<TopicConfig, Refusal> {
     let perm = Permission(header.perm);
     if !perm.is_valid() {
@@ -88,7 +88,7 @@ fn queues(field: &'static str, value: i32) -> Result<u32, Refusal> {
     Ok(value.unsigned_abs())
 }
 
-/// Most changes of attributes in one request. A topic has one attribute here.
+/// Maximum number of changes of attributes in one request. A topic has one attribute here.
 const MAX_ATTRIBUTE_CHANGES: usize = 64;
 
 /// Reads changes such as `+name=value,-name`.

@@ -86,7 +86,7 @@ pub(super) fn subscription(Call { desk, request, .. }: Call<'_>) -> Answer {
     }))
 }
 
-/// QUERY_CORRECTION_OFFSET: the lowest offset of any group, queue by queue; as far as the compared group is behind it, none.
+/// QUERY_CORRECTION_OFFSET: lowest offset of any group per queue; none where the compared group has a lower one.
 pub(super) fn correction(Call { desk, request, .. }: Call<'_>) -> Answer {
     let header = QueryCorrectionOffsetRequestHeader::read(&request.ext)?;
     let mut groups = BTreeSet::from_iter(desk.members.offsets().groups_of(header.topic));
@@ -112,7 +112,7 @@ pub(super) fn correction(Call { desk, request, .. }: Call<'_>) -> Answer {
 pub(super) fn resume_check(call: Call<'_>, reply: Reply) {
     answer_from_header(call, reply, |owner, request| async move {
         let header = ResumeCheckHalfMessageRequestHeader::read(&request.ext)?;
-        let wanted = "the offset message id of a message that was given up";
+        let wanted = "the offset message id of a half message that was given up";
         let bad = || Refusal::Value { field: "msgId", wanted, value: header.msg_id.to_owned() };
         let place: OffsetMessageId = header.msg_id.parse().map_err(|_| bad())?;
         let (store, at) = (owner.ground.store().clone(), place.physical_offset);

@@ -1,4 +1,4 @@
-//! What the answer to a put waits for.
+//! Conditions for the answer to a put.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ha::Slaves;
 use crate::held_send::{Held, HeldSends};
 use crate::registration::{Announced, Registrar};
 
-/// What must have happened before an answer may leave: every mark that is set. Without one it leaves at once.
+/// Conditions for sending an answer: every mark that is set must be reached. Without marks it is sent at once.
 #[derive(Debug, Default)]
 pub(crate) struct AckCondition {
     /// The flush has reached this physical offset, the end of the record.
@@ -29,9 +29,9 @@ pub(crate) struct Acks {
     ground: Arc<Ground>,
     registrar: Option<Arc<Registrar>>,
     slaves: Arc<Slaves>,
-    /// Those that wait for the flush.
+    /// Sends that wait for the flush.
     held: Arc<HeldSends>,
-    /// Those that wait for slaves.
+    /// Sends that wait for slaves.
     held_for_slaves: Arc<HeldSends>,
 }
 

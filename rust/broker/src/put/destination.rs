@@ -26,7 +26,7 @@ pub(super) struct Destination {
     pub(super) delay: Delay,
 }
 
-/// What a message waits for before it comes to its queue.
+/// Condition for which a message waits before it is stored in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     /// A delay level, in `SCHEDULE_TOPIC_XXXX`.
@@ -49,7 +49,7 @@ pub(super) fn due_later(
     let now_ms = intake.store().now_ms();
     let due_at_ms = timer.due_at_ms(now_ms)?;
     let limit = intake.config().max_timer_delay;
-    // A record's stored time may be a millisecond older than the clock, and is not to lie before a time that a client names.
+    // A record's stored time may be a millisecond older than the clock, and is not to be before a time that a client names.
     if due_at_ms < now_ms || due_at_ms == now_ms && !timer.names_time() {
         return Ok(None);
     }
@@ -89,7 +89,7 @@ impl Destination {
     /// to `rmq_sys_wheel_timer`, a transaction to `RMQ_SYS_TRANS_HALF_TOPIC`.
     ///
     /// # Errors
-    /// It asks for a time or a level that there is not.
+    /// The delay level or delivery time is out of range.
     ///
     /// # Source
     /// docs/reference/store-format.md 8.2, 8.4 and 9.2.

@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 
 /// Pause between two tries of what cannot be read.
 pub(crate) const READ_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Most messages that one service passes over while they cannot be read: a bound of its memory. With more it stops: one bad sector
+/// Maximum number of messages that one service passes over while they cannot be read: a bound of its memory. With more it stops: one bad sector
 /// never has that many.
 pub(crate) const MAX_UNREADABLE_MESSAGES: usize = 4096;
 
@@ -27,23 +27,23 @@ const MIN_TRIES: u32 = 10;
 const MAX_UNREADABLE_PAGES: usize = 64;
 /// A page that nobody tried for this time is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
-/// What fails together: a page of the page cache.
+/// Unit of failed reads: a page of the page cache.
 const PAGE_BYTES: u64 = 4096;
 
-/// What a read of a waiting message's record found.
+/// Result of reading the record of a waiting message.
 #[derive(Debug)]
 pub(crate) enum DueRecord {
     Found(bytes::Bytes),
-    /// It can never be delivered; the reason.
+    /// Reason why the message can never be delivered.
     Lost(String),
-    /// It is to be tried again after [`READ_AGAIN_AFTER`]; others go on.
+    /// It is to be tried again after [`READ_AGAIN_AFTER`]; others continue.
     Unreadable(StoreError),
 }
 
 /// Reads the record of a message that waits.
 ///
 /// # Errors
-/// No record can be read for now, for a reason that is not the place where this one lies.
+/// No record can be read for now, for a reason that is not the place where this one is.
 pub(crate) fn due_record(intake: &Intake<impl Disk>, at: PhysicalOffset) -> Result<DueRecord, Refusal> {
     let store = intake.store();
     let read = match store.record_at(at) {
@@ -74,7 +74,7 @@ pub(crate) fn is_of_place(error: &EnvError) -> bool {
     }
 }
 
-/// How often a read was tried without success.
+/// Number of failed reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FailedReads {
     since: Duration,
@@ -133,7 +133,7 @@ impl UnreadablePages {
             if pages.len() == MAX_UNREADABLE_PAGES {
                 return false;
             }
-            warn!(physical_offset = %at, "record of a waiting message cannot be read, trying again");
+            warn!(physical_offset = %at, "record of a waiting message not readable, retrying");
         }
         let is_spent = pages.entry(page).or_insert(FailedReads::new(now)).again(now);
         is_spent && pages.len() < MAX_UNREADABLE_PAGES

@@ -1,4 +1,4 @@
-//! What a put needs of the other parts.
+//! Dependencies of a put.
 
 use std::sync::Arc;
 

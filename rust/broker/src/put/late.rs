@@ -10,13 +10,13 @@ use tokio::runtime::Handle;
 use super::{Intake, StoredAgain};
 use crate::refusal::Refusal;
 
-/// What became of a message that is due.
+/// Result for a due message.
 #[derive(Debug)]
 pub(crate) enum Late {
     Delivered,
-    /// It can never be delivered; the reason.
+    /// Reason why the message can never be delivered.
     Dropped(String),
-    /// Its record cannot be read for now; others go on.
+    /// Its record cannot be read for now; others continue.
     Unreadable(StoreError),
 }
 
@@ -46,7 +46,9 @@ pub(crate) fn deliver_late<'a>(
     change: impl FnOnce(StoredAgain<'a>) -> Result<StoredAgain<'a>, Refusal>,
 ) -> Result<Late, Refusal> {
     let dropped = |reason: &str| Ok(Late::Dropped(reason.to_owned()));
-    let Some(topic) = record.property(property::REAL_TOPIC) else { return dropped("it names no topic") };
+    let Some(topic) = record.property(property::REAL_TOPIC) else {
+        return dropped("the record has no topic");
+    };
     let queue_id = record.property(property::REAL_QUEUE_ID).and_then(|id| id.parse::<i32>().ok());
     if topic == system::HALF_TOPIC {
         return dropped("it is the half of a transaction");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rocketpy_model::PhysicalOffset;
 
-/// Who puts a message: it decides which rules apply.
+/// Origin of a put, which decides the rules that apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A client sends it. System topics are closed, the broker must be writable, the body has a limit (`maxMessageSize`), and retries that

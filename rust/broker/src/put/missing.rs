@@ -1,4 +1,4 @@
-//! What a message needs and is not there yet: a topic or a group that the broker may make.
+//! Creation of a missing topic or group that a message needs.
 
 use rocketpy_env::Disk;
 use rocketpy_model::TopicConfig;
@@ -40,7 +40,7 @@ impl Missing {
     /// Makes it and waits until it is on disk. Returns the announcement of a topic that this call made.
     ///
     /// # Errors
-    /// It may not be made, or cannot be written.
+    /// The broker must not create it, or cannot write it.
     pub(crate) async fn make(self, intake: &Intake<impl Disk>) -> Result<Option<Announced>, Refusal> {
         match self {
             Self::Topic(topic) => {

@@ -325,7 +325,7 @@ fn record<'a>(
     }
 }
 
-/// What the answer to a record that ends at `end` waits for.
+/// Condition for the answer to a record that ends at `end`.
 fn condition(
     intake: &Intake<impl Disk>,
     topic: &TopicConfig,

@@ -11,7 +11,7 @@ use super::message::{Delay, Origin};
 use crate::refusal::Refusal;
 use crate::timer::pending::slot_of;
 
-/// What the broker has to know about the properties of a message, found in one walk.
+/// Facts about the properties of a message, found in one pass.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PropertyFacts<'a> {
     pub(super) unique_key: Option<&'a str>,
@@ -27,13 +27,13 @@ pub(super) struct PropertyFacts<'a> {
     drops_delay: bool,
     /// It has waited for its time already.
     has_waited: bool,
-    /// It takes back another message.
+    /// The message recalls another one.
     pub(super) recalls: bool,
 }
 
 /// What a message asks for beyond being stored: it must not be stored as a plain message.
 ///
-/// A greater one wins where a message asks for several: a delay level counts and a timer beside it does not.
+/// A greater one wins where a message asks for several: a delay level counts and a timer next to it does not.
 ///
 /// # Source
 /// docs/reference/protocol.md 2.3.13.
@@ -218,7 +218,7 @@ pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Re
 
 /// Writes the properties of a message that waits for its time, from those that it is delivered with.
 ///
-/// The time stands in it as `TIMER_DELIVER_MS`, whatever the message asked by: it is the same after each further storing.
+/// The time is in it as `TIMER_DELIVER_MS`, whatever the message asked by: it is the same after each further storing.
 ///
 /// # Errors
 /// The text does not fit a record.

@@ -21,7 +21,7 @@ use crate::role::{Role, RoleCell};
 use crate::service::{Service, Work};
 use crate::table::topic::{ByName, TopicTable};
 
-/// Most bytes of topics in one request. Name servers take frames of 16 MiB; one may be configured to take less.
+/// Maximum number of bytes of topics in one request. Name servers take frames of 16 MiB; one may be configured to take less.
 const MAX_PART_BYTES: usize = 4 << 20;
 /// Bytes of a topic in a registration, besides its name and attributes.
 const TOPIC_BYTES: usize = 256;
@@ -41,7 +41,7 @@ pub(super) struct Link {
     pub(super) progress: watch::Sender<Progress>,
 }
 
-/// How far a name server is.
+/// State of the registration at a name server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Progress {
     /// The last ticket that the name server has taken; −1 before the first registration.
@@ -94,7 +94,7 @@ impl Link {
         drop(self.progress.subscribe().wait_for(is_reached).await);
     }
 
-    /// What to send now: the topics that changed, or all of them, in parts that fit into a request.
+    /// Topics to send now: changed or all, in parts that fit into a request.
     fn next(&self, topics: &TopicTable, all: bool) -> (i64, Vec<ByName>) {
         let mut pending = self.pending.lock();
         let names = std::mem::take(&mut pending.topics);
@@ -232,13 +232,13 @@ impl Registration {
         let (retry, name_server) = (schedule.retry, &self.link.address);
         let retry_in_ms = retry.as_millis() as u64;
         if schedule.has_failed && schedule.reason == reason {
-            debug!(name_server, reason, retry_in_ms, "name server still does not take the registration");
+            debug!(name_server, reason, retry_in_ms, "name server still rejects the registration");
         } else {
             warn!(
                 name_server,
                 reason,
-                "name server did not take the registration, clients may not find this broker; \
-                 check namesrvAddr and that the name server runs; it is tried until it succeeds"
+                "registration at name server failed, clients may not find this broker; check namesrvAddr and that the name server runs; \
+                 retrying until it succeeds"
             );
         }
         let next_retry = (retry * 2).min(self.identity.period);
@@ -255,7 +255,7 @@ impl Registration {
             Err(reason) => {
                 warn!(
                     name_server = self.link.address,
-                    reason, "name server did not take the changed topics, registering all"
+                    reason, "name server did not accept the changed topics, registering all topics"
                 );
                 self.schedule.lock().next_full = Instant::now();
             }

@@ -20,7 +20,7 @@ use crate::role::RoleCell;
 use crate::service::Service;
 use crate::table::topic::{TopicChange, TopicTable};
 
-/// Longest wait for each name server's answer to the unregistration.
+/// Maximum wait for each name server's answer to the unregistration.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(150);
 
 /// The name servers of this broker.
@@ -35,7 +35,7 @@ pub(crate) struct Registrar {
     role: Arc<RoleCell>,
 }
 
-/// What every registration says about the broker. Its role is read each time.
+/// Content of every registration. The role is read each time.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) cluster_name: String,
@@ -132,7 +132,7 @@ impl Registrar {
         // Each ends by its own time-out.
         while let Some(ended) = unregistrations.join_next().await {
             if let Err(failure) = ended {
-                error!(%failure, "an unregistration did not end in order");
+                error!(%failure, "unregistration failed unexpectedly");
             }
         }
     }
@@ -147,7 +147,7 @@ async fn unregister(client: Client, address: String, identity: Arc<Identity>, br
     };
     let request = Command::request(request::UNREGISTER_BROKER, &header);
     if let Err(error) = client.call(&address, request, UNREGISTER_TIMEOUT).await {
-        info!(name_server = address, %error, "name server did not take the unregistration");
+        info!(name_server = address, %error, "broker not unregistered at name server");
     }
 }
 

@@ -164,7 +164,7 @@ impl Service for OffsetPersistence {
                 Err(error) => Err(error.into()),
             };
             if let Err(refusal) = written {
-                warn!(%refusal, "consumer offsets not written, trying again");
+                warn!(%refusal, "consumer offsets not written, retrying");
             }
         })
     }

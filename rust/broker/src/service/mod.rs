@@ -22,13 +22,13 @@ use crate::ground::Ground;
 
 /// Pause after a round that panicked. Each further one in a row doubles it, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause after a round that panicked, and pause between two reminders of a service that does no more rounds.
+/// Maximum pause after a round that panicked, and pause between two reminders of a service that does no more rounds.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A wait or a round of a service.
 pub(crate) type Work<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Work that goes on in rounds as long as the broker runs.
+/// Background work in rounds while the broker runs.
 #[doc(alias = "ServiceThread")]
 pub(crate) trait Service: Send + Sync + 'static {
     /// Unique among the services of a broker.
@@ -49,7 +49,7 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// A round that panics is logged. The next one comes after a pause, unless [`Self::goes_on_after_panic`] says otherwise.
     fn round(&self) -> Work<'_>;
 
-    /// Whether a round that panicked leaves a state from which the next one can go on. The locks are free then, and what they guard
+    /// Whether a round that panicked leaves a state from which the next one can continue. The locks are free then, and what they guard
     /// is as the panic left it.
     fn goes_on_after_panic(&self) -> bool {
         true
@@ -101,7 +101,7 @@ impl Services {
 
     /// Stops all services, side by side. On return their tasks have ended.
     ///
-    /// A round under way may end within the time given; then it is dropped. One that [`Self::step`] began goes on after that time.
+    /// A round under way may end within the time given; then it is dropped. One that [`Self::step`] began continues after that time.
     pub(crate) async fn stop_all(&self, within: Duration) {
         let all = std::mem::take(&mut *self.running.lock());
         let deadline = tokio::time::Instant::now() + within;
@@ -112,7 +112,7 @@ impl Services {
             let ended = match tokio::time::timeout_at(deadline, &mut running.task).await {
                 Ok(ended) => ended,
                 Err(_) => {
-                    warn!(service, "a round was not done in time, and is dropped");
+                    warn!(service, "round of a service not finished in time, cancelled");
                     running.task.abort();
                     running.task.await
                 }
@@ -123,7 +123,7 @@ impl Services {
                 _ => debug!(service, "service stopped"),
             }
             if tokio::time::timeout_at(deadline, running.turn.lock()).await.is_err() {
-                warn!(service, "a round that was asked for is not done in time, and goes on");
+                warn!(service, "requested round of a service not finished in time, still running");
             }
         }
     }
@@ -146,7 +146,7 @@ impl Drop for Services {
 /// The right to do a round.
 #[derive(Debug, Default)]
 struct Turn {
-    /// A round panicked, and the service does not go on after that.
+    /// A round panicked, and the service does not continue after that.
     is_broken: bool,
 }
 
@@ -210,10 +210,7 @@ async fn run(service: Arc<dyn Service>, turn: Arc<AsyncMutex<Turn>>, mut stopped
 /// Says until the stop that a service does no more rounds.
 async fn remind(service: &dyn Service, mut stopped: watch::Receiver<bool>) {
     loop {
-        error!(
-            service = service.name(),
-            "service does no more rounds since one panicked; restart the broker"
-        );
+        error!(service = service.name(), "service stopped after a panic; restart the broker");
         let is_over = stopped.wait_for(|is_stopped| *is_stopped);
         if tokio::time::timeout(LONGEST_PAUSE, is_over).await.is_ok() {
             return;
@@ -221,11 +218,11 @@ async fn remind(service: &dyn Service, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Shortest time between two rounds that deliver messages: what is due or arrives within it shares a round, which costs about as much for
+/// Minimum time between two rounds that deliver messages: what is due or arrives within it shares a round, which costs about as much for
 /// one message as for many.
 pub(crate) const MESSAGES_PACE: Duration = Duration::from_millis(5);
 
-/// Longest wait for a time of the clock, which may be set meanwhile.
+/// Maximum wait for a time of the clock, which may be set meanwhile.
 pub(crate) const MAX_CLOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// The time by which messages are due. A stored time may be a moment older than the clock: no copy says that it was stored before it was due.
@@ -243,7 +240,7 @@ pub(crate) fn until_ms(due_at_ms: i64, now_ms: i64) -> Duration {
 pub(crate) fn flush_at_stop(ground: &Ground<impl Disk>, copies: &str) {
     let (store, patience) = (ground.store(), ground.config().sync_flush_timeout);
     if let Err(error) = store.wait_flushed(store.max_physical_offset(), patience) {
-        error!(copies, %error, "not durable at the stop, may come again");
+        error!(copies, %error, "log not flushed at shutdown, copies may be delivered again");
     }
 }
 
@@ -295,7 +292,7 @@ mod tests {
         gate: Option<Notify>,
         begun: AtomicUsize,
         done: AtomicUsize,
-        /// How many rounds panic first.
+        /// Number of rounds that panic first.
         panics: usize,
         breaks: bool,
     }

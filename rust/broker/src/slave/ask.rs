@@ -27,11 +27,11 @@ use crate::config_file::MAX_ENTRY_BYTES;
 use crate::refusal::Refusal;
 use crate::table::offset::{CommitError, Place};
 
-/// Longest wait for one answer.
+/// Maximum wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Entries of a page; masters have the same limit (`splitMetadataSize`).
 const PAGE: i32 = 2000;
-/// How often a table is begun again that changes while it is read.
+/// Maximum number of times that reading a table starts again because the table changes meanwhile.
 const MAX_BEGINNINGS: usize = 3;
 /// How far ahead of this clock the progress of a master's timers may be. Beyond it messages would count as delivered that are not.
 const MAX_AHEAD_MS: i64 = 3_600_000;
@@ -41,29 +41,31 @@ const MAX_AHEAD_MS: i64 = 3_600_000;
 pub(super) enum NotTaken {
     #[error(transparent)]
     Call(#[from] CallError),
-    #[error("it answered code {code}: {remark}")]
+    #[error("broker answered with code {code}: {remark}")]
     Code { code: i32, remark: String },
-    #[error("its answer cannot be decoded: {reason}")]
+    #[error("cannot decode the answer: {reason}")]
     Body { reason: String },
-    #[error("its table is empty")]
+    #[error("the master's table is empty")]
     Empty,
-    #[error("its table has {entries} entries, at most {limit} are taken; raise maxTopics or maxGroups")]
+    #[error(
+        "the master's table of {entries} entries exceeds the limit of {limit}; raise maxTopics or maxGroups"
+    )]
     TooMany { entries: i32, limit: usize },
-    #[error("its table has more than {limit_bytes} bytes")]
+    #[error("the master's table exceeds {limit_bytes} bytes")]
     TooLong { limit_bytes: usize },
-    #[error("its pages do not make a table")]
+    #[error("the pages of the master's table do not fit together")]
     Pages,
     #[error(
-        "its timers are at {read_ms}, its clock is more than an hour ahead; set the clocks of both machines"
+        "the master's clock is more than an hour ahead (its timers are at {read_ms}); set the clocks of both machines"
     )]
     Ahead { read_ms: i64 },
-    #[error("{0} of its offsets name no queue of a topic, the others are taken")]
+    #[error("{0} of the master's offsets name a queue that no topic has; the others are stored")]
     LeftOut(usize),
     #[error(transparent)]
     Refused(#[from] Refusal),
     #[error(transparent)]
     Full(#[from] CommitError),
-    #[error("it cannot be written: {0}")]
+    #[error("cannot store the master's tables: {0}")]
     NotWritten(#[from] EnvError),
 }
 
@@ -166,7 +168,7 @@ impl Master<'_> {
         decoded(&self.ask(request::GET_ALL_DELAY_OFFSET).await?)
     }
 
-    /// How far the timers are; `None` where the master has none, as those of version 4.9.
+    /// Progress of the timers; `None` if the master has none, as those of version 4.9.
     pub(super) async fn timer_checkpoint(&self, now_ms: i64) -> Result<Option<TimerCheckpoint>, NotTaken> {
         let answer = match self.ask(request::GET_TIMER_CHECK_POINT).await {
             Err(NotTaken::Code { .. }) => return Ok(None),
@@ -203,7 +205,10 @@ impl Master<'_> {
         const KEY: &str = "commitLogMaxOffset";
         let table = decoded::<KvTable>(&self.ask(request::GET_BROKER_RUNTIME_INFO).await?)?.table;
         let text = table.get(KEY).ok_or_else(|| NotTaken::body("commitLogMaxOffset is missing"))?;
-        text.trim().parse().map(PhysicalOffset).map_err(|_| NotTaken::body("commitLogMaxOffset is no offset"))
+        text.trim()
+            .parse()
+            .map(PhysicalOffset)
+            .map_err(|_| NotTaken::body("commitLogMaxOffset is not an offset"))
     }
 
     async fn ask(&self, code: i32) -> Result<Command, NotTaken> {

@@ -8,7 +8,7 @@ use super::ask::{Master, NotTaken};
 use crate::table::offset::Place;
 use crate::table::offset_adopt::MasterOffsets;
 
-/// Most offsets that are remembered. What is beyond is consumed again once the master is back.
+/// Maximum number of offsets that are remembered. What is beyond is consumed again once the master is back.
 const MAX_COMMITS: usize = 100_000;
 
 /// A group, a topic and a queue.
@@ -16,7 +16,7 @@ type Queue = (String, String, u32);
 
 /// What consumers committed at this slave, which its master has not been told of.
 ///
-/// While the master is away consumers go on at its slave. The master's offsets count once it is back, so they have to be its slave's first.
+/// While the master is away consumers continue at its slave. The master's offsets count once it is back, so they have to be its slave's first.
 #[derive(Debug, Default)]
 pub(crate) struct OwnCommits(Mutex<BTreeMap<Queue, i64>>);
 
@@ -51,9 +51,11 @@ impl OwnCommits {
                     return Err(error);
                 }
                 Err(cause) => {
-                    tracing::warn!(group, topic, queue_id, offset, %cause, "offset not given to the master")
+                    tracing::warn!(group, topic, queue_id, offset, %cause, "consumer offset not sent to the master")
                 }
-                Ok(()) => tracing::debug!(group, topic, queue_id, offset, "offset given to the master"),
+                Ok(()) => {
+                    tracing::debug!(group, topic, queue_id, offset, "consumer offset sent to the master")
+                }
             }
         }
     }

@@ -9,11 +9,11 @@ use rocketpy_protocol::disk::TimerCheckpoint;
 
 use crate::table::offset_adopt::MasterOffsets;
 
-/// How far a master was at a moment.
+/// Progress of a master at one moment.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) master: Arc<str>,
-    /// Where its log ended, asked after everything else: no offset here is of a message behind it.
+    /// Where its log ended, asked after everything else: no offset here is of a message after it.
     pub(super) end: PhysicalOffset,
     pub(super) offsets: MasterOffsets,
     pub(super) delays: DelayOffsetSerializeWrapper,

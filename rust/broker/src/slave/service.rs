@@ -128,7 +128,7 @@ impl MasterMetadata {
         tokio::time::timeout(within, finishing).await.unwrap_or(false)
     }
 
-    /// Asks for everything.
+    /// Requests all tables.
     ///
     /// # Errors
     /// The master does not answer.
@@ -158,16 +158,16 @@ impl MasterMetadata {
         let mut reasons = self.reasons.lock();
         let Err(error) = taken else {
             if reasons.remove(part).is_some() {
-                info!(master, part, "what the master has is taken over again");
+                info!(master, part, "metadata of the master copied again");
             }
             return;
         };
         let reason = error.to_string();
         if reasons.get(part) == Some(&reason) {
-            debug!(master, part, reason, "what the master has is still not taken over");
+            debug!(master, part, reason, "metadata of the master still not copied");
             return;
         }
-        warn!(master, part, reason, "what the master has is not taken over, trying again");
+        warn!(master, part, reason, "metadata of the master not copied, retrying");
         reasons.insert(part, reason);
         #[cfg(test)]
         self.warnings.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -192,7 +192,7 @@ impl MasterMetadata {
             // Else they would be ahead of the messages of a later topic of this name.
             on_disk(self.members.offsets().remove_topic(topic)?).await?;
         }
-        info!(topics, removed = removed.len(), "topics of the master taken over");
+        info!(topics, removed = removed.len(), "topics of the master copied");
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl MasterMetadata {
         let groups = table.subscription_group_table.len();
         let Adopted { removed, written } = ground.groups().adopt(table)?;
         on_disk(written).await?;
-        info!(groups, removed = removed.len(), "consumer groups of the master taken over");
+        info!(groups, removed = removed.len(), "consumer groups of the master copied");
         Ok(())
     }
 

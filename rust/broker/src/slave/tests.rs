@@ -297,7 +297,7 @@ async fn broken_and_hostile_answers_change_nothing_and_are_logged_once() {
         r#"{"offsetTable":{"orders":{0:1},"../x@g":{0:1},"orders@g":{-1:1,99999:1,0:-5}}}"#,
     );
     fixture.round().await;
-    assert!(fixture.reason("progress").is_some_and(|reason| reason.starts_with("5 of its offsets")));
+    assert!(fixture.reason("progress").is_some_and(|reason| reason.starts_with("5 of the master's offsets")));
     assert_eq!(before(), known);
     fixture.master.answer(request::GET_ALL_CONSUMER_OFFSET, OFFSETS);
     let far = TimerCheckpoint { read_ms: i64::MAX, ..TimerCheckpoint::default() };

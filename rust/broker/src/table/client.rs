@@ -15,11 +15,11 @@ use crate::expression::ExpressionKind;
 use crate::refusal::{Refusal, check_range};
 use crate::table::wants::Wants;
 
-/// Most groups of one connection.
+/// Maximum number of groups of one connection.
 pub(crate) const MAX_GROUPS: usize = 1024;
-/// Memory of an entry beside its texts: its places in the maps, and the member.
+/// Memory of an entry without its texts: its slots in the maps, and the member.
 const ENTRY_BYTES: usize = 512;
-/// Memory of a short text beside its letters.
+/// Memory of a short text without its characters.
 const TEXT_BYTES: usize = 48;
 
 /// The live clients, by the groups that they belong to.
@@ -82,7 +82,7 @@ impl Groups {
     }
 }
 
-/// One client in one group.
+/// Membership of a client in a group.
 #[derive(Debug, Clone)]
 #[doc(alias = "ClientChannelInfo")]
 pub(crate) struct Member {
@@ -95,7 +95,7 @@ pub(crate) struct Member {
     heard_at: Instant,
 }
 
-/// What the last heartbeat of a consumer group said.
+/// Content of the last heartbeat of a consumer group.
 #[derive(Debug, Default)]
 #[doc(alias = "ConsumerGroupInfo")]
 struct ConsumerGroup {
@@ -113,7 +113,7 @@ pub(crate) struct Consumer {
     pub(crate) wants: Wants,
 }
 
-/// What a heartbeat changed in a consumer group.
+/// Changes of a heartbeat in a consumer group.
 #[derive(Debug)]
 pub(crate) struct Entered {
     /// The other members must be notified.
@@ -134,7 +134,7 @@ pub(crate) struct Subscription {
     pub(crate) filter: Option<Arc<MessageFilter>>,
 }
 
-/// What is known of a consumer group, for tools.
+/// State of a consumer group, for tools.
 #[derive(Debug)]
 pub(crate) struct GroupView {
     pub(crate) members: Vec<Consumer>,

@@ -1,6 +1,6 @@
 //! Which creation of its name a topic is, and each of its queues.
 //!
-//! The numbers of a queue begin anew when its topic is deleted and created again. Whoever remembers a place in a queue (a group, a held
+//! The numbers of a queue start again when its topic is deleted and created again. Whoever remembers a place in a queue (a group, a held
 //! pull, a lock, a message that waits) remembers it for one creation.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) struct Creations<D: Disk = RealDisk> {
     content: RwLock<Content>,
 }
 
-/// What the numbers have to know of the store.
+/// View of the store that the creation numbers need.
 pub(crate) trait Log: Send + Sync + 'static {
     /// Where the log ends now.
     fn end(&self) -> PhysicalOffset;
@@ -59,11 +59,11 @@ struct Content {
 }
 
 impl<D: Disk> Creations<D> {
-    /// Reads the file of a store. Without a readable one the numbers begin anew, for no reader is moved by a number alone.
+    /// Reads the file of a store. Without a readable one the numbers start again, for no reader is moved by a number alone.
     pub(crate) fn open(disk: D, store_root: &Path, is_master: bool, log: impl Log) -> Self {
         let file = ConfigFile::on(disk, store_root, "topicCreations.json");
         let content = file.load::<Content>().unwrap_or_else(|error| {
-            warn!(%error, "creation numbers of topics begin at 1 again");
+            warn!(%error, "topicCreations.json not readable, numbers of topic creations restart at 1");
             None
         });
         let content = RwLock::new(content.unwrap_or_default());
@@ -189,13 +189,13 @@ impl<D: Disk> Creations<D> {
         let again: Vec<String> = topics.iter().filter(is_again).map(|(name, _)| name.clone()).collect();
         *self.content.write() = after;
         for topic in &again {
-            info!(topic, "topic was created again at the master");
+            info!(topic, "topic created again at the master");
         }
         Ok(again)
     }
 }
 
-/// What a slave keeps until its master tells it more.
+/// Creation numbers that a slave keeps until its master sends newer ones.
 fn left(before: &Content, topics: &ByName) -> Content {
     let mut after = before.clone();
     after.topics.retain(|name, _| topics.contains_key(name));

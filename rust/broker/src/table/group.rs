@@ -31,7 +31,7 @@ pub(crate) struct GroupTable {
 
 /// The bit of what a group may not read.
 const READ_FORBIDDEN: i32 = 1 << 2;
-/// Most topics that are forbidden to groups, all groups together.
+/// Maximum number of topics that are forbidden to groups, all groups together.
 const MAX_FORBIDDEN: usize = 10_000;
 
 type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
@@ -58,7 +58,7 @@ impl GroupTable {
         for (name, group) in loaded.subscription_group_table {
             match name::check_stored_group(&name) {
                 Ok(()) => drop(groups.insert(name.as_str().into(), checked(name, group))),
-                Err(error) => warn!(%error, "group left out of the group table"),
+                Err(error) => warn!(%error, "group ignored in the group table"),
             }
         }
         add_missing(&mut groups);
@@ -231,7 +231,7 @@ fn bound(group: &mut GroupConfig) {
         if !(0..=limit).contains(value) {
             warn!(
                 group = group.name,
-                field, value, limit, "value of a group out of range brought back into it"
+                field, value, limit, "value of a consumer group out of range, nearest valid value used"
             );
             *value = (*value).clamp(0, limit);
         }

@@ -16,14 +16,14 @@ use rocketpy_env::EnvError;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Most requests that may wait for the writes of one file. Each keeps its request in memory.
+/// Maximum number of requests that may wait for the writes of one file. Each keeps its request in memory.
 const MAX_WAITING: usize = 10_000;
 
-/// What is kept in a file.
+/// State that is stored in a file.
 pub(crate) trait Kept: Send + Sync + 'static {
-    /// What changes, with what is not on disk yet.
+    /// In-memory state, including changes that are not on disk yet.
     type State: fmt::Debug + Send + 'static;
-    /// What one write puts on disk.
+    /// Content of one write.
     type Content;
 
     /// Begins a write of everything that has changed so far. The lock is held: whatever takes long belongs into `write`.
@@ -176,7 +176,7 @@ impl<K: Kept> GroupCommit<K> {
     }
 
     /// Tells everybody who waited how the write ended. After a failed one those who wait for the next one get the error as well. If
-    /// the writer does not go on, the next change starts another one.
+    /// the writer does not continue, the next change starts another one.
     fn end(&self, content: &K::Content, result: Result<(), EnvError>, goes_on: bool) {
         let mut inner = self.inner.lock();
         inner.is_running = goes_on;

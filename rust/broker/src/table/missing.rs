@@ -12,7 +12,7 @@ use tracing::warn;
 use super::topic::TopicTable;
 use crate::config_file::ConfigFile;
 
-/// Most topics that a warning names.
+/// Maximum number of topics that a warning names.
 const MAX_NAMED: usize = 10;
 
 /// Which tables a start did not find, neither the file nor its backup.
@@ -42,9 +42,9 @@ impl MissingTables {
         let has_messages = store.max_physical_offset() > store.min_physical_offset();
         if self.offsets && has_messages {
             warn!(
-                "config/consumerOffset.json is missing on a store with messages: every group begins again where its consumers say, \
-                 at the end of a queue by default, and then skips what it has not read; stop the server and copy the file from a \
-                 snapshot, or set each group with `rocketpy group reset`"
+                "config/consumerOffset.json is missing on a store with messages: every group starts again where its consumers choose, by \
+                 default at the end of a queue, and then skips unread messages; stop the server and copy the file from a snapshot, or set \
+                 each group with `rocketpy group reset`"
             );
         }
         if self.topics && has_messages {
@@ -63,7 +63,7 @@ fn replace(disk: &impl Disk, store_root: &Path, name: &str, empty: &impl Seriali
     let is_missing = file.is_missing();
     // A start on a full disk serves what is there.
     if is_missing && let Err(error) = file.save(empty) {
-        warn!(%error, "an empty table was not written");
+        warn!(%error, "empty table not written");
     }
     is_missing
 }
@@ -77,8 +77,8 @@ fn warn_of_unknown_topics(store: &Store<impl Disk>, topics: &TopicTable) {
         warn!(
             topics = unknown.len(),
             first = first.join(", "),
-            "the store holds messages of topics that config/topics.json does not name: create such a topic again, and its messages are \
-             readable again; delete it again to be rid of them"
+            "store holds messages of topics that are missing from config/topics.json: create a topic again to read its messages, or create \
+             and delete it to remove them"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What the broker remembers: topics, groups, offsets, live clients, queue locks.
+//! State of the broker: topics, groups, offsets, live clients, queue locks.
 
 pub(crate) mod client;
 pub(crate) mod creation;

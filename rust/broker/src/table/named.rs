@@ -17,7 +17,7 @@ use crate::config_file::MAX_ENTRY_BYTES;
 use crate::refusal::Refusal;
 use crate::table::group_commit::{GroupCommit, Kept, NoRoomToWait, Wait, Written};
 
-/// Most bytes that an entry takes in the table beyond what it takes alone: tabs, quotes, a comma.
+/// Maximum number of bytes that an entry takes in the table beyond what it takes alone: tabs, quotes, a comma.
 const FRAME_BYTES: usize = 64;
 
 /// A value of a table.
@@ -49,12 +49,12 @@ pub(crate) struct Limits {
     pub(crate) refusal: fn(usize) -> Refusal,
 }
 
-/// What a change did.
+/// Result of a change.
 #[derive(Debug)]
 pub(crate) struct Changed<V> {
-    /// What this change made or replaced; empty when everything was there.
+    /// Entries that the change created or replaced; empty if all existed.
     pub(crate) values: Vec<Arc<V>>,
-    /// What stood there before, written or about to be.
+    /// Previous entry, written or about to be written.
     pub(crate) replaced: Vec<Arc<V>>,
     /// Ends when that, and what others did to the same names before, is on disk and seen.
     pub(crate) written: Option<Written>,

@@ -24,7 +24,7 @@ use crate::config_file::ConfigFile;
 pub use crate::table::group_commit::Written;
 use crate::table::group_commit::{GroupCommit, Kept, NoRoomToWait, Wait};
 
-/// How far every group has consumed every queue, kept in `config/consumerOffset.json`.
+/// Committed offset of every group in every queue, stored in `config/consumerOffset.json`.
 ///
 /// # Durability
 /// The first offset of a group for a queue is on disk before its commit is answered, and before a pull of the group hands out a
@@ -103,7 +103,7 @@ impl<D: Disk> OffsetTable<D> {
         match written {
             // They hold for this life, and are written with the next offsets: a full disk refuses no start.
             Err(error) if set_back == SetBack::Guards => {
-                warn!(%error, "where queues ended at this start is not written to consumerOffset.json yet");
+                warn!(%error, "ends of the queues at this start not written to consumerOffset.json yet");
                 Ok(())
             }
             written => written,
@@ -462,7 +462,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         open(root.path()).commit(QUEUE, 2, to(10)).unwrap().unwrap().now().unwrap();
         open(root.path()).clamp(|_, _| 4, true).unwrap();
-        // The queue has grown beyond the place where the member stands before the next start, in order or not.
+        // The queue has grown beyond the place where the member is before the next start, in order or not.
         for is_suspect in [false, true] {
             let table = open(root.path());
             table.clamp(|_, _| 20, is_suspect).unwrap();

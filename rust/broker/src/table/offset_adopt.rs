@@ -59,7 +59,7 @@ impl MasterOffsets {
         }
     }
 
-    /// What a group has committed.
+    /// Committed offset of a group.
     pub(crate) fn get(&self, place: Place<'_>) -> Option<i64> {
         find(&self.offsets, place).copied()
     }

@@ -12,7 +12,7 @@ use super::offset_state::{ByQueue, ByTopic, Entry, NO_GUARD};
 /// Maximum number of pairs of a group and a deleted topic that are kept. Beyond it those of the earliest creations go.
 const MAX_FORMERS: usize = 10_000;
 
-/// What one write saves.
+/// Content of one write.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub(super) number: u64,
@@ -92,7 +92,7 @@ pub(super) fn by_group<E>(
                 let topics = Arc::make_mut(all.entry(group.into()).or_default());
                 topics.insert(topic.into(), Arc::new(queues.collect()));
             }
-            None => warn!(key, "consumer offset without a group left out"),
+            None => warn!(key, "consumer offset without a group ignored"),
         }
     }
     all

@@ -13,17 +13,17 @@ use super::offset_state::{CommitError, Place, Readable, State, find};
 /// Maximum number of queues that are noted, those of all connections together.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// Who pulls or commits.
+/// Client that pulls or commits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader {
     pub(crate) connection_id: u64,
     /// A live member of the group.
     pub(crate) is_member: bool,
-    /// An offset beyond the end is one of another store or topic.
+    /// Whether an offset past the end belongs to another store or topic.
     pub(crate) is_foreign_beyond_end: bool,
 }
 
-/// By connection, the queues of groups of which it knows where the group stands. In memory: no connection outlives the process.
+/// Queues of groups whose offset a connection knows, by connection. In memory: no connection outlives the process.
 #[derive(Debug, Default)]
 pub(super) struct KnownReaders {
     by_connection: HashMap<u64, HashSet<Key>>,
@@ -72,14 +72,14 @@ impl State {
             && self.formers.get(place.group).is_some_and(|topics| topics.contains_key(place.topic))
     }
 
-    /// How far the group has come in the topic that is there now.
+    /// Offset of the group in the current topic of this name.
     fn reached(&self, place: Place<'_>, readable: Readable) -> i64 {
         let offset = find(&self.offsets, place).map(|entry| entry.offset);
         let pulled = find(&self.pulled, place).copied();
         offset.into_iter().chain(pulled).max().unwrap_or(readable.min).max(readable.min)
     }
 
-    /// Where a reader that stands at an offset has to go instead, if it does not know the topic.
+    /// New offset for a reader that does not know the topic.
     pub(super) fn sent_back(
         &mut self,
         place: Place<'_>,
@@ -97,7 +97,7 @@ impl State {
         (offset > readable.max && is_foreign_beyond_end).then(|| self.start(place, readable))
     }
 
-    /// Where the group stands, or the first message.
+    /// Offset of the group, or of the first message.
     fn start(&self, place: Place<'_>, readable: Readable) -> i64 {
         find(&self.offsets, place).map_or(readable.min, |entry| entry.offset.max(readable.min))
     }

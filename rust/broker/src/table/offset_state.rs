@@ -22,7 +22,7 @@ use crate::table::offset_reader::{KnownReaders, Reader};
 const COMMITS_PER_VERSION: u64 = 500;
 /// Bytes that one queue takes in the file: its number, its offset, tabs and signs, and the same again for its guard.
 const QUEUE_BYTES: usize = 80;
-/// Bytes around the names of a topic and a group, which stand in the file four times.
+/// Bytes around the names of a topic and a group, which occur four times in the file.
 const PAIR_BYTES: usize = 32;
 /// The guard of an entry that has none.
 pub(super) const NO_GUARD: i64 = i64::MAX;
@@ -44,7 +44,7 @@ pub struct Place<'a> {
     pub queue_id: u32,
 }
 
-/// What can be read of a queue: from `min` to before `max`.
+/// Readable offsets of a queue: from `min` to before `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Readable {
     /// The first offset.
@@ -57,43 +57,43 @@ pub struct Readable {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
     /// The queue ends before it: the group would skip messages that are still to come.
-    #[error("offset {offset} is above the end of the queue, {max_offset}; commit at most that")]
+    #[error("offset {offset} exceeds the end of the queue, {max_offset}; commit at most that offset")]
     AboveEnd {
-        /// What was to be stored.
+        /// Refused offset.
         offset: i64,
         /// The end.
         max_offset: i64,
     },
     /// A start may have taken the queue back to `max_offset`, and numbers above it name other messages now.
     #[error(
-        "offset {offset} is beyond {max_offset}, where the queue ended at a start of the broker that may have lost messages; let a \
-         member of the group pull from there first, commit at most that, or stop the group and reset it with `rocketpy group reset`"
+        "offset {offset} exceeds {max_offset}, the end of the queue at a start of the broker that may have lost messages; let a member of \
+         the group pull from there first, commit at most that offset, or stop the group and reset it with `rocketpy group reset`"
     )]
     BeforeStart {
-        /// What was to be stored.
+        /// Refused offset.
         offset: i64,
         /// Where the queue ended at that start.
         max_offset: i64,
     },
-    /// The reader stands in an earlier topic of this name, as far as the broker can tell.
+    /// The reader may have its offset from an earlier topic of this name.
     #[error(
-        "offset {offset} is beyond {max_offset}, the place of the group since the topic was created; ask for the offset of the group \
-         first (QUERY_CONSUMER_OFFSET), or reset it with `rocketpy group reset`"
+        "offset {offset} exceeds {max_offset}, the offset of the group since the topic was created; query the offset of the group first \
+         (QUERY_CONSUMER_OFFSET), or reset it with `rocketpy group reset`"
     )]
     BeforeCreation {
-        /// What was to be stored.
+        /// Refused offset.
         offset: i64,
         /// The highest offset of this group that is known here.
         max_offset: i64,
     },
     /// The file would be longer than a start reads.
-    #[error("the offsets of all groups take {limit_bytes} bytes already; delete groups that nobody needs")]
+    #[error("offsets of all groups have reached {limit_bytes} bytes; delete unused groups")]
     Full {
         /// The bound.
         limit_bytes: usize,
     },
     /// Too many wait for the file.
-    #[error("{limit} requests wait for the offsets to be written already; try again later")]
+    #[error("{limit} requests already wait until the offsets are written; try again later")]
     TooManyWait {
         /// The bound.
         limit: usize,
@@ -114,11 +114,11 @@ pub(crate) struct PullAt<'a> {
     /// The offset to store first, when the pull brings one.
     pub(crate) commit: Option<i64>,
     pub(crate) readable: Readable,
-    /// `None`: the reader knows where it stands.
+    /// `None`: the reader knows its offset.
     pub(crate) reader: Option<Reader>,
 }
 
-/// What becomes of a pull.
+/// Decision about a pull.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pulling {
     /// It reads, once what it depends on is on disk. A commit that it brought may have been refused.
@@ -131,13 +131,13 @@ pub(crate) enum Pulling {
     Foreign { to: i64 },
 }
 
-/// What a pull did to the state.
+/// Change of the state by a pull.
 #[derive(Debug)]
 pub(super) struct Pulled {
     pub(super) pulling: Pulling,
     /// The write that comes before the pull reads.
     pub(super) wait: Wait,
-    /// It showed that the group stands no further than the queue ended at a start.
+    /// The pull showed that the group's offset is not past the end of the queue at a start.
     pub(super) ends_doubt: bool,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct State {
     pub(super) offsets: ByQueue<Entry>,
     /// Where the last pull ended, for consumption statistics only.
     pub(super) pulled: ByQueue<i64>,
-    /// Offsets that a person has set while members may stand elsewhere, by group. In memory only.
+    /// Offsets that an operator has set while members may be at other offsets, by group. In memory only.
     resets: HashMap<Arc<str>, Vec<Reset>>,
     /// Groups that had offsets in topics that were deleted.
     pub(super) formers: Arc<Formers>,
@@ -176,7 +176,7 @@ impl Reset {
     }
 }
 
-/// What a start changed.
+/// Change made at a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SetBack {
     Nothing,
@@ -263,7 +263,7 @@ impl State {
                             queue_id,
                             stored,
                             max_offset = max,
-                            "consumer offset beyond the end of its queue, set back"
+                            "consumer offset past the end of its queue, reset to the end"
                         );
                         entry.offset = max;
                         changed = SetBack::Offsets;
@@ -353,7 +353,7 @@ impl State {
         Some(to)
     }
 
-    /// No member of the group stands beyond what is stored.
+    /// No member of the group is past the stored offset.
     pub(super) fn trust(&mut self, place: Place<'_>) {
         if let Some(&entry) = find(&self.offsets, place)
             && entry.guard != NO_GUARD

@@ -19,7 +19,7 @@ use crate::table::group_commit::{GroupCommit, Kept, NoRoomToWait, Wait, Written}
 /// A lock that was not renewed for this long is free.
 const EXPIRY: Duration = Duration::from_secs(60);
 
-/// Most locks of all groups together; beyond it no queue is locked until some are free. Locks expire after a minute and are no
+/// Maximum number of locks of all groups together; beyond it no queue is locked until some are free. Locks expire after a minute and are no
 /// part of the memory budget: their number bounds their memory.
 const MAX_LOCKS: usize = 1 << 18;
 
@@ -58,7 +58,7 @@ struct Lock {
     is_written: bool,
 }
 
-/// What the file holds: by group, its queues with their clients.
+/// Content of the file: by group, its queues with their clients.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Content {

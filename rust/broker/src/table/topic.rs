@@ -16,7 +16,7 @@ use crate::table::group_commit::Written;
 use crate::table::named::{self, Changed, Limits, Named, NamedTable};
 use crate::{BrokerConfig, BrokerError};
 
-/// Most queues of one topic.
+/// Maximum number of queues of one topic.
 pub(crate) const MAX_QUEUES: u32 = 16_384;
 
 /// The topics of this broker, kept in `config/topics.json`.
@@ -38,7 +38,7 @@ pub(crate) struct TopicChange {
     pub(crate) topics: Vec<Arc<TopicConfig>>,
 }
 
-/// What a slave took from its master.
+/// Result of copying a table from the master.
 #[derive(Debug)]
 #[must_use = "it is not on disk before `written` has ended"]
 pub(crate) struct Adopted {
@@ -77,7 +77,7 @@ impl TopicTable {
             // A name becomes a folder, even one from a file.
             match name::check_topic(&name) {
                 Ok(()) => drop(topics.insert(name.as_str().into(), checked(name, topic))),
-                Err(error) => warn!(%error, "topic left out of the topic table"),
+                Err(error) => warn!(%error, "topic ignored in the topic table"),
             }
         }
         // The name of a cluster or broker may hold dots. Such a name cannot be a topic.
@@ -185,7 +185,7 @@ impl TopicTable {
                 Ok(()) => drop(topics.insert(name.as_str().into(), checked(name, topic))),
                 // Apache makes topics of the names of cluster and broker, which may hold dots.
                 Err(error) if name::check_cluster(&name).is_ok() => {
-                    debug!(%error, "topic of the master left out");
+                    debug!(%error, "topic of the master ignored");
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -287,7 +287,12 @@ fn template(config: &BrokerConfig) -> TopicConfig {
 fn bound_queues(topic: &mut TopicConfig) {
     let queues = topic.queues();
     if queues > MAX_QUEUES {
-        warn!(topic = topic.name, queues, limit = MAX_QUEUES, "topic with too many queues cut down");
+        warn!(
+            topic = topic.name,
+            queues,
+            limit = MAX_QUEUES,
+            "number of queues of a topic reduced to the maximum"
+        );
         topic.read_queues = topic.read_queues.min(MAX_QUEUES);
         topic.write_queues = topic.write_queues.min(MAX_QUEUES);
     }

@@ -1,4 +1,4 @@
-//! What one member of a consumer group wants: each member of a group has to want the same.
+//! Subscriptions of one member of a consumer group: all members must have the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

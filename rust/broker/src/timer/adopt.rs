@@ -1,4 +1,4 @@
-//! How far the timers of a master are, as its slave takes it over.
+//! Progress of the timers of a master, copied by its slave.
 //!
 //! A slave has no wheel: it keeps the log files of what waits, and makes the wheel from the timer topic when it becomes a master.
 
@@ -11,7 +11,7 @@ use rocketpy_store::timer::{SLOT_MS, TimerCheckpoint, TimerMessage, TimerUnit, w
 use super::enroll::MAX_LAG_MS;
 use super::{HOLDER, QUEUE_ID, Timers};
 
-/// Most messages of the timer topic that are looked at in one go, to find the first that waits.
+/// Maximum number of messages of the timer topic that are looked at in one go, to find the first that waits.
 const TURN: usize = 4096;
 
 impl<D: Disk> Timers<D> {
@@ -49,7 +49,7 @@ impl<D: Disk> Timers<D> {
     }
 }
 
-/// The first message from `next` on that the master has not delivered, and where it lies. As far as one turn goes.
+/// The first message from `next` on that the master has not delivered, and where it is. As far as one turn goes.
 fn first_waiting(
     store: &Store<impl Disk>,
     mut next: QueueOffset,

@@ -1,4 +1,4 @@
-//! How many messages wait for each topic.
+//! Number of waiting messages per topic.
 
 use std::collections::HashMap;
 

@@ -24,7 +24,7 @@ use crate::put::{
 };
 use crate::refusal::Refusal;
 
-/// Most messages that are delivered in one turn, and units that are read in one.
+/// Maximum number of messages that are delivered in one turn, and units that are read in one.
 const TURN: usize = 256;
 /// How long before it begins a slot is read.
 const AHEAD_MS: i64 = 2000;
@@ -50,7 +50,7 @@ pub(crate) fn turn(timers: &Timers<impl Disk>, at_ms: i64, runtime: &Handle) -> 
             state.recalled.forget_before(after.read_ms);
             state.pending.slots_are_done(after.read_ms);
         }
-        // While wheel and log are made anew the checkpoint says more: what was taken before that is not there yet.
+        // While wheel and log are rebuilt the checkpoint says more: what was taken before that is not there yet.
         if state.next >= state.earlier.until {
             let end = timers.store().max_physical_offset();
             state.retained.step(after, end);
@@ -94,7 +94,7 @@ fn unless_paused(
     let done = part();
     *pause = done.is_err().then(|| now + RETRY);
     done.unwrap_or_else(|refusal| {
-        warn!(%refusal, "timer messages not delivered yet, trying again");
+        warn!(%refusal, "timer messages not delivered, retrying");
         false
     })
 }
@@ -110,7 +110,7 @@ fn make_anew<D: Disk>(timers: &Timers<D>) {
         }
     }
     let opened = open_again(timers).unwrap_or_else(|error| {
-        warn!(%error, "log of timers not made anew yet, trying again");
+        warn!(%error, "timer log not rebuilt, retrying");
         false
     });
     let mut state = timers.state.lock();
@@ -322,7 +322,7 @@ fn read_slots<D: Disk>(timers: &Timers<D>, state: &mut State<D>, at_ms: i64) -> 
             Ok(unit) => unit,
             Err(error) if is_spent(timers, state, position, &error) => {
                 timers.dropped.fetch_add(1, Ordering::Relaxed);
-                error!(slot_ms, position, %error, "log of timers cannot be read: what else waits in this slot is dropped");
+                error!(slot_ms, position, %error, "timer log not readable: remaining messages of this slot dropped");
                 state.due.end();
                 return Ok(true);
             }
@@ -341,14 +341,14 @@ fn read_slots<D: Disk>(timers: &Timers<D>, state: &mut State<D>, at_ms: i64) -> 
     Ok(true)
 }
 
-/// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are made anew, once for a slot.
+/// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are rebuilt, once for a slot.
 fn chain_is_broken<D: Disk>(timers: &Timers<D>, state: &mut State<D>, slot_ms: i64) {
     if state.broken.made_anew_for_ms == Some(slot_ms) {
         timers.dropped.fetch_add(1, Ordering::Relaxed);
-        error!(slot_ms, "log of timers is damaged again: what else waits in this slot is dropped");
+        error!(slot_ms, "timer log damaged again: remaining messages of this slot dropped");
         state.due.end();
     } else {
-        warn!(slot_ms, "log of timers is damaged, it is made anew from the timer topic");
+        warn!(slot_ms, "timer log damaged, rebuilding it from the timer topic");
         state.broken.slot_ms = Some(slot_ms);
     }
 }

@@ -34,11 +34,11 @@ impl PartialOrd for Due {
 #[derive(Debug)]
 pub(super) struct DueHeap {
     due: BinaryHeap<Reverse<Due>>,
-    /// How many of them each slot has.
+    /// Number of them per slot.
     open: BTreeMap<i64, usize>,
     /// Slots before this time are in memory, but for what is left of the one that is read.
     until_ms: i64,
-    /// What is left of that one.
+    /// Remaining messages of that slot.
     reading: Option<SlotChain>,
 }
 

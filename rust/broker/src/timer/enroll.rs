@@ -13,7 +13,7 @@ use super::{Earlier, HOLDER, MAX_DUE, QUEUE_ID, State, Timers};
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 
-/// Most messages of one turn.
+/// Maximum number of messages of one turn.
 const TURN: usize = 256;
 /// How much later than it was stored another broker may have taken a message.
 pub(super) const MAX_LAG_MS: i64 = 3_600_000;
@@ -32,7 +32,7 @@ pub(super) fn enroll<D: Disk>(
     if state.next < bounds.min {
         let lost = bounds.min - state.next;
         timers.dropped.fetch_add(lost, std::sync::atomic::Ordering::Relaxed);
-        error!(lost, "timer messages were removed before they were taken into the wheel");
+        error!(lost, "timer messages removed before they were entered into the timer wheel");
         state.next = bounds.min;
     }
     if state.next >= bounds.max {
@@ -89,7 +89,7 @@ fn enroll_one<D: Disk>(
     };
     let record = RecordView::parse(&bytes).ok();
     let Some((record, timer)) = record.and_then(|record| Some((record, TimerMessage::of(&record)?))) else {
-        drop_entry(timers, entry, "its record says no time or no topic");
+        drop_entry(timers, entry, "its record has no delivery time or no topic");
         return Ok(true);
     };
     let (slot_ms, flags) = timer.place(record.stored_at_ms);

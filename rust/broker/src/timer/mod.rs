@@ -1,6 +1,6 @@
 //! Timer messages: they wait in `rmq_sys_wheel_timer` until their time, to the millisecond, and are then stored again in their own topic.
 //!
-//! Which of them waits for which second stands in a file, the wheel ([`rocketpy_store::timer`]): what is years ahead costs no memory. The
+//! Which of them waits for which second is in a file, the wheel ([`rocketpy_store::timer`]): what is years ahead costs no memory. The
 //! seconds that come next are in memory, ordered by the exact time ([`due_heap`]). One service takes new messages into the wheel ([`enroll`])
 //! and delivers what is due ([`deliver`]); another one writes how far that is, no further than the copies are durable ([`mod@settle`]).
 //!
@@ -68,7 +68,7 @@ const QUEUE_ID: u32 = 0;
 pub(crate) struct Timers<D: Disk = RealDisk> {
     /// Locked for one turn of deliveries, which may wait for the disk: no thread of the runtime takes it.
     state: Mutex<State<D>>,
-    /// What others may know of it, as of the last turn. Never locked over disk work.
+    /// Published view of the state, as of the last turn. Never locked over disk work.
     seen: Mutex<Seen>,
     /// Held while progress is written: the last writing waits for one that is under way.
     settling: Mutex<()>,
@@ -76,7 +76,7 @@ pub(crate) struct Timers<D: Disk = RealDisk> {
     arrived: Notify,
     /// Rung when there is progress to write.
     moved: Notify,
-    /// What the checkpoint file holds.
+    /// Content of the checkpoint file.
     written: Mutex<TimerCheckpoint>,
     waiting: AtomicU64,
     counts: Counts,
@@ -92,7 +92,7 @@ struct State<D: Disk> {
     due: DueHeap,
     /// The first message of the timer topic that is not in the wheel.
     next: QueueOffset,
-    /// Where the last message lies that is.
+    /// Physical offset of the last message that is in the wheel.
     taken: Option<PhysicalOffset>,
     recalled: Recalled,
     earlier: Earlier,
@@ -111,7 +111,7 @@ struct State<D: Disk> {
     is_stopped: bool,
 }
 
-/// What is known of the [`State`] without its lock.
+/// Parts of the [`State`] that are published without its lock.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     /// As [`State::read_ms`].
@@ -125,7 +125,7 @@ struct Seen {
     pauses: Pauses,
 }
 
-/// What is in memory of the wheel and cannot be read. All others go on.
+/// Unreadable parts of the wheel. All others continue.
 #[derive(Debug, Default)]
 struct Unreadable {
     /// Messages; no more than [`MAX_UNREADABLE_MESSAGES`](crate::put::MAX_UNREADABLE_MESSAGES).
@@ -139,7 +139,7 @@ struct Unreadable {
 /// Slots of the wheel whose units do not lead to each other.
 #[derive(Debug, Default)]
 struct Broken {
-    /// For this one wheel and log are to be made anew.
+    /// Slot for which wheel and log are to be rebuilt.
     slot_ms: Option<i64>,
     /// For this one they were.
     made_anew_for_ms: Option<i64>,
@@ -158,7 +158,7 @@ struct Pauses {
 struct Earlier {
     /// It had taken the messages before this one,
     until: QueueOffset,
-    /// and delivered those whose slot lies before.
+    /// and delivered those whose slot is before.
     read_ms: i64,
     /// and of these too,
     cut: Option<TimerCut>,
@@ -197,7 +197,7 @@ impl<D: Disk> State<D> {
         self.due.reading().is_some_and(|reading| reading.slot_ms() <= self.earlier.read_ms)
     }
 
-    /// What is delivered of the slots from there on.
+    /// Deliveries in the slots from there on.
     fn cut(&self) -> Option<TimerCut> {
         if self.reads_earlier() {
             return self.earlier.cut;
@@ -259,7 +259,7 @@ impl<D: Disk> State<D> {
         self.pending.holds(slot_ms) || self.unreadable.messages.iter().any(is_recall)
     }
 
-    /// Where the first message lies that has no durable copy.
+    /// Physical offset of the first message without a durable copy.
     fn waiting_from(&self, store: &Store<D>) -> Option<PhysicalOffset> {
         let next = store.entries(system::TIMER_TOPIC, QUEUE_ID, self.next, 1);
         let next = match next.as_deref() {
@@ -320,7 +320,7 @@ impl<D: Disk> Timers<D> {
         self.recalled.load(Ordering::Relaxed)
     }
 
-    /// The checkpoint, as it stands in its file.
+    /// The checkpoint, as stored in its file.
     pub(crate) fn checkpoint(&self) -> TimerCheckpoint {
         *self.written.lock()
     }

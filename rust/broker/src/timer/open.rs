@@ -1,4 +1,4 @@
-//! What the last run left.
+//! State that the last run left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl<D: Disk> Timers<D> {
     }
 }
 
-/// What the files of the timers say.
+/// Content of the timer files.
 pub(super) struct Reopened<D: Disk> {
     pub(super) state: State<D>,
     pub(super) counts: Counts,
@@ -82,7 +82,7 @@ pub(super) fn reopen<D: Disk>(
     let mut due = DueHeap::new(read_ms);
     // What was due when it was taken waits there, whatever the clock says.
     due.begin(files.chain(read_ms).map_err(StoreError::Env)?);
-    info!(waiting = retained.count(), next = %next, end = %bounds.max, "timers are open");
+    info!(waiting = retained.count(), next = %next, end = %bounds.max, "timers opened");
     let found = PendingRecords::new(recalls);
     if next < bounds.max {
         found.add(QueueOffset(bounds.max.get() - 1), read_ms); // any up to the last may be a recall
@@ -114,10 +114,10 @@ pub(super) fn reopen<D: Disk>(
     Ok(Reopened { state, counts, written })
 }
 
-/// What the checkpoint says, as far as that still holds.
+/// Checkpoint, reduced to the part that is still valid.
 ///
 /// # Errors
-/// It cannot be read or written.
+/// The file cannot be read or written.
 fn written(
     store: &Store<impl Disk>,
     end: QueueOffset,
@@ -126,7 +126,7 @@ fn written(
     let written = read_checkpoint(store.disk(), &store.config().root)?.unwrap_or_else(|| {
         let is_new = end == QueueOffset::ZERO;
         if !is_new {
-            warn!("config/timercheck says nothing: timer messages that were delivered may come again");
+            warn!("no usable progress in config/timercheck: delivered timer messages may be delivered again");
         }
         TimerCheckpoint { read_ms: if is_new { this_slot_ms } else { 0 }, ..TimerCheckpoint::default() }
     });
@@ -154,10 +154,10 @@ pub(super) fn open_again<D: Disk>(timers: &Timers<D>) -> Result<bool, BrokerErro
     Ok(true)
 }
 
-/// The checkpoint without the cuts where the log was cut off since: messages that come now may lie where those did.
+/// The checkpoint without the cuts where the log was cut off since: messages that come now may be where those did.
 ///
 /// # Errors
-/// It cannot be written.
+/// The file cannot be written.
 fn without_what_is_gone(
     store: &Store<impl Disk>,
     written: TimerCheckpoint,
@@ -169,7 +169,7 @@ fn without_what_is_gone(
         return Ok(written);
     }
     warn!(
-        "messages are gone that config/timercheck knows: timer messages that were delivered may come again"
+        "config/timercheck is ahead of the store, which lost messages: delivered timer messages may be delivered again"
     );
     let queue_offset = written.queue_offset.min(end.to_wire());
     let (cut, earlier_cuts) = (None, [None; TimerCheckpoint::MAX_EARLIER_CUTS]);
@@ -184,7 +184,7 @@ struct Opened<D: Disk> {
     files: TimerFiles<D>,
     retained: Retained,
     counts: Counts,
-    /// How many recalls each slot has.
+    /// Number of recalls per slot.
     recalls: BTreeMap<i64, usize>,
     /// The record of the last unit.
     last: Option<PhysicalOffset>,
@@ -235,7 +235,7 @@ impl<D: Disk> Opened<D> {
     }
 }
 
-/// Where the record of the last message before a queue offset lies.
+/// Physical offset of the last message before a queue offset.
 fn last_before(store: &Store<impl Disk>, until: QueueOffset) -> Result<Option<PhysicalOffset>, StoreError> {
     let Some(last) = until.checked_sub(QueueOffset(1)) else { return Ok(None) };
     let entries = store.entries(system::TIMER_TOPIC, QUEUE_ID, QueueOffset(last), 1)?;

@@ -1,4 +1,4 @@
-//! What lies in the timer topic, is not in the wheel yet, and may change what is delivered.
+//! Records of the timer topic that are not in the wheel yet and may change deliveries.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use rocketpy_store::timer::SLOT_MS;
 
 use crate::refusal::Refusal;
 
-/// Most of them. Recalls are refused beyond it, and nothing is stored again.
+/// Maximum number of pending records. Above it recalls are refused, and no record is stored again.
 pub(super) const MAX_PENDING: usize = 1 << 16;
-/// Most recalls of one slot: all of them are in memory while the slot is delivered, about 50 bytes each.
+/// Maximum number of recalls of one slot: all of them are in memory while the slot is delivered, about 50 bytes each.
 pub(super) const MAX_RECALLS_OF_SLOT: usize = 1 << 18;
 
 /// Recalls, and messages that were stored again, until they are taken into the wheel: nothing of their slots, or of later ones, is
@@ -21,9 +21,9 @@ pub(crate) struct PendingRecords(Mutex<Slots>);
 #[derive(Debug, Default)]
 struct Slots {
     by_offset: BTreeMap<QueueOffset, i64>,
-    /// How many of them each slot has.
+    /// Number of them per slot.
     counts: BTreeMap<i64, usize>,
-    /// How many recalls each slot has in the wheel. No more slots than the wheel has.
+    /// Number of recalls per slot of the wheel. No more slots than the wheel has.
     recalls: BTreeMap<i64, usize>,
 }
 

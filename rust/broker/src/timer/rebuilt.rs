@@ -1,4 +1,4 @@
-//! What waits by the files of the timers after a start, beside what would by the timer topic and the checkpoint alone. The proof compares
+//! What waits by the files of the timers after a start, next to what would by the timer topic and the checkpoint alone. The proof compares
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ struct Message {
     due_at_ms: i64,
 }
 
-/// What the files leave out of what waits, and what they hold beside it, by places in the log; `None` when they hold the same. What was
+/// What the files leave out of what waits, and what they hold next to it, by places in the log; `None` when they hold the same. What was
 /// taken after its time is left out: its slot is not that of a rebuild.
 ///
 /// Both sides go by the cuts of the checkpoint: a wrong one shows in what is delivered, not here. Right after the start: later a part is in
@@ -44,7 +44,7 @@ pub(crate) fn difference<D: Disk>(timers: &Timers<D>) -> Result<Option<String>, 
     let missing: Vec<_> = waits.difference(&held).collect();
     let beside: Vec<_> = held.difference(&waits).collect();
     let is_same = missing.is_empty() && beside.is_empty();
-    Ok((!is_same).then(|| format!("{missing:?} are missing, {beside:?} are held beside what waits")))
+    Ok((!is_same).then(|| format!("{missing:?} are missing, {beside:?} are held but do not wait")))
 }
 
 /// All messages of the timer topic, by the places of their records.

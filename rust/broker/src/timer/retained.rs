@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 use rocketpy_store::timer::{TimerCheckpoint, TimerCut};
 
-/// Most steps of which it is known by themselves whether they are durable; more of them count as one.
+/// Maximum number of steps of which it is known by themselves whether they are durable; more of them count as one.
 const MAX_STEPS: usize = 1024;
 
-/// How far everything was at a moment.
+/// Progress of all parts at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) read_ms: i64,
@@ -38,7 +38,7 @@ pub(super) struct Retained {
     steps: VecDeque<Step>,
 }
 
-/// What may be written as progress.
+/// Progress that may be written.
 #[derive(Debug)]
 pub(super) struct Durable {
     pub(super) progress: Progress,

@@ -14,9 +14,9 @@ use super::settle::{settle, settled_end};
 use crate::blocking::aside;
 use crate::service::{MAX_CLOCK_WAIT, MESSAGES_PACE, Pace, Service, Work, due_now_ms, until_ms};
 
-/// Most turns at once.
+/// Maximum number of turns at once.
 const TURNS: usize = 16;
-/// Most pauses in one round. A round keeps its thread while more messages become due, because ending it and starting another wakes
+/// Maximum number of pauses in one round. A round keeps its thread while more messages become due, because ending it and starting another wakes
 /// three threads. A stop waits for the round to end.
 const PAUSES: usize = 20;
 /// Pause between two writes of the progress: after a kill, what was delivered since the last one is delivered again.

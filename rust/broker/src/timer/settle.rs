@@ -14,10 +14,10 @@ use super::retained::Progress;
 use super::{HOLDER, Timers};
 use crate::service::{due_now_ms, flush_at_stop};
 
-/// Most turns of the deliveries of a stop.
+/// Maximum number of turns of the deliveries of a stop.
 const TURNS_AT_STOP: usize = 64;
 
-/// Writes the checkpoint if there is progress that holds. Blocks; deliveries go on meanwhile.
+/// Writes the checkpoint if there is progress that holds. Blocks; deliveries continue meanwhile.
 pub(crate) fn settle<D: Disk>(timers: &Timers<D>, flushed: PhysicalOffset) {
     let store = timers.store();
     let _one_at_a_time = timers.settling.lock();
@@ -36,11 +36,11 @@ pub(crate) fn settle<D: Disk>(timers: &Timers<D>, flushed: PhysicalOffset) {
             state.retained.written(durable);
             let removed = state.files.remove_before(checkpoint.read_ms, store.min_physical_offset());
             if let Err(error) = removed {
-                error!(%error, "files of delivered timers not removed, trying again");
+                error!(%error, "files of delivered timers not removed, retrying");
             }
         }
         Err(error) => {
-            error!(%error, "progress of the timers not written, trying again");
+            error!(%error, "progress of the timers not written, retrying");
             state.retained.not_written(durable);
             state.files.not_flushed(unflushed);
         }

@@ -23,18 +23,18 @@ use super::{Checked, Claim, End, QUEUE, Transactions};
 use crate::put::{DueRecord, StoredAgain, due_record};
 use crate::refusal::Refusal;
 
-/// Most half messages that one round looks at closely; then others get their turn.
+/// Maximum number of half messages that one round looks at closely; then others get their turn.
 const MAX_LOOKS: usize = 1000;
 /// Entries that are read at once.
 const PAGE: usize = 64;
 
-/// What a look at a half message leaves.
+/// Result of checking a half message.
 enum Look {
-    /// It is over, or somebody ends it.
+    /// The transaction has ended or is being ended.
     Nothing,
     /// Nothing to do before this time.
     Due(i64),
-    /// All behind it are younger: nothing to do for them before this time either.
+    /// All later half messages are younger: no check is due before this time.
     Young(i64),
     /// Something was done; again after an interval.
     Done,
@@ -94,7 +94,7 @@ fn lose(transactions: &Transactions<impl Disk>, from: QueueOffset, to: QueueOffs
         (half, lost) = (half + 1, lost + 1);
     }
     if lost > 0 {
-        error!(lost, %from, "half messages are gone or damaged, and their transactions had not ended");
+        error!(lost, %from, "half messages of open transactions removed or damaged");
     }
 }
 
@@ -122,7 +122,7 @@ fn look(
     let bytes = match due_record(&transactions.intake, entry.physical_offset)? {
         DueRecord::Found(bytes) => Some(bytes),
         DueRecord::Lost(reason) => {
-            error!(physical_offset = %entry.physical_offset, reason, "a half message is lost");
+            error!(physical_offset = %entry.physical_offset, reason, "half message lost");
             None
         }
         DueRecord::Unreadable(_) => return Ok(Look::Due(at_ms.saturating_add(RETRY_MS))),
@@ -196,7 +196,7 @@ fn ask(transactions: &Transactions<impl Disk>, record: &RecordView<'_>) -> bool 
                 transactions.checked.fetch_add(1, Ordering::Relaxed);
                 return true;
             }
-            Err(error) => debug!(group, %error, "producer not asked for the end of a transaction"),
+            Err(error) => debug!(group, %error, "check-back not sent to a producer"),
         }
     }
     false
@@ -252,11 +252,11 @@ fn give_up(
         Ok(_) => {
             let topic = record.property(property::REAL_TOPIC).unwrap_or_default();
             let kept_in = system::TRANSACTION_CHECK_MAX_TIME_TOPIC;
-            warn!(%half, topic, kept_in, "a transaction did not end, given up");
+            warn!(%half, topic, kept_in, "transaction given up after the last check-back");
             transactions.end(half, End::GivenUp);
         }
         Err(refusal) => {
-            warn!(%half, %refusal, "half message not given up yet, trying again");
+            warn!(%half, %refusal, "half message not given up yet, retrying");
             transactions.release(half);
         }
     }
@@ -275,7 +275,7 @@ pub(crate) fn immunity_ms(record: &RecordView<'_>, timeout_ms: i64) -> Option<i6
     Some(seconds.map_or(timeout_ms, |seconds| seconds.saturating_mul(1000)))
 }
 
-/// How often another broker has asked.
+/// Number of check-backs by another broker.
 fn stored_times(record: &RecordView<'_>) -> u32 {
     record.property(property::TRANSACTION_CHECK_TIMES).and_then(|times| times.parse().ok()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! How often producers were asked for the end of half messages, kept over restarts in a file of ours beside Apache's.
+//! Number of check-backs per half message, stored across restarts in a file of RocketPy's own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use super::Checked;
 use crate::config_file::ConfigFile;
 
 const FILE: &str = "transactionChecks.json";
-/// Shortest time between two writes: after a kill the questions since the last one do not count.
+/// Minimum time between two writes: after a kill the questions since the last one do not count.
 pub(super) const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// Most half messages that the file holds; the questions for later ones count from the start on.
+/// Maximum number of half messages that the file holds; the questions for later ones count from the start on.
 const MAX_COUNTS: usize = 1 << 16;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl CheckCounts {
     /// Reads those of the last run. Without a readable file the questions count anew.
     pub(super) fn read(store: &Store<impl Disk>) -> BTreeMap<QueueOffset, Checked> {
         let counts = file(store).load::<Self>().unwrap_or_else(|error| {
-            warn!(%error, "questions for open transactions count anew");
+            warn!(%error, "number of check-backs of open transactions not readable, counting from 0");
             None
         });
         let of = |count: CheckCount| {
@@ -61,7 +61,7 @@ impl CheckCounts {
     pub(super) fn write(&self, store: &Store<impl Disk>) -> bool {
         let saved = file(store).save(self);
         if let Err(error) = &saved {
-            warn!(%error, "number of questions for open transactions not written, trying again");
+            warn!(%error, "number of check-backs of open transactions not written, retrying");
         }
         saved.is_ok()
     }

@@ -46,7 +46,7 @@ pub(super) fn write(intake: &Intake<impl Disk>, halves: &[QueueOffset]) -> bool 
         };
         let written = intake.store().append(&mark);
         if let Err(error) = &written {
-            warn!(%error, "end of a transaction not marked, trying again");
+            warn!(%error, "op message of a transaction not written, retrying");
         }
         written.is_ok()
     })
@@ -71,7 +71,7 @@ pub(super) fn read(
             let bytes = match store.record_at(entry.physical_offset) {
                 Err(error @ StoreError::Env(_)) => return Err(error),
                 Err(error) => {
-                    error!(%error, "a mark of a transaction is damaged, its producer may be asked once more");
+                    error!(%error, "op message of a transaction damaged, its producer may receive one more check-back");
                     continue;
                 }
                 Ok(bytes) => bytes,

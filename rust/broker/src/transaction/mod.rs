@@ -47,9 +47,9 @@ use crate::table::offset::{Place, Readable};
 const QUEUE: u32 = 0;
 /// Under this name the store keeps the log files that hold open half messages.
 const HOLDER: &str = "transactions";
-/// Most notes of where the marks of later half messages begin; with more, every other one goes.
+/// Maximum number of notes of where the marks of later half messages begin; with more, every other one goes.
 const MAX_NOTES: usize = 4096;
-/// Most transactions whose end is remembered; of older ones the key index knows which were committed.
+/// Maximum number of transactions whose end is remembered; of older ones the key index knows which were committed.
 const MAX_ENDS: usize = 16_384;
 
 /// The half messages of a broker.
@@ -57,7 +57,7 @@ const MAX_ENDS: usize = 16_384;
 #[doc(alias("TransactionalMessageBridge", "TransactionalMessageService"))]
 pub(crate) struct Transactions<D: Disk = RealDisk> {
     state: Mutex<State>,
-    /// Those that were there at the start, and were committed since. Held while one is.
+    /// Half messages of before the start that were committed since. Locked during a commit.
     old_commits: tokio::sync::Mutex<OldCommits>,
     /// Rung when a half message begins to wait.
     arrived: Notify,
@@ -73,23 +73,23 @@ pub(crate) struct Transactions<D: Disk = RealDisk> {
 struct State {
     /// The first half message that is not over.
     next: QueueOffset,
-    /// Those behind it that are over.
+    /// Ended half messages after it.
     over: Ranges,
-    /// Where the half queue ended at the start: what lies before may have been committed by a process that was killed before its mark.
+    /// Where the half queue ended at the start: what is before may have been committed by a process that was killed before its mark.
     found_to: QueueOffset,
     /// How the latest of them ended.
     ends: VecDeque<(QueueOffset, End)>,
-    /// Those that are being ended.
+    /// Half messages that are being ended.
     at_work: HashSet<QueueOffset>,
-    /// Those that were asked for: how often, and when the latest time was.
+    /// Check-backs per half message: their number and the time of the latest one.
     checks: BTreeMap<QueueOffset, Checked>,
     /// Producers were asked since the file of the counts was written.
     has_asked: bool,
     /// When that may be written again, in monotonic time.
     write_counts_at: Duration,
-    /// Those that are over and have no mark yet: it could not be written.
+    /// Ended half messages whose op message could not be written yet.
     unmarked: Vec<QueueOffset>,
-    /// For a half message, and all behind it: where their marks begin.
+    /// Start of the op messages of a half message and all later ones.
     notes: VecDeque<(QueueOffset, QueueOffset)>,
     /// Progress that may be written once the log is flushed up to an offset.
     pending: Option<(Progress, PhysicalOffset)>,
@@ -111,7 +111,7 @@ struct Checked {
 #[derive(Debug, Default)]
 pub(crate) struct OldCommits(HashSet<Name>);
 
-/// What the copies of a half message share: its unique key, and when and where it was born.
+/// Identity of all copies of a half message: unique key, born time and born host.
 type Name = (String, i64, SocketAddr);
 
 impl OldCommits {
@@ -128,7 +128,7 @@ fn name_of(half: &RecordView<'_>) -> Option<Name> {
     Some((half.unique_key()?.to_owned(), half.born_at_ms, half.born_host))
 }
 
-/// What the offset table holds of the system's group.
+/// Offsets of the system's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Progress {
     /// The first half message that is not over.
@@ -265,7 +265,7 @@ impl<D: Disk> Transactions<D> {
         half < self.state.lock().found_to
     }
 
-    /// What was committed of the half messages that were there at the start: one of them at a time.
+    /// Commits of half messages of before the start, one at a time.
     pub(crate) async fn old_commits(&self) -> tokio::sync::MutexGuard<'_, OldCommits> {
         self.old_commits.lock().await
     }
@@ -344,7 +344,7 @@ impl<D: Disk> Transactions<D> {
         let readable = Readable { min: bounds.min.to_wire(), max: bounds.max.to_wire() };
         let noted = self.intake.members().offsets().reset(place, offset.to_wire(), readable);
         if let Err(error) = &noted {
-            debug!(%error, topic, "progress of transactions not noted yet");
+            debug!(%error, topic, "progress of transactions not saved yet");
         }
         noted.is_ok()
     }

@@ -13,7 +13,7 @@ use crate::service::{Pace, Service, Work, flush_at_stop, until_ms};
 
 /// Pause while progress waits for a flush.
 const SETTLE_AFTER: Duration = Duration::from_millis(500);
-/// Shortest time between two rounds, each of which looks at all half messages that are open: those that become due one after the other
+/// Minimum time between two rounds, each of which looks at all half messages that are open: those that become due one after the other
 /// are asked for together.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
 /// Pause after the half queue, or a half message, could not be read.
@@ -66,7 +66,7 @@ impl Service for TransactionCheck {
 /// One round at a time of the clock. Blocks; puts wait on the runtime.
 pub(crate) fn round(transactions: &Transactions<impl Disk>, at_ms: i64, runtime: &Handle) {
     let due_at_ms = check::round(transactions, at_ms, runtime).unwrap_or_else(|error| {
-        error!(%error, "open transactions cannot be read, trying again");
+        error!(%error, "open transactions not readable, retrying");
         Some(at_ms.saturating_add(RETRY_MS))
     });
     transactions.state.lock().due_at_ms = due_at_ms;

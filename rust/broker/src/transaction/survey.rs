@@ -22,10 +22,10 @@ use super::{Name, Progress, QUEUE, marks, name_of};
 /// Entries that are read at once.
 const PAGE: usize = 1024;
 
-/// What the log says of half messages.
+/// State of the half messages, from the log.
 #[derive(Debug)]
 pub(super) struct Survey {
-    /// Those that are over.
+    /// Ended half messages.
     pub(super) over: Ranges,
     /// The first one that is not.
     pub(super) next: QueueOffset,
@@ -37,7 +37,7 @@ pub(super) struct Survey {
 #[derive(Debug, Default)]
 struct Unmarked {
     names: HashMap<QueueOffset, Option<Name>>,
-    /// Those that no later record replaces, with their places in the log.
+    /// Half messages that no later record replaces, with their physical offsets.
     open: BTreeMap<QueueOffset, PhysicalOffset>,
 }
 
@@ -79,11 +79,11 @@ impl Survey {
                 stored = %stored.half,
                 first_open = %next,
                 reopened,
-                "stored progress of transactions was past open half messages, they are open again"
+                "stored progress of transactions was past open half messages, reopening them"
             );
         }
         if stored.op > op {
-            warn!(stored = %stored.op, first = %op, "stored progress of transactions was past marks that a start needs");
+            warn!(stored = %stored.op, first = %op, "stored progress of transactions was past op messages that a start needs");
         }
         if half_messages > 0 {
             info!(half_messages, marks, elapsed_ms, "progress of transactions checked against the log");

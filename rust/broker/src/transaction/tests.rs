@@ -23,7 +23,7 @@ use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
 const COMMIT: bool = true;
 const ROLLBACK: bool = false;
 
-/// Where a half message lies.
+/// Physical offset of a half message.
 #[derive(Debug, Clone, Copy)]
 struct Half {
     queue_offset: QueueOffset,
@@ -101,7 +101,7 @@ fn damage(broker: &TestBroker, topic: &str) {
     file.write_all_at(at + 4, &[0; 4]).unwrap();
 }
 
-/// What a start of the broker finds.
+/// Transaction state that a start finds.
 fn reopen(broker: &TestBroker) -> Transactions {
     Transactions::open(broker.intake.clone()).unwrap()
 }

@@ -161,7 +161,7 @@ async fn members_that_outlive_a_restart_read_all_as_well() {
         let fixture = fixture.restart().await;
         member.beat(&fixture).await;
         let refused = member.commit(&fixture, 500).await;
-        assert!(refused.code == 29 && refused.remark.as_ref().unwrap().contains("beyond 0,"), "{refused:?}");
+        assert!(refused.code == 29 && refused.remark.as_ref().unwrap().contains("exceeds 0,"), "{refused:?}");
         member.read(&fixture, 600).await;
         assert_eq!(member.read, bodies("new", 600));
         assert_eq!(member.commit(&fixture, 600).await.code, 0);
@@ -197,7 +197,7 @@ async fn a_commit_from_before_the_deletion_does_not_count_after_it() {
     assert_eq!(other.commit(&fixture, 32).await.code, 0);
     let refused = late.commit(&fixture, 500).await;
     let remark = refused.remark.unwrap();
-    assert!(refused.code == 29 && remark.contains("beyond"), "{remark}");
+    assert!(refused.code == 29 && remark.contains("exceeds"), "{remark}");
     assert_eq!(stored(&fixture, GROUP, "orders", 0).await, Some(32));
     // Nor by a pull, which sends the late one to where the group stands.
     let pull =

@@ -91,7 +91,7 @@ async fn bad_commits_are_refused_and_named() {
         ("TOOLS_CONSUMER", "orders", 2, 1, 29, "queues 0 to 1"),
         ("TOOLS_CONSUMER", "orders", -1, 1, 29, "queueId"),
         ("TOOLS_CONSUMER", "orders", 0, -1, 29, "commitOffset"),
-        ("TOOLS_CONSUMER", "orders", 0, 1, 29, "above the end of the queue, 0"),
+        ("TOOLS_CONSUMER", "orders", 0, 1, 29, "exceeds the end of the queue, 0"),
     ] {
         let answer = commit(&fixture, group, topic, queue_id, offset).await;
         let remark = answer.remark.unwrap_or_default();

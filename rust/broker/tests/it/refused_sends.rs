@@ -56,9 +56,9 @@ async fn a_body_over_four_mebibytes_is_refused_by_default() {
 async fn what_no_message_can_be_is_refused_by_name_and_never_stored_as_plain() {
     let fixture = Fixture::start().await;
     for (properties, named) in [
-        ("DELAY\u{1}soon\u{2}", "property DELAY says no time"),
-        ("TIMER_DELAY_SEC\u{1}three\u{2}", "property TIMER_DELAY_SEC says no time"),
-        ("TIMER_DELAY_MS\u{1}-3\u{2}", "property TIMER_DELAY_MS says no time"),
+        ("DELAY\u{1}soon\u{2}", "property DELAY must be"),
+        ("TIMER_DELAY_SEC\u{1}three\u{2}", "property TIMER_DELAY_SEC must be"),
+        ("TIMER_DELAY_MS\u{1}-3\u{2}", "property TIMER_DELAY_MS must be"),
         ("TIMER_DELIVER_MS\u{1}4102444800000\u{2}", "timerMaxDelaySec"),
     ] {
         is_refused(&fixture, Send { properties, ..Send::new("orders", "x") }, 13, named).await;

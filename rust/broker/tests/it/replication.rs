@@ -419,22 +419,30 @@ async fn a_greeting_of_another_log_is_answered_with_what_is_wrong() {
         refusal
     };
     assert_eq!(strange(&|_| {}), "");
-    assert!(strange(&|other| other.broker_name = "another".to_owned()).contains("a broker of another"));
-    assert!(strange(&|other| other.tail.as_mut().unwrap().crc ^= 1).contains("not the same before"));
+    assert!(
+        strange(&|other| other.broker_name = "another".to_owned())
+            .contains("brokerName another of the connecting broker")
+    );
+    assert!(strange(&|other| other.tail.as_mut().unwrap().crc ^= 1).contains("the logs differ before"));
     let unknown = strange(&|other| {
         other.epochs = rocketpy_ha::Epochs::default();
         other.epochs.begin(epoch(0));
     });
-    assert!(unknown.contains("the slave of another log"), "{unknown}");
+    assert!(unknown.contains("the slave has another log"), "{unknown}");
     let parted = strange(&|other| other.epochs.begin(epoch(10)));
-    assert!(parted.contains("the logs part at 10:"), "{parted}");
+    assert!(parted.contains("the logs diverge at 10:"), "{parted}");
     let longer = strange(&|other| (other.end, other.tail) = (end + 1, None));
-    assert!(longer.contains(&format!("the logs part at {end}:")), "{longer}");
+    assert!(longer.contains(&format!("the logs diverge at {end}:")), "{longer}");
 
     let later = start(|config| config.store.begin_at = Some(PhysicalOffset(1 << 16))).await;
     fill(&later, 1, "x").await;
     let refusal = Slave::connect(&later).greet(&own).refusal.unwrap_or_default();
-    assert!(refusal.contains(&format!("it needs the log from {end} on, which begins at 65536")), "{refusal}");
+    assert!(
+        refusal.contains(&format!(
+            "the slave needs the log from {end} on, but older files were removed and it now starts at 65536"
+        )),
+        "{refusal}"
+    );
 
     let mut talker = Slave::connect(&fixture);
     talker.socket.write_all(&GREETING.to_be_bytes()).unwrap();

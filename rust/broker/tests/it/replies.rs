@@ -175,7 +175,7 @@ async fn a_client_that_does_not_answer_leaves_room_for_the_replies_of_others() {
     crate::support::wait_until("all are pushed", async || kept.0.lock().len() == 256).await;
     let refused = reply_to(&fixture, "silent", "b").await;
     assert_eq!(refused.code, response::SYSTEM_ERROR);
-    assert!(refused.remark.unwrap().contains("256 replies wait"));
+    assert!(refused.remark.unwrap().contains("256 replies already wait"));
     assert_eq!(reply_to(&fixture, REQUESTER, "yes").await.code, response::SUCCESS);
     assert_eq!(&next(&mut replies).await.body[..], b"yes");
     kept.0.lock().drain(..).for_each(|reply| reply.send(Response::success()));

@@ -97,7 +97,7 @@ async fn what_cannot_be_set_is_refused() {
         (
             ResetOffsetRequestHeader { queue_id: Some(0), offset: Some(3), ..reset(0) },
             1,
-            "outside of queue 0, which has 0 to 2",
+            "outside of queue 0: 0 to 2",
         ),
     ] {
         let answer = invoke(&fixture, &header).await;

@@ -123,7 +123,7 @@ async fn what_cannot_be_recalled_is_refused_by_its_reason() {
         ("orders", handle("orders", "elsewhere", soon_ms), "it is of broker elsewhere"),
         ("orders", handle("orders", &broker, now_ms() - 1), "its time is over"),
         ("orders", handle("orders", &broker, now_ms() + 1_000_000_000), "timerMaxDelaySec"),
-        ("%RETRY%g", handle("%RETRY%g", &broker, soon_ms), "nobody can send to its topic"),
+        ("%RETRY%g", handle("%RETRY%g", &broker, soon_ms), "its topic does not accept messages"),
     ] {
         let answer = recall(&fixture, topic, &handle).await;
         let remark = answer.remark.unwrap();

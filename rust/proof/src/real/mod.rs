@@ -78,9 +78,9 @@ pub struct Options {
     pub harness: Harness,
     /// Draws everything else.
     pub seed: u64,
-    /// Lives of the server.
+    /// Number of lives of the server.
     pub cycles: u64,
-    /// Lives on one store before a new one is made.
+    /// Number of lives on one store before a new one is created.
     pub cycles_a_store: u64,
     /// How long a life is under load, if nothing ends it before; drawn for each life when it is not given.
     pub load: Option<Duration>,

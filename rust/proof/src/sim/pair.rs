@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
-use rocketpy_broker::{SteppedLink, SteppedReplica, make_config_folder};
+use rocketpy_broker::{Refused, SteppedLink, SteppedReplica, make_config_folder};
 use rocketpy_env::sim::{SimDisk, SimOptions};
 use rocketpy_model::PhysicalOffset;
 use rocketpy_protocol::record::{CheckMode, RecordCheck, check_record};
@@ -176,12 +176,6 @@ fn bytes_of(store: &Store<SimDisk>, mut from: PhysicalOffset, end: PhysicalOffse
         }
     }
     bytes
-}
-
-/// Where the logs part, as a refusal says.
-fn parted_at(cause: &str) -> Option<u64> {
-    let (_, rest) = cause.split_once("the logs part at ")?;
-    rest.split_once(':')?.0.parse().ok()
 }
 
 impl Pair {
@@ -453,19 +447,16 @@ impl Pair {
     }
 
     /// Whether all that a slave has behind the place where the logs part is the rest of a file. Two masters write the same there, and nobody can tell.
-    fn has_a_blank_of_its_own(&self, cause: &str) -> bool {
+    fn has_a_blank_of_its_own(&self, cause: &Refused) -> bool {
         let log = self.nodes[self.slave()].log();
-        let own = parted_at(cause).and_then(|at| log.get(at as usize..)).unwrap_or_default();
+        let own = cause.diverged_at.and_then(|at| log.get(at.get() as usize..)).unwrap_or_default();
         matches!(check_record(own, CheckMode::Layout), Ok(RecordCheck::Blank { .. }))
     }
 
     /// Whether the slave itself cuts off what its master does not have. It must not have anything there that was acknowledged.
-    fn is_unpromised_behind(&mut self, cause: &str) -> bool {
+    fn is_unpromised_behind(&mut self, cause: &Refused) -> bool {
         let [master, slave] = [self.master, self.slave()].map(|node| self.nodes[node].replica.as_ref());
-        let (Some(at), Some(master), Some(slave)) = (parted_at(cause).map(PhysicalOffset), master, slave)
-        else {
-            return false;
-        };
+        let (Some(at), Some(master), Some(slave)) = (cause.diverged_at, master, slave) else { return false };
         let is_unpromised = master.is_unpromised_behind(at, slave);
         let has = |known: &&Message| {
             known.end > at && bytes_of(slave.store(), known.start, known.end) == known.bytes
@@ -478,17 +469,16 @@ impl Pair {
     }
 
     /// What the slave does with bytes that its master does not have, or a person: cuts them off where its master says, or begins anew.
-    fn mend_slave(&mut self, cause: &str, is_unpromised: bool) {
+    fn mend_slave(&mut self, cause: &Refused, is_unpromised: bool) {
         let node = self.slave();
-        let at = parted_at(cause).filter(|_| is_unpromised || self.rng.bool());
+        let at = cause.diverged_at.filter(|_| is_unpromised || self.rng.bool());
         self.end(node, CrashKind::Stop);
         match at {
             Some(at) => {
                 let disk = self.nodes[node].disk.clone();
                 let done = StoreReader::open_on(disk, ROOT.as_ref(), None).map_err(|error| error.to_string());
-                let done = done.and_then(|reader| {
-                    cut(&reader, PhysicalOffset(at), &mut |_| true).map_err(|error| error.to_string())
-                });
+                let done = done
+                    .and_then(|reader| cut(&reader, at, &mut |_| true).map_err(|error| error.to_string()));
                 if let Err(error) = done {
                     self.wrong(Rule::R8, format!("the slave's log cannot be cut at {at}: {error}"));
                 }
@@ -496,9 +486,7 @@ impl Pair {
             }
             None => self.nodes[node].disk = SimDisk::new(self.nodes[node].disk.options()),
         }
-        self.acknowledged
-            .iter_mut()
-            .for_each(|known| known.at_slave &= at.is_some_and(|at| known.end.get() <= at));
+        self.acknowledged.iter_mut().for_each(|known| known.at_slave &= at.is_some_and(|at| known.end <= at));
         self.start_slave();
     }
 

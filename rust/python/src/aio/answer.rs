@@ -100,7 +100,9 @@ impl Answer {
             Stage::Done(Ok(answer)) => return Ok(answer.clone_ref(py)),
             Stage::Done(Err(error)) => Err(error.clone_ref(py)),
             Stage::Cancelled(message) => Ok(message.as_ref().map(|message| message.clone_ref(py))),
-            Stage::Working(_) | Stage::Sent => return Err(PyRuntimeError::new_err("there is no answer yet")),
+            Stage::Working(_) | Stage::Sent => {
+                return Err(PyRuntimeError::new_err("the answer is not available yet"));
+            }
         };
         Err(match message {
             Ok(message) => cancelled(py, message),

@@ -47,7 +47,7 @@ fn messages_removed_by_retention_are_outside_the_bounds_and_counted_when_asked_f
     assert_eq!(what_is_left(&reader, 100), ((first..100).collect(), first as u64));
     let error = StoreScan::new(&reader, whole_queue(100), StoreScanOptions::default()).err().unwrap();
     assert!(
-        error.to_string().contains(&format!("messages 0 to {first} of flights-0 are not there")),
+        error.to_string().contains(&format!("messages 0 to {first} of flights-0 are missing")),
         "{error}"
     );
 
@@ -90,7 +90,7 @@ fn a_damaged_record_ends_the_scan_by_name_or_is_left_out_and_counted() {
     let reader = folder.write(0, 0);
     let error = scan_all(&reader, StoreScanOptions::default()).unwrap_err();
     assert!(
-        error.to_string().contains(&format!("entry 5 of flights-0 leads to a broken record at {place}")),
+        error.to_string().contains(&format!("entry 5 of flights-0 points to a broken record at {place}")),
         "{error}"
     );
     let left: Vec<usize> = (0..20).filter(|number| *number != 5).collect();

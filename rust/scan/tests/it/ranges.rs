@@ -103,7 +103,7 @@ fn offsets_that_make_no_range_are_refused_by_name() {
     let behind = refused(vec![(0, QueueOffset(101))], vec![]);
     assert!(matches!(behind, ScanError::Store(ReadError::InvertedRange { .. })), "{behind}");
     let too_far = refused(vec![], vec![(1, QueueOffset(150))]);
-    assert!(too_far.to_string().contains("messages 100 to 150 of flights-1 are not there"), "{too_far}");
+    assert!(too_far.to_string().contains("messages 100 to 150 of flights-1 are missing"), "{too_far}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn a_pair_with_a_token_gives_the_log_to_nobody_without_it() {
     let mut pair = Pair::start_with_token(Some("secret"));
     pair.send(0..10);
     pair.wait_for_slave();
-    for (token, says) in [(None, "set haTokenFile here too"), (Some("another"), "does not prove")] {
+    for (token, says) in [(None, "set haTokenFile at this slave too"), (Some("another"), "did not prove")] {
         pair.slave.take().unwrap().stop(TIMEOUT).unwrap();
         match token {
             None => pair.token_file = None,
@@ -60,7 +60,7 @@ fn no_answer_for_anybody_opens_the_log(pair: &Pair) {
     asked.ext.push("proof", proof);
     asked.body = status.body.clone();
     let refused = pair.caller.call(&slave, asked);
-    assert!(refused.body.is_empty() && refused.remark.unwrap().contains("does not prove"));
+    assert!(refused.body.is_empty() && refused.remark.unwrap().contains("did not prove"));
 }
 
 /// Cuts the power of the master, and starts it with the log that is left.
@@ -106,7 +106,7 @@ fn a_master_that_goes_on_without_what_its_slave_has_does_not_feed_it() {
     let address = slave.addresses().broker.clone().unwrap();
     wait_until("the slave says why it does not follow", || {
         let status = pair.try_status(&address).unwrap();
-        status.not_followed.is_some_and(|cause| cause.contains("the logs part at"))
+        status.not_followed.is_some_and(|cause| cause.contains("the logs diverge at"))
     });
     assert_eq!(pair.end(&address), end);
     slave.stop(TIMEOUT).unwrap();

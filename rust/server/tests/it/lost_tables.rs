@@ -9,7 +9,7 @@ use crate::support::{Caller, wait_until};
 
 const TOPICS: &str = "config/topics.json is missing";
 const OFFSETS: &str = "config/consumerOffset.json is missing";
-const UNKNOWN: &str = "topics that config/topics.json does not name";
+const UNKNOWN: &str = "topics that are missing from config/topics.json";
 
 fn remove(store: &Path, name: &str) {
     for name in [name.to_owned(), format!("{name}.bak")] {

@@ -14,7 +14,7 @@ use crate::wake::Wake;
 const RETRY: Duration = Duration::from_millis(200);
 /// For this long after a failure no file is asked for ahead.
 const REST: Duration = Duration::from_secs(1);
-/// Longest sleep of the thread: whoever has work for it wakes it.
+/// Maximum sleep of the thread: whoever has work for it wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Value of `look_at` that calls the thread. No log reaches this offset.
 const NOW: u64 = u64::MAX;

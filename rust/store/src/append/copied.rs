@@ -90,7 +90,7 @@ impl<D: Disk> Appender<D> {
             last = found
                 .inspect_err(|error| {
                     let at = view.physical_offset;
-                    tracing::error!(%error, physical_offset = %at, "a copied record gets no queue entry");
+                    tracing::error!(%error, physical_offset = %at, "copied record has no consume queue entry");
                 })
                 .ok();
             last.clone()
@@ -134,7 +134,7 @@ impl<D: Disk> Appender<D> {
     }
 }
 
-/// Moves the numbers of the queues behind the records. Returns how many records there are before the first whose number its queue has
+/// Moves the numbers of the queues after the records. Returns how many records there are before the first whose number its queue has
 /// already.
 fn take_numbers(copied: &Copied<'_>) -> usize {
     let mut at = copied.at;

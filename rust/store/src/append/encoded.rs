@@ -71,7 +71,7 @@ impl Encoded {
         &self.place
     }
 
-    /// Offset behind the last record, once it has its place.
+    /// Offset after the last record, once it has its place.
     #[inline]
     pub(super) fn end(&self) -> PhysicalOffset {
         self.place.physical_offset + self.size_bytes as u64

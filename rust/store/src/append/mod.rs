@@ -123,7 +123,7 @@ impl<D: Disk> Appender<D> {
                 self.check_fits(encoded)?; // at every step: items may be short and many, and a record is longer than its item
             }
             if encoded.plans().is_empty() {
-                return Err(AppendError::BadBatch { reason: "it holds no message".to_owned() });
+                return Err(AppendError::BadBatch { reason: "it has no message".to_owned() });
             }
             let size_bytes = encoded.size_bytes() as u32;
             self.place(batch, encoded)?;
@@ -209,7 +209,7 @@ impl<D: Disk> Appender<D> {
         }
     }
 
-    /// Wakes those who wait for an append that was just published, with a fence behind it. `is_awaited` says that somebody waits for its
+    /// Wakes those who wait for an append that was just published, with a fence after it. `is_awaited` says that somebody waits for its
     /// queue, `wakes` that dispatch asked to be woken.
     #[inline]
     fn tell(&self, is_awaited: bool, wakes: bool) {

@@ -70,7 +70,7 @@ pub struct Mark {
     /// From here on every record has a checksum of its own, and one without is damaged. `None` when some records have
     /// none.
     pub checked_from: Option<PhysicalOffset>,
-    /// The store was closed with this mark: what lies behind `log_to` was written by another program.
+    /// The store was closed with this mark: what is behind `log_to` was written by another program.
     pub closed: bool,
     /// `None` when no index is kept, or its files are not to be trusted.
     pub index: Option<IndexMark>,

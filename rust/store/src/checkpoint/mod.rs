@@ -151,7 +151,7 @@ impl<D: Disk> CheckpointFile<D> {
         let encoded = mark.encode(&bytes);
         // A mark that cannot be read back would be void, and the next start would know nothing.
         assert_eq!(Mark::decode(&encoded, &bytes), Some(mark), "a mark out of order");
-        // Never write over the valid mark. A void mark beside it may have any generation.
+        // Never write over the valid mark. A void mark next to it may have any generation.
         let to = 1 - self.last_at;
         self.file.write_all_at(MARK_AT[to], &encoded).map_err(NotTried)?;
         self.file.sync().map_err(Failed)?;

@@ -15,7 +15,7 @@ pub(crate) struct Backlog {
     dispatched: AtomicU64,
     /// Somebody waits, or is about to.
     is_behind: AtomicBool,
-    /// When the first append that still waits began to wait. `None` after each step of dispatch: the time begins anew.
+    /// When the first append that still waits began to wait. `None` after each step of dispatch: the time starts again.
     behind_since: Mutex<Option<Instant>>,
     bell: Condvar,
 }

@@ -1,4 +1,4 @@
-//! What dispatch needs to know of a record.
+//! Facts about a record that dispatch needs.
 
 use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
 use rocketpy_protocol::record::RecordView;

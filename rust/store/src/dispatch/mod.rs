@@ -40,10 +40,10 @@ const TICK: Duration = Duration::from_millis(2);
 const BUSY_BYTES: u64 = 1 << 20;
 /// Up to this many bytes the flush thread itself dispatches what it made durable.
 const INLINE_DISPATCH_BYTES: u64 = 128 << 10;
-/// Longest sleep under synchronous flush. The flush thread wakes dispatch for what it leaves; this interval finds what
+/// Maximum sleep under synchronous flush. The flush thread wakes dispatch for what it leaves; this interval finds what
 /// was missed.
 const LONGEST_SLEEP_OF_SYNC: Duration = Duration::from_secs(1);
-/// Longest sleep otherwise: every append that finds dispatch asleep wakes it.
+/// Maximum sleep otherwise: every append that finds dispatch asleep wakes it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Pause after consume queues could not be written.
 const RETRY: Duration = Duration::from_millis(200);
@@ -265,7 +265,7 @@ impl<D: Disk> Dispatcher<D> {
         loop {
             let worked = self.round();
             if self.state.lock().numbers_are_missing && !from_start {
-                tracing::warn!("entries are missing in consume queues, rebuilding all of them");
+                tracing::warn!("consume queue entries missing, rebuilding all consume queues");
                 return Ok(false);
             }
             if !worked? {

@@ -1,8 +1,8 @@
-//! How far dispatch has come.
+//! Progress of dispatch.
 
 use rocketpy_model::PhysicalOffset;
 
-/// How far consume queues have come.
+/// Progress of the consume queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Consume queues cover the log before this.

@@ -20,7 +20,7 @@ use crate::queue::Queue;
 use crate::queue::entry::entry_at;
 use crate::record::counts_in_queue;
 
-/// What dispatch keeps between rounds.
+/// State of dispatch between rounds.
 #[derive(Debug)]
 pub(super) struct State {
     /// The keys of one round.
@@ -163,7 +163,7 @@ impl<D: Disk> Dispatcher<D> {
             let made = queues.get_or_create(view.topic, view.queue_id);
             made.inspect(|queue| queue.set_born(PhysicalOffset::ZERO))
                 .inspect_err(|error| {
-                    tracing::error!(%error, physical_offset = %at, "a record of the log gets no queue entry");
+                    tracing::error!(%error, physical_offset = %at, "record has no consume queue entry");
                 })
                 .ok()
         } else {
@@ -194,7 +194,7 @@ impl<D: Disk> Dispatcher<D> {
             }
             Added::Refused => tracing::error!(
                 topic = %queue.topic, queue_id = queue.queue_id, queue_offset = %fact.queue_offset,
-                physical_offset = %fact.physical_offset, "a record of the log has an impossible queue offset"
+                physical_offset = %fact.physical_offset, "record has an impossible queue offset"
             ),
             Added::New if !state.rebuilding => state.arrivals.push(Arrival {
                 topic: Arc::clone(&queue.topic),

@@ -43,7 +43,7 @@ impl Run {
         (self.restart, self.cut, self.min, self.is_open) = (false, false, None, false);
     }
 
-    /// Queue offset behind the last entry.
+    /// Queue offset after the last entry.
     pub(super) fn next(&self) -> QueueOffset {
         self.first + self.bytes.len() as u64 / ENTRY_BYTES
     }
@@ -73,7 +73,7 @@ impl Run {
         }
         tracing::warn!(
             topic = %self.queue.topic, queue_id = self.queue.queue_id, had = %self.next(), %queue_offset,
-            "queue offsets are there twice in the log, the later records count"
+            "duplicate queue offsets in the log, keeping the later records"
         );
         match queue_offset.checked_sub(self.first) {
             Some(kept) => self.bytes.truncate((kept * ENTRY_BYTES) as usize),
@@ -109,7 +109,7 @@ impl Run {
     }
 }
 
-/// What was done with a fact.
+/// Result for a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Added {
     /// It will be written.
@@ -214,7 +214,7 @@ impl Runs {
             }
             tracing::warn!(
                 topic = %run.queue.topic, queue_id = run.queue.queue_id, %expected, queue_offset = %fact.queue_offset,
-                "queue offsets are missing in the log, filling the hole"
+                "queue offsets missing in the log, filling the gap"
             );
         }
         let has_filled = fact.queue_offset > expected;
@@ -283,7 +283,7 @@ mod tests {
         run
     }
 
-    /// First queue offset of the only run, and the one behind it.
+    /// First queue offset of the only run, and the one after it.
     fn place(runs: &Runs) -> (u64, u64) {
         (only(runs).first.get(), only(runs).next().get())
     }

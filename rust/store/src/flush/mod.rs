@@ -24,7 +24,7 @@ use crate::recovery::scan::check_again;
 use crate::wake::Wake;
 
 const PAGE_BYTES: u64 = 4096;
-/// Longest wait for a flush that the store itself asks for. A stalled disk delays it; a broken one fails sooner.
+/// Maximum wait for a flush that the store itself asks for. A stalled disk delays it; a broken one fails sooner.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 /// How long to wait for a free file handle before what the start found is written again.
 const HANDLE_TRIES: u32 = 50;
@@ -42,7 +42,7 @@ pub(crate) struct Flusher<D: Disk> {
     dispatch_wake: Arc<Wake>,
     /// When the last record before the flushed offset was stored.
     flushed_stored_at: AtomicI64,
-    /// The start found what lies before this offset. Whatever of it is not flushed must be written again before its
+    /// The start found what is before this offset. Whatever of it is not flushed must be written again before its
     /// flush.
     found_to: PhysicalOffset,
     /// Where records of it have a checksum of their own.
@@ -142,7 +142,7 @@ impl<D: Disk> Flusher<D> {
             match self.wait(end, LONGEST_WAIT) {
                 Ok(()) => return Ok(()),
                 Err(FlushError::TimedOut { .. }) => {
-                    tracing::warn!(%end, "the disk stalls, the wait for a flush begins again");
+                    tracing::warn!(%end, "disk stalled, still waiting for a flush");
                 }
                 Err(FlushError::Poisoned { cause }) => return Err(StoreError::Poisoned { cause }),
                 Err(FlushError::PastEnd { .. }) => unreachable!("what is dispatched is written"),
@@ -268,7 +268,7 @@ impl<D: Disk> Flusher<D> {
         loop {
             match file.write_again(self.log.disk(), range.clone()) {
                 Err(error) if error.is_of_opening() && tries > 0 && !self.wake.is_stopped() => {
-                    tracing::warn!(%error, "what the start found is flushed later");
+                    tracing::warn!(%error, "flush of the recovered log postponed, no file handle is free");
                     tries -= 1;
                     std::thread::sleep(HANDLE_PAUSE);
                 }

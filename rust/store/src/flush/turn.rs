@@ -17,7 +17,7 @@ pub(super) trait Flushing {
     /// End of what is written.
     fn end(&self) -> PhysicalOffset;
 
-    /// How far a flush gets that begins now.
+    /// End of a flush that starts now.
     fn target(&self) -> Target;
 
     /// Refuses when a flush has failed.
@@ -30,7 +30,7 @@ pub(super) trait Flushing {
     fn panicked(&self);
 }
 
-/// How far a flush gets.
+/// End of a flush.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Target {
     pub(super) to: PhysicalOffset,
@@ -71,7 +71,7 @@ pub(crate) struct Turns {
 pub(crate) struct Turn {
     /// Whether some thread is flushing.
     is_taken: bool,
-    /// How far that flush gets.
+    /// End of that flush.
     to: PhysicalOffset,
     /// Which bell wakes all when that flush ends. The other one then wakes the first thread of the next flush.
     running: usize,

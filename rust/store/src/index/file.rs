@@ -12,7 +12,7 @@ use super::key::Wanted;
 /// Digits of a file's name: the local time at which it was made.
 const NAME_DIGITS: usize = 17;
 
-/// How many slots and entry numbers each file has.
+/// Number of slots and entry numbers of each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// Number of hash slots.
@@ -58,7 +58,7 @@ pub fn list<D: Disk>(disk: &D, dir: &Path) -> Result<Vec<NamedFile>, EnvError> {
         match name {
             Some(name) => files.push(NamedFile { name, size_bytes: entry.size_bytes }),
             None => {
-                tracing::warn!(name = ?entry.name, "a file among the index files has no such name, passing over it")
+                tracing::warn!(name = ?entry.name, "file without an index file's name ignored in the index folder")
             }
         }
     }

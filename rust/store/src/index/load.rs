@@ -35,7 +35,7 @@ pub(crate) struct Known {
     pub full_to_ms: i64,
 }
 
-/// How far the files can be trusted.
+/// State of the index files.
 enum Verdict<D: Disk> {
     Sound(Box<State<D>>),
     /// All files must be rebuilt, for this reason.
@@ -70,13 +70,13 @@ impl<D: Disk> Index<D> {
         let files = list(&**disk, &dir)?;
         let verdict = match known.mark {
             Some(mark) if mark.geometry == geometry => loader.by_mark(files, mark)?,
-            Some(_) => Lost("its files have another size now"),
+            Some(_) => Lost("its files have another size"),
             None => loader.adopt(files)?,
         };
         let (state, rebuilt) = match verdict {
             Sound(state) => (*state, false),
             Lost(reason) => {
-                tracing::warn!(reason, "the key index is rebuilt from the log");
+                tracing::warn!(reason, "rebuilding the key index from the log");
                 on_loss()?;
                 (loader.start_anew()?, true)
             }
@@ -133,7 +133,7 @@ impl<D: Disk> Loader<'_, D> {
             self.disk.remove_file(&path_of(self.dir, newer.name))?;
         }
         if files.last().map_or(0, |file| file.name) != mark.file {
-            return Ok(Lost("its last file is not there"));
+            return Ok(Lost("its last file is missing"));
         }
         if !self.has_right_sizes(&files) {
             return Ok(Lost("a file has another size"));
@@ -192,7 +192,7 @@ impl<D: Disk> Loader<'_, D> {
                 counts = self.known.is_clean || end_ms < self.known.full_to_ms; // one that ends in the same millisecond may be later
                 sealed.push(Arc::new(found));
             } else {
-                tracing::info!(name = found.name, "an index file is not known to be complete, rebuilding it");
+                tracing::info!(name = found.name, "index file may be incomplete, rebuilding it");
                 self.disk.remove_file(&path_of(self.dir, found.name))?;
             }
         }
@@ -200,7 +200,7 @@ impl<D: Disk> Loader<'_, D> {
             return Ok(Lost(reason));
         }
         if sealed.last().is_some_and(|last| last.header.end_physical_offset >= self.log.end) {
-            return Ok(Lost("it goes on behind the log"));
+            return Ok(Lost("it continues past the end of the log"));
         }
         let mut current = None;
         if let Some(last) = sealed.last() {

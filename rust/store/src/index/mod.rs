@@ -123,7 +123,7 @@ impl<D: Disk> State<D> {
         let (name, header) = (writer.name, writer.header);
         self.sealed.push(Arc::new(Sealed { name, header, next_entry: header.next_entry }));
         self.current = None;
-        tracing::info!(name, keys = header.next_entry - 1, "an index file is full");
+        tracing::info!(name, keys = header.next_entry - 1, "index file full");
         Ok(())
     }
 }
@@ -201,7 +201,7 @@ impl<D: Disk> Index<D> {
             state.sealed.remove(0);
             state.new_file = true;
             removed += 1;
-            tracing::info!(name, %log_min, "removed an index file, its records are gone");
+            tracing::info!(name, %log_min, "index file removed after its records");
         }
         Ok(removed)
     }

@@ -1,4 +1,4 @@
-//! What a consume queue entry means.
+//! Meaning of a consume queue entry.
 
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 pub(crate) use rocketpy_protocol::disk::ConsumeQueueEntry as Entry;
@@ -6,7 +6,7 @@ pub(crate) use rocketpy_protocol::disk::ConsumeQueueEntry as Entry;
 /// Length of an entry.
 pub(crate) const ENTRY_BYTES: u64 = Entry::BYTES as u64;
 
-/// Where an entry lies in its queue, in bytes from the place of the first entry.
+/// Where an entry is in its queue, in bytes from the place of the first entry.
 pub const fn position(queue_offset: QueueOffset) -> u64 {
     queue_offset.get() * ENTRY_BYTES
 }
@@ -31,7 +31,7 @@ pub(crate) fn is_preblank(entry: &Entry) -> bool {
     entry.physical_offset == PhysicalOffset::ZERO && entry.size_bytes == Entry::PRE_BLANK.size_bytes
 }
 
-/// Offset behind the record; 0 for a filler.
+/// Offset after the record; 0 for a filler.
 pub(crate) fn record_end(entry: &Entry) -> PhysicalOffset {
     match is_preblank(entry) {
         true => PhysicalOffset::ZERO,

@@ -164,7 +164,7 @@ impl<D: Disk> QueueFiles<D> {
         self.read_by(queue, first, count, buffer, |file, at, bytes| file.read_exact_at(at, bytes))
     }
 
-    /// Reads what lies in a file by a call of its own.
+    /// Reads what is in a file by a call of its own.
     fn read_by(
         &self,
         queue: &Queue,
@@ -349,7 +349,7 @@ mod tests {
         };
         write().unwrap();
         queue.mark_deleted();
-        // A later topic of the name has the same folders, and others lie beside them.
+        // A later topic of the name has the same folders, and others are next to them.
         disk.set_options(SimOptions { flush_fails_per_mille: 1000, ..SimOptions::default() });
         assert!(matches!(files.flush(&queue), Err(FlushFailure::Failed(_))));
         disk.set_options(SimOptions::default());

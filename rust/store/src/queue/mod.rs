@@ -40,9 +40,9 @@ pub(crate) struct Queue {
     deleted: AtomicBool,
     /// Somebody waits for the next record: it is dispatched at once.
     awaited: AtomicBool,
-    /// What was written since the last flush.
+    /// Bytes written since the last flush.
     dirty: Mutex<Dirty>,
-    /// What was dispatched and is not written yet.
+    /// Entries that are dispatched and not written yet.
     tail: Mutex<Tail>,
 }
 
@@ -108,7 +108,7 @@ impl Queue {
         physical_offset >= self.born.load(Ordering::Relaxed)
     }
 
-    /// Sets where the queue's first record lies, before that record is published.
+    /// Sets where the queue's first record is, before that record is published.
     pub(crate) fn set_born(&self, physical_offset: PhysicalOffset) {
         self.born.store(physical_offset, Ordering::Relaxed);
     }
@@ -164,7 +164,7 @@ impl Queue {
         was_clean
     }
 
-    /// Drops the notes of removed files, which start at `from` or behind it. The change of names must still be flushed.
+    /// Drops the notes of removed files, which start at `from` or after it. The change of names must still be flushed.
     pub(crate) fn forget_dirty_files(&self, from: u64) {
         let mut dirty = self.dirty.lock();
         dirty.new_file |= !dirty.files.is_empty();

@@ -28,7 +28,7 @@ impl<D: Disk> QueueFiles<D> {
         }
     }
 
-    /// How many queues have entries that are not written.
+    /// Number of queues with unwritten entries.
     pub(crate) fn waiting(&self) -> usize {
         self.line.waiting.lock().len()
     }

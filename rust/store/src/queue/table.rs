@@ -126,7 +126,7 @@ impl QueueTable {
     pub(crate) fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
         let topics = self.topics.read();
         let queues = topics.get(topic)?;
-        // Nearly all topics have all their queues. Then each lies at the index of its number, and no search is needed.
+        // Nearly all topics have all their queues. Then each is at the index of its number, and no search is needed.
         let guess = queues.get(queue_id as usize).filter(|queue| queue.queue_id == queue_id);
         let found = guess.or_else(|| {
             let index = queues.binary_search_by_key(&queue_id, |queue| queue.queue_id).ok()?;

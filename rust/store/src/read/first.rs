@@ -22,7 +22,7 @@ const WORDS: u64 = 1 << 20;
 pub(crate) struct FirstReads {
     /// Records that begin before this were not checked by this start.
     unchecked_to: PhysicalOffset,
-    /// Records that begin here have a checksum of their own. Elsewhere only the body's counts: what stands in the place of a
+    /// Records that begin here have a checksum of their own. Elsewhere only the body's counts: what is in the place of a
     /// record's own may be a sender's.
     own_checks: Range<PhysicalOffset>,
     words: OnceLock<Box<[AtomicU64]>>,
@@ -85,9 +85,9 @@ impl FirstReads {
         match check_record(bytes, mode) {
             Ok(RecordCheck::Record(view)) if view.physical_offset == at => {}
             Ok(RecordCheck::Record(view)) => {
-                return Err(format!("the record says that it lies at {}", view.physical_offset));
+                return Err(format!("the record contains another physical offset: {}", view.physical_offset));
             }
-            Ok(RecordCheck::Blank { .. }) => return Err("a blank record lies there".to_owned()),
+            Ok(RecordCheck::Blank { .. }) => return Err("a blank record is at that offset".to_owned()),
             Err(error) => return Err(error.to_string()),
         }
         let words = self.words.get_or_init(|| (0..WORDS).map(|_| AtomicU64::new(0)).collect());
@@ -161,6 +161,11 @@ mod tests {
         let mut bytes = record_at(at);
         bytes[120] ^= 1; // the body
         assert!(first.check(at, &bytes).is_err());
-        assert!(first.check(at, &record_at(PhysicalOffset(2048))).unwrap_err().contains("lies at 2048"));
+        assert!(
+            first
+                .check(at, &record_at(PhysicalOffset(2048)))
+                .unwrap_err()
+                .contains("another physical offset: 2048")
+        );
     }
 }

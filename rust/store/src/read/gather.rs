@@ -72,7 +72,7 @@ pub(super) struct Lost {
     pub(super) error: DispatchError,
 }
 
-/// What an entry leads to.
+/// Record that an entry points to.
 pub(super) enum Lead {
     /// A record that is wanted: it was added.
     Added,
@@ -137,7 +137,7 @@ impl<'a, D: Disk> Gathering<'a, D> {
                 || self.size_bytes + u64::from(size_bytes) > self.limits.max_bytes)
     }
 
-    /// Prefetches the record of an entry that is soon to be added, if it lies in the file of the one that was added last.
+    /// Prefetches the record of an entry that is soon to be added, if it is in the file of the one that was added last.
     pub(super) fn expect(&self, entry: &Entry) {
         if let Some(LogRun { file, .. }) = &self.run
             && file.holds(entry.physical_offset)
@@ -301,10 +301,10 @@ pub(super) fn check<R: Region>(
     })
 }
 
-/// The head of the entry's own record, if it lies where the entry says: size, magic and both offsets are compared.
+/// The head of the entry's own record, if it is where the entry says: size, magic and both offsets are compared.
 ///
 /// # Errors
-/// [`DispatchError::Damage`] when what lies there cannot be read.
+/// [`DispatchError::Damage`] when what is there cannot be read.
 pub(super) fn record_head<'a, R: Region>(
     file: &'a MappedFile<R>,
     entry: &Entry,

@@ -31,7 +31,7 @@ const FILTER_WINDOW: u64 = 16_000 / ENTRY_BYTES;
 /// No read examines more entries than this, even if a client asks for them or all are fillers.
 const MOST_ENTRIES: u64 = 65_536;
 
-/// How many entries ahead of the one that is read a record is prefetched.
+/// Distance of the prefetch, in entries.
 const RECORDS_AHEAD: usize = 8;
 
 /// A read of entries alone takes at least this many at once. Otherwise it would take fillers one by one.
@@ -183,7 +183,7 @@ impl<D: Disk> Reads<D> {
         }
     }
 
-    /// Entries from `from` on, at most `most` of them and none behind the end of the queue. It skips fillers and files that
+    /// Entries from `from` on, at most `most` of them and none after the end of the queue. It skips fillers and files that
     /// retention removed, and ends once it has examined [`MOST_ENTRIES`].
     pub(crate) fn entries(
         &self,
@@ -395,7 +395,7 @@ fn record_entry(bytes: &[u8], queue_offset: QueueOffset) -> Option<QueueEntry> {
 /// Logs the error of a read, and returns it.
 fn told(error: StoreError, queue: &Queue, queue_offset: QueueOffset) -> StoreError {
     let (topic, queue_id) = (&*queue.topic, queue.queue_id);
-    tracing::error!(%error, topic, queue_id, %queue_offset, "a message cannot be read");
+    tracing::error!(%error, topic, queue_id, %queue_offset, "message not readable");
     error
 }
 
@@ -431,7 +431,7 @@ fn within(offset: i64, bounds: QueueBounds) -> Result<QueueOffset, Fetch> {
     }
 }
 
-/// How many entries are read at once for a gathering.
+/// Number of entries that a gathering reads at once.
 fn window_of<D: Disk>(gathering: &Gathering<'_, D>) -> u64 {
     let wanted = u64::from(gathering.limits.max_messages.max(1));
     let window = if gathering.filter.is_all() { wanted } else { wanted.max(FILTER_WINDOW) };

@@ -58,7 +58,7 @@ impl<D: Disk> StreamFiles<D> {
         self.files.first().map(|file| file.start)
     }
 
-    /// The file that holds a position. Lists the folder again when the position lies behind all files.
+    /// The file that holds a position. Lists the folder again when the position is behind all files.
     pub fn find(&mut self, position: u64) -> Result<Option<NumberedFile>, ReadError> {
         if self.files.last().is_none_or(|last| position >= last.end()) {
             self.relist()?;
@@ -99,7 +99,7 @@ impl<D: Disk> StreamFiles<D> {
     }
 
     /// Fills the buffer from a position on, within one file. False when the bytes are not there: before the first file,
-    /// behind the last, or in a file that was removed meanwhile.
+    /// after the last, or in a file that was removed meanwhile.
     pub fn read(&mut self, position: u64, buffer: &mut [u8]) -> Result<bool, ReadError> {
         let Some(file) = self.find(position)? else {
             return Ok(false);

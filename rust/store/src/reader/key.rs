@@ -18,7 +18,7 @@ use crate::index::{
 /// Which records of a key are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyQuery {
-    /// What the key is.
+    /// Kind of the key.
     pub kind: KeyKind,
     /// Maximum number of records; if there are more, the newest.
     pub max_records: usize,
@@ -43,7 +43,7 @@ impl Default for KeyQuery {
     }
 }
 
-/// What the index has for a key.
+/// Index entries for a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyPlaces {
     /// Physical offsets of records that may have it.
@@ -92,7 +92,7 @@ impl<D: Disk> StoreReader<D> {
         Ok(found.into_iter().map(record).collect())
     }
 
-    /// Where records with a key may lie, in any of some topics, as far as the index is known to have them. `None` when
+    /// Where records with a key may be, in any of some topics, as far as the index is known to have them. `None` when
     /// the index is not known to be complete: another program wrote last, a file is missing, or no index is kept.
     ///
     /// # Errors

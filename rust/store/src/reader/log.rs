@@ -21,7 +21,7 @@ pub struct LogFiles<D: Disk> {
     known: Known,
 }
 
-/// What is known of the log before it is read.
+/// Facts about the log before it is read.
 #[derive(Debug, Clone, Copy)]
 enum Known {
     /// It was durable before this offset.
@@ -60,7 +60,7 @@ impl<D: Disk> LogFiles<D> {
         Ok(matches!(self.known, Known::DurableTo(end) if at < end))
     }
 
-    /// Start of the file from which another program's abnormal recovery would read: what lies before it was durable.
+    /// Start of the file from which another program's abnormal recovery would read: what is before it was durable.
     ///
     /// # Source
     /// docs/reference/store-format.md 5.8 step 2.
@@ -134,7 +134,7 @@ impl<D: Disk> LogFiles<D> {
         Ok(self.files.find(at.get())?.map(|file| PhysicalOffset(file.end())))
     }
 
-    /// How far an offset lies from the start of its file; 0 when no file holds it.
+    /// How far an offset is from the start of its file; 0 when no file holds it.
     pub fn file_offset(&mut self, at: PhysicalOffset) -> Result<u64, ReadError> {
         Ok(self.files.find(at.get())?.map_or(0, |file| at.get() - file.start))
     }

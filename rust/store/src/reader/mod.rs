@@ -42,8 +42,8 @@ pub enum ReadError {
     /// The folder holds no store.
     #[error("not a store folder: {}", path.display())]
     NotAStore { path: PathBuf },
-    /// The folder has consume queues, and no commit log beside them.
-    #[error("a store without its commit log: {}", path.display())]
+    /// The folder has consume queues, and no commit log next to them.
+    #[error("the store has no commit log: {}", path.display())]
     LogElsewhere { path: PathBuf },
     /// A server would refuse to open the store.
     #[error(transparent)]
@@ -55,11 +55,11 @@ pub enum ReadError {
     #[error("the store holds no message of topic {topic}: {}", path.display())]
     UnknownTopic { topic: String, path: PathBuf },
     /// A file of numbered files has an impossible name or length.
-    #[error("unusable file ({reason}): {}", path.display())]
+    #[error("cannot use the file ({reason}): {}", path.display())]
     BadFile { path: PathBuf, reason: String },
     /// A record is damaged, or the entry that leads to it is.
     #[error(
-        "entry {queue_offset} of {topic}-{queue_id} leads to a broken record at {physical_offset} ({reason}): {}",
+        "entry {queue_offset} of {topic}-{queue_id} points to a broken record at {physical_offset} ({reason}): {}",
         path.display()
     )]
     BrokenRecord {
@@ -77,11 +77,11 @@ pub enum ReadError {
     /// A start or an end names a queue that the topic does not have.
     #[error("topic {topic} has no queue: {queue_id}")]
     UnknownQueue { topic: Arc<str>, queue_id: u32 },
-    /// A range starts behind its end.
+    /// A range starts after its end.
     #[error("queue {queue_id} of topic {topic} ends at {end}, before its start: {start}")]
     InvertedRange { topic: Arc<str>, queue_id: u32, start: QueueOffset, end: QueueOffset },
     /// Messages of a range are not there (any more).
-    #[error("messages {} to {} of {}-{} are not there: {}", range.start, range.end, range.topic, range.queue_id, range.reason)]
+    #[error("messages {} to {} of {}-{} are missing: {}", range.start, range.end, range.topic, range.queue_id, range.reason)]
     Missing { range: MissingRange },
 }
 
@@ -122,7 +122,7 @@ pub struct MissingRange {
     pub queue_id: u32,
     /// First message that is not there.
     pub start: QueueOffset,
-    /// Offset behind the last one.
+    /// Offset after the last one.
     pub end: QueueOffset,
     /// Why they are not there, for a person.
     pub reason: String,
@@ -176,7 +176,7 @@ pub struct SliceOptions {
     pub min_slices: u64,
 }
 
-/// What a scan does about messages that are missing or broken.
+/// Treatment of missing or broken messages in a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Missing {
     /// Ends with an error.
@@ -196,7 +196,7 @@ pub struct ScanOptions {
     pub verify: bool,
     /// Maximum number of bytes of the log in one block. A larger record is a block of its own.
     pub block_bytes: usize,
-    /// What happens with messages that are missing or broken.
+    /// Treatment of missing or broken messages.
     pub missing: Missing,
 }
 
@@ -211,11 +211,11 @@ impl Default for ScanOptions {
 pub struct RecordBlock<'a> {
     /// Bytes of the log that hold the records, and some between them.
     pub bytes: &'a [u8],
-    /// Where each record lies in `bytes`.
+    /// Where each record is in `bytes`.
     pub records: &'a [BlockRecord],
 }
 
-/// Where a record lies in its block.
+/// Where a record is in its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRecord {
     /// Which of the scan's ranges it belongs to.
@@ -269,7 +269,7 @@ impl StoreReader {
         Self::open_on(RealDisk, root.as_ref(), None)
     }
 
-    /// Opens a folder whose log lies elsewhere, as with the broker's key `storePathCommitLog`: in one folder, or in
+    /// Opens a folder whose log is elsewhere, as with the broker's key `storePathCommitLog`: in one folder, or in
     /// several separated by commas.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl StoreReader {
         Self::open_on(RealDisk, root.as_ref(), Some(log_dir.as_ref()))
     }
 
-    /// Opens a folder whose log lies in these folders; at least one.
+    /// Opens a folder whose log is in these folders; at least one.
     ///
     /// # Errors
     /// [`ReadError::NotAStore`] names the first folder that is not there.
@@ -373,7 +373,7 @@ impl<D: Disk> StoreReader<D> {
         LogFiles::list(Arc::clone(&self.disk), self.log_dirs.clone(), self.condition()?)
     }
 
-    /// What the checkpoint and the abort file say now.
+    /// Current content of the checkpoint and the abort file.
     pub fn condition(&self) -> Result<Condition, ReadError> {
         Condition::read(&*self.disk, &self.root)
     }

@@ -100,7 +100,7 @@ impl<D: Disk> QueueFiles<D> {
         })
     }
 
-    /// The first number in `from..to` whose record lies at or behind a place of the log.
+    /// The first number in `from..to` whose record is at or behind a place of the log.
     pub fn at_place(
         &mut self,
         place: PhysicalOffset,
@@ -156,7 +156,7 @@ impl<D: Disk> QueueFiles<D> {
         Ok(count)
     }
 
-    /// First number behind `from` that lies in a file that is still there.
+    /// First number behind `from` that is in a file that is still there.
     pub fn next_file(&mut self, from: QueueOffset) -> Result<Option<QueueOffset>, ReadError> {
         self.files.relist()?;
         let starts = self.files.files().iter().map(|file| entry_at(file.start));
@@ -164,7 +164,7 @@ impl<D: Disk> QueueFiles<D> {
     }
 }
 
-/// Where an entry lies in its queue; `None` for a number that no queue reaches.
+/// Where an entry is in its queue; `None` for a number that no queue reaches.
 fn position(offset: QueueOffset) -> Option<u64> {
     offset.get().checked_mul(ENTRY_BYTES).filter(|&position| i64::try_from(position).is_ok())
 }

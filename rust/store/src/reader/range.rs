@@ -50,7 +50,7 @@ impl<D: Disk> StoreReader<D> {
         Ok(ranges)
     }
 
-    /// Cuts ranges into slices that can be read in parallel. A slice has the part of each range that lies in one
+    /// Cuts ranges into slices that can be read in parallel. A slice has the part of each range that is in one
     /// stretch of the log, so that only one slice reads each byte of the log.
     ///
     /// # Errors
@@ -106,12 +106,12 @@ fn wanted_part<D: Disk>(
         bounds.max.max(asked_start),
         asked_end,
         options.missing,
-        "behind the end of the queue",
+        "past the end of the queue",
     )?;
     Ok((asked_start.max(bounds.min), asked_end.min(bounds.max)))
 }
 
-/// Refuses `start..end`, which lies outside the queue, unless it is empty or to be skipped.
+/// Refuses `start..end`, which is outside the queue, unless it is empty or to be skipped.
 fn check_inside<D: Disk>(
     queue: &QueueFiles<D>,
     start: QueueOffset,

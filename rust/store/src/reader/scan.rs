@@ -46,7 +46,7 @@ pub struct RangeScan<D: Disk = RealDisk> {
     entry_bytes: Vec<u8>,
 }
 
-/// How far a range is read.
+/// Progress within a range.
 struct Cursor<D: Disk> {
     queue: QueueFiles<D>,
     /// Next entry to load, and where to stop.
@@ -110,7 +110,7 @@ impl<D: Disk> RangeScan<D> {
         let index = self.cursors.len();
         self.cursors.push(Cursor { queue, from, to, entries: Vec::new(), taken: 0 });
         self.note_missing(index, range.start, from, REMOVED)?;
-        self.note_missing(index, to, range.end, "behind the end of the queue")?;
+        self.note_missing(index, to, range.end, "past the end of the queue")?;
         self.load(index)
     }
 
@@ -135,8 +135,7 @@ impl<D: Disk> RangeScan<D> {
                 let next = cursor.queue.next_file(start)?.unwrap_or(cursor.to).min(cursor.to);
                 cursor.from = next;
                 let is_removed = start < cursor.queue.first();
-                let reason =
-                    if is_removed { REMOVED } else { "their file of the consume queue is not there" };
+                let reason = if is_removed { REMOVED } else { "their consume queue file is missing" };
                 self.note_missing(index, start, next, reason)?;
                 continue;
             }
@@ -222,12 +221,12 @@ impl<D: Disk> RangeScan<D> {
                 None => self.log.file_end(place)?,
             };
             let Some(file_end) = file_end.filter(|&file_end| end <= file_end) else {
-                self.miss(index, &entry, "no file of the log holds it")?;
+                self.miss(index, &entry, "no file of the log contains it")?;
                 continue;
             };
             // Check before memory is allocated: a damaged entry may state any length.
             if entry.size_bytes as usize > self.options.block_bytes && !self.has_its_size(&entry)? {
-                self.miss(index, &entry, "its length is another one")?;
+                self.miss(index, &entry, "its length differs")?;
                 continue;
             }
             self.block.want(
@@ -360,7 +359,7 @@ impl Stretch {
         self.at + self.size_bytes as u64
     }
 
-    /// Whether a record is read along with the stretch: in the same file, behind it and close.
+    /// Whether a record is read along with the stretch: in the same file, after it and close.
     fn joins(&self, place: PhysicalOffset, end: PhysicalOffset) -> bool {
         place.checked_sub(self.end()).is_some_and(|gap| gap <= LARGEST_GAP_BYTES) && end <= self.file_end
     }

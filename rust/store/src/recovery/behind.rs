@@ -1,4 +1,4 @@
-//! Checks what lies behind the end of the log before it is cut off.
+//! Checks what is after the end of the log before it is cut off.
 
 use std::path::PathBuf;
 
@@ -20,11 +20,11 @@ const STEP: usize = 1 << 20;
 /// Bytes of a record before its magic number.
 const ZEROS_BEFORE: u64 = 4;
 
-/// Sound records behind the end of the log: they lie at the place that they state.
+/// Sound records after the end of the log: they are at the offset that they contain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Behind {
     pub records: u64,
-    /// Where the first of them lies.
+    /// Where the first of them is.
     pub first: PhysicalOffset,
     /// The end of the last one that is not older than the end of the log, if there is one.
     pub end_of_newer: Option<PhysicalOffset>,
@@ -45,7 +45,7 @@ impl Behind {
 /// Finds sound records behind `end`, where none begins, by their magic number. Holes of the files are not read.
 ///
 /// # Source
-/// docs/reference/store-format.md 5.8: what lies behind a damaged record may have been acknowledged.
+/// docs/reference/store-format.md 5.8: what is behind a damaged record may have been acknowledged.
 pub(super) fn look_behind<D: Disk>(
     disk: &D,
     files: &[MappedFile<D::Region>],
@@ -123,7 +123,7 @@ fn data_steps<D: Disk>(disk: &D, file: &MappedFile<D::Region>, from: u64) -> Res
     Ok(steps)
 }
 
-/// Where the body of the record at `at` ends as its first bytes say, if they say that it lies there. Of the two lengths that they state the
+/// Where the body of the record at `at` ends as its first bytes say, if they say that it is there. Of the two lengths that they state the
 /// smaller one counts: one of them may be what is damaged.
 fn stated_body_end<R: Region>(files: &[MappedFile<R>], at: PhysicalOffset) -> Option<PhysicalOffset> {
     let file = files.iter().find(|file| file.holds(at))?;
@@ -147,7 +147,7 @@ fn among_records<R: Region>(files: &[MappedFile<R>], scan: &Scan, behind: &Behin
 }
 
 impl<D: Disk> Recovery<'_, D> {
-    /// What lies behind the end of the log, unless our own mark says that it is the end.
+    /// What is after the end of the log, unless our own mark says that it is the end.
     ///
     /// # Errors
     /// [`StoreError::InteriorDamage`] when the last process closed the store and the log must continue: no program
@@ -178,7 +178,7 @@ impl<D: Disk> Recovery<'_, D> {
                     end = %scan.end,
                     last_stored_at,
                     durable_at,
-                    "the log ends before what its checkpoint knows"
+                    "log ends before the last record of its checkpoint"
                 );
             }
             return Ok(behind);
@@ -189,7 +189,7 @@ impl<D: Disk> Recovery<'_, D> {
         }
     }
 
-    /// Refuses damage that sound records follow. What lies in the body of the damaged record does not count: a sender may put there what
+    /// Refuses damage that sound records follow. What is in the body of the damaged record does not count: a sender may put there what
     /// looks like records.
     fn check_among_records(&self, files: &[MappedFile<D::Region>], scan: &Scan) -> Result<(), StoreError> {
         let last_inside =
@@ -206,8 +206,8 @@ impl<D: Disk> Recovery<'_, D> {
         Ok(self.checkpoint.mark.is_some() && self.folder.is_in_same_page_cache(&**self.disk)?)
     }
 
-    /// Why the log must continue behind the end that was found, and at least how far. `None` when it need not: other
-    /// programs cut a tail off without erasing it, so that older records and entries may lie behind the end.
+    /// Why the log must continue after the end that was found, and at least how far. `None` when it need not: other
+    /// programs cut a tail off without erasing it, so that older records and entries may be after the end.
     fn loss_after_clean_exit(
         &self,
         files: &[MappedFile<D::Region>],
@@ -217,10 +217,10 @@ impl<D: Disk> Recovery<'_, D> {
     ) -> Option<(PhysicalOffset, String)> {
         let found = scan.reason.as_deref().unwrap_or("the log ends");
         if let Some(end) = behind.end_of_newer {
-            return Some((end, format!("{found}; sound records lie behind it")));
+            return Some((end, format!("{found}; sound records follow it")));
         }
         if behind.records > 0 && plan.covered > behind.first {
-            return Some((plan.covered, format!("{found}; consume queues lead to sound records behind it")));
+            return Some((plan.covered, format!("{found}; consume queues point to sound records after it")));
         }
         let durable_at = self.checkpoint.timestamps.physic_msg_at_ms;
         if scan.last_stored_at.unwrap_or(0) < durable_at {
@@ -236,7 +236,7 @@ impl<D: Disk> Recovery<'_, D> {
             nonzero_end(file.region.view(at..file.region.len().min(at + FIXED_BYTES_V1 as u64))) == 0
         });
         (plan.covered > scan.end && !(is_blank && durable_at > 0))
-            .then(|| (plan.covered, format!("{found}; consume queues lead to records there")))
+            .then(|| (plan.covered, format!("{found}; consume queues point to records after it")))
     }
 
     /// Keeps a copy of what is about to be cut off, when sound records are among it.
@@ -252,12 +252,12 @@ impl<D: Disk> Recovery<'_, D> {
         let copy = self.keep_copy(files, scan.end)?;
         tracing::warn!(
             end = %scan.end, records = behind.records, copy = %copy.display(),
-            "sound records behind a torn or damaged one are cut off, a copy is kept"
+            "sound records after a torn or damaged one cut off, backup kept"
         );
         Ok(Some(copy))
     }
 
-    /// Copies what lies behind the end of the log, each byte at its place in files of the same names, durably. Returns the
+    /// Copies what is after the end of the log, each byte at its place in files of the same names, durably. Returns the
     /// folder.
     fn keep_copy(&self, files: &[MappedFile<D::Region>], end: PhysicalOffset) -> Result<PathBuf, EnvError> {
         let above = self.folder.root.join("cut-off");

@@ -13,7 +13,7 @@ use crate::folder::folder_of;
 use crate::mapped::{MappedFile, nonzero_end};
 
 impl<D: Disk> Recovery<'_, D> {
-    /// Whether the log ends where the mark says. Then nothing behind the end needs a check.
+    /// Whether the log ends where the mark says. Then nothing after the end needs a check.
     pub(super) fn is_trusted(&self) -> bool {
         !self.dirty && self.checkpoint.mark.is_some()
     }
@@ -21,7 +21,7 @@ impl<D: Disk> Recovery<'_, D> {
     /// Removes files whose making was cut short.
     pub(super) fn remove_unfinished(&self, log_file: Option<PathBuf>) -> Result<(), EnvError> {
         if let Some(path) = log_file {
-            tracing::warn!(path = %path.display(), "removing an unfinished commit log file");
+            tracing::warn!(path = %path.display(), "unfinished commit log file removed");
             self.disk.remove_file(&path)?;
             self.disk.sync_dir(folder_of(&path))?;
         }
@@ -36,7 +36,7 @@ impl<D: Disk> Recovery<'_, D> {
         if leaves_it { plan.durable_to } else { end }
     }
 
-    /// Cuts the log at its end, durably, and makes durable what lies before `durable_to`. Returns the bytes that were cut off.
+    /// Cuts the log at its end, durably, and makes durable what is before `durable_to`. Returns the bytes that were cut off.
     pub(super) fn cut_log(
         &self,
         files: &mut Vec<MappedFile<D::Region>>,
@@ -77,7 +77,7 @@ impl<D: Disk> Recovery<'_, D> {
                 end = %scan.end,
                 cut_bytes = cut,
                 reason = scan.reason.as_deref().unwrap_or_default(),
-                "the log had a torn tail, it was cut off"
+                "torn end of the log cut off"
             );
         }
         Ok(cut)

@@ -44,7 +44,7 @@ pub struct RecoveryReport {
     pub end: PhysicalOffset,
     /// Length of the torn tail that was cut off, as far as the first MiB of it shows.
     pub truncated_bytes: u64,
-    /// Sound records that were cut off, because a damaged or torn one lies before them.
+    /// Sound records that were cut off, because a damaged or torn one is before them.
     pub cut_records: u64,
     /// The folder that holds a copy of what was cut off, when sound records were among it.
     pub cut_off_to: Option<PathBuf>,
@@ -77,7 +77,7 @@ pub(crate) struct Recovered<D: Disk> {
     /// How far consume queues cover the log.
     pub progress: Progress,
     pub last_stored_at: i64,
-    /// The log is durable before this. What lies behind has yet to be written again.
+    /// The log is durable before this. What is behind has yet to be written again.
     pub durable_to: PhysicalOffset,
     /// Store time of the latest known record before that.
     pub durable_stored_at: i64,
@@ -207,7 +207,7 @@ impl<'a, D: Disk> Recovery<'a, D> {
 }
 
 impl<D: Disk> Recovery<'_, D> {
-    /// Finds the end of the log, and what lies behind it. Nothing is changed.
+    /// Finds the end of the log, and what is after it. Nothing is changed.
     fn look(&mut self, files: &[MappedFile<D::Region>], rebuild: bool) -> Result<Found, StoreError> {
         let mut plan = self.plan(files)?;
         if rebuild {
@@ -274,7 +274,7 @@ impl<D: Disk> Recovery<'_, D> {
         let file_size = self.queue_files.file_size();
         for queue in &self.found {
             if let Some(start) = queue.hole(file_size) {
-                queue.warn_of_loss("a file between two others is not there", start);
+                queue.warn_of_loss("a file between two others is missing", start);
                 return Ok(false);
             }
         }
@@ -295,7 +295,7 @@ impl<D: Disk> Recovery<'_, D> {
                 firsts,
                 expected_entries = mark.entries,
                 expected_firsts = mark.firsts,
-                "consume queues are not complete, rebuilding them"
+                "consume queues incomplete, rebuilding them"
             );
         }
         Ok(is_whole)
@@ -312,7 +312,10 @@ impl<D: Disk> Recovery<'_, D> {
             return Err(self.missing(PhysicalOffset::ZERO));
         }
         if !self.found.is_empty() {
-            tracing::warn!(queues = self.found.len(), "there is no commit log, removing the consume queues");
+            tracing::warn!(
+                queues = self.found.len(),
+                "commit log missing or empty, removing the consume queues"
+            );
         }
         let former = self.checkpoint.mark.map(|mark| mark.log_to);
         let begin = self.config.begin_at.or(former).unwrap_or_default();
@@ -351,7 +354,7 @@ impl<D: Disk> Recovery<'_, D> {
             if !queue.leads_to_its_record(&self.queue_files, files)? {
                 tracing::warn!(
                     topic = %queue.queue.topic, queue_id = queue.queue.queue_id, entry = %(queue.end - 1),
-                    "a consume queue entry does not lead to its record, rebuilding all consume queues"
+                    "consume queue entry does not point to its record, rebuilding all consume queues"
                 );
                 rebuild = true;
                 break;

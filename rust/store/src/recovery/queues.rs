@@ -26,7 +26,7 @@ const MOST_THREADS: usize = 8;
 /// Entries of a file that are read at once: those of a page of memory.
 const ENTRIES_A_PAGE: u64 = 4096 / ENTRY_BYTES;
 
-/// A queue as it lies on disk.
+/// A queue as it is on disk.
 #[derive(Debug)]
 pub(crate) struct FoundQueue {
     /// Not yet in the table; its bounds are not set.
@@ -35,7 +35,7 @@ pub(crate) struct FoundQueue {
     pub files: Vec<u64>,
     /// Starts of empty files, whose making was cut short.
     unfinished: Vec<u64>,
-    /// Queue offset behind the last trusted entry, once it is known.
+    /// Queue offset after the last trusted entry, once it is known.
     pub end: QueueOffset,
     /// The first entry of the first file, if it was read together with the end.
     first_entry: Option<Entry>,
@@ -69,7 +69,7 @@ pub(crate) fn find<D: Disk>(
         if check_topic(&topic_entry).is_err() {
             tracing::warn!(
                 name = topic_entry,
-                "a folder among the consume queues has no topic's name, passing over it"
+                "folder without a topic's name ignored among the consume queues"
             );
             continue;
         }
@@ -78,7 +78,7 @@ pub(crate) fn find<D: Disk>(
         for name in folders(disk, &topic_dir)? {
             let Ok(queue_id) = name.parse::<u32>() else { continue };
             if name != queue_id.to_string() {
-                tracing::warn!(%topic, name, "a folder of a topic has no queue's name, passing over it");
+                tracing::warn!(%topic, name, "folder without a queue's name ignored in the folder of a topic");
                 continue;
             }
             let empty = QueueBounds { min: QueueOffset::ZERO, max: QueueOffset::ZERO };
@@ -185,7 +185,7 @@ impl FoundQueue {
             return Ok(true);
         };
         if let Some(start) = self.hole(files.file_size()) {
-            self.warn_of_loss("a file between two others is not there", start);
+            self.warn_of_loss("a file between two others is missing", start);
             return Ok(true);
         }
         if !self.starts_where_it_may(files, log_min)? {
@@ -251,7 +251,7 @@ impl FoundQueue {
             queue_id,
             file_start,
             reason,
-            "a consume queue is not complete, rebuilding all"
+            "consume queue incomplete, rebuilding all consume queues"
         );
     }
 
@@ -355,7 +355,7 @@ impl FoundQueue {
         }))
     }
 
-    /// Removes what lies behind the end, and notes what is to be flushed.
+    /// Removes what is after the end, and notes what is to be flushed.
     pub(crate) fn truncate<D: Disk>(&self, disk: &D, files: &QueueFiles<D>) -> Result<(), StoreError> {
         if planted::has(Bug::QueueNotTruncated) {
             return Ok(());

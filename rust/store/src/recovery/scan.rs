@@ -138,10 +138,10 @@ pub(crate) fn check_again<R: Region>(
     Ok(())
 }
 
-/// What lies at a place of the log.
+/// What is at a place of the log.
 #[derive(Debug)]
 pub enum Look<'a> {
-    /// A sound record that says that it lies there.
+    /// A sound record that says that it is there.
     Record(RecordView<'a>),
     /// The filler at the end of a file: the log continues in the next one.
     FileEnd,
@@ -162,13 +162,15 @@ pub fn look(bytes: &[u8], at: PhysicalOffset, left: u64, mode: CheckMode) -> Res
     if let Some(remaining) = blank_remaining(bytes) {
         return match u64::from(remaining) == left {
             true => Ok(Look::FileEnd),
-            false => Err(format!("a blank record says {remaining} of {left} bytes")),
+            false => {
+                Err(format!("a blank record has the length {remaining}, {left} bytes are left in its file"))
+            }
         };
     }
     match check_record(bytes, mode) {
         Ok(RecordCheck::Record(view)) if view.physical_offset == at => Ok(Look::Record(view)),
         Ok(RecordCheck::Record(view)) => {
-            Err(format!("the record says that it lies at {}", view.physical_offset))
+            Err(format!("the record contains another physical offset: {}", view.physical_offset))
         }
         Ok(RecordCheck::Blank { .. }) => unreachable!("a blank record was told above"),
         Err(error) => Err(error.to_string()),

@@ -27,7 +27,7 @@ pub(super) struct Piece<'a> {
     pub blank: &'a [u8],
 }
 
-/// What stands at the start of bytes, by their first fields.
+/// What is at the start of bytes, by their first fields.
 enum Head {
     /// A record or a blank record, all of which is there.
     Whole(usize),
@@ -59,7 +59,7 @@ fn head_of(bytes: &[u8]) -> Head {
 
 /// Whether the length of a record's body, if it is there, contradicts the length of the record.
 fn states_another_size(bytes: &[u8], size: usize) -> bool {
-    /// Most that topic and properties take behind the body.
+    /// Maximum length of topic and properties after the body.
     const MOST_TEXTS: usize = 2 * (2 + i16::MAX as usize);
     let length_at = RecordHead::of(bytes).map(|head| head.body_length_at());
     let length = length_at.and_then(|at| Some((at, bytes.get(at..)?.first_chunk()?)));
@@ -70,7 +70,7 @@ fn states_another_size(bytes: &[u8], size: usize) -> bool {
 }
 
 /// How many of the bytes, which begin with a record of a log or with a blank record, are whole ones. The rest is the start of a
-/// record whose end is still to come: keep it, and put what comes behind it.
+/// record whose end is still to come: keep it, and put what comes after it.
 ///
 /// Where no record can begin, or one that is longer than any may be, all bytes count: [`crate::Store::append_replicated`] says what is
 /// wrong with them.
@@ -145,12 +145,12 @@ fn next<'a>(
     let size = match head_of(bytes) {
         Head::Whole(size) => size,
         Head::Partial => return Err(partial()),
-        Head::Nonsense => return Err(damage("no record begins there".to_owned())),
+        Head::Nonsense => return Err(damage("no record starts there".to_owned())),
     };
     let record = &bytes[..size];
     let checked = match check_record(record, CheckMode::RecordRequired) {
         Err(RecordError::NoRecordCrc) if *has_checks && ends_nearly_in_a_check(record) => {
-            return Err(damage("its checksum of its own is damaged".to_owned()));
+            return Err(damage("its record checksum is wrong".to_owned()));
         }
         Err(RecordError::NoRecordCrc) => {
             *has_checks = false;
@@ -162,15 +162,17 @@ fn next<'a>(
     };
     match checked.map_err(|error| damage(error.to_string()))? {
         RecordCheck::Blank { .. } if size as u64 == left => Ok(Next::FileEnd(record)),
-        RecordCheck::Blank { .. } => Err(damage(format!("a blank record says {size} of {left} bytes"))),
+        RecordCheck::Blank { .. } => {
+            Err(damage(format!("a blank record has the length {size}, {left} bytes are left in its file")))
+        }
         RecordCheck::Record(_) if size as u64 > left => {
-            Err(damage(format!("the record goes beyond the end of its file, {left} bytes from there")))
+            Err(damage(format!("the record exceeds its file, which has {left} bytes left")))
         }
         RecordCheck::Record(view) if view.physical_offset != at => {
-            Err(damage(format!("the record says that it lies at {}", view.physical_offset)))
+            Err(damage(format!("the record contains another physical offset: {}", view.physical_offset)))
         }
         RecordCheck::Record(view) if !is_possible_ms(view.stored_at_ms) => {
-            Err(damage(format!("no clock shows the time at which it was stored: {}", view.stored_at_ms)))
+            Err(damage(format!("its store time is impossible: {}", view.stored_at_ms)))
         }
         RecordCheck::Record(view) => Ok(Next::Record(view)),
     }

@@ -82,7 +82,7 @@ impl<D: Disk> Replica<D> {
         Ok(self.log.end())
     }
 
-    /// Copies what lies in one file. A record whose number its queue has already begins the queue anew.
+    /// Copies what is in one file. A record whose number its queue has already begins the queue anew.
     fn place(&self, state: &mut State, piece: &Piece<'_>) -> Result<(), ReplicateError> {
         let (mut at, mut records) = (piece.at, &piece.records[..]);
         loop {
@@ -108,7 +108,7 @@ impl<D: Disk> Replica<D> {
         paused.forget_queues(std::slice::from_ref(&queue));
         tracing::warn!(
             topic = %queue.topic, queue_id = queue.queue_id, had = %queue.next(), queue_offset = %first.queue_offset,
-            physical_offset = %first.physical_offset, "the numbers of a copied queue start again, its former entries go"
+            physical_offset = %first.physical_offset, "queue offsets of a copied queue start again, removing its former entries"
         );
         state.unremoved.push(queue);
         self.remove_former(state)

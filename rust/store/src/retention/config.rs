@@ -1,4 +1,4 @@
-//! How long messages stay, and what a full disk changes about it.
+//! Retention times of messages, and the effect of a full disk on them.
 
 use std::fmt;
 use std::str::FromStr;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rocketpy_model::PhysicalOffset;
 
-/// Most marks that are kept. With one more every second one is dropped; what lies between two marks counts as written at the later
+/// Maximum number of marks that are kept. With one more every second one is dropped; what is between two marks counts as written at the later
 /// one.
 const MAX_MARKS: usize = 1024;
 
@@ -26,7 +26,7 @@ struct Mark {
 
 impl Life {
     /// # Arguments
-    /// `end`: what lies before it was written by an earlier process.
+    /// `end`: what is before it was written by an earlier process.
     pub(super) fn new(at: Duration, end: PhysicalOffset) -> Self {
         Self { marks: VecDeque::from([Mark { at, end }]) }
     }
@@ -46,7 +46,7 @@ impl Life {
         self.marks.push_back(Mark { at, end });
     }
 
-    /// Everything at or behind this offset was appended less than `period` ago.
+    /// Everything at or after this offset was appended less than `period` ago.
     pub(super) fn young_from(&self, now: Duration, period: Duration) -> PhysicalOffset {
         let old = self.marks.partition_point(|mark| mark.at + period <= now);
         self.marks[old.saturating_sub(1)].end

@@ -1,4 +1,4 @@
-//! What a running store would remove from a folder. Nothing is changed.
+//! Files that a running store would remove from a folder. Nothing is changed.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ use crate::fetch::QueueBounds;
 use crate::folder::{file_name, numbered_files};
 use crate::reader::{ReadError, StoreReader};
 
-/// What is there, and what would go.
+/// Files of the folder, and those that would be removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderPlan {
     /// The files, the space and the time.
     pub situation: Situation,
-    /// What would go.
+    /// Files that would be removed.
     pub plan: RetentionPlan,
     /// The rules, their percentages in bounds.
     pub rules: RetentionConfig,
@@ -102,7 +102,7 @@ pub struct AgedQueue {
     pub former_min: QueueOffset,
     /// Its first message that is young enough, or its end.
     pub min: QueueOffset,
-    /// How long messages of the topic stay readable.
+    /// Retention time of the topic's messages.
     pub kept: Duration,
 }
 

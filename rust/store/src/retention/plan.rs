@@ -15,7 +15,7 @@ use crate::error::FullDisk;
 /// A file of the log as retention sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFile {
-    /// Where it lies.
+    /// Path of the file.
     pub path: PathBuf,
     /// Physical offset of its first byte.
     pub start: PhysicalOffset,
@@ -26,13 +26,13 @@ pub struct LogFile {
 }
 
 impl LogFile {
-    /// Physical offset behind its last byte.
+    /// Physical offset after its last byte.
     pub fn end(&self) -> PhysicalOffset {
         self.start + self.size_bytes
     }
 }
 
-/// A folder and the file system that it lies on.
+/// A folder and the file system that it is on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderSpace {
     /// The folder.
@@ -52,9 +52,9 @@ pub struct Situation {
     pub queue_folder: FolderSpace,
     /// The store's clock.
     pub now_ms: i64,
-    /// What lies at or behind it was appended less than the configured age ago, whatever the wall clock says.
+    /// What is at or after it was appended less than the configured age ago, whatever the wall clock says.
     pub young_from: PhysicalOffset,
-    /// Messages at or behind it wait to be stored again: files that hold one do not go because of their age.
+    /// Messages at or after it wait to be stored again: files that hold one do not go because of their age.
     pub waiting_from: PhysicalOffset,
     /// Hour of the local day.
     pub hour: u32,
@@ -80,7 +80,7 @@ pub enum Occasion {
 pub enum Rule {
     /// It is old enough.
     Expired {
-        /// How long a file is kept, in milliseconds.
+        /// Retention time of a file, in milliseconds.
         reserved_ms: i64,
         /// Why it is removed at this moment.
         occasion: Occasion,
@@ -136,7 +136,7 @@ fn hours(ms: i64) -> String {
 pub struct Removal {
     /// Which file.
     pub file: LogFile,
-    /// Time since its last write; 0 when that lies in the future.
+    /// Time since its last write; 0 when that is in the future.
     pub age_ms: i64,
     /// Why it is removed.
     pub rule: Rule,
@@ -151,7 +151,7 @@ pub enum Keep {
     Young {
         /// Since its last write.
         age_ms: i64,
-        /// How long a file is kept.
+        /// Retention time of a file.
         reserved_ms: i64,
     },
     /// It is old enough, but it is not the hour, and the disk has space.
@@ -169,14 +169,18 @@ impl fmt::Display for Keep {
             Self::Young { age_ms, reserved_ms } => {
                 write!(f, "{} h old, files stay {} h", hours(*age_ms), hours(*reserved_ms))
             }
-            Self::NotNow => write!(f, "old enough, but it is no hour of deleteWhen and the disk has space"),
+            Self::NotNow => {
+                write!(f, "old enough, but the current hour is not in deleteWhen and the disk has space")
+            }
             Self::Waiting => write!(f, "old enough, but it holds a message that waits for its delivery"),
-            Self::EnoughForNow => write!(f, "one round removes no more files, the next goes on"),
+            Self::EnoughForNow => {
+                write!(f, "the maximum of files for one round is reached, the next round continues")
+            }
         }
     }
 }
 
-/// What is to be done.
+/// Planned removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetentionPlan {
     /// Files to remove, oldest first: the log that stays has no hole.
@@ -342,7 +346,7 @@ fn is_same(a: &DiskUsage, b: &DiskUsage) -> bool {
     (a.file_system, a.total_bytes) == (b.file_system, b.total_bytes)
 }
 
-/// Most messages of a queue that one round of retention reads one by one.
+/// Maximum number of messages of a queue that one round of retention reads one by one.
 const MAX_MESSAGES_A_ROUND: u64 = 1 << 16;
 
 /// A message of a queue, as [`OldPart`] sees it.
@@ -386,7 +390,7 @@ impl OldPart {
     }
 
     /// The first message of a queue that stays, as far as one round goes. One by one: stored times need not rise where a clock was
-    /// set. A message that cannot be read goes with an old one behind it, and no earlier.
+    /// set. A message that cannot be read goes with an old one after it, and no earlier.
     ///
     /// # Arguments
     /// `queue`: what lies between [`OldPart::all_before`] and [`OldPart::none_from`].

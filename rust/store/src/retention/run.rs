@@ -28,7 +28,7 @@ use crate::mapped::MappedFile;
 use crate::read::Reads;
 use crate::wake::Wake;
 
-/// What one round of retention did.
+/// Result of one round of retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cleaned {
     /// Files of the log that are gone.
@@ -66,15 +66,15 @@ struct State {
     is_asked: bool,
     /// Somebody has asked since the last round.
     is_called: bool,
-    /// By who stores messages again: where the first message lies that waits for that.
+    /// By who stores messages again: where the first message is that waits for that.
     waiting_from: BTreeMap<&'static str, PhysicalOffset>,
-    /// How long messages of a topic stay readable.
+    /// Retention time of a topic's messages.
     topics: HashMap<Arc<str>, Duration>,
     /// The first file that stayed at the last round, for the log.
     kept: Option<(PhysicalOffset, &'static str)>,
 }
 
-/// What one round leaves for the next.
+/// State that one round leaves for the next.
 #[derive(Debug, Default)]
 struct Round {
     /// A folder in which a name was removed, not yet durably.
@@ -135,7 +135,7 @@ impl<D: Disk> Retention<D> {
                 false => self.check_space(),
             };
             if let Err(error) = result {
-                tracing::error!(%error, "old files could not be removed, trying again");
+                tracing::error!(%error, "old files not removed, retrying");
                 self.wake.rest(config.interval);
             }
         }
@@ -156,7 +156,7 @@ impl<D: Disk> Retention<D> {
         self.wake.wake();
     }
 
-    /// Notes where the first message lies that waits to be stored again by `holder`.
+    /// Notes where the first message is that waits to be stored again by `holder`.
     pub(crate) fn set_waiting_from(&self, holder: &'static str, from: Option<PhysicalOffset>) {
         let waiting_from = &mut self.state.lock().waiting_from;
         match from {
@@ -165,7 +165,7 @@ impl<D: Disk> Retention<D> {
         }
     }
 
-    /// Where the first message lies that waits.
+    /// Where the first message is that waits.
     fn waiting_from(&self) -> PhysicalOffset {
         self.state.lock().waiting_from.values().copied().min().unwrap_or(PhysicalOffset(u64::MAX))
     }
@@ -235,7 +235,7 @@ impl<D: Disk> Retention<D> {
         })
     }
 
-    /// Everything at or behind this offset was appended less than `period` ago, by a clock that does not step.
+    /// Everything at or after this offset was appended less than `period` ago, by a clock that does not step.
     fn young_from(&self, period: Duration) -> PhysicalOffset {
         let mut life = self.life.lock();
         let end = self.log.end();
@@ -328,7 +328,7 @@ impl<D: Disk> Retention<D> {
         failpoint::reach(Point::Delete);
         tracing::info!(
             path = %file.path.display(), start = %file.start, size_bytes = file.size_bytes,
-            age_hours = *age_ms / 3_600_000, rule = rule.name(), reason = %rule, "removed a commit log file"
+            age_hours = *age_ms / 3_600_000, rule = rule.name(), reason = %rule, "commit log file removed"
         );
         self.sync_removed(round)
     }
@@ -355,7 +355,7 @@ impl<D: Disk> Retention<D> {
         let mut state = self.state.lock();
         if state.kept != Some((file.start, kind)) {
             state.kept = Some((file.start, kind));
-            tracing::info!(path = %file.path.display(), reason = %why, "the oldest commit log file stays");
+            tracing::info!(path = %file.path.display(), reason = %why, "oldest commit log file kept");
         }
     }
 }
@@ -366,7 +366,7 @@ fn first_stored_at<R: Region>(file: &MappedFile<R>) -> Option<i64> {
     stored_at_in(file.region.view(0..end), file.start)
 }
 
-/// When the record that these bytes begin was stored, if it lies at `offset`.
+/// When the record that these bytes begin was stored, if it is at `offset`.
 pub(super) fn stored_at_in(bytes: &[u8], offset: PhysicalOffset) -> Option<i64> {
     let head = RecordHead::of(bytes).filter(RecordHead::is_record)?;
     (head.physical_offset() == offset).then(|| head.stored_at_ms())

@@ -82,11 +82,11 @@ impl<D: Disk> Core<D> {
         }
         match self.pass(deleted_at) {
             Err(error @ (StoreError::Env(_) | StoreError::DamagedLog { .. })) => {
-                tracing::warn!(%error, topic, "a topic is deleted, but this could not be written down yet");
+                tracing::warn!(%error, topic, "topic deleted, checkpoint not written yet");
             }
             other => other?,
         }
-        tracing::info!(topic, queues = queues.len(), "topic is deleted");
+        tracing::info!(topic, queues = queues.len(), "topic deleted");
         Ok(queues.len())
     }
 

@@ -36,7 +36,7 @@ use crate::record::{Appended, AppendedBatch, NewRecord};
 use crate::recovery::{RecoveryReport, recover};
 use crate::retention::{Cleaned, RetentionConfig};
 
-/// Longest wait for a flush before other delay levels are written.
+/// Maximum wait for a flush before other delay levels are written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 
 /// An open store: commit log, consume queues, and the threads that keep them.
@@ -97,7 +97,7 @@ impl<D: Disk> Store<D> {
         tracing::info!(
             root = %core.log.folder().root.display(), clean_exit = report.clean_exit, end = %report.end,
             truncated_bytes = report.truncated_bytes, rebuilt_queues = report.rebuilt_queues,
-            queues = core.derived.queues().count(), "store is open"
+            queues = core.derived.queues().count(), "store opened"
         );
         Ok(Arc::new(Self { core, threads: Mutex::default(), locks: Mutex::new(locks), report }))
     }
@@ -248,7 +248,7 @@ impl<D: Disk> Store<D> {
         self.core.reads.get(topic, queue_id, offset, limits, filter, Reach::Memory)
     }
 
-    /// Reads entries of a queue without their records: where each lies, its size and its tags code. At most `most` entries from
+    /// Reads entries of a queue without their records: where each is, its size and its tags code. At most `most` entries from
     /// `from` on, in queue order; none whose record is gone for good.
     ///
     /// # Errors
@@ -400,7 +400,7 @@ impl<D: Disk> Store<D> {
         self.core.derived.delays().is_stored()
     }
 
-    /// Changes the delay levels of the records from a place of the log on. If queue entries of those records are made anew, they get the
+    /// Changes the delay levels of the records from a place of the log on. If queue entries of those records are rebuilt, they get the
     /// times of the new levels.
     ///
     /// # Errors
@@ -432,7 +432,7 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Notes where the first message lies that waits to be stored again by `holder`, as delayed ones do; `None`: none waits. A log
+    /// Notes where the first message is that waits to be stored again by `holder`, as delayed ones do; `None`: none waits. A log
     /// file that holds one is not removed because of its age, only for want of space. This is not stored.
     pub fn set_waiting_from(&self, holder: &'static str, from: Option<PhysicalOffset>) {
         self.core.retention.set_waiting_from(holder, from);
@@ -484,14 +484,14 @@ impl<D: Disk> Store<D> {
         self.core.stop_threads();
         for thread in threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the store had panicked");
+                tracing::error!("thread of the store panicked");
             }
         }
         let result = self.core.admission.guarded_change("close", || self.core.finish());
         self.core.admission.listeners().clear();
         self.locks.lock().clear();
         if result.is_ok() {
-            tracing::info!(root = %self.core.log.folder().root.display(), end = %self.core.log.end(), "store is closed");
+            tracing::info!(root = %self.core.log.folder().root.display(), end = %self.core.log.end(), "store closed");
         }
         result
     }
@@ -500,7 +500,7 @@ impl<D: Disk> Store<D> {
 impl<D: Disk> Drop for Store<D> {
     fn drop(&mut self) {
         if let Err(error) = self.shutdown() {
-            tracing::error!(%error, "the store was not closed cleanly");
+            tracing::error!(%error, "store not closed cleanly");
         }
     }
 }

@@ -70,7 +70,7 @@ impl<D: Disk> TimerLog<D> {
         start(&self.files)
     }
 
-    /// Position behind the last unit.
+    /// Position after the last unit.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -81,7 +81,7 @@ impl<D: Disk> TimerLog<D> {
         self.cut()
     }
 
-    /// Removes what is behind the end.
+    /// Removes what is after the end.
     fn cut(&mut self) -> Result<(), EnvError> {
         let kept = self.files.partition_point(|file| file.start <= self.end);
         for file in self.files.drain(kept..) {

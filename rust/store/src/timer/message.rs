@@ -46,7 +46,7 @@ impl<'a> TimerMessage<'a> {
     ///
     /// # Source
     /// docs/reference/store-format.md 8.5. Here the time of storing counts, not that of taking: then it is the same whenever the wheel is
-    /// made anew.
+    /// rebuilt.
     pub fn place(&self, stored_at_ms: i64) -> (i64, i32) {
         let mut flags = TimerUnit::DEFAULT;
         if self.recalls.is_some() {

@@ -50,7 +50,7 @@ pub struct Unflushed<D: Disk = RealDisk> {
 
 impl<D: Disk> TimerFiles<D> {
     /// Opens the files of a store, made where they are missing. The log is kept as far as its units are whole, name records one
-    /// behind the other, lead to the unit before them in their slot, and `is_kept` wants them; the wheel is made anew of those in slots
+    /// behind the other, lead to the unit before them in their slot, and `is_kept` wants them; the wheel is rebuilt of those in slots
     /// from `read_ms` on.
     ///
     /// # Errors
@@ -67,10 +67,7 @@ impl<D: Disk> TimerFiles<D> {
             let is_left_out = planted::has(Bug::SlotNotRebuilt) && unit.slot_ms % (7 * SLOT_MS) == 0;
             let is_in_wheel = unit.slot_ms >= read_ms && !is_left_out;
             if is_in_wheel && !chains.has_place_for(unit) {
-                warn!(
-                    position,
-                    "log of timers is damaged, what is missing is taken from the timer topic again"
-                );
+                warn!(position, "timer log damaged, restoring missing messages from the timer topic");
                 return false;
             }
             let is_kept = is_kept(unit);
@@ -103,7 +100,7 @@ impl<D: Disk> TimerFiles<D> {
         self.wheel.write()
     }
 
-    /// Position behind the last unit.
+    /// Position after the last unit.
     pub fn end(&self) -> u64 {
         self.log.end()
     }
@@ -177,7 +174,7 @@ pub fn read_checkpoint(disk: &impl Disk, root: &Path) -> Result<Option<TimerChec
                 Some(checkpoint) if checkpoint != TimerCheckpoint::default() => return Ok(Some(checkpoint)),
                 Some(_) => {}
                 None => {
-                    warn!(path = %path.display(), "progress of the timers is damaged, it is not taken")
+                    warn!(path = %path.display(), "progress file of the timers damaged, ignoring it")
                 }
             },
             Err(error) if error.is_not_found() => {}

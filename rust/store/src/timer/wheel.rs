@@ -12,7 +12,7 @@ const SLOT_BYTES: u64 = TimerSlot::BYTES as u64;
 /// Slots that one look reads.
 const LOOK_SLOTS: u64 = 128;
 
-/// The file `timerwheel`. It is made anew at each start and never flushed: it holds nothing that the log of timers does not.
+/// The file `timerwheel`. It is rebuilt at each start and never flushed: it holds nothing that the log of timers does not.
 pub(super) struct Wheel<D: Disk> {
     file: D::File,
     /// Slots that are not written yet, by their seconds.

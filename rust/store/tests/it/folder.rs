@@ -139,7 +139,7 @@ fn files_of_another_size_are_named() {
         let path = dir.path().join(file).join(format!("{:020}", 0));
         RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(left_bytes).unwrap();
         let error = Store::open(small(dir.path())).unwrap_err();
-        assert!(error.is_damage() && error.hint().unwrap().contains("cut off"), "{error}");
+        assert!(error.is_damage() && error.hint().unwrap().contains("truncated"), "{error}");
     }
 }
 
@@ -176,7 +176,10 @@ fn a_file_that_is_shorter_than_the_others_was_cut_off_and_no_key_makes_it_fit() 
     RealDisk.open_file(&path, OpenMode::Write).unwrap().set_len(32 << 10).unwrap();
     let error = Store::open(small(dir.path())).unwrap_err();
     let hint = error.hint().unwrap();
-    assert!(error.is_damage() && hint.contains("cut off") && !hint.contains("set mapped"), "{error}: {hint}");
+    assert!(
+        error.is_damage() && hint.contains("truncated") && !hint.contains("set mapped"),
+        "{error}: {hint}"
+    );
 }
 
 #[test]

@@ -26,8 +26,11 @@ fn refused(store: &Store) -> (EnvError, usize) {
     let (count, error) = fill(store, MORE_THAN_A_FILE);
     assert!(error.retryable());
     let hint = error.hint().unwrap();
-    assert!(hint.contains("check the commit log folder") && hint.contains("go on by themselves"), "{hint}");
-    assert!(error.to_string().starts_with("no new commit log file: "), "{error}");
+    assert!(
+        hint.contains("check the commit log folder") && hint.contains("continue automatically"),
+        "{hint}"
+    );
+    assert!(error.to_string().starts_with("cannot create a commit log file: "), "{error}");
     let AppendError::NoFile { cause } = error else { panic!("{error}") };
     settle(store);
     assert_eq!(read_all(store, "t", 0).len(), count + 1, "reads go on");

@@ -29,7 +29,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// On the disk that holds the tests: a folder for temporary files may lie in memory.
+    /// On the disk that holds the tests: a folder for temporary files may be in memory.
     fn start() -> Self {
         let tests = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir_in(tests.parent().unwrap()).unwrap();

@@ -13,7 +13,7 @@ impl<V: Named> NamedTable<V> {
     /// Makes the table the one of another broker, with its version. Does nothing where it has that version already. Returns the names
     /// that are not there any more.
     ///
-    /// What others change meanwhile is replaced as well.
+    /// Concurrent changes are replaced too.
     ///
     /// # Errors
     /// As [`Self::create`]: the table stays as it is.

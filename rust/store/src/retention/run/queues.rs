@@ -64,12 +64,12 @@ impl<D: Disk> Retention<D> {
         let min = first_living(self.derived.files(), queue, former, log_min)?;
         if min > former {
             queue.set_min(min);
-            tracing::debug!(topic = %queue.topic, queue_id = queue.queue_id, %former, %min, "a queue starts later");
+            tracing::debug!(topic = %queue.topic, queue_id = queue.queue_id, %former, %min, "queue starts later");
         }
         Ok(())
     }
 
-    /// Removes the first file of a queue, unless it is the last, or the entry behind it leads to a record that is still
+    /// Removes the first file of a queue, unless it is the last, or the entry after it leads to a record that is still
     /// there: with that entry recovery sees that nothing is missing before. Says whether a file went.
     fn remove_queue_file(&self, queue: &Arc<Queue>, log_min: PhysicalOffset) -> Result<bool, StoreError> {
         let mut paused = self.dispatcher.pause();
@@ -87,7 +87,7 @@ impl<D: Disk> Retention<D> {
         self.derived.queues().note_written(queue, files.file_start(next), true);
         tracing::info!(
             topic = %queue.topic, queue_id = queue.queue_id, first_entry = %first, %log_min,
-            "removed a consume queue file, its records are gone"
+            "consume queue file removed after its records"
         );
         Ok(true)
     }
@@ -103,7 +103,7 @@ impl<D: Disk> Retention<D> {
                 if let Err(error) = self.age_queue(&queue, &old) {
                     tracing::error!(
                         topic = %queue.topic, queue_id = queue.queue_id, %error,
-                        "messages older than their topic keeps them stay readable"
+                        "expired messages of a topic not removed"
                     );
                 }
             }
@@ -122,14 +122,14 @@ impl<D: Disk> Retention<D> {
             Err(StoreError::DamagedLog { .. } | StoreError::BrokenEntry { .. }) => Ok(Aged::Unreadable),
             stored_at => stored_at.map(Aged::from),
         })?;
-        // Dispatch goes on while records are read; what it appends to the queue lies behind them.
+        // Dispatch continues while records are read; what it appends to the queue is behind them.
         let _no_dispatch = self.dispatcher.pause();
         if min > queue.min() && !queue.is_deleted() {
             let (topic, queue_id, stored_from_ms) = (&queue.topic, queue.queue_id, old.stored_from_ms);
             queue.set_min(min);
             tracing::info!(
                 %topic, queue_id, %former, %min, stored_from_ms,
-                "messages are older than their topic keeps them"
+                "expired messages of a topic removed"
             );
         }
         Ok(())
