@@ -166,7 +166,7 @@ QUEUE = rocketpy.MessageQueue("t", "broker-a", 0)
         (lambda s: s.consumer("g", "t", max_body_bytes="1M"), "option max_body_bytes must be an int or None, not str"),
         (lambda s: rocketpy.Consumer.assign("g", "t"), r"each of queues must be a rocketpy\.MessageQueue, not str"),
         (lambda s: rocketpy.Consumer.assign("g", QUEUE), r"queues must be a list of rocketpy\.MessageQueue, not"),
-        (lambda s: s.push_consumer("g", tags="a"), "PushConsumer has no option tags: the decorator on.. takes it"),
+        (lambda s: s.push_consumer("g", tags="a"), "PushConsumer has no option tags: pass it to the decorator on"),
         (lambda s: s.push_consumer("g").on("t", tags=5), r'tags must be "UA \|\| AA" or a list of tags, not int'),
         (lambda s: rocketpy.Retry(delay_level="3"), "delay_level must be an int, not str"),
         (lambda s: used(s.admin(), lambda a: a.create_topic("t", attributes={"a": 5})), "a value of attributes must"),

@@ -69,7 +69,7 @@ class TopicChange:
         """
         if held:
             raise InvalidArgumentError(
-                f"cannot reduce topic {self.topic} to {self.queues} queues: the others hold {held:,} messages",
+                f"cannot reduce topic {self.topic} to {self.queues} queues: the removed queues hold {held:,} messages",
                 hint="consume them first, or add force=True (--force); the old number of queues restores them",
             )
         chosen = [

@@ -119,9 +119,9 @@ async fn what_cannot_be_recalled_is_refused_by_its_reason() {
     let broker = send(&fixture, "x", soon_ms).await.unwrap().parse::<RecallHandle>().unwrap().broker_name;
     for (topic, handle, named) in [
         ("orders", "no handle".to_owned(), "invalid recall handle"),
-        ("orders", handle("other", &broker, soon_ms), "it is of topic other"),
-        ("orders", handle("orders", "elsewhere", soon_ms), "it is of broker elsewhere"),
-        ("orders", handle("orders", &broker, now_ms() - 1), "its time is over"),
+        ("orders", handle("other", &broker, soon_ms), "it belongs to topic other"),
+        ("orders", handle("orders", "elsewhere", soon_ms), "it belongs to broker elsewhere"),
+        ("orders", handle("orders", &broker, now_ms() - 1), "its delivery time has passed"),
         ("orders", handle("orders", &broker, now_ms() + 1_000_000_000), "timerMaxDelaySec"),
         ("%RETRY%g", handle("%RETRY%g", &broker, soon_ms), "its topic does not accept messages"),
     ] {

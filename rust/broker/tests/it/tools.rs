@@ -151,7 +151,7 @@ async fn a_member_answers_through_the_broker() {
     assert_eq!((answer.code, &answer.body[..]), (0, &b"text"[..]), "{:?}", answer.remark);
     let nowhere = format!("{}{:016X}", &msg_id[..16], 1 << 30);
     for (client_id, id, code, named) in [
-        ("two", &*msg_id, 1, "client two is no live member"),
+        ("two", &*msg_id, 1, "client two is not a live member"),
         ("one", "no id", 29, "msgId"),
         ("one", &nowhere, 1, "no message starts at physical offset"),
     ] {

@@ -128,7 +128,7 @@ fn a_record_that_lies_elsewhere_and_a_blank_record_in_the_wrong_place_are_refuse
     assert!(error.to_string().contains("contains another physical offset"), "{error}");
     let blank = rocketpy_protocol::record::blank_head(500);
     let error = refusal(&store, end, &[&blank[..], &[0; 492]].concat());
-    assert!(error.to_string().contains("500 of"), "{error}");
+    assert!(error.to_string().contains("a blank record has the length 500"), "{error}");
 }
 
 #[test]
