@@ -161,6 +161,18 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_is_added_again_for_another_slot_holds_only_that_one() {
+        let pending = PendingRecords::default();
+        pending.add(QueueOffset(5), 9000);
+        let found = PendingRecords::default();
+        found.add(QueueOffset(5), 7000);
+        pending.replace(&found);
+        assert_eq!(pending.first_slot_ms(), Some(7000));
+        pending.taken(QueueOffset(6));
+        assert_eq!(pending.first_slot_ms(), None, "nothing is held for ever");
+    }
+
+    #[test]
     fn recalls_have_a_bound_until_they_are_taken_and_for_each_slot_until_it_is_done() {
         let pending = PendingRecords::default();
         for offset in 0..MAX_PENDING as u64 {
