@@ -68,6 +68,7 @@ impl<D: Disk> Ground<D> {
         let topics = Arc::new(TopicTable::open_with(disk, &config, Some(creations.clone()))?);
         let groups = GroupTable::open(store.disk().clone(), &config)?;
         let started_at_ms = now_ms();
+        assert_eq!(role.get(), Role::of_id(config.broker_id), "the role of a broker follows from its id");
         Ok(Self {
             config: ArcSwap::from_pointee(config),
             setting_config: Mutex::default(),
@@ -147,6 +148,9 @@ impl<D: Disk> Ground<D> {
         let _one_at_a_time = self.setting_config.lock();
         let before = self.config.load_full();
         let after = Arc::new(before.text.changed(&before, text)?);
+        let identity = |config: &BrokerConfig| (config.broker_name.clone(), config.broker_id);
+        assert_eq!(identity(&before), identity(&after), "a broker keeps its name and id while it runs");
+        assert_eq!(before.store.root, after.store.root, "a broker keeps its store while it runs");
         self.store.set_retention(after.store.retention.clone())?;
         self.config.store(after.clone());
         Ok([before, after])

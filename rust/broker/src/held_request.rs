@@ -409,30 +409,47 @@ impl<W: Waiter> State<W> {
         let usage = self.usage(&held.waiter);
         usage.requests += 1;
         usage.bytes += entry.bytes;
-        self.requests.insert(id, entry);
+        let before = self.requests.insert(id, entry);
+        assert!(before.is_none(), "the number of a held request is given once: {id:?}");
+        self.check_counts();
         id
     }
 
     fn take(&mut self, id: HeldId) -> Option<Held<W>> {
         let Entry { held, bytes, .. } = self.requests.remove(&id)?;
         let usage = self.usage(&held.waiter);
+        assert!(usage.requests > 0, "a request that is taken out was counted");
+        assert!(bytes <= usage.bytes, "the bytes of a request that is taken out were counted: {bytes}");
         usage.requests -= 1;
         usage.bytes -= bytes;
-        self.by_deadline.remove(&(held.deadline, id));
-        remove_from(&mut self.by_connection, &held.reply.connection().id(), id);
+        assert!(self.by_deadline.remove(&(held.deadline, id)), "a held request is found by its deadline");
+        let is_of_connection = remove_from(&mut self.by_connection, &held.reply.connection().id(), id);
+        assert!(is_of_connection, "a held request is found by its connection");
         match held.waiter.waits_for() {
-            WaitsFor::Message(awaited) => self.leave_queue(id, &awaited),
+            WaitsFor::Message(awaited) => {
+                let was_awaited = self.leave_queue(id, &awaited);
+                assert!(was_awaited, "a request that waits for messages is found by its queue");
+            }
             WaitsFor::Dispatch(end) => {
-                self.by_dispatch.remove(&(end, id));
+                let was_there = self.by_dispatch.remove(&(end, id));
+                assert!(was_there, "a request that waits for dispatch is found by its end: {end}");
             }
         }
+        self.check_counts();
         Some(held)
     }
 
-    fn leave_queue(&mut self, id: HeldId, awaited: &Awaited<'_>) {
+    fn check_counts(&self) {
+        let (counted, held) = (self.for_messages.requests + self.for_dispatch.requests, self.requests.len());
+        assert_eq!(counted, held, "each held request is counted once");
+        assert_eq!(self.by_deadline.len(), held, "each held request has a deadline");
+    }
+
+    /// Whether the request waited for messages of its queue.
+    fn leave_queue(&mut self, id: HeldId, awaited: &Awaited<'_>) -> bool {
         let QueueKey { topic, queue_id } = awaited.queue;
-        let Some(queues) = self.by_topic.get_mut(topic) else { return };
-        let Some(held) = queues.get_mut(queue_id) else { return };
+        let Some(queues) = self.by_topic.get_mut(topic) else { return false };
+        let Some(held) = queues.get_mut(queue_id) else { return false };
         held.remove(id, awaited);
         if held.is_empty() {
             queues.remove(queue_id);
@@ -441,6 +458,7 @@ impl<W: Waiter> State<W> {
         if queues.is_empty() {
             self.by_topic.remove(topic);
         }
+        true
     }
 
     fn at(&self, topic: &str, queue_id: u32) -> Option<&HeldAtQueue> {
@@ -473,13 +491,14 @@ fn bytes_of<W: Waiter>(held: &Held<W>) -> usize {
     size_of::<Held<W>>() + INDEX_BYTES + codes * CODE_BYTES + held.waiter.held_bytes()
 }
 
-fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<HeldId>>, key: &K, id: HeldId) {
-    if let Some(set) = sets.get_mut(key) {
-        set.remove(&id);
-        if set.is_empty() {
-            sets.remove(key);
-        }
+/// Whether the request was in the set of this key.
+fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<HeldId>>, key: &K, id: HeldId) -> bool {
+    let Some(set) = sets.get_mut(key) else { return false };
+    let was_there = set.remove(&id);
+    if set.is_empty() {
+        sets.remove(key);
     }
+    was_there
 }
 
 #[cfg(test)]

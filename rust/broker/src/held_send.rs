@@ -95,13 +95,18 @@ impl Waiting {
 
     fn take_covered(&mut self, reached: PhysicalOffset) -> Vec<HeldSend> {
         let count = self.sends.partition_point(|held| held.end <= reached);
-        self.sends.drain(..count).collect()
+        let covered = self.sends.drain(..count).collect();
+        let next = self.sends.front().map(|held| held.end);
+        assert!(next.is_none_or(|next| next > reached), "no send waits for what is reached: {next:?}");
+        assert!(self.sends.is_empty() || self.given_up.is_none(), "no send waits once all are given up");
+        covered
     }
 }
 
 impl HeldSends {
     /// Sends that wait for the flush, and then where they say so for `slaves`.
     pub(crate) fn for_flush(slaves: Arc<Self>) -> Self {
+        assert_eq!(slaves.mark, Mark::Replicated, "after the flush sends wait for slaves");
         Self::new(Mark::Flushed, Some(slaves))
     }
 

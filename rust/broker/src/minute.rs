@@ -63,20 +63,24 @@ impl MinuteRates {
 
     /// Begins a span. `totals` are the sums of the ends of each topic's queues.
     pub(crate) fn tick(&self, now: Instant, totals: impl Iterator<Item = (String, u64)>) {
-        let is_first = {
+        let ticks = {
             let mut starts = self.starts.lock();
             if starts.len() > SPANS {
                 starts.pop_front();
             }
             starts.push_back(now);
-            starts.len() == 1
+            starts.len()
         };
         let mut puts = self.puts.lock();
         let mut former = std::mem::take(&mut *puts);
         for (topic, total) in totals {
             let mut put = former.remove(&topic).unwrap_or_default();
             // At the start, nothing has been put yet.
-            push(&mut put.spans, if is_first { 0 } else { total.saturating_sub(put.total) });
+            push(&mut put.spans, if ticks == 1 { 0 } else { total.saturating_sub(put.total) });
+            assert!(
+                put.spans.len() <= ticks,
+                "a rate counts no messages from before its time: {ticks} ticks"
+            );
             put.total = total;
             puts.insert(topic, put);
         }

@@ -115,6 +115,7 @@ pub(crate) struct RoleCell {
 
 impl RoleCell {
     pub(crate) fn new(role: Role) -> Self {
+        assert_eq!(Role::of_id(role.broker_id()), role, "a slave does not have the broker id of the master");
         let log = AtomicU8::new(OwnLog::Unchecked as u8);
         Self { broker_id: AtomicU64::new(role.broker_id()), changed: Notify::new(), log }
     }

@@ -83,6 +83,7 @@ async fn succession(
             slaves.retain(|_, address| *address != master); // it was promoted
             let broker_id = free_id(client, config, slaves.into_keys().collect()).await;
             let order = RoleOrder { role: BrokerRole::Slave, broker_id, cut_at: None };
+            assert!(order.has_id_of_role(), "a master gives way with the broker id of a slave: {order:?}");
             return Some(Other::Successor { master, order });
         }
         if let Some(at) = past.epochs().continued_at(&epochs).filter(|_| !gives_way) {
@@ -284,6 +285,7 @@ impl RoleChanges {
             (true, _) => return Err(refused("this broker is already a master".to_owned())),
             (false, role) => promotion(self, role, is_forced).await?,
         };
+        assert!(order.has_id_of_role(), "a role is ordered with a broker id of that role: {order:?}");
         info!(%order, "role change ordered by a command");
         self.orders.send_replace(Some(order));
         Ok(())

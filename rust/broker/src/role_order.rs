@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use rocketpy_model::PhysicalOffset;
+use rocketpy_model::{PhysicalOffset, system};
 use serde::{Deserialize, Serialize};
 
 use crate::config_file::ConfigFile;
@@ -40,6 +40,11 @@ impl RoleOrder {
     #[must_use]
     pub fn of(config: &BrokerConfig) -> Self {
         Self { role: config.replication.role, broker_id: config.broker_id, cut_at: None }
+    }
+
+    /// Whether the broker id is one of the role: another one would keep the broker from its next start.
+    pub(crate) fn has_id_of_role(self) -> bool {
+        (self.role == BrokerRole::Slave) == (self.broker_id != system::MASTER_ID)
     }
 
     /// Puts it into a configuration. A master has a port for slaves, also where a slave's configuration names none.

@@ -117,6 +117,8 @@ impl Stats {
         if history.samples.len() == SAMPLES {
             history.samples.pop_front();
         }
+        let last = history.samples.back().map_or(now, |(at, _)| *at);
+        assert!(last <= now, "samples are in the order of their times");
         history.samples.push_back((now, totals));
     }
 

@@ -77,6 +77,7 @@ impl Share {
             && let Some(instance) = entry.instance.upgrade()
         {
             entry.settings.check(&settings, &key.client_id)?;
+            assert!(entry.clients > 0, "an instance that can be shared has a client: {}", key.client_id);
             entry.clients += 1;
             // The last client may be closing and have stopped them.
             instance.start_timers();

@@ -103,6 +103,10 @@ fn deliver_level<D: Disk>(
     }
     let mut next = first.max(bounds.min);
     let entries = store.entries(system::SCHEDULE_TOPIC, queue_id, next, TURN)?;
+    assert!(
+        entries.iter().all(|entry| next <= entry.queue_offset && entry.queue_offset < bounds.max),
+        "what a delay level reads lies between its progress and the end of its queue: {next}"
+    );
     let from = entries.first().map(|entry| entry.physical_offset);
     if entries.is_empty() {
         next += 1; // nothing but fillers, as far as one read looks

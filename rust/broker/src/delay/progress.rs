@@ -92,6 +92,17 @@ impl Progress {
         end: PhysicalOffset,
     ) {
         let level = &mut self.levels[level];
+        assert!(level.next <= next, "a delay level never goes back: {next} after {}", level.next);
+        let last_end = level.pending.back().map_or(PhysicalOffset::ZERO, |last| last.end);
+        assert!(
+            last_end <= end,
+            "copies of a delay level lie in their order in the log: {end} after {last_end}"
+        );
+        let last_passed = level.passed.keys().next_back();
+        assert!(
+            last_passed.is_none_or(|passed| *passed < next),
+            "a message that was passed over lies before the next one: {last_passed:?}, {next}"
+        );
         level.next = next;
         let last = level.pending.len().checked_sub(MAX_PENDING).and_then(|_| level.pending.pop_back());
         let from = last.map_or(from, |last| last.from.min(from));
@@ -103,7 +114,8 @@ impl Progress {
         let has_room =
             self.levels.iter().map(|level| level.passed.len()).sum::<usize>() < MAX_UNREADABLE_MESSAGES;
         if has_room {
-            self.levels[level].passed.insert(queue_offset, Passed { at, end: None });
+            let before = self.levels[level].passed.insert(queue_offset, Passed { at, end: None });
+            assert!(before.is_none(), "a delayed message is passed over once: {queue_offset}");
         }
         has_room
     }
@@ -124,7 +136,10 @@ impl Progress {
 
     /// Marks a message that was passed over as delivered or dropped. Once the log is flushed up to `end`, that is durable.
     pub(super) fn is_done(&mut self, level: usize, queue_offset: QueueOffset, end: PhysicalOffset) {
-        if let Some(passed) = self.levels[level].passed.get_mut(&queue_offset) {
+        let passed = self.levels[level].passed.get_mut(&queue_offset);
+        let is_waiting = passed.as_ref().is_some_and(|passed| passed.end.is_none());
+        assert!(is_waiting, "a message that was passed over is done once: {queue_offset}");
+        if let Some(passed) = passed {
             passed.end = Some(end);
         }
     }
@@ -161,6 +176,11 @@ impl Progress {
                 level.durable = pending.next;
                 level.pending.pop_front();
             }
+            let Level { durable, next, .. } = *level;
+            assert!(
+                durable <= next,
+                "no more of a delay level is durable than is delivered: {durable}, {next}"
+            );
             level.passed.retain(|_, passed| passed.end.is_none_or(|end| end > flushed));
             let offset = level.written_to().get() as i64;
             if offset > 0 {

@@ -177,6 +177,12 @@ impl<D: Disk> Past<D> {
         if begins || content.epochs.list().is_empty() {
             content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss });
             content.is_untold = false;
+            let last = content.epochs.list().last().map(|last| last.start);
+            assert_eq!(
+                last,
+                Some(end),
+                "the epoch of a new master is the last one and begins at the log's end"
+            );
         }
         content.witnesses = Witnesses::begin(content.witnesses.take(), end, needed);
         if planted::has(Bug::EpochNotWritten) {
@@ -324,6 +330,8 @@ impl<D: Disk> Past<D> {
         if !content.is_untold && !content.epochs.list().is_empty() {
             content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss: false });
             content.is_untold = true;
+            let last = content.epochs.list().last().map(|last| last.start);
+            assert_eq!(last, Some(end), "what an untold master writes is of an epoch of its own");
             state.is_written = false;
         }
         drop(state);

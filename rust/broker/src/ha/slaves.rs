@@ -177,6 +177,7 @@ impl Slaves {
         if refused.len() < MAX_SLAVES || refused.contains_key(&slave.broker_id) {
             let (broker_id, addr) = (slave.broker_id, slave.address.clone());
             refused.insert(broker_id, RefusedSlave { addr, broker_id, why });
+            assert!(refused.len() <= MAX_SLAVES, "the slaves that are known as refused have a bound");
         }
     }
 
@@ -200,7 +201,9 @@ impl Slaves {
     }
 
     pub(super) fn add(&self, slave: Arc<Slave>) {
-        self.connected.lock().push(slave);
+        let mut connected = self.connected.lock();
+        assert!(connected.len() < MAX_SLAVES, "the slaves that are connected have a bound");
+        connected.push(slave);
     }
 
     pub(super) fn remove(&self, slave: &Arc<Slave>) {

@@ -174,7 +174,10 @@ async fn append(store: &Arc<Store>, end: PhysicalOffset, bytes: Bytes) -> Result
     }
     loop {
         let (owner, at) = (store.clone(), store.max_physical_offset());
-        let rest = bytes.slice((at - end) as usize..whole);
+        let taken = at.saturating_sub(end);
+        assert!(end <= at, "a log that takes its end back only grows: {at} after {end}");
+        assert!(taken <= whole as u64, "no more is taken back than a slave gave: {taken} of {whole} bytes");
+        let rest = bytes.slice(taken as usize..whole);
         let append = move || owner.append_replicated(at, &rest);
         match tokio::task::spawn_blocking(append).await {
             Ok(Err(error)) if error.retryable() => tokio::time::sleep(PAUSE).await,
@@ -231,6 +234,7 @@ pub(crate) fn give_back(
         .ok_or_else(|| refused("the greeting is not readable".to_owned()))?;
     past.check_greeting(&greeting, store, None).map_err(|cause| refused(cause.to_string()))?;
     let bytes = store.log_slice(greeting.end, MAX_BYTES)?.unwrap_or_default();
+    assert!(bytes.len() <= MAX_BYTES, "one answer gives back no more than a master takes: {}", bytes.len());
     let epochs = past.epochs().within(store.max_physical_offset()).to_json();
     let proof = past.prove(&[COPY_GIVEN, greeting.nonce.as_bytes(), epochs.as_bytes(), &bytes]);
     Ok(GivenBack { bytes, epochs, proof })

@@ -27,10 +27,15 @@ impl HeldAtQueue {
     }
 
     pub(super) fn remove(&mut self, id: HeldId, awaited: &Awaited<'_>) {
-        self.by_offset.remove(&(awaited.offset, id));
+        let was_there = self.by_offset.remove(&(awaited.offset, id));
+        assert!(was_there, "a request is found by the offset for which it waits: {}", awaited.offset);
         for key in keys(id, awaited) {
             self.by_code.remove(&key);
         }
+        assert!(
+            !self.by_offset.is_empty() || self.by_code.is_empty(),
+            "no message of a queue for which nobody waits wakes a request"
+        );
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -122,6 +122,7 @@ pub(crate) fn heartbeat(
             heard.refused = worse(heard.refused, refusal);
         }
     }
+    assert!(heard.others.len() <= MAX_OTHERS, "other members in the answer to a heartbeat have a bound");
     if let Failures { groups, first: Some(first) } = skipped {
         warn!(client_id = shortened(&client_id), groups, first, "groups of a heartbeat skipped");
     }

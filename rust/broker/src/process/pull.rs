@@ -159,7 +159,7 @@ pub(super) fn resume(desk: &Arc<Desk>, pull: Pull, reply: Reply) {
     match desk.pulls.place_again(&pull) {
         Ok(placed) => {
             let held_again = go_on(desk, placed, pull, reply, None);
-            debug_assert!(held_again.is_none(), "there is no time to wait");
+            assert!(held_again.is_none(), "a pull that was held is answered, and not held again");
         }
         Err(refusal) => reply.send(refusal_response(&refusal)),
     }

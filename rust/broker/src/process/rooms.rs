@@ -79,6 +79,8 @@ impl SendsToNewTopics {
     /// Adds a send. True when it is the first one of its topic: then the caller puts all of them.
     pub(super) fn add(&self, topic: &str, send: Send) -> Result<bool, Box<(Send, Refusal)>> {
         let mut state = self.state.lock();
+        let bytes = state.bytes;
+        assert!(!state.by_topic.is_empty() || bytes == 0, "no bytes are counted when no send waits: {bytes}");
         if state.bytes + send.bytes() > MAX_BYTES {
             let refusal = Refusal::TooManyWaitForTopics { bytes: state.bytes };
             return Err(Box::new((send, refusal)));

@@ -64,6 +64,13 @@ impl Acks {
 /// for any longer.
 pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: Reply, response: Response) {
     let store = acks.ground.store();
+    let AckCondition { flushed, replicated, .. } = condition;
+    assert!(
+        flushed.zip(replicated).is_none_or(|(flushed, replicated)| flushed == replicated),
+        "an answer waits for flush and slaves up to the same end: {flushed:?}, {replicated:?}"
+    );
+    let end = flushed.max(replicated);
+    assert!(end <= Some(store.max_physical_offset()), "no answer waits for what is not in the log: {end:?}");
     if let Some(announced) = condition.announced.take() {
         if let Some(end) = condition.flushed {
             store.request_flush(end);

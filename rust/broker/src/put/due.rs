@@ -135,6 +135,7 @@ impl UnreadablePages {
             }
             warn!(physical_offset = %at, "record of a waiting message not readable, retrying");
         }
+        assert!(pages.len() <= MAX_UNREADABLE_PAGES, "unreadable pages have a bound: {}", pages.len());
         let is_spent = pages.entry(page).or_insert(FailedReads::new(now)).again(now);
         is_spent && pages.len() < MAX_UNREADABLE_PAGES
     }

@@ -34,7 +34,7 @@ use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
 use rocketpy_protocol::batch;
-use rocketpy_store::{Appended, NewRecord};
+use rocketpy_store::{Appended, DelayLevels, NewRecord};
 pub(crate) use stored_again::StoredAgain;
 
 use crate::refusal::Refusal;
@@ -207,6 +207,11 @@ fn append<'a>(
             (appended, new_key)
         }
     };
+    assert!(
+        appended.physical_offset < appended.end,
+        "a record that is stored has a length: {}",
+        appended.end
+    );
     let due_at_ms = match destination.wait {
         Some(Wait::Time(due_at_ms)) => Some(due_at_ms),
         _ => None,
@@ -243,6 +248,8 @@ fn place(
     let appended = match destination.wait {
         None => intake.store().append(&record(origin, message, destination, properties)),
         Some(Wait::Level(level)) => {
+            let levels = 1..=DelayLevels::MAX_COUNT;
+            assert!(levels.contains(&level), "a message waits for a level that there can be: {level}");
             let properties = properties::waiting(properties, level, topic, queue_id)?;
             let record = record(origin, message, destination, &properties);
             intake.store().append(&NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record })
@@ -280,6 +287,11 @@ fn append_batch<'a>(
         check_batched(inspect(item.properties, origin, message.delay).feature)?;
     }
     let appended = intake.store().append_batch(&record(origin, message, &destination, &[]))?;
+    let (places, end) = (&appended.physical_offsets, appended.end);
+    assert!(
+        places.last().is_some_and(|last| *last < end),
+        "a batch that is stored has a record before {end}"
+    );
     Ok(Stored {
         queue_id: destination.queue_id,
         queue_offset: appended.first_queue_offset,

@@ -119,6 +119,7 @@ impl Link {
         let is_new_wanted = !is_first_of_all && !part.is_empty() && role == Role::Master;
         let spent = pending.sent.filter(|_| is_new_wanted);
         let version = topics.version_after(spent);
+        assert_ne!(spent, Some(version), "each part of a registration has a version of its own");
         pending.sent = Some(version);
         version
     }
@@ -263,6 +264,8 @@ impl Registration {
     }
 
     fn has_taken(&self, ticket: i64) {
+        let taken = self.link.progress.borrow().taken;
+        assert!(taken <= ticket, "announcements are taken in their order: {ticket} after {taken}");
         self.link.progress.send_replace(Progress { taken: ticket, is_there: true });
     }
 
@@ -309,6 +312,7 @@ impl Registration {
 
 /// Cuts a table into parts that fit into a request; an empty table is one part.
 fn parts(table: ByName) -> Vec<ByName> {
+    let topics = table.len();
     let mut parts = vec![ByName::new()];
     let mut bytes = 0;
     for (name, topic) in table {
@@ -321,6 +325,9 @@ fn parts(table: ByName) -> Vec<ByName> {
         bytes += size;
         parts.last_mut().expect("there is a part").insert(name, topic);
     }
+    let in_parts: usize = parts.iter().map(ByName::len).sum();
+    assert_eq!(in_parts, topics, "the parts of a registration name all its topics");
+    assert!(parts.len() == 1 || parts.iter().all(|part| !part.is_empty()), "no part of several is empty");
     parts
 }
 

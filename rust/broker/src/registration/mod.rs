@@ -99,6 +99,7 @@ impl Registrar {
     ///
     /// Nobody waits again for one that let the time pass, before it has taken something.
     pub(crate) async fn taken(&self, announced: &Announced, within: Duration) {
+        assert_eq!(announced.0.len(), self.links.len(), "an announcement is one for each name server");
         let waited_for =
             || self.links.iter().zip(&announced.0).filter_map(|(link, ticket)| Some((link, (*ticket)?)));
         let all = async {

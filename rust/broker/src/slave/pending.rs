@@ -43,6 +43,10 @@ impl Pending {
 
     /// Whether progress waits for the log.
     pub(super) fn waits(&self) -> bool {
+        assert!(
+            self.next.is_some() || self.newest.is_none(),
+            "the newest progress is not before the next one"
+        );
         self.next.is_some()
     }
 
@@ -54,6 +58,10 @@ impl Pending {
     /// Takes the newest progress whose end the log has reached.
     pub(super) fn take_reached(&mut self, end: PhysicalOffset) -> Option<Progress> {
         let end = if planted::has(Bug::MetadataAheadOfLog) { PhysicalOffset(u64::MAX) } else { end };
+        if let (Some(next), Some(newest)) = (&self.next, &self.newest) {
+            assert_eq!(next.master, newest.master, "the progress that waits is of one master");
+            assert!(next.end <= newest.end, "the newest progress ends behind the next one: {}", newest.end);
+        }
         if let Some(newest) = self.newest.take_if(|newest| newest.end <= end) {
             self.next = None;
             return Some(newest);

@@ -78,6 +78,8 @@ impl Groups {
         }
         let memory = connection.reserve(MemoryKind::Tables, bytes)?;
         of_side.insert(group.to_owned(), memory);
+        let groups = self.consumer.len() + self.producer.len();
+        assert!(groups <= MAX_GROUPS, "the groups of a connection have a bound: {groups}");
         Ok(())
     }
 }
@@ -277,13 +279,17 @@ impl ClientTable {
         let mut state = self.state.write();
         let Some(groups) = state.by_connection.remove(&connection_id) else { return Vec::new() };
         for group in groups.producer.keys() {
-            state.remove_producer(group, connection_id);
+            let is_member = state.remove_producer(group, connection_id);
+            assert!(is_member, "a producer is a member of each group that it entered: {group}");
         }
         if let Some(client_id) = &groups.producer_id {
             state.remove_producer_connection(client_id, connection_id);
         }
         let mut left = Vec::new();
         for group in groups.consumer.into_keys() {
+            let members = state.consumers.get(&group).map(|group| &group.members);
+            let is_member = members.is_some_and(|members| members.contains_key(&connection_id));
+            assert!(is_member, "a consumer is a member of each group that it entered: {group}");
             if state.remove_consumer(&group, connection_id) {
                 left.push(group);
             }
@@ -353,6 +359,7 @@ impl ClientTable {
     pub(crate) fn consumer_group(&self, group: &str) -> Option<GroupView> {
         let state = self.state.read();
         let group = state.consumers.get(group)?;
+        assert!(!group.members.is_empty(), "a group that nobody is in is not kept");
         Some(GroupView {
             members: group.members.values().cloned().collect(),
             subscriptions: group.subscriptions.clone(),
@@ -399,21 +406,25 @@ impl ClientTable {
 }
 
 impl State {
-    fn remove_producer(&mut self, group: &str, connection_id: u64) {
-        if let Some(members) = self.producers.get_mut(group) {
-            members.remove(&connection_id);
-            if members.is_empty() {
-                self.producers.remove(group);
-            }
+    /// Removes a member. True when it was there.
+    fn remove_producer(&mut self, group: &str, connection_id: u64) -> bool {
+        let Some(members) = self.producers.get_mut(group) else { return false };
+        let is_member = members.remove(&connection_id).is_some();
+        if members.is_empty() {
+            self.producers.remove(group);
         }
+        is_member
     }
 
     fn remove_producer_connection(&mut self, client_id: &str, connection_id: u64) {
-        if let Some(connections) = self.producer_connections.get_mut(client_id) {
-            connections.remove(&connection_id);
-            if connections.is_empty() {
-                self.producer_connections.remove(client_id);
-            }
+        let connections = self.producer_connections.get_mut(client_id);
+        let removed = connections.and_then(|connections| {
+            let removed = connections.remove(&connection_id)?;
+            Some((removed, connections.is_empty()))
+        });
+        assert!(removed.is_some(), "a producer's connection is found by its client: {connection_id}");
+        if removed.is_some_and(|(_, was_last)| was_last) {
+            self.producer_connections.remove(client_id);
         }
     }
 
@@ -486,6 +497,8 @@ impl ConsumerGroup {
         let before = self.subscriptions.len();
         let wanted: HashSet<&str> = latest.iter().map(|data| data.topic.as_str()).collect();
         self.subscriptions.retain(|topic, _| wanted.contains(topic.as_str()));
+        let (kept, named) = (self.subscriptions.len(), wanted.len());
+        assert_eq!(kept, named, "a group subscribes to what its last heartbeat names");
         changed || self.subscriptions.len() != before
     }
 }

@@ -214,6 +214,8 @@ impl GroupTable {
 fn checked(name: String, mut group: GroupConfig) -> Arc<GroupConfig> {
     group.name = name;
     bound(&mut group);
+    let (queues, times) = (group.retry_queues, group.retry_max_times);
+    assert!(queues >= 0 && times >= 0, "a group that is kept has no negative numbers: {queues}, {times}");
     Arc::new(group)
 }
 

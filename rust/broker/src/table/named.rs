@@ -169,6 +169,7 @@ impl<V: Named> NamedTable<V> {
         limits: Limits,
         save: impl Fn(DataVersion, ByName<V>) -> Result<(), EnvError> + Send + Sync + 'static,
     ) -> Self {
+        assert!(are_named(&entries), "each entry of a table is kept under its own name");
         let bytes = entries.values().map(|value| size_bytes(&**value)).sum();
         let totals = Totals { entries: entries.len(), bytes };
         let (in_flight, changes) = (Changes::new(), Changes::new());
@@ -249,6 +250,7 @@ impl<V: Named> NamedTable<V> {
     ) -> Result<Changed<V>, Refusal> {
         let ((values, replaced), written) = self.table.change(|state, room| {
             let seen = self.seen().read();
+            state.check(&seen);
             let mut wait = Wait::No;
             let (mut totals, mut values, mut replaced) = (state.newest, Vec::new(), Vec::new());
             for item in items {
@@ -259,8 +261,17 @@ impl<V: Named> NamedTable<V> {
                     wait = later(wait, wait_for_known);
                     continue;
                 };
-                totals.bytes = totals.bytes + size_bytes(&value)
-                    - known.as_ref().map_or(0, |known| size_bytes(&**known));
+                assert!(
+                    known.as_ref().is_none_or(|known| known.name() == value.name()),
+                    "a changed entry keeps its name: {}",
+                    value.name()
+                );
+                let known_bytes = known.as_ref().map_or(0, |known| size_bytes(&**known));
+                assert!(
+                    known_bytes <= totals.bytes,
+                    "the bytes of a changed entry were counted: {known_bytes}"
+                );
+                totals.bytes = totals.bytes - known_bytes + size_bytes(&value);
                 totals.entries += usize::from(known.is_none());
                 self.check(&state.newest, &totals)?;
                 values.push(Arc::new(value));
@@ -294,6 +305,7 @@ impl<V: Named> NamedTable<V> {
     pub(crate) fn remove(&self, name: &str) -> Result<Option<Written>, Refusal> {
         let removed = self.table.change(|state, room| {
             let seen = self.seen().read();
+            state.check(&seen);
             let Some(known) = state.newest(&seen, name) else {
                 let wait = state.wait_for(name);
                 if wait != Wait::No {
@@ -302,8 +314,14 @@ impl<V: Named> NamedTable<V> {
                 return Ok::<_, Refusal>(((), wait));
             };
             room?;
+            let known_bytes = size_bytes(&*known);
+            assert!(state.newest.entries > 0, "an entry that is removed was counted: {name}");
+            assert!(
+                known_bytes <= state.newest.bytes,
+                "the bytes of a removed entry were counted: {known_bytes}"
+            );
             state.newest.entries -= 1;
-            state.newest.bytes = state.newest.bytes.saturating_sub(size_bytes(&*known));
+            state.newest.bytes -= known_bytes;
             state.changes.insert(name.into(), None);
             Ok(((), Wait::Next))
         });
@@ -318,6 +336,12 @@ impl<V: Named> NamedTable<V> {
 }
 
 impl<V: Named> State<V> {
+    fn check(&self, seen: &Entries<V>) {
+        let is_at_rest = self.changes.is_empty() && self.in_flight.is_empty();
+        let (counted, seen) = (self.newest.entries, seen.len());
+        assert!(!is_at_rest || counted == seen, "each entry is counted once: {counted}, {seen} are seen");
+    }
+
     fn newest(&self, seen: &Entries<V>, name: &str) -> Option<Arc<V>> {
         match self.changes.get(name).or_else(|| self.in_flight.get(name)) {
             Some(changed) => changed.clone(),
@@ -349,6 +373,10 @@ impl From<NoRoomToWait> for Refusal {
     fn from(NoRoomToWait { limit }: NoRoomToWait) -> Self {
         Self::TooManyWait { limit }
     }
+}
+
+fn are_named<V: Named>(entries: &Entries<V>) -> bool {
+    entries.iter().all(|(name, value)| **name == *value.name())
 }
 
 /// Bytes that a value takes of its file, at most.

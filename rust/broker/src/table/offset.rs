@@ -201,6 +201,10 @@ impl<D: Disk> OffsetTable<D> {
                 self.keep_version(state);
             }
             let waits = wait != Wait::No;
+            assert!(
+                !waits || matches!(pulling, Pulling::Reads { .. }),
+                "a reader that is sent elsewhere waits for no write: {pulling:?}"
+            );
             // The end of a doubt is written at once: after a kill the group would have to go back again. The pull does not wait for it.
             let wait = if ends_doubt && !waits && room.is_ok() { Wait::Next } else { wait };
             Ok::<_, CommitError>(((pulling, waits), wait))

@@ -75,6 +75,7 @@ pub(super) fn bound_formers(formers: &mut Formers) {
         });
         !topics.is_empty()
     });
+    assert_eq!(left, 0, "as many former readers are kept as there is room for");
 }
 
 /// The opposite of [`by_key`].

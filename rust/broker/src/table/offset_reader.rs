@@ -45,11 +45,13 @@ impl KnownReaders {
         }
         let is_new = self.by_connection.entry(connection_id).or_default().insert(key(place));
         self.count += usize::from(is_new);
+        assert!(self.count <= MAX_KNOWN, "the places that connections know have a bound: {}", self.count);
     }
 
     fn remove(&mut self, connection_id: u64) {
-        let queues = self.by_connection.remove(&connection_id);
-        self.count -= queues.map_or(0, |queues| queues.len());
+        let forgotten = self.by_connection.remove(&connection_id).map_or(0, |queues| queues.len());
+        assert!(forgotten <= self.count, "the places that a connection knew were counted: {forgotten}");
+        self.count -= forgotten;
     }
 
     fn remove_topic(&mut self, topic: &str) {
@@ -90,7 +92,9 @@ impl State {
         let Reader { connection_id, is_foreign_beyond_end, .. } = reader?;
         if self.is_former(place) && !self.readers.has(place, connection_id) {
             if offset > self.reached(place, readable) {
-                return Some(self.start(place, readable));
+                let start = self.start(place, readable);
+                assert!(start < offset, "a reader of an earlier topic is sent back: {start} from {offset}");
+                return Some(start);
             }
             self.readers.add(place, connection_id);
         }

@@ -327,6 +327,7 @@ impl State {
     /// Sends the next pull of the group to an offset.
     pub(super) fn note_reset(&mut self, place: Place<'_>, to: i64) {
         self.take_reset(place);
+        assert!(!self.has_reset(place), "a queue of a group is reset to one offset at a time: {place:?}");
         let reset = Reset { topic: place.topic.into(), queue_id: place.queue_id, to };
         self.resets.entry(place.group.into()).or_default().push(reset);
     }
@@ -370,6 +371,7 @@ impl State {
         offset: i64,
         room: Result<(), NoRoomToWait>,
     ) -> Result<Wait, CommitError> {
+        assert!(find(&self.offsets, place).is_none(), "a group begins in a queue once: {place:?}");
         room?;
         self.take_room(place)?;
         let entry = Entry { offset, since: self.begun + 1, guard: NO_GUARD };
@@ -393,6 +395,12 @@ impl State {
     }
 
     fn wait_for(&self, since: u64) -> Wait {
+        let Self { begun, written, .. } = *self;
+        assert!(written <= begun, "no write of the offsets ends before it begins: {written} of {begun}");
+        assert!(
+            since <= begun + 1,
+            "an offset is in the next write or in an earlier one: {since} of {begun}"
+        );
         if since <= self.written {
             Wait::No
         } else if self.in_flight.is_some_and(|number| since <= number) {
@@ -518,7 +526,13 @@ impl State {
 
     fn removed(&mut self) {
         self.is_changed = true;
+        let counted = self.bytes;
         self.count_bytes();
+        assert!(
+            self.bytes <= counted,
+            "all offsets that are there were counted: {} of {counted}",
+            self.bytes
+        );
     }
 }
 

@@ -240,6 +240,10 @@ impl State {
             }
             held.push(queue);
         }
+        assert!(
+            held.iter().all(|queue| locks.get(queue).is_some_and(|lock| lock.client_id == client_id)),
+            "a queue is given to the client that holds its lock"
+        );
         if locks.is_empty() {
             self.groups.remove(group);
         }

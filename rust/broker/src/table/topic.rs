@@ -247,6 +247,7 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
 fn checked(name: String, mut topic: TopicConfig) -> Arc<TopicConfig> {
     topic.name = name;
     bound_queues(&mut topic);
+    assert!(topic.queues() <= MAX_QUEUES, "the queues of a topic that is kept have a bound");
     Arc::new(topic)
 }
 

@@ -161,6 +161,7 @@ fn deliver<D: Disk>(
             outcome => is_done(timers, state, &due.unit, outcome),
         }
         state.reached_ms = due.due_at_ms.max(due.unit.slot_ms).max(state.reached_ms);
+        assert!(state.due.first() == Some(due), "what was delivered is what is due first: {}", due.due_at_ms);
         state.due.pop();
     }
     Ok(true)
@@ -187,7 +188,9 @@ fn is_done<D: Disk>(timers: &Timers<D>, state: &mut State<D>, unit: &TimerUnit, 
 /// # Errors
 /// There are too many of them.
 fn pass_over(state: &mut State<impl Disk>, due: Due, error: StoreError) -> Result<(), Refusal> {
-    if state.unreadable.messages.len() == MAX_UNREADABLE_MESSAGES {
+    let passed = state.unreadable.messages.len();
+    assert!(passed <= MAX_UNREADABLE_MESSAGES, "timer messages that are passed over have a bound: {passed}");
+    if passed == MAX_UNREADABLE_MESSAGES {
         return Err(error.into());
     }
     state.unreadable.messages.push(due);

@@ -75,6 +75,8 @@ impl DueHeap {
 
     /// Takes in a message of a slot that is in memory.
     pub(super) fn push(&mut self, due: Due) {
+        let slot_ms = due.unit.slot_ms;
+        assert!(slot_ms < self.until_ms, "messages in memory are of slots that are read: {slot_ms}");
         *self.open.entry(due.unit.slot_ms).or_default() += 1;
         self.due.push(Reverse(due));
     }
@@ -92,22 +94,29 @@ impl DueHeap {
     /// The first message is done.
     pub(super) fn pop(&mut self) {
         let Some(Reverse(due)) = self.due.pop() else { return };
-        if let Some(count) = self.open.get_mut(&due.unit.slot_ms) {
-            *count -= 1;
-            if *count == 0 {
-                self.open.remove(&due.unit.slot_ms);
-            }
+        let slot_ms = due.unit.slot_ms;
+        let count = self.open.entry(slot_ms).or_default();
+        assert!(*count > 0, "a message in memory is counted for its slot: {slot_ms}");
+        *count -= 1;
+        if *count == 0 {
+            self.open.remove(&slot_ms);
         }
+        assert!(!self.due.is_empty() || self.open.is_empty(), "no slot is open without a message in memory");
     }
 
     /// Begins to read the next slot that has a unit.
     pub(super) fn begin(&mut self, chain: SlotChain) {
+        let slot_ms = chain.slot_ms();
+        assert!(self.reading.is_none(), "one slot is read at a time: {slot_ms}");
+        assert!(self.until_ms <= slot_ms, "slots are read in their order: {slot_ms} after {}", self.until_ms);
         self.reading = Some(chain);
         self.until_ms = chain.slot_ms() + SLOT_MS;
     }
 
     /// Replaces what is left to read of the current slot.
     pub(super) fn read(&mut self, left: SlotChain) {
+        let slot_ms = self.reading.map(|chain| chain.slot_ms());
+        assert_eq!(slot_ms, Some(left.slot_ms()), "a slot is read to its end before the next one begins");
         self.reading = Some(left);
     }
 

@@ -64,7 +64,9 @@ fn enroll_all<D: Disk>(
         if !enroll_one(timers, state, entry, now_ms)? {
             return Ok(state.pending.give_up());
         }
-        state.next = entry.queue_offset + 1;
+        let (next, queue_offset) = (state.next, entry.queue_offset);
+        assert!(next <= queue_offset, "timer messages are taken in their order: {queue_offset} after {next}");
+        state.next = queue_offset + 1;
         state.taken = Some(entry.physical_offset);
     }
     state.pending.taken(state.next);
@@ -96,7 +98,9 @@ fn enroll_one<D: Disk>(
     if is_of_earlier(&state.earlier, entry, slot_ms, flags) {
         return Ok(true);
     }
-    let slot_ms = state.free_slot(slot_ms, now_ms);
+    let own_ms = slot_ms;
+    let slot_ms = state.free_slot(own_ms, now_ms);
+    assert!(own_ms <= slot_ms, "no timer message gets a slot before its own: {slot_ms} for {own_ms}");
     if slot_ms - state.read_ms() >= WHEEL_MS {
         return Ok(false);
     }

@@ -77,9 +77,10 @@ impl PendingRecords {
     /// A message was stored.
     pub(super) fn add(&self, queue_offset: QueueOffset, slot_ms: i64) {
         let slots = &mut *self.0.lock();
-        if slots.by_offset.insert(queue_offset, slot_ms).is_none() {
-            *slots.counts.entry(slot_ms).or_default() += 1;
+        if let Some(before_ms) = slots.by_offset.insert(queue_offset, slot_ms) {
+            slots.leave(before_ms);
         }
+        *slots.counts.entry(slot_ms).or_default() += 1;
     }
 
     /// Another one takes the place of this one, which keeps what was added to it.
@@ -94,13 +95,10 @@ impl PendingRecords {
         let slots = &mut *self.0.lock();
         while let Some(first) = slots.by_offset.first_entry().filter(|first| *first.key() < next) {
             let slot_ms = first.remove();
-            if let Some(count) = slots.counts.get_mut(&slot_ms) {
-                *count -= 1;
-                if *count == 0 {
-                    slots.counts.remove(&slot_ms);
-                }
-            }
+            slots.leave(slot_ms);
         }
+        let (waiting, slots) = (slots.by_offset.len(), slots.counts.len());
+        assert!(slots <= waiting, "no slot waits without a message: {slots} slots, {waiting} messages");
     }
 
     /// Nothing is waited for: whether something was.
@@ -118,6 +116,18 @@ impl PendingRecords {
     /// The first slot of which nothing may be delivered.
     pub(super) fn first_slot_ms(&self) -> Option<i64> {
         self.0.lock().counts.keys().next().copied()
+    }
+}
+
+impl Slots {
+    /// A message of a slot waits no more.
+    fn leave(&mut self, slot_ms: i64) {
+        let count = self.counts.entry(slot_ms).or_default();
+        assert!(*count > 0, "a message that waits is counted for its slot: {slot_ms}");
+        *count -= 1;
+        if *count == 0 {
+            self.counts.remove(&slot_ms);
+        }
     }
 }
 
@@ -148,6 +158,18 @@ mod tests {
         pending.add(QueueOffset(7), 1000);
         assert!(pending.give_up());
         assert_eq!(pending.first_slot_ms(), None);
+    }
+
+    #[test]
+    fn a_message_that_is_added_again_for_another_slot_holds_only_that_one() {
+        let pending = PendingRecords::default();
+        pending.add(QueueOffset(5), 9000);
+        let found = PendingRecords::default();
+        found.add(QueueOffset(5), 7000);
+        pending.replace(&found);
+        assert_eq!(pending.first_slot_ms(), Some(7000));
+        pending.taken(QueueOffset(6));
+        assert_eq!(pending.first_slot_ms(), None, "nothing is held for ever");
     }
 
     #[test]

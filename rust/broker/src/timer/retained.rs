@@ -72,6 +72,8 @@ impl Retained {
 
     /// Notes progress that holds once the log is flushed up to `end`.
     pub(super) fn step(&mut self, progress: Progress, end: PhysicalOffset) {
+        let last = self.steps.back().map_or(PhysicalOffset::ZERO, |last| last.end);
+        assert!(last <= end, "progress of the timers follows the log: {end} after {last}");
         let mut done = std::mem::take(&mut self.done);
         if self.steps.len() >= MAX_STEPS
             && let Some(last) = self.steps.pop_back()

@@ -63,6 +63,7 @@ pub(super) fn round(
         if at < entries[0].queue_offset {
             lose(transactions, at, entries[0].queue_offset);
         }
+        assert!(at <= last.queue_offset, "half messages are looked at in their order: {at}");
         at = last.queue_offset + 1;
         for entry in &entries {
             let next_ms = match look(transactions, entry, at_ms, runtime)? {

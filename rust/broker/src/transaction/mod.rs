@@ -303,6 +303,8 @@ impl<D: Disk> Transactions<D> {
         if state.pending.is_none() && state.unmarked.is_empty() && state.progress() != state.written {
             state.pending = Some((state.progress(), store.max_physical_offset()));
         }
+        let pending = state.pending.map(|(progress, _)| progress.half);
+        assert!(pending <= Some(state.next), "progress is not written before transactions end: {pending:?}");
         if let Some((progress, end)) = state.pending
             && (store.flushed_offset() >= end || planted::has(Bug::EndsAheadOfLog))
             && self.commit(system::HALF_TOPIC, progress.half)
@@ -382,6 +384,12 @@ impl State {
         }
         self.over.insert(half.get());
         self.next = QueueOffset(self.over.take_from(self.next.get()));
+        assert!(self.is_over(half), "what is set over is over: {half}");
+        assert!(
+            !self.over.contains(self.next.get()),
+            "the first open half message is not over: {}",
+            self.next
+        );
     }
 
     /// Notes for all half messages that come from now on where their marks begin.
@@ -389,6 +397,8 @@ impl State {
         // In this order: a half message that comes in between has its mark behind.
         let op = store.next_queue_offset(system::OP_HALF_TOPIC, QUEUE);
         let half = store.next_queue_offset(system::HALF_TOPIC, QUEUE);
+        let last = self.notes.back().map_or(QueueOffset::ZERO, |(last, _)| *last);
+        assert!(last <= half, "notes of marks are in the order of half messages: {half} after {last}");
         match self.notes.back_mut() {
             Some((last, noted)) if *last == half => *noted = op,
             _ => self.notes.push_back((half, op)),
@@ -403,6 +413,11 @@ impl State {
                 number % 2 == 1
             });
         }
+        let first = self.notes.front().map(|(half, _)| *half);
+        assert!(
+            first.is_some_and(|first| first <= self.next),
+            "it is noted where the marks of the first open half message begin: {first:?}"
+        );
     }
 
     fn progress(&self) -> Progress {

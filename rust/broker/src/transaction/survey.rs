@@ -70,6 +70,8 @@ impl Survey {
         }
         // Those that are gone end no more.
         let next = QueueOffset(over.take_from(halves.min.get()));
+        let (min, max) = (halves.min, halves.max);
+        assert!(min <= next && next <= max, "the first open half message is of the half queue: {next}");
         let op = marks_behind(store, next)?;
         let elapsed_ms = store.monotonic().saturating_sub(began).as_millis() as u64;
         let half_messages = halves.max.get() - halves.min.get();

@@ -95,6 +95,10 @@ impl Pace {
             "counts of consumed messages only grow"
         );
         assert!(minute.pulls <= latest.pulls && minute.pulled <= latest.pulled, "counts of pulls only grow");
+        assert!(
+            minute.busy_us <= latest.busy_us && minute.pull_us <= latest.pull_us,
+            "times of handlers and pulls only grow"
+        );
         let seconds = now.duration_since(minute.at).as_secs_f64().max(1.0);
         let (consumed, failed) = (latest.consumed - minute.consumed, latest.failed - minute.failed);
         let (pulls, pulled) = (latest.pulls - minute.pulls, latest.pulled - minute.pulled);

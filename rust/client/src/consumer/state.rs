@@ -138,6 +138,11 @@ impl State {
             self.own().count() == wanted.len(),
             "the own queues of a member are those that it was assigned"
         );
+        let prefetched: usize = self.queues.values().map(|assigned| assigned.prefetched.bytes()).sum();
+        assert_eq!(
+            prefetched, self.cached_bytes,
+            "the prefetched bytes of a consumer are those of its queues"
+        );
         self.note_change();
         assignment
     }
@@ -323,8 +328,14 @@ impl State {
         self.cached_bytes += bytes;
         if was_empty && !assigned.paused {
             self.ready.push_back(assigned.queue.clone());
+            self.check_ready();
         }
         true
+    }
+
+    fn check_ready(&self) {
+        let (ready, queues) = (self.ready.len(), self.queues.len());
+        assert!(ready <= queues, "a queue with messages is handed out in one turn: {ready} of {queues}");
     }
 
     /// Hands out up to `max_messages`, queue after queue.
@@ -517,6 +528,7 @@ impl State {
                 assigned.changed.notify_one();
                 if !assigned.prefetched.is_empty() {
                     self.ready.push_back(queue);
+                    self.check_ready();
                 }
             }
         }

@@ -116,6 +116,9 @@ impl SendLoad {
             let (address, requests) = &brokers[number % brokers.len()];
             opened.push(runtime.block_on(LoadConnection::open(address, number, requests))?);
         }
+        let shares = (0..count as u64).map(|number| share_of(options, number, count as u64));
+        let shared: u64 = shares.sum();
+        assert_eq!(shared, options.messages, "the connections of a load send all its messages");
         let (answered, began) = (Arc::<AtomicU64>::default(), Instant::now());
         let mut connections = JoinSet::new();
         for (number, connection) in opened.into_iter().enumerate() {

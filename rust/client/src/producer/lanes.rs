@@ -80,7 +80,7 @@ pub(super) struct Shared {
 }
 
 pub(super) struct Bound {
-    queue: MessageQueue,
+    pub(super) queue: MessageQueue,
     pub(super) lane: Lane,
     pub(super) has_worker: bool,
 }

@@ -169,6 +169,8 @@ impl Request {
 impl SentMany {
     fn of(count: usize, outcomes: Vec<(Group, Vec<Request>)>) -> Self {
         let (mut places, mut acknowledged) = (vec![(0, 0); count], 0);
+        let placed: usize = outcomes.iter().map(|(group, _)| group.indices.len()).sum();
+        assert_eq!(placed, count, "each message of a send has its place in the outcome");
         let mut all = Vec::with_capacity(outcomes.iter().map(|(_, requests)| requests.len()).sum());
         for (group, requests) in outcomes {
             let in_requests: usize = requests.iter().map(|request| request.messages as usize).sum();

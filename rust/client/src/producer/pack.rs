@@ -235,6 +235,11 @@ impl Packer {
             return Packed::Full;
         }
         item.encode(&mut self.body).expect("body and properties were checked against tighter limits");
+        assert!(
+            self.body.len() <= self.limit_bytes || self.len() == 1,
+            "only a message that goes alone is longer than a batch: {} bytes",
+            self.body.len()
+        );
         self.message_bytes += message.body.len();
         self.wait = Some(wait);
         self.is_alone = is_alone;
@@ -243,6 +248,7 @@ impl Packer {
 
     /// Takes the batch and starts an empty one. The request has its own unique key.
     pub(crate) fn finish(&mut self, topic: &str, ids: &UniqueIds, moment: Moment) -> Outgoing {
+        assert!(self.len() > 0, "a batch that is sent has a message");
         let wait = self.wait.take().unwrap_or(true);
         self.is_alone = false;
         let mut text = Vec::with_capacity(64);

@@ -194,6 +194,8 @@ impl Window {
     /// # Errors
     /// [`ClientError::FlushTimeout`].
     pub(crate) async fn ended_before(&self, round: u64, timeout: Duration) -> Result<(), ClientError> {
+        let current = self.rounds.lock().current();
+        assert!(round <= current, "a flush waits for rounds that have begun: {round} of {current}");
         let ended = async {
             loop {
                 let next = self.round_ended.notified();

@@ -134,6 +134,8 @@ impl SharedWorker {
         lanes.with(&self.topic, |topic| {
             topic.shared.prompt += 1;
             self.is_prompt = true;
+            let (prompt, workers) = (topic.shared.prompt, topic.shared.workers);
+            assert!(prompt <= workers, "prompt workers are workers of the lane: {prompt} of {workers}");
         });
         result
     }
@@ -236,6 +238,8 @@ impl BoundWorker {
         let mut topics = lanes.topics.lock();
         let topic = topics.get_mut(&*self.queue.topic)?;
         let bound = topic.bound.get_mut(self.at)?.as_mut()?;
+        assert!(bound.has_worker, "a bound lane knows its worker: {}", self.queue);
+        assert_eq!(bound.queue, self.queue, "a bound worker empties the lane of its queue");
         if !bound.lane.is_empty() {
             return Some(bound.lane.cut(topic.limits));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rocketpy_env::now_ms;
 use rocketpy_model::DataVersion;
 
-use super::{Entries, Named, NamedTable, Totals, size_bytes};
+use super::{Entries, Named, NamedTable, Totals, are_named, size_bytes};
 use crate::refusal::Refusal;
 use crate::table::group_commit::{Wait, Written};
 
@@ -22,6 +22,7 @@ impl<V: Named> NamedTable<V> {
         version: DataVersion,
         entries: Entries<V>,
     ) -> Result<(Vec<Arc<str>>, Option<Written>), Refusal> {
+        assert!(are_named(&entries), "each entry that is taken over is kept under its own name");
         let bytes = entries.values().map(|value| size_bytes(&**value)).sum();
         let totals = Totals { entries: entries.len(), bytes };
         self.check(&Totals::default(), &totals)?;

@@ -123,8 +123,14 @@ impl ProcessQueue {
     pub(crate) fn cut(&mut self, to: QueueOffset) {
         let kept = self.entries.partition_point(|entry| entry.offset < to);
         for gone in self.entries.drain(kept..).filter(|entry| !entry.is_finished) {
+            let size_bytes = gone.size_bytes as usize;
+            assert!(
+                self.unfinished > 0 && self.unfinished_bytes >= size_bytes,
+                "a message that is forgotten was counted as unfinished: {}",
+                gone.offset
+            );
             self.unfinished -= 1;
-            self.unfinished_bytes -= gone.size_bytes as usize;
+            self.unfinished_bytes -= size_bytes;
         }
         self.check();
     }
