@@ -8,10 +8,12 @@ use rocketpy_filter::SqlError;
 use rocketpy_model::{NameError, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{HeaderError, key};
+use rocketpy_protocol::properties_text::MAX_BYTES;
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
 use crate::SettingError;
+use crate::put::reserve::{LIMIT_BYTES, RESERVED_BYTES};
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
@@ -69,6 +71,20 @@ pub(crate) enum Refusal {
     #[error("the message properties have {size_bytes} bytes, at most {limit_bytes} are possible")]
     PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
     #[error(
+        "the message properties have {size_bytes} bytes, more than {}: a record holds {}, and {} are reserved for retries, dead letters and \
+         other copies; send shorter properties",
+        LIMIT_BYTES,
+        MAX_BYTES,
+        RESERVED_BYTES
+    )]
+    NoRoomForCopies { size_bytes: usize },
+    #[error(
+        "a commit log file of {file_bytes} bytes (mappedFileSizeCommitLog) cannot hold every copy of the message, which has {size_bytes} bytes; \
+         retries, dead letters and other copies need {} more; send less",
+        RESERVED_BYTES
+    )]
+    LongerThanFile { size_bytes: usize, file_bytes: u64 },
+    #[error(
         "property {property} says no time; give a level from 1 to 18 in DELAY, or a whole number of TIMER_DELAY_SEC, TIMER_DELAY_MS, or \
          TIMER_DELIVER_MS in Unix milliseconds"
     )]
@@ -96,6 +112,16 @@ pub(crate) enum Refusal {
     DelayedBatch,
     #[error("a batch cannot be sent in a transaction (property TRAN_MSG); send the messages one by one")]
     TransactionalBatch,
+    #[error("a recall cannot be sent in a transaction (property TRAN_MSG); send it by itself")]
+    TransactionalRecall,
+    #[error(
+        "a half message needs property PGROUP, the producer group that its check-backs are sent to; set it"
+    )]
+    NoProducerGroup,
+    #[error(
+        "CHECK_IMMUNITY_TIME_IN_SECONDS exceeds timerMaxDelaySec {limit_seconds}: {seconds}; give a shorter time"
+    )]
+    LongImmunity { seconds: u64, limit_seconds: u64 },
     #[error("sysFlag {sys_flag:#x} marks a transaction, and property TRAN_MSG is not true; set both or none")]
     TransactionFlag { sys_flag: i32 },
     #[error("broker {broker} takes no transactions (rejectTransactionMessage)")]
@@ -261,6 +287,11 @@ impl Refusal {
             Self::NoBody
             | Self::BodyTooLong { .. }
             | Self::PropertiesTooLong { .. }
+            | Self::NoRoomForCopies { .. }
+            | Self::LongerThanFile { .. }
+            | Self::TransactionalRecall
+            | Self::NoProducerGroup
+            | Self::LongImmunity { .. }
             | Self::NoTime { .. }
             | Self::TooFar { .. }
             | Self::LateRecall
@@ -318,6 +349,15 @@ impl Refusal {
                 | Self::BrokerTopic { .. }
                 | Self::Setting(SettingError::Fixed(_))
                 | Self::ReadForbidden { .. }
+        )
+    }
+
+    /// Whether the message is longer than a record or a file of the log can be.
+    pub(crate) fn is_too_long(&self) -> bool {
+        matches!(
+            self,
+            Self::PropertiesTooLong { .. }
+                | Self::Append(AppendError::PropertiesTooLong { .. } | AppendError::LongerThanFile { .. })
         )
     }
 
