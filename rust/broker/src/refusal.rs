@@ -33,6 +33,8 @@ pub(crate) enum Refusal {
     Name(#[from] NameError),
     #[error("{field} must be {wanted}: {value}")]
     Value { field: &'static str, wanted: &'static str, value: String },
+    #[error("topic attribute {attribute} rejected: {why}")]
+    Attribute { attribute: String, why: &'static str },
     #[error("{field} must be {} to {}: {value}", .range.start(), .range.end())]
     OutOfRange { field: &'static str, range: RangeInclusive<usize>, value: String },
     #[error("request code {code} ({}) is not supported here: {why}", request::name_of(*.code).unwrap_or("unknown"))]
@@ -279,6 +281,7 @@ impl Refusal {
             | Self::Body { .. }
             | Self::Name(_)
             | Self::Value { .. }
+            | Self::Attribute { .. }
             | Self::OutOfRange { .. }
             | Self::QueueId { .. }
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
