@@ -200,10 +200,10 @@ fn check_half(
 }
 
 /// # Errors
-/// The broker has no write permission.
+/// The broker has no write permission, and clients have had time to notice.
 pub(crate) fn check_writable(intake: &Intake<impl Disk>) -> Result<(), Refusal> {
     let permission = intake.config().broker_permission;
-    if permission & perm::WRITE == 0 {
+    if permission & perm::WRITE == 0 && !intake.ground().is_writable_still() {
         return Err(Refusal::BrokerNotWritable { broker: intake.config().broker_name.clone(), permission });
     }
     Ok(())

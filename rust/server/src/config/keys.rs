@@ -84,7 +84,8 @@ pub const KEYS: &[Key] = keys! {
         /// Address or host that clients connect to. Default: the address the broker listens on, or for 0.0.0.0 the address
         /// of this machine's outgoing connections.
         "brokerIP1" = Maybe(Host) => [broker.advertised_host], apache "the first address found";
-        /// Permissions of clients: 4 read, 2 write, 6 both, 0 none.
+        /// Permissions of clients: 4 read, 2 write, 6 both, 0 none. Routes have no more than these. After the write permission is
+        /// removed at run time, the broker accepts messages for 60 s more, until clients have read the route.
         "brokerPermission" = Permissions => [broker.broker_permission], changeable;
         /// Region that the broker writes into every message.
         "regionId" = Plain => [broker.region_id];
