@@ -12,6 +12,7 @@ use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
+use crate::clock_steps::{ClockSteps, Now};
 use crate::minute::MinuteRates;
 use crate::refusal::Refusal;
 use crate::role::{OfMaster, Role, RoleCell};
@@ -52,6 +53,7 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     unique_keys: UniqueKeys,
     started_at_ms: i64,
     hot_bytes: u64,
+    clock_steps: ClockSteps,
 }
 
 impl<D: Disk> Ground<D> {
@@ -87,6 +89,7 @@ impl<D: Disk> Ground<D> {
             unique_keys,
             started_at_ms,
             hot_bytes,
+            clock_steps: ClockSteps::default(),
         })
     }
 
@@ -232,8 +235,19 @@ impl<D: Disk> Ground<D> {
         (0..topic.queues()).map(end).fold(0, u64::saturating_add)
     }
 
+    /// Steps of the wall clock since the start.
+    pub(crate) fn clock_steps(&self) -> &ClockSteps {
+        &self.clock_steps
+    }
+
+    /// Reads both clocks, and notes a step of the wall clock.
+    pub(crate) fn observe_clock(&self) {
+        self.clock_steps.observe(Now::of(&self.store), self.store.max_physical_offset());
+    }
+
     /// Takes the samples from which rates are computed.
     pub(crate) fn sample(&self, now: Instant) {
+        self.observe_clock();
         self.stats.sample(now, now_ms());
         let (_, topics) = self.topics.all();
         let totals = topics.into_iter().map(|(name, topic)| (name, self.messages_of(&topic)));
