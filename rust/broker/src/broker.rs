@@ -510,7 +510,7 @@ fn start_services(desk: &Arc<Desk>, parts: &Parts, registrar: Option<&Arc<Regist
     let (master, replication) = (desk.peers.master().clone(), changes.replication().clone());
     services.start(Arc::new(MasterSearch::new(ground.clone(), registrar.cloned(), master, replication)));
     if let Some(registrar) = registrar {
-        registrar.services(ground.topics()).for_each(|service| services.start(service));
+        registrar.services(ground).for_each(|service| services.start(service));
     }
     services
 }

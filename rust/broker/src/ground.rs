@@ -2,16 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use rocketpy_env::{Disk, RealDisk, now_ms};
-use rocketpy_model::TopicConfig;
+use rocketpy_model::{TopicConfig, perm};
 use rocketpy_protocol::message_id::{UniqueKeys, month_start_ms};
 use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
+use crate::clock_steps::{ClockSteps, Now};
 use crate::minute::MinuteRates;
 use crate::refusal::Refusal;
 use crate::role::{OfMaster, Role, RoleCell};
@@ -22,6 +23,8 @@ use crate::table::topic::TopicTable;
 use crate::tasks::Tasks;
 use crate::{BrokerConfig, BrokerError, topic_attribute};
 
+/// Within this time all clients know a changed route: they ask for routes every 30 s, and the name servers get the change at once.
+const ROUTE_SPREADS_WITHIN: Duration = Duration::from_secs(60);
 /// Share of the machine's memory whose last messages count as hot (`accessMessageInMemoryMaxRatio`).
 const HOT_PERCENT: u64 = 40;
 /// Taken when the machine does not say how much memory it has.
@@ -32,7 +35,9 @@ const DEFAULT_MEMORY_BYTES: u64 = 8 << 30;
 pub(crate) struct Ground<D: Disk = RealDisk> {
     /// As it is now: some of it may change while the broker runs.
     config: ArcSwap<BrokerConfig>,
-    setting_config: Mutex<()>,
+    /// Locked while the configuration changes. Until when, on the monotonic clock, clients may write whose permission was taken while the
+    /// broker runs.
+    writable_until: Mutex<Option<Duration>>,
     store: Arc<Store<D>>,
     topics: Arc<TopicTable>,
     /// Which creation of its name each topic is.
@@ -48,6 +53,7 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     unique_keys: UniqueKeys,
     started_at_ms: i64,
     hot_bytes: u64,
+    clock_steps: ClockSteps,
 }
 
 impl<D: Disk> Ground<D> {
@@ -71,7 +77,7 @@ impl<D: Disk> Ground<D> {
         assert_eq!(role.get(), Role::of_id(config.broker_id), "the role of a broker follows from its id");
         Ok(Self {
             config: ArcSwap::from_pointee(config),
-            setting_config: Mutex::default(),
+            writable_until: Mutex::default(),
             store,
             topics,
             creations,
@@ -84,6 +90,7 @@ impl<D: Disk> Ground<D> {
             unique_keys,
             started_at_ms,
             hot_bytes,
+            clock_steps: ClockSteps::default(),
         })
     }
 
@@ -145,24 +152,36 @@ impl<D: Disk> Ground<D> {
     /// # Errors
     /// A key may not change while the broker runs, or its value is none of its values.
     pub(crate) fn change_config(&self, text: &str) -> Result<[Arc<BrokerConfig>; 2], Refusal> {
-        let _one_at_a_time = self.setting_config.lock();
+        let mut writable_until = self.writable_until.lock();
         let before = self.config.load_full();
         let after = Arc::new(before.text.changed(&before, text)?);
         let identity = |config: &BrokerConfig| (config.broker_name.clone(), config.broker_id);
         assert_eq!(identity(&before), identity(&after), "a broker keeps its name and id while it runs");
         assert_eq!(before.store.root, after.store.root, "a broker keeps its store while it runs");
         self.store.set_retention(after.store.retention.clone())?;
+        let is_writable = [&before, &after].map(|config| config.broker_permission & perm::WRITE != 0);
+        match is_writable {
+            [true, false] => *writable_until = Some(self.store.monotonic() + ROUTE_SPREADS_WITHIN),
+            [_, true] => *writable_until = None,
+            [false, false] => {}
+        }
         self.config.store(after.clone());
         Ok([before, after])
     }
 
-    /// Sets what clients may do here, until the next start; returns what they might before.
+    /// Sets what clients may do here, until the next start and at once; returns what they might before.
     pub(crate) fn set_permission(&self, permission: i32) -> i32 {
-        let _one_at_a_time = self.setting_config.lock();
+        let mut writable_until = self.writable_until.lock();
+        *writable_until = None;
         let before = self.config.load_full();
         let after = BrokerConfig { broker_permission: permission, ..(*before).clone() };
         self.config.store(Arc::new(after));
         before.broker_permission
+    }
+
+    /// Whether clients may write still, because some of them do not know yet that they are to go elsewhere.
+    pub(crate) fn is_writable_still(&self) -> bool {
+        self.writable_until.lock().is_some_and(|until| self.store.monotonic() < until)
     }
 
     /// Tells the store how long messages of each topic stay readable.
@@ -220,8 +239,19 @@ impl<D: Disk> Ground<D> {
         (0..topic.queues()).map(end).fold(0, u64::saturating_add)
     }
 
+    /// Steps of the wall clock since the start.
+    pub(crate) fn clock_steps(&self) -> &ClockSteps {
+        &self.clock_steps
+    }
+
+    /// Reads both clocks, and notes a step of the wall clock.
+    pub(crate) fn observe_clock(&self) {
+        self.clock_steps.observe(Now::of(&self.store), self.store.max_physical_offset());
+    }
+
     /// Takes the samples from which rates are computed.
     pub(crate) fn sample(&self, now: Instant) {
+        self.observe_clock();
         self.stats.sample(now, now_ms());
         let (_, topics) = self.topics.all();
         let totals = topics.into_iter().map(|(name, topic)| (name, self.messages_of(&topic)));

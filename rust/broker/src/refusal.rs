@@ -8,10 +8,12 @@ use rocketpy_filter::SqlError;
 use rocketpy_model::{NameError, system};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::{HeaderError, key};
+use rocketpy_protocol::properties_text::MAX_BYTES;
 use rocketpy_remoting::{NoMemory, Response};
 use rocketpy_store::{AppendError, StoreError};
 
 use crate::SettingError;
+use crate::put::reserve::{LIMIT_BYTES, RESERVED_BYTES};
 use crate::role::OfMaster;
 use crate::table::offset::CommitError;
 
@@ -31,6 +33,8 @@ pub(crate) enum Refusal {
     Name(#[from] NameError),
     #[error("{field} must be {wanted}: {value}")]
     Value { field: &'static str, wanted: &'static str, value: String },
+    #[error("topic attribute {attribute} rejected: {why}")]
+    Attribute { attribute: String, why: &'static str },
     #[error("{field} must be {} to {}: {value}", .range.start(), .range.end())]
     OutOfRange { field: &'static str, range: RangeInclusive<usize>, value: String },
     #[error("request code {code} ({}) is not supported here: {why}", request::name_of(*.code).unwrap_or("unknown"))]
@@ -69,6 +73,20 @@ pub(crate) enum Refusal {
     #[error("message properties of {size_bytes} bytes exceed the maximum of {limit_bytes}")]
     PropertiesTooLong { size_bytes: usize, limit_bytes: usize },
     #[error(
+        "message properties of {size_bytes} bytes exceed the maximum of {}: a record holds {}, and {} are reserved for retries, dead letters and \
+         other copies; send shorter properties",
+        LIMIT_BYTES,
+        MAX_BYTES,
+        RESERVED_BYTES
+    )]
+    NoRoomForCopies { size_bytes: usize },
+    #[error(
+        "message of {size_bytes} bytes exceeds a commit log file of {file_bytes} bytes (mappedFileSizeCommitLog) with its copies: \
+         retries, dead letters and other copies need {} more; send less",
+        RESERVED_BYTES
+    )]
+    LongerThanFile { size_bytes: usize, file_bytes: u64 },
+    #[error(
         "property {property} must be a delay level or a delivery time; set DELAY to a level from 1 to 18, or TIMER_DELAY_SEC, \
          TIMER_DELAY_MS, or TIMER_DELIVER_MS (Unix milliseconds) to a whole number"
     )]
@@ -95,6 +113,16 @@ pub(crate) enum Refusal {
     DelayedBatch,
     #[error("a batch cannot be sent in a transaction (property TRAN_MSG); send the messages one by one")]
     TransactionalBatch,
+    #[error("a recall cannot be sent in a transaction (property TRAN_MSG); send it by itself")]
+    TransactionalRecall,
+    #[error(
+        "a half message must have property PGROUP, the producer group that its check-backs are sent to; set it"
+    )]
+    NoProducerGroup,
+    #[error(
+        "CHECK_IMMUNITY_TIME_IN_SECONDS exceeds timerMaxDelaySec {limit_seconds}: {seconds}; give a shorter time"
+    )]
+    LongImmunity { seconds: u64, limit_seconds: u64 },
     #[error(
         "sysFlag {sys_flag:#x} marks a transaction, but property TRAN_MSG is not true; set both or neither"
     )]
@@ -258,6 +286,7 @@ impl Refusal {
             | Self::Body { .. }
             | Self::Name(_)
             | Self::Value { .. }
+            | Self::Attribute { .. }
             | Self::OutOfRange { .. }
             | Self::QueueId { .. }
             | Self::SystemTopic { .. } => response::INVALID_PARAMETER,
@@ -266,6 +295,11 @@ impl Refusal {
             Self::NoBody
             | Self::BodyTooLong { .. }
             | Self::PropertiesTooLong { .. }
+            | Self::NoRoomForCopies { .. }
+            | Self::LongerThanFile { .. }
+            | Self::TransactionalRecall
+            | Self::NoProducerGroup
+            | Self::LongImmunity { .. }
             | Self::NoTime { .. }
             | Self::TooFar { .. }
             | Self::LateRecall
@@ -323,6 +357,15 @@ impl Refusal {
                 | Self::BrokerTopic { .. }
                 | Self::Setting(SettingError::Fixed(_))
                 | Self::ReadForbidden { .. }
+        )
+    }
+
+    /// Whether the message is longer than a record or a file of the log can be.
+    pub(crate) fn is_too_long(&self) -> bool {
+        matches!(
+            self,
+            Self::PropertiesTooLong { .. }
+                | Self::Append(AppendError::PropertiesTooLong { .. } | AppendError::LongerThanFile { .. })
         )
     }
 

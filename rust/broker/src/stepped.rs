@@ -15,6 +15,7 @@ use rocketpy_store::Store;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::blocking::on_disk;
+use crate::clock_steps::Now;
 use crate::ground::hot_bytes;
 use crate::operation::end_transaction::{Ending, end_half, half_of};
 use crate::operation::look_up::record_at;
@@ -177,6 +178,7 @@ impl<D: Disk> SteppedBroker<D> {
 
     /// A round of the delivery of delayed messages.
     pub fn step_delays(&self) {
+        self.parts.ground.observe_clock();
         delay::round(&self.parts.delays, self.parts.ground.store().now_ms(), self.runtime.handle());
     }
 
@@ -203,7 +205,7 @@ impl<D: Disk> SteppedBroker<D> {
     pub fn step_transactions(&self) {
         transaction::round(
             &self.parts.transactions,
-            self.parts.ground.store().now_ms(),
+            Now::of(self.parts.ground.store()),
             self.runtime.handle(),
         );
     }

@@ -17,19 +17,26 @@ const RETENTION_HOURS: &str = "retention.hours";
 const FLUSH_TYPE: &str = "flush.type";
 
 /// What a value must be, for a person.
-pub(crate) const WANTED: &str = "+queue.type=SimpleCQ, +cleanup.policy=DELETE, +message.type=NORMAL, FIFO or UNSPECIFIED, \
+const WANTED: &str = "use +queue.type=SimpleCQ, +cleanup.policy=DELETE, +message.type=NORMAL, FIFO, DELAY, TRANSACTION or UNSPECIFIED, \
      +retention.hours=HOURS, +flush.type=ASYNC_FLUSH or SYNC_FLUSH";
 
-/// Whether this broker does what the attribute says. Others ask for queues, clean-up or messages of kinds that are not
-/// there yet.
-pub(crate) fn is_served(name: &str, value: &str) -> bool {
-    match name {
-        "queue.type" => value == "SimpleCQ",
-        "cleanup.policy" => value == "DELETE",
-        "message.type" => matches!(value, "NORMAL" | "FIFO" | "UNSPECIFIED"),
-        RETENTION_HOURS => hours(value).is_some(),
-        FLUSH_TYPE => flush(value).is_some(),
-        _ => false,
+/// Checks that this broker does what the attribute says. The type of a topic's messages is a label: the broker serves messages of each
+/// type in each topic, as Apache's does for clients of the remoting protocol.
+///
+/// # Errors
+/// What the broker lacks, for a person.
+pub(crate) fn check(name: &str, value: &str) -> Result<(), &'static str> {
+    match (name, value) {
+        ("queue.type", "SimpleCQ") | ("cleanup.policy", "DELETE") => Ok(()),
+        ("queue.type", "BatchCQ") => Err("batch consume queues are not supported"),
+        ("cleanup.policy", "COMPACTION") => Err("compaction is not supported, use +retention.hours=HOURS"),
+        ("message.type", "NORMAL" | "FIFO" | "DELAY" | "TRANSACTION" | "UNSPECIFIED") => Ok(()),
+        ("message.type", "MIXED") => Err("it needs enableMixedMessageType=true, which is not supported"),
+        ("message.type", "PRIORITY") => Err("queues with priorities are not supported"),
+        ("message.type", "LITE") => Err("lite topics are not supported"),
+        (RETENTION_HOURS, _) if hours(value).is_some() => Ok(()),
+        (FLUSH_TYPE, _) if flush(value).is_some() => Ok(()),
+        _ => Err(WANTED),
     }
 }
 
@@ -97,8 +104,8 @@ mod tests {
             ("queue.type", "BatchCQ"),
             ("x", "y"),
         ] {
-            assert!(!is_served(name, value), "{name}={value}");
+            assert!(check(name, value).is_err(), "{name}={value}");
         }
-        assert!(is_served(RETENTION_HOURS, "0") && is_served(FLUSH_TYPE, "ASYNC_FLUSH"));
+        assert!(check(RETENTION_HOURS, "0").is_ok() && check(FLUSH_TYPE, "ASYNC_FLUSH").is_ok());
     }
 }

@@ -26,6 +26,11 @@ pub fn move_clock(by_ms: i64) {
     MOVED_MS.fetch_add(by_ms, Ordering::Relaxed);
 }
 
+/// How far [`move_clock`] has moved the clock of this process, in milliseconds.
+pub fn moved_ms() -> i64 {
+    MOVED_MS.load(Ordering::Relaxed)
+}
+
 /// Time since the first call. A suspended machine may not count.
 pub(crate) fn monotonic() -> Duration {
     static FIRST_CALL: OnceLock<Instant> = OnceLock::new();

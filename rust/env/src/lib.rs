@@ -26,7 +26,9 @@ mod real;
 pub mod sim;
 mod sys;
 
-pub use clock::{LastReading, local_digits, local_hour, local_month_ms, move_clock, now_ms, random_u64};
+pub use clock::{
+    LastReading, local_digits, local_hour, local_month_ms, move_clock, moved_ms, now_ms, random_u64,
+};
 pub use disk::{DirEntry, Disk, DiskFile, DiskUsage, EntryKind, FileSystem, LockHolder, OpenMode, Region};
 pub use error::EnvError;
 pub use file::RealFile;

@@ -120,7 +120,11 @@ impl<D: Disk> IndexCheck<D> {
                         hashes.remove(index);
                         true
                     }
-                    None => false,
+                    // Apache, and RocketPy before it had a limit, index more.
+                    None => {
+                        let mut every = Keys::of(view.properties).every_hash(view.topic, view.sys_flag);
+                        every.any(|hash| hash == found.entry.key_hash)
+                    }
                 };
             match is_its {
                 true => report.index_entries += 1,

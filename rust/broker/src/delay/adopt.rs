@@ -38,6 +38,7 @@ impl<D: Disk> Delays<D> {
     fn start(&self, store: &Store<D>, state: &mut State<D>, file: DelayOffsetSerializeWrapper) {
         state.progress = Progress::new(file, |level| store.queue_bounds(system::SCHEDULE_TOPIC, level - 1));
         state.due_at_ms = vec![Some(0); LEVELS as usize];
+        state.misdated = vec![None; LEVELS as usize];
         state.first_at = first_waiting(store, &state.progress);
         *self.seen.lock() = state.seen();
     }

@@ -20,6 +20,9 @@ const TURN: usize = 512;
 /// Pause after a message could not be stored for now.
 const RETRY_MS: i64 = 1000;
 
+/// Stored times do not follow a smaller step back of the clock: a message may wait longer by this.
+const CLOCK_STEP_MS: i64 = 60_000;
+
 /// Result for a message that is due by its queue entry.
 enum Outcome {
     Done,
@@ -38,7 +41,9 @@ pub(super) fn deliver(delays: &Delays<impl Disk>, at_ms: i64, runtime: &Handle) 
     let at_ms = if planted::has(Bug::DelayTooShort) { at_ms.saturating_add(500) } else { at_ms };
     deliver_passed(delays, &mut state, at_ms, runtime);
     for level in 0..LEVELS as usize {
-        if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms) {
+        // Later than that only with a clock that was set back.
+        let latest_ms = at_ms.saturating_add(level_ms(delays, level) + CLOCK_STEP_MS);
+        if state.due_at_ms[level].is_some_and(|due_at_ms| due_at_ms > at_ms && due_at_ms <= latest_ms) {
             continue;
         }
         let due_at_ms = match deliver_level(delays, &mut state, level, at_ms, runtime) {
@@ -63,7 +68,8 @@ fn deliver_passed<D: Disk>(delays: &Delays<D>, state: &mut State<D>, at_ms: i64,
     }
     state.read_again_at = now + READ_AGAIN_AFTER;
     for (level, queue_offset, at) in state.progress.unreadable() {
-        match deliver_one(delays, queue_offset, at, at_ms, runtime) {
+        let is_due = |due_at_ms| due(delays, &mut None, level, at, due_at_ms, at_ms);
+        match deliver_one(delays, queue_offset, at, at_ms, is_due, runtime) {
             Ok(Outcome::Unreadable(_) | Outcome::NotDue(_)) => {}
             Ok(Outcome::Done) => {
                 state.progress.is_done(level, queue_offset, delays.store().max_physical_offset())
@@ -133,13 +139,16 @@ fn deliver_entries<D: Disk>(
 ) -> Result<Option<i64>, Refusal> {
     for entry in entries {
         state.first_at[level] = Some(entry.physical_offset);
-        if entry.tags_code > at_ms {
-            let due_at_ms = due_by_record(delays, level, entry);
+        let mut due = |due_at_ms| {
+            due(delays, &mut state.misdated[level], level, entry.physical_offset, due_at_ms, at_ms)
+        };
+        if due(entry.tags_code) > at_ms {
+            let due_at_ms = due(due_by_record(delays, level, entry));
             if due_at_ms > at_ms {
                 return Ok(Some(due_at_ms));
             }
         }
-        match deliver_one(delays, entry.queue_offset, entry.physical_offset, at_ms, runtime)? {
+        match deliver_one(delays, entry.queue_offset, entry.physical_offset, at_ms, due, runtime)? {
             Outcome::NotDue(due_at_ms) => {
                 report_entry(delays, level, entry.queue_offset, due_at_ms);
                 return Ok(Some(due_at_ms));
@@ -186,6 +195,35 @@ fn due_by_record(delays: &Delays<impl Disk>, level: usize, entry: &QueueEntry) -
     due_at_ms
 }
 
+/// When a message is due, whatever steps the clock has made since it was stored. One that was stored while the clock was ahead, of which
+/// no step is known, waits for its level from now on and no longer: it would keep back all behind it.
+fn due(
+    delays: &Delays<impl Disk>,
+    misdated: &mut Option<i64>,
+    level: usize,
+    at: PhysicalOffset,
+    due_at_ms: i64,
+    at_ms: i64,
+) -> i64 {
+    let level_ms = level_ms(delays, level);
+    let latest_ms = at_ms.saturating_add(level_ms);
+    let steps = delays.intake.ground().clock_steps();
+    match steps.stored_at_ms(at, due_at_ms.saturating_sub(level_ms), at_ms) {
+        Some(stored_at_ms) => {
+            *misdated = None;
+            stored_at_ms + level_ms
+        }
+        None if due_at_ms <= latest_ms + CLOCK_STEP_MS => due_at_ms,
+        // Messages behind it, of that time too, come with it.
+        None => *misdated.insert(misdated.map_or(latest_ms, |known_ms| known_ms.min(latest_ms))),
+    }
+}
+
+/// How long messages of a level wait; levels count from 0 here.
+fn level_ms(delays: &Delays<impl Disk>, level: usize) -> i64 {
+    delays.store().delay_levels().ms(level as i64 + 1)
+}
+
 /// Says once for each level that its queue is damaged.
 fn report_entry(delays: &Delays<impl Disk>, level: usize, queue_offset: QueueOffset, due_at_ms: i64) {
     let bit = 1 << level;
@@ -204,12 +242,13 @@ fn deliver_one(
     queue_offset: QueueOffset,
     physical_offset: PhysicalOffset,
     at_ms: i64,
+    due: impl FnOnce(i64) -> i64,
     runtime: &Handle,
 ) -> Result<Outcome, Refusal> {
     let outcome = match due_record(&delays.intake, physical_offset)? {
         DueRecord::Found(bytes) => match RecordView::parse(&bytes) {
             Ok(record) => {
-                let due_at_ms = delays.store().tags_code(&record);
+                let due_at_ms = due(delays.store().tags_code(&record));
                 if due_at_ms > at_ms {
                     return Ok(Outcome::NotDue(due_at_ms));
                 }

@@ -65,6 +65,8 @@ struct State<D: Disk> {
     progress: Progress,
     /// When the next message of each level is to be looked at; `None`: when one arrives.
     due_at_ms: Vec<Option<i64>>,
+    /// When a message of each level is delivered that was stored while the clock was ahead.
+    misdated: Vec<Option<i64>>,
     /// Where that message is in the log; until the first look nothing is known, then it is 0.
     first_at: Vec<Option<PhysicalOffset>>,
     write_at: Duration,
@@ -179,6 +181,7 @@ fn open<D: Disk>(store: &Store<D>, levels: &DelayLevels) -> Result<State<D>, Bro
     let state = State {
         progress,
         due_at_ms: vec![Some(0); LEVELS as usize],
+        misdated: vec![None; LEVELS as usize],
         first_at: vec![Some(PhysicalOffset::ZERO); LEVELS as usize],
         write_at: store.monotonic(),
         read_again_at: Duration::ZERO,

@@ -66,6 +66,7 @@ impl Service for DelayDelivery {
         let (delays, runtime) = (self.delays.clone(), Handle::current());
         Box::pin(aside(move || {
             if delays.intake.ground().role().is_master() {
+                delays.intake.ground().observe_clock();
                 round(&delays, due_now_ms(delays.store()), &runtime);
             }
         }))

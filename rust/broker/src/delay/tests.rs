@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::deliver::deliver;
 use super::*;
 use crate::blocking::aside;
+use crate::clock_steps::Now;
 use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
 use crate::testing::{
     MOST_OF_A_MINUTE, TestBroker, add_topic, does_not_wait, message, poll_due, until, with_small_files,
@@ -54,7 +55,7 @@ async fn a_message_comes_when_its_time_is_there_and_once() {
     let stored_at_ms = wait_with(&broker, message).await;
     assert_eq!(count(&broker, system::SCHEDULE_TOPIC, 2), 1);
     let due_at_ms = stored_at_ms + 10_000;
-    for early in [due_at_ms - 1, stored_at_ms, stored_at_ms - 86_400_000] {
+    for early in [due_at_ms - 1, stored_at_ms, stored_at_ms - 60_000] {
         assert_eq!(at(&broker, early).await, Some(due_at_ms), "the clock says {early}");
     }
     assert_eq!(count(&broker, "orders", 1), 0);
@@ -296,4 +297,41 @@ async fn nobody_on_the_runtime_waits_for_a_delivery_that_waits_for_the_disk() {
         assert_eq!(owner.delays.waiting_from().len(), LEVELS as usize);
         assert!(owner.delays.content().offset_table.is_empty());
     });
+}
+
+const DAY_MS: i64 = 86_400_000;
+
+#[tokio::test]
+async fn a_message_stored_with_a_clock_ahead_waits_for_its_level_and_keeps_no_other_back() {
+    let broker = open().await;
+    let delayed = message("orders", "DELAY\u{1}3\u{2}");
+    wait_with(&broker, delayed).await;
+    let now_ms = wait_with(&broker, delayed).await - DAY_MS; // the clock was set back, and then the broker started
+    for later_ms in [0, 5000, 9999] {
+        assert_eq!(at(&broker, now_ms + later_ms).await, Some(now_ms + 10_000), "after {later_ms} ms");
+    }
+    assert_eq!(count(&broker, "orders", 0), 0);
+    at(&broker, now_ms + 10_000).await;
+    assert_eq!(count(&broker, "orders", 0), 2);
+}
+
+#[tokio::test]
+async fn a_level_is_as_long_as_it_says_while_the_clock_steps_forth_and_back() {
+    let broker = open().await;
+    let stored_at_ms = wait_with(&broker, message("orders", "DELAY\u{1}3\u{2}")).await;
+    let due_at_ms = stored_at_ms + 10_000;
+    let observe = |later_ms, ahead_ms| {
+        let now = Now { wall_ms: stored_at_ms + later_ms + ahead_ms, steady_ms: later_ms };
+        broker.ground.clock_steps().observe(now, broker.store().max_physical_offset());
+    };
+    observe(0, 0);
+    observe(1000, DAY_MS);
+    assert_eq!(at(&broker, stored_at_ms + DAY_MS + 1000).await, Some(due_at_ms + DAY_MS));
+    observe(4000, -DAY_MS);
+    assert_eq!(at(&broker, stored_at_ms - DAY_MS + 4000).await, Some(due_at_ms - DAY_MS));
+    observe(5000, 0);
+    assert_eq!(at(&broker, stored_at_ms + 5000).await, Some(due_at_ms));
+    assert_eq!(count(&broker, "orders", 0), 0);
+    at(&broker, due_at_ms).await;
+    assert_eq!(count(&broker, "orders", 0), 1);
 }

@@ -17,7 +17,7 @@ use crate::ground::Ground;
 use crate::put::{AckCondition, Intake, StoredAgain, check_creation};
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
-use crate::transaction::{Claim, End, Transactions, immunity_ms, millis, real};
+use crate::transaction::{Claim, End, Transactions, immunity_ms, real};
 
 /// Maximum number of records that may share the unique key of a message.
 const MAX_OF_A_KEY: u32 = 64;
@@ -90,11 +90,12 @@ pub(crate) async fn end_half(
     let Ending { intake, transactions, .. } = ending;
     let offset = asked.half_at;
     let record = RecordView::parse(bytes).map_err(|_| Refusal::NoMessageAt { offset })?;
-    let timeout_ms = millis(intake.config().transaction_timeout);
     let is_late = || {
-        let immune = immunity_ms(&record, timeout_ms);
-        let age_ms = || intake.store().now_ms().saturating_sub(record.stored_at_ms);
-        immune.is_some_and(|immune_ms| age_ms() > immune_ms)
+        let immune = immunity_ms(&record, &intake.config());
+        let now_ms = intake.store().now_ms();
+        let steps = intake.ground().clock_steps();
+        let stored_at_ms = steps.stored_at_ms(record.physical_offset, record.stored_at_ms, now_ms);
+        immune.zip(stored_at_ms).is_some_and(|(immune_ms, stored_at_ms)| now_ms - stored_at_ms > immune_ms)
     };
     let half = record.queue_offset;
     match transactions.claim(half) {

@@ -6,10 +6,10 @@
 use bytes::Bytes;
 use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_model::{property, system};
+use rocketpy_model::{name, property, system};
 use rocketpy_protocol::message_id::OffsetMessageId;
 use rocketpy_protocol::record::RecordView;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::blocking::on_disk;
 use crate::put::{AckCondition, Intake, StoredAgain, check_writable};
@@ -22,6 +22,8 @@ const FIRST_LEVEL: i32 = 3;
 const RETRIES_EXHAUSTED: &str = "RETRIES_EXHAUSTED";
 /// Why a message is dead: the consumer asked for no retry.
 const GIVEN_UP: &str = "GIVEN_UP";
+/// Why a message is dead: its record has no room for the properties of a retry.
+const TOO_LONG: &str = "TOO_LONG";
 
 /// A message that a consumer gives back.
 #[derive(Debug, Clone)]
@@ -68,12 +70,44 @@ pub(crate) async fn take_back(
         None => system::retry_topic(&group.name),
     };
     let again = again(&record, asked.delay_level, &topic, death)?;
-    let announced = again.put(intake).await?.ack.announced;
+    let stored = match again.put(intake).await {
+        Err(refusal) if refusal.is_too_long() => {
+            warn!(group = group.name, offset = asked.offset, %refusal, "message without room for a retry becomes a dead letter");
+            put_long(intake, &record, &group.name).await?
+        }
+        put => put?.ack,
+    };
+    let announced = stored.announced;
     let end = intake.store().max_physical_offset();
     // The group moves on once this is answered, so the copy is to outlive this machine where that can be.
     let slaves = intake.slaves();
     let replicated = slaves.are_waited_for() && slaves.are_there_for(end).is_ok();
     Ok(AckCondition { flushed: Some(end), replicated: replicated.then_some(end), announced })
+}
+
+/// Stores a dead letter of a record that has no room for a retry: another broker, or an earlier version, accepted it. Its properties
+/// say of its way what they have room for.
+async fn put_long(
+    intake: &Intake<impl Disk>,
+    record: &RecordView<'_>,
+    group: &str,
+) -> Result<AckCondition, Refusal> {
+    let topic = system::dlq_topic(group);
+    let again = StoredAgain::of(record)
+        .to(&topic, 0)
+        .with_reconsume_times(record.reconsume_times.saturating_add(1))
+        .without_property(property::DELAY)
+        .without_broker_properties()
+        .with_fact(property::DLQ_REASON, TOO_LONG)?
+        .with_fact(property::DLQ_ORIGIN_TOPIC, origin_topic(record))?
+        .with_fact(property::RETRY_TOPIC, origin_topic(record))?;
+    again.put(intake).await.map(|stored| stored.ack)
+}
+
+/// The topic that a record was sent to first. A property that names none counts as absent.
+fn origin_topic<'a>(record: &RecordView<'a>) -> &'a str {
+    let named = record.property(property::RETRY_TOPIC).filter(|topic| name::check_topic(topic).is_ok());
+    named.unwrap_or(record.topic)
 }
 
 /// The message that the record becomes.
@@ -83,10 +117,11 @@ fn again<'a>(
     topic: &'a str,
     death: Option<&'static str>,
 ) -> Result<StoredAgain<'a>, Refusal> {
-    let origin_topic = record.property(property::RETRY_TOPIC).unwrap_or(record.topic);
+    let origin_topic = origin_topic(record);
     let place = OffsetMessageId { host: record.store_host, physical_offset: record.physical_offset };
     let own_id = place.to_string();
-    let origin_id = record.property(property::ORIGIN_MESSAGE_ID).unwrap_or(&own_id);
+    let named = record.property(property::ORIGIN_MESSAGE_ID);
+    let origin_id = named.filter(|id| id.parse::<OffsetMessageId>().is_ok()).unwrap_or(&own_id);
     let counted = if planted::has(Bug::RetryNotCounted) { 0 } else { 1 };
     let again = StoredAgain::of(record)
         .with_reconsume_times(record.reconsume_times.saturating_add(counted))
@@ -186,5 +221,22 @@ mod tests {
             assert_eq!(broker.ground.store().max_physical_offset() > end, stored, "{queues} queues");
         }
         assert_eq!(broker.ground.topics().get("%RETRY%group").unwrap().write_queues, 3);
+    }
+
+    #[tokio::test]
+    async fn a_stored_message_without_room_for_a_retry_becomes_a_dead_letter() {
+        let broker = with_a_message();
+        for bytes in [32_680, 32_720] {
+            let properties = format!("CLUSTER\u{1}DefaultCluster\u{2}a\u{1}{}\u{2}", "x".repeat(bytes - 29));
+            let stored =
+                put(&broker.intake, Origin::Broker, &message("SELF_TEST_TOPIC", &properties)).unwrap();
+            let at = broker.ground.store().max_physical_offset();
+            taken_back(&broker, &asked(stored.places.as_slice()[0], 1)).await;
+            let copy = broker.ground.store().record_at(at).unwrap().unwrap();
+            let dead = RecordView::parse(&copy).unwrap();
+            assert_eq!((dead.topic, dead.reconsume_times), ("%DLQ%group", 1), "{bytes} bytes");
+            assert_eq!(dead.property(property::DLQ_REASON), Some(TOO_LONG));
+            assert_eq!(dead.property("a").unwrap().len(), bytes - 29);
+        }
     }
 }

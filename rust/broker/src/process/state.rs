@@ -71,6 +71,9 @@ pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply:
     let template = |config: &BrokerConfig| (config.auto_create_topic, config.default_topic_queues);
     // A slave takes its topics from its master.
     let is_template_new = template(&before) != template(&after) && desk.ground.role().is_master();
+    if before.broker_permission != after.broker_permission {
+        desk.intake.register_again();
+    }
     let owner = desk.clone();
     answer_later(desk, reply, async move {
         if is_template_new {

@@ -102,13 +102,11 @@ fn attribute_changes(text: &str) -> Result<Vec<AttributeChange<'_>>, Refusal> {
         if let Some(name) = part.strip_prefix('-') {
             return Ok((name, None));
         }
-        let pair = part.strip_prefix('+').and_then(|pair| pair.split_once('='));
-        let known = pair.filter(|(name, value)| topic_attribute::is_served(name, value));
-        known.map(|(name, value)| (name, Some(value))).ok_or_else(|| Refusal::Value {
-            field: "attributes",
-            wanted: topic_attribute::WANTED,
-            value: part.to_owned(),
-        })
+        let (name, value) = part.strip_prefix('+').and_then(|pair| pair.split_once('=')).unwrap_or_default();
+        match topic_attribute::check(name, value) {
+            Ok(()) => Ok((name, Some(value))),
+            Err(why) => Err(Refusal::Attribute { attribute: part.to_owned(), why }),
+        }
     };
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(change).collect()
 }

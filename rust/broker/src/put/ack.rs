@@ -172,7 +172,7 @@ mod tests {
         let client = Client::new(ClientConfig::default());
         let broker = TestBroker::registering(client.clone(), &[name_address], |_| {});
         let (services, registrar) = (Services::default(), broker.registrar());
-        registrar.services(broker.ground.topics()).for_each(|service| services.start(service));
+        registrar.services(&broker.ground).for_each(|service| services.start(service));
         assert!(registrar.registered(PATIENCE).await);
 
         let (_server, address) = serve(Arc::new(Asker(broker.clone())));

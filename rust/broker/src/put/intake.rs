@@ -87,6 +87,14 @@ impl<D: Disk> Intake<D> {
         self.is_sync_flush
     }
 
+    /// Has all topics registered again: what clients may do with them has changed.
+    pub(crate) fn register_again(&self) {
+        if let Some(registrar) = &self.registrar {
+            self.ground.topics().move_version(); // a name server ignores topics of a version that it knows
+            registrar.register_again();
+        }
+    }
+
     /// Tells the name servers about changed topics; `None` where the broker has no name server.
     pub(crate) fn announce(&self, change: &TopicChange) -> Option<Announced> {
         self.registrar.as_ref().map(|registrar| registrar.announce(change))

@@ -13,6 +13,7 @@ mod late;
 mod message;
 mod missing;
 pub(crate) mod properties;
+pub(crate) mod reserve;
 mod stored_again;
 #[cfg(test)]
 mod tests;
@@ -32,8 +33,10 @@ pub(crate) use missing::{NotPut, put_and_make};
 use properties::{Feature, PropertyFacts, check_sys_flag, inspect};
 use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
-use rocketpy_model::{PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, perm, sys_flag, system};
-use rocketpy_protocol::batch;
+use rocketpy_model::{
+    PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, name, perm, property, sys_flag, system,
+};
+use rocketpy_protocol::{batch, properties_text};
 use rocketpy_store::{Appended, DelayLevels, NewRecord};
 pub(crate) use stored_again::StoredAgain;
 
@@ -141,7 +144,7 @@ fn check_and_append<'a>(
 /// What a message asks for that counts: a retry that asks for a delay level begins no transaction, whatever an old client left in it.
 ///
 /// # Errors
-/// Transactions are off, or the transaction asks for a time that would be refused at its commit.
+/// Transactions are off, or the transaction could never end.
 ///
 /// # Source
 /// docs/reference/store-format.md 9.2.
@@ -158,31 +161,65 @@ fn feature_of(
         (Some(Feature::Transaction), _) if intake.config().reject_transactions => {
             Err(Refusal::TransactionsOff { broker: intake.config().broker_name.clone() })
         }
-        (Some(Feature::Transaction), Some(Feature::Timer(timer))) => {
-            due_later(intake, origin, timer)?; // else its commit would be refused
+        (Some(Feature::Transaction), _) => {
+            check_half(intake, origin, message.properties, facts)?;
             Ok(Some(Feature::Transaction))
         }
         (feature, _) => Ok(feature),
     }
 }
 
+/// Checks that a half message can be ended: by its producer, by a question to it, and with a commit that is stored.
+///
 /// # Errors
-/// The broker has no write permission.
+/// The half message would stay open for ever.
+fn check_half(
+    intake: &Intake<impl Disk>,
+    origin: Origin,
+    properties: &[u8],
+    facts: &PropertyFacts<'_>,
+) -> Result<(), Refusal> {
+    match facts.wait {
+        Some(Feature::Level(None)) => return Err(Refusal::NoTime { property: property::DELAY }),
+        Some(Feature::Timer(timer)) => {
+            due_later(intake, origin, timer)?;
+        }
+        _ => {}
+    }
+    if facts.recalls {
+        return Err(Refusal::TransactionalRecall);
+    }
+    let group = properties_text::get(properties, property::PRODUCER_GROUP);
+    name::check_group(group.ok_or(Refusal::NoProducerGroup)?)?;
+    let limit_seconds = intake.config().max_timer_delay.as_secs();
+    let immunity = properties_text::get(properties, property::CHECK_IMMUNITY_TIME_IN_SECONDS);
+    match immunity.and_then(|text| text.trim().parse::<u64>().ok()) {
+        Some(seconds) if seconds > limit_seconds => Err(Refusal::LongImmunity { seconds, limit_seconds }),
+        _ => Ok(()),
+    }
+}
+
+/// # Errors
+/// The broker has no write permission, and clients have had time to notice.
 pub(crate) fn check_writable(intake: &Intake<impl Disk>) -> Result<(), Refusal> {
     let permission = intake.config().broker_permission;
-    if permission & perm::WRITE == 0 {
+    if permission & perm::WRITE == 0 && !intake.ground().is_writable_still() {
         return Err(Refusal::BrokerNotWritable { broker: intake.config().broker_name.clone(), permission });
     }
     Ok(())
 }
 
-/// `maxMessageSize` binds clients only: a message that the broker stores again was accepted once, perhaps when the limit was higher.
+/// The limits bind clients only: a message that the broker stores again was accepted once, perhaps when `maxMessageSize` was higher,
+/// or by another broker.
 fn check_body(intake: &Intake<impl Disk>, origin: Origin, body: &[u8]) -> Result<(), Refusal> {
+    if origin == Origin::Broker {
+        return Ok(());
+    }
     if body.is_empty() {
         return Err(Refusal::NoBody);
     }
     let limit_bytes = intake.config().max_message_size as usize;
-    if origin == Origin::Client && body.len() > limit_bytes {
+    if body.len() > limit_bytes {
         return Err(Refusal::BodyTooLong { size_bytes: body.len(), limit_bytes });
     }
     Ok(())
@@ -202,6 +239,7 @@ fn append<'a>(
             let appended = PROPERTIES.with_borrow_mut(|text| {
                 let suffix = intake.property_suffix();
                 properties::stored(message.properties, facts, new_key.as_deref(), suffix, text)?;
+                reserve::check_file(message.body, text, intake.store().config().commit_log_file_size)?;
                 place(intake, origin, message, &destination, text)
             })?;
             (appended, new_key)
@@ -285,6 +323,11 @@ fn append_batch<'a>(
     for item in batch::items(message.body) {
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
         check_batched(inspect(item.properties, origin, message.delay).feature)?;
+        if item.body.is_empty() {
+            return Err(Refusal::NoBody);
+        }
+        reserve::check(item.properties, 0)?;
+        reserve::check_file(item.body, item.properties, intake.store().config().commit_log_file_size)?;
     }
     let appended = intake.store().append_batch(&record(origin, message, &destination, &[]))?;
     let (places, end) = (&appended.physical_offsets, appended.end);

@@ -8,6 +8,7 @@ use rocketpy_protocol::properties_text::{self, MAX_BYTES};
 use rocketpy_store::DelayLevels;
 
 use super::message::{Delay, Origin};
+use super::reserve;
 use crate::refusal::Refusal;
 use crate::timer::pending::slot_of;
 
@@ -278,7 +279,7 @@ fn check_length(text: &[u8]) -> Result<(), Refusal> {
 /// the broker's.
 ///
 /// # Errors
-/// The text does not fit a record.
+/// The text leaves no room for those of later copies.
 pub(super) fn stored(
     text: &[u8],
     facts: &PropertyFacts<'_>,
@@ -299,7 +300,12 @@ pub(super) fn stored(
         properties_text::push(out, property::UNIQUE_KEY, key);
     }
     out.extend_from_slice(suffix);
-    check_length(out)
+    let transaction_id = match facts.feature {
+        Some(Feature::Transaction) => facts.unique_key.or(new_key),
+        _ => None,
+    };
+    let half_bytes = transaction_id.map_or(0, |key| property::TRANSACTION_ID.len() + key.len() + 2);
+    reserve::check(out, half_bytes)
 }
 
 fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<u8>) {
@@ -418,6 +424,6 @@ mod tests {
     fn properties_that_do_not_fit_with_the_brokers_own_are_refused() {
         let text = [b"a\x01".as_slice(), &vec![b'x'; MAX_BYTES - 10]].concat();
         let refused = stored(&text, &sent(&text), None, &broker_suffix("r", true, "c"), &mut Vec::new());
-        assert!(matches!(refused, Err(Refusal::PropertiesTooLong { .. })));
+        assert!(matches!(refused, Err(Refusal::NoRoomForCopies { .. })));
     }
 }

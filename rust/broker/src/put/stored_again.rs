@@ -107,6 +107,13 @@ impl<'a> StoredAgain<'a> {
         }
     }
 
+    /// Leaves out the properties that each broker adds for itself, to make room.
+    pub(crate) fn without_broker_properties(self) -> Self {
+        [property::MSG_REGION, property::TRACE_ON, property::CLUSTER]
+            .into_iter()
+            .fold(self, Self::without_property)
+    }
+
     /// Puts it.
     ///
     /// # Errors
@@ -120,10 +127,19 @@ impl<'a> StoredAgain<'a> {
     /// # Errors
     /// As [`put_and_make`].
     pub(crate) async fn put_or_beside(self, intake: &Intake<impl Disk>) -> Result<AckCondition, Refusal> {
+        match self.put_or_shorter(intake).await {
+            Err(Refusal::QueueId { .. }) => Self { queue_id: -1, ..self }.put_or_shorter(intake).await,
+            put => put,
+        }
+    }
+
+    /// Another broker may have stored the record so long that its copy has no room for the checksum of ours.
+    async fn put_or_shorter(&self, intake: &Intake<impl Disk>) -> Result<AckCondition, Refusal> {
         match self.put(intake).await {
-            Ok(stored) => Ok(stored.ack),
-            Err(Refusal::QueueId { .. }) => Ok(Self { queue_id: -1, ..self }.put(intake).await?.ack),
-            Err(refusal) => Err(refusal),
+            Err(refusal) if refusal.is_too_long() => {
+                Ok(self.clone().without_broker_properties().put(intake).await?.ack)
+            }
+            put => Ok(put?.ack),
         }
     }
 

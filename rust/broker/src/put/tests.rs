@@ -35,7 +35,7 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
     let no_template = NewMessage { template: None, ..message("missing", "") };
     let retry = NewMessage { template: None, ..message("%RETRY%group", "") };
     let dead = NewMessage { template: None, ..message("%DLQ%other", "") };
-    let transaction = message("known", "TRAN_MSG\u{1}true\u{2}");
+    let transaction = message("known", "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}");
     let delayed = message("known", "DELAY\u{1}3\u{2}");
     let waited = NewMessage { delay: Delay::Over, ..delayed };
     for (origin, message, wanted) in [

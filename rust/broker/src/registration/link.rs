@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rocketpy_model::DataVersion;
+use rocketpy_model::{DataVersion, perm};
 use rocketpy_protocol::body::{RegisterBrokerBody, TopicConfigSerializeWrapper};
 use rocketpy_protocol::code::{request, response};
 use rocketpy_protocol::header::RegisterBrokerRequestHeader;
@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::Identity;
+use crate::ground::Ground;
 use crate::role::{Role, RoleCell};
 use crate::service::{Service, Work};
 use crate::table::topic::{ByName, TopicTable};
@@ -131,7 +132,7 @@ pub(super) struct Registration {
     link: Arc<Link>,
     client: Client,
     identity: Arc<Identity>,
-    topics: Arc<TopicTable>,
+    ground: Arc<Ground>,
     role: Arc<RoleCell>,
     schedule: Mutex<Schedule>,
 }
@@ -189,12 +190,12 @@ impl Registration {
         link: Arc<Link>,
         client: Client,
         identity: Arc<Identity>,
-        topics: Arc<TopicTable>,
+        ground: Arc<Ground>,
         role: Arc<RoleCell>,
     ) -> Self {
         let schedule = Schedule::regular(Instant::now());
         let name = format!("registration at {}", link.address);
-        Self { name, link, client, identity, topics, role, schedule: Mutex::new(schedule) }
+        Self { name, link, client, identity, ground, role, schedule: Mutex::new(schedule) }
     }
 
     /// Nobody is to read what this slave has: clients do not find it.
@@ -213,7 +214,7 @@ impl Registration {
     }
 
     async fn register_all(&self) {
-        let (ticket, parts) = self.link.next(&self.topics, true);
+        let (ticket, parts) = self.link.next(self.ground.topics(), true);
         match self.register(parts, true).await {
             Ok(()) => {
                 if !self.link.progress.borrow().is_there {
@@ -250,7 +251,7 @@ impl Registration {
     }
 
     async fn register_changed(&self) {
-        let (ticket, parts) = self.link.next(&self.topics, false);
+        let (ticket, parts) = self.link.next(self.ground.topics(), false);
         match self.register(parts, false).await {
             Ok(()) => self.has_taken(ticket),
             Err(reason) => {
@@ -271,7 +272,8 @@ impl Registration {
 
     async fn register(&self, parts: Vec<ByName>, are_all: bool) -> Result<(), String> {
         for (index, part) in parts.into_iter().enumerate() {
-            let version = self.link.version_of(&part, &self.topics, are_all && index == 0, self.role.get());
+            let version =
+                self.link.version_of(&part, self.ground.topics(), are_all && index == 0, self.role.get());
             self.register_part(version, part).await?;
         }
         Ok(())
@@ -279,6 +281,7 @@ impl Registration {
 
     async fn register_part(&self, version: DataVersion, topic_config_table: ByName) -> Result<(), String> {
         let identity = &self.identity;
+        let topic_config_table = allowed(topic_config_table, self.ground.config().broker_permission);
         let body = json::to_vec(&RegisterBrokerBody {
             filter_server_list: Vec::new(),
             topic_config_serialize_wrapper: TopicConfigSerializeWrapper {
@@ -308,6 +311,15 @@ impl Registration {
         }
         Ok(())
     }
+}
+
+/// The topics as routes have them: with no more than this broker's clients may do (`brokerPermission`).
+fn allowed(mut topics: ByName, permission: i32) -> ByName {
+    let taken = (perm::READ | perm::WRITE) & !permission;
+    if taken != 0 {
+        topics.values_mut().for_each(|topic| topic.perm = topic.perm.without(taken));
+    }
+    topics
 }
 
 /// Cuts a table into parts that fit into a request; an empty table is one part.

@@ -16,9 +16,10 @@ use rocketpy_remoting::{Client, Connection, Handler, Reply, Response};
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
+use crate::ground::Ground;
 use crate::role::RoleCell;
 use crate::service::Service;
-use crate::table::topic::{TopicChange, TopicTable};
+use crate::table::topic::TopicChange;
 
 /// Maximum wait for each name server's answer to the unregistration.
 const UNREGISTER_TIMEOUT: Duration = Duration::from_millis(150);
@@ -65,11 +66,11 @@ impl Registrar {
     }
 
     /// The service of each name server.
-    pub(crate) fn services(&self, topics: &Arc<TopicTable>) -> impl Iterator<Item = Arc<dyn Service>> {
+    pub(crate) fn services(&self, ground: &Arc<Ground>) -> impl Iterator<Item = Arc<dyn Service>> {
         self.links.iter().map(|link| {
             let (client, identity) = (self.client.clone(), self.identity.clone());
             let service =
-                Registration::new(link.clone(), client, identity, topics.clone(), self.role.clone());
+                Registration::new(link.clone(), client, identity, ground.clone(), self.role.clone());
             Arc::new(service) as Arc<dyn Service>
         })
     }
@@ -174,12 +175,17 @@ impl Handler for Watcher {
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
+    use rocketpy_model::TopicConfig;
+    use rocketpy_protocol::body::RegisterBrokerBody;
     use rocketpy_protocol::header::{Header, RegisterBrokerRequestHeader};
+    use rocketpy_protocol::json;
     use rocketpy_remoting::{ClientConfig, Server, ServerConfig};
 
     use super::*;
+    use crate::put::{Origin, put};
     use crate::service::Services;
-    use crate::testing::TestBroker;
+    use crate::testing::{TestBroker, add_topic, message};
+    use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -209,7 +215,7 @@ mod tests {
         let names = [server.local_addr().to_string()];
         let broker = TestBroker::registering(client, &names, |config| config.broker_id = 3);
         let (services, registrar) = (Services::default(), broker.registrar());
-        for service in registrar.services(broker.ground.topics()) {
+        for service in registrar.services(&broker.ground) {
             services.start(service);
         }
         assert!(registrar.registered(PATIENCE).await);
@@ -218,5 +224,62 @@ mod tests {
         assert_eq!(book.0.lock().as_slice(), [(103, 3), (104, 3)]);
         assert_eq!(broker.ground.permission(), 4);
         assert_eq!(TestBroker::open(|_| {}).ground.permission(), 6);
+    }
+
+    /// A name server that keeps the permissions of the topic `orders` as they are registered.
+    struct Routes(tokio::sync::watch::Sender<Vec<i32>>);
+
+    impl Handler for Routes {
+        fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
+            let body: RegisterBrokerBody = json::from_slice(&request.body).unwrap();
+            let topics = body.topic_config_serialize_wrapper;
+            if let Some(topic) = topics.topic_config_table.get("orders") {
+                self.0.send_modify(|perms| perms.push(topic.perm.bits()));
+            }
+            reply.send(Response::success());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_is_drained_lowers_its_routes_and_takes_messages_until_they_have_spread() {
+        let perms = tokio::sync::watch::Sender::new(Vec::new());
+        let config = ServerConfig::new("127.0.0.1:0".parse().unwrap());
+        let server = Server::bind(config, Arc::new(Routes(perms.clone()))).unwrap();
+        let names = [server.local_addr().to_string()];
+        let broker = TestBroker::registering(Client::new(ClientConfig::default()), &names, |config| {
+            config.text = Arc::new(Drained);
+        });
+        add_topic(&broker, TopicConfig::new("orders", 1)).await;
+        let (services, registrar) = (Services::default(), broker.registrar());
+        registrar.services(&broker.ground).for_each(|service| services.start(service));
+        assert!(registrar.registered(PATIENCE).await);
+        let version = broker.ground.topics().version();
+        broker.ground.change_config("").unwrap();
+        broker.intake.register_again();
+        let lowered = async { drop(perms.subscribe().wait_for(|perms| perms.last() == Some(&4)).await) };
+        tokio::time::timeout(PATIENCE, lowered).await.unwrap();
+        assert_eq!(perms.borrow().first(), Some(&6));
+        assert_ne!(
+            broker.ground.topics().version(),
+            version,
+            "a name server ignores a version that it knows"
+        );
+        put(&broker.intake, Origin::Client, &message("orders", "")).unwrap();
+        broker.ground.set_permission(4); // at once
+        assert!(put(&broker.intake, Origin::Client, &message("orders", "")).is_err());
+        services.stop_all(PATIENCE).await;
+    }
+
+    #[derive(Debug)]
+    struct Drained;
+
+    impl ConfigText for Drained {
+        fn lines(&self, _config: &BrokerConfig, _endpoint: &Endpoint<'_>) -> Vec<(&'static str, String)> {
+            Vec::new()
+        }
+
+        fn changed(&self, config: &BrokerConfig, _text: &str) -> Result<BrokerConfig, SettingError> {
+            Ok(BrokerConfig { broker_permission: 4, ..config.clone() })
+        }
     }
 }

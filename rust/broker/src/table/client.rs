@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -10,6 +11,7 @@ use rocketpy_filter::{MessageFilter, SqlFilter};
 use rocketpy_protocol::Language;
 use rocketpy_protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
 use rocketpy_remoting::{Connection, MemoryKind, Reservation};
+use tokio::sync::Notify;
 
 use crate::expression::ExpressionKind;
 use crate::refusal::{Refusal, check_range};
@@ -27,6 +29,10 @@ const TEXT_BYTES: usize = 48;
 #[derive(Debug, Default)]
 pub(crate) struct ClientTable {
     state: RwLock<State>,
+    /// Rung when a producer enters or leaves a group.
+    producers_changed: Arc<Notify>,
+    /// How often it was rung.
+    producer_changes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -203,7 +209,11 @@ impl ClientTable {
         }
         let connections = state.producer_connections.entry(member.client_id.clone()).or_default();
         connections.entry(id).or_insert_with(|| member.connection.clone());
-        state.producers.entry(group.to_owned()).or_default().insert(id, member);
+        let before = state.producers.entry(group.to_owned()).or_default().insert(id, member);
+        drop(state);
+        if before.is_none() {
+            self.producers_have_changed();
+        }
         Ok(())
     }
 
@@ -271,7 +281,33 @@ impl ClientTable {
         if let Some(group) = producer_group {
             state.remove_producer(group, connection_id);
         }
-        consumer_group.is_some_and(|group| state.remove_consumer(group, connection_id))
+        let is_change = consumer_group.is_some_and(|group| state.remove_consumer(group, connection_id));
+        drop(state);
+        if producer_group.is_some() {
+            self.producers_have_changed();
+        }
+        is_change
+    }
+
+    fn producers_have_changed(&self) {
+        self.producer_changes.fetch_add(1, Ordering::Release);
+        self.producers_changed.notify_one();
+    }
+
+    /// Rung when a producer enters or leaves a group. One service waits for it.
+    pub(crate) fn producers_changed(&self) -> &Arc<Notify> {
+        &self.producers_changed
+    }
+
+    /// How often producers entered or left a group.
+    pub(crate) fn producer_changes(&self) -> u64 {
+        self.producer_changes.load(Ordering::Acquire)
+    }
+
+    /// Whether the connection is open and in a producer group.
+    pub(crate) fn is_producer(&self, connection_id: u64) -> bool {
+        let state = self.state.read();
+        state.by_connection.get(&connection_id).is_some_and(|groups| !groups.producer.is_empty())
     }
 
     /// Removes a connection from all its groups. Returns the consumer groups whose members must be notified.
@@ -293,6 +329,10 @@ impl ClientTable {
             if state.remove_consumer(&group, connection_id) {
                 left.push(group);
             }
+        }
+        drop(state);
+        if !groups.producer.is_empty() {
+            self.producers_have_changed();
         }
         left
     }

@@ -195,6 +195,11 @@ impl TopicTable {
         Ok(Adopted { removed, written })
     }
 
+    /// Notes a change of what clients may do with all topics.
+    pub(crate) fn move_version(&self) {
+        self.table.move_version();
+    }
+
     /// Notes that this broker is the master now: name servers take its table again, which they ignored while it was a slave's.
     pub(crate) fn begin_as_master(&self) {
         self.table.begin_as_master();

@@ -20,6 +20,8 @@ use tracing::{debug, error, warn};
 
 use super::service::RETRY_MS;
 use super::{Checked, Claim, End, QUEUE, Transactions};
+use crate::BrokerConfig;
+use crate::clock_steps::Now;
 use crate::put::{DueRecord, StoredAgain, due_record};
 use crate::refusal::Refusal;
 
@@ -40,15 +42,17 @@ enum Look {
     Done,
 }
 
-/// Looks at the open half messages. Returns when to look again; `None` when a half message arrives. Blocks; puts wait on the runtime.
+/// Looks at the open half messages. Returns when to look again, in milliseconds of the monotonic clock; `None` when a half message
+/// arrives. Blocks; puts wait on the runtime.
 ///
 /// # Errors
 /// The half queue cannot be read.
 pub(super) fn round(
     transactions: &Transactions<impl Disk>,
-    at_ms: i64,
+    now: Now,
     runtime: &Handle,
 ) -> Result<Option<i64>, Refusal> {
+    let at_ms = now.steady_ms;
     let interval_ms = millis(transactions.intake.config().transaction_check_interval);
     let (mut at, mut due_at_ms, mut looks) = (transactions.state.lock().next, None::<i64>, 0);
     loop {
@@ -66,7 +70,7 @@ pub(super) fn round(
         assert!(at <= last.queue_offset, "half messages are looked at in their order: {at}");
         at = last.queue_offset + 1;
         for entry in &entries {
-            let next_ms = match look(transactions, entry, at_ms, runtime)? {
+            let next_ms = match look(transactions, entry, now, runtime)? {
                 Look::Nothing => continue,
                 Look::Due(next_ms) => next_ms,
                 Look::Young(next_ms) => return Ok(Some(due_at_ms.map_or(next_ms, |due| due.min(next_ms)))),
@@ -102,10 +106,10 @@ fn lose(transactions: &Transactions<impl Disk>, from: QueueOffset, to: QueueOffs
 fn look(
     transactions: &Transactions<impl Disk>,
     entry: &QueueEntry,
-    at_ms: i64,
+    now: Now,
     runtime: &Handle,
 ) -> Result<Look, Refusal> {
-    let half = entry.queue_offset;
+    let (half, at_ms) = (entry.queue_offset, now.steady_ms);
     let interval_ms = millis(transactions.intake.config().transaction_check_interval);
     let checked = {
         let state = transactions.state.lock();
@@ -114,11 +118,15 @@ fn look(
         }
         state.checks.get(&half).copied()
     };
-    // A clock that was set back makes nobody wait longer than an interval.
-    if let Some(asked_at_ms) = checked.and_then(|checked| checked.at_ms)
-        && (asked_at_ms..asked_at_ms.saturating_add(interval_ms)).contains(&at_ms)
+    let mut is_lost = false;
+    if let Some(last) = &checked
+        && let Some(next_ms) = last.at_ms.map(|asked_at_ms| asked_at_ms.saturating_add(interval_ms))
+        && at_ms < next_ms
     {
-        return Ok(Look::Due(asked_at_ms.saturating_add(interval_ms)));
+        is_lost = has_lost_its_producer(transactions, last);
+        if !is_lost {
+            return Ok(Look::Due(next_ms));
+        }
     }
     let bytes = match due_record(&transactions.intake, entry.physical_offset)? {
         DueRecord::Found(bytes) => Some(bytes),
@@ -133,33 +141,46 @@ fn look(
         return Ok(Look::Nothing);
     };
     let checked = checked.filter(|checked| checked.stored_at_ms == record.stored_at_ms);
-    Ok(look_at_record(transactions, half, &record, checked, at_ms, runtime))
+    Ok(look_at_record(transactions, &record, (checked, is_lost), now, runtime))
 }
 
-/// Asks for the end of a half message, gives it up, or says when one of them is due.
+/// Whether the producer that got the latest question has gone, or nobody was there to get it, and producers came or went since.
+fn has_lost_its_producer(transactions: &Transactions<impl Disk>, last: &Checked) -> bool {
+    let clients = transactions.intake.members().clients();
+    let most = transactions.intake.config().transaction_check_max;
+    last.producer_changes != clients.producer_changes()
+        && last.asked.map_or(last.times < most, |connection_id| !clients.is_producer(connection_id))
+}
+
+/// Asks for the end of a half message, gives it up, or says when one of them is due. `is_lost`: nobody can answer the latest question.
 fn look_at_record(
     transactions: &Transactions<impl Disk>,
-    half: QueueOffset,
     record: &RecordView<'_>,
-    checked: Option<Checked>,
-    at_ms: i64,
+    (checked, is_lost): (Option<Checked>, bool),
+    now: Now,
     runtime: &Handle,
 ) -> Look {
+    let (half, at_ms) = (record.queue_offset, now.steady_ms);
     let config = transactions.intake.config();
     let timeout_ms = millis(config.transaction_timeout);
-    let own_ms = immunity_ms(record, timeout_ms);
+    let own_ms = immunity_ms(record, &config);
     let wait_ms = own_ms.unwrap_or(timeout_ms);
-    let age_ms = at_ms.saturating_sub(record.stored_at_ms);
-    if checked.is_none() && (0..wait_ms).contains(&age_ms) {
-        let next_ms = record.stored_at_ms.saturating_add(wait_ms);
+    let age_ms = age_ms(transactions, record, now.wall_ms);
+    if let Some(age_ms) = age_ms.filter(|age_ms| checked.is_none() && *age_ms < wait_ms) {
+        let next_ms = at_ms.saturating_add(wait_ms - age_ms);
         return if own_ms.is_some() { Look::Due(next_ms) } else { Look::Young(next_ms) };
     }
     let times = checked.map_or_else(|| stored_times(record), |checked| checked.times);
+    // A question that nobody can answer any more does not count once another one is sent.
+    let asked_before = checked.and_then(|checked| checked.asked);
+    let counted = times.saturating_sub((is_lost && asked_before.is_some()).into());
     let stored_at_ms = record.stored_at_ms;
-    let note = |times| {
+    let producer_changes = transactions.intake.members().clients().producer_changes();
+    let note = |times, asked| {
         let mut state = transactions.state.lock();
         if !state.is_over(half) {
-            state.checks.insert(half, Checked { times, at_ms: Some(at_ms), stored_at_ms });
+            let checked = Checked { times, at_ms: Some(at_ms), stored_at_ms, asked, producer_changes };
+            state.checks.insert(half, checked);
         }
     };
     let kept_ms = millis(config.store.retention.reserved_time);
@@ -170,37 +191,56 @@ fn look_at_record(
     // A producer has an interval for its answer, also to the last question before a restart.
     let is_asked_before_start = checked.is_some_and(|checked| checked.at_ms.is_none());
     if times >= most && is_asked_before_start {
-        note(times);
-    } else if times >= most || age_ms > kept_ms.max(asked_ms) {
+        note(times, None);
+    } else if counted >= most || age_ms.is_some_and(|age_ms| age_ms > kept_ms.max(asked_ms)) {
         give_up(transactions, record, half, runtime);
     } else {
-        let has_asked = ask(transactions, record);
-        transactions.state.lock().has_asked |= has_asked;
-        note(times + u32::from(has_asked));
+        let question = ask(transactions, record, counted);
+        transactions.state.lock().has_asked |= question != Question::NotSent;
+        match question {
+            Question::NotSent => note(times, asked_before),
+            Question::Sent(connection_id) => note(counted + 1, Some(connection_id)),
+            Question::Impossible => note(counted + 1, None),
+        }
     }
     Look::Done
 }
 
-/// Sends the question to one live producer of the group. Without one nothing is sent, and nothing counts.
-fn ask(transactions: &Transactions<impl Disk>, record: &RecordView<'_>) -> bool {
-    let Some(group) = record.property(property::PRODUCER_GROUP) else { return true };
+/// What became of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    /// It went to the producer with this connection.
+    Sent(u64),
+    /// No producer of the group is there.
+    NotSent,
+    /// Another broker stored a half message that names no group or no topic: nobody can be asked.
+    Impossible,
+}
+
+/// Sends the question to one live producer of the group: the first time to the one that sent the half message, then to each other in turn,
+/// since each of them may be the one that knows. Without a producer nothing is sent, and nothing counts.
+fn ask(transactions: &Transactions<impl Disk>, record: &RecordView<'_>, times: u32) -> Question {
+    let Some(group) = record.property(property::PRODUCER_GROUP) else { return Question::Impossible };
     let mut members = transactions.intake.members().clients().producer_group(group);
     if members.is_empty() {
-        return false;
+        return Question::NotSent;
     }
-    let turn = transactions.checked.load(Ordering::Relaxed) as usize % members.len();
+    members.sort_unstable_by_key(|member| member.connection.id());
+    let sender = members.iter().position(|member| member.connection.peer() == record.born_host);
+    let first = sender.unwrap_or(record.queue_offset.get() as usize % members.len());
+    let turn = (first + times as usize) % members.len();
     members.rotate_left(turn);
-    let Some(question) = question(transactions, record) else { return true };
+    let Some(question) = question(transactions, record) else { return Question::Impossible };
     for member in members.iter().filter(|member| member.connection.is_open()) {
         match member.connection.send_oneway(question.clone()) {
             Ok(()) => {
                 transactions.checked.fetch_add(1, Ordering::Relaxed);
-                return true;
+                return Question::Sent(member.connection.id());
             }
             Err(error) => debug!(group, %error, "check-back not sent to a producer"),
         }
     }
-    false
+    Question::NotSent
 }
 
 /// CHECK_TRANSACTION_STATE: the body is the half message in the form of its topic.
@@ -263,17 +303,27 @@ fn give_up(
     }
 }
 
+/// How old a half message is, whatever steps the wall clock has made since; `None` where its stored time is in the future.
+fn age_ms(transactions: &Transactions<impl Disk>, record: &RecordView<'_>, wall_ms: i64) -> Option<i64> {
+    let steps = transactions.intake.ground().clock_steps();
+    let stored_at_ms = steps.stored_at_ms(record.physical_offset, record.stored_at_ms, wall_ms);
+    stored_at_ms.map(|stored_at_ms| wall_ms - stored_at_ms)
+}
+
 /// Topic and queue of the message.
 pub(crate) fn real<'a>(record: &RecordView<'a>) -> Option<(&'a str, i32)> {
     let queue_id = record.property(property::REAL_QUEUE_ID).and_then(|id| id.parse().ok()).unwrap_or(-1);
     Some((record.property(property::REAL_TOPIC)?, queue_id))
 }
 
-/// How long a message wants nobody to be asked; `None` where it does not say.
-pub(crate) fn immunity_ms(record: &RecordView<'_>, timeout_ms: i64) -> Option<i64> {
+/// How long a message wants nobody to be asked; `None` where it does not say. Another broker accepts any time, `timerMaxDelaySec`
+/// bounds it.
+pub(crate) fn immunity_ms(record: &RecordView<'_>, config: &BrokerConfig) -> Option<i64> {
     let text = record.property(property::CHECK_IMMUNITY_TIME_IN_SECONDS)?;
     let seconds = text.trim().parse::<i64>().ok().filter(|seconds| *seconds >= 0);
-    Some(seconds.map_or(timeout_ms, |seconds| seconds.saturating_mul(1000)))
+    let limit_ms = millis(config.max_timer_delay);
+    let own_ms = seconds.map(|seconds| seconds.saturating_mul(1000).min(limit_ms));
+    Some(own_ms.unwrap_or(millis(config.transaction_timeout)))
 }
 
 /// Number of check-backs by another broker.

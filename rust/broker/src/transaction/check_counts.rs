@@ -51,7 +51,8 @@ impl CheckCounts {
             None
         });
         let of = |count: CheckCount| {
-            let checked = Checked { times: count.times, at_ms: None, stored_at_ms: count.stored_at_ms };
+            let (times, stored_at_ms) = (count.times, count.stored_at_ms);
+            let checked = Checked { times, stored_at_ms, ..Checked::default() };
             (QueueOffset(count.queue_offset), checked)
         };
         counts.unwrap_or_default().checks.into_iter().map(of).collect()

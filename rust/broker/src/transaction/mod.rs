@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub(crate) use check::{immunity_ms, millis, real};
+pub(crate) use check::{immunity_ms, real};
 use check_counts::CheckCounts;
 use parking_lot::Mutex;
 use ranges::Ranges;
@@ -59,8 +59,8 @@ pub(crate) struct Transactions<D: Disk = RealDisk> {
     state: Mutex<State>,
     /// Half messages of before the start that were committed since. Locked during a commit.
     old_commits: tokio::sync::Mutex<OldCommits>,
-    /// Rung when a half message begins to wait.
-    arrived: Notify,
+    /// Rung when a half message begins to wait, or a producer comes or goes.
+    arrived: Arc<Notify>,
     committed: AtomicU64,
     rolled_back: AtomicU64,
     given_up: AtomicU64,
@@ -94,17 +94,21 @@ struct State {
     /// Progress that may be written once the log is flushed up to an offset.
     pending: Option<(Progress, PhysicalOffset)>,
     written: Progress,
-    /// When there may be something to ask for; `None`: when a half message arrives.
+    /// When there may be something to ask for, in milliseconds of the monotonic clock; `None`: when a half message arrives.
     due_at_ms: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Checked {
     times: u32,
-    /// `None`: not since the start.
+    /// In milliseconds of the monotonic clock. `None`: not since the start.
     at_ms: Option<i64>,
     /// When the half message was stored.
     stored_at_ms: i64,
+    /// The connection of the producer that got the latest question; `None`: nobody was there.
+    asked: Option<u64>,
+    /// How often producers had come or gone by then.
+    producer_changes: u64,
 }
 
 /// Messages by what their copies share: Apache's broker stores a half message again before each question.
@@ -199,7 +203,7 @@ impl<D: Disk> Transactions<D> {
         Ok(Self {
             state: Mutex::new(state),
             old_commits: tokio::sync::Mutex::default(),
-            arrived: Notify::new(),
+            arrived: intake.members().clients().producers_changed().clone(),
             committed: AtomicU64::new(0),
             rolled_back: AtomicU64::new(0),
             given_up: AtomicU64::new(0),

@@ -9,6 +9,7 @@ use tracing::error;
 
 use super::{Transactions, check};
 use crate::blocking::aside;
+use crate::clock_steps::Now;
 use crate::service::{Pace, Service, Work, flush_at_stop, until_ms};
 
 /// Pause while progress waits for a flush.
@@ -35,7 +36,7 @@ impl TransactionCheck {
     fn rest(&self) -> Option<Duration> {
         let transactions = &self.transactions;
         let due_at_ms = transactions.state.lock().due_at_ms;
-        let due = due_at_ms.map(|due_at_ms| until_ms(due_at_ms, self.transactions.store().now_ms()));
+        let due = due_at_ms.map(|due_at_ms| until_ms(due_at_ms, Now::of(transactions.store()).steady_ms));
         let settle = (transactions.is_behind() || transactions.has_asked()).then_some(SETTLE_AFTER);
         due.into_iter().chain(settle).min()
     }
@@ -57,17 +58,18 @@ impl Service for TransactionCheck {
         let (transactions, runtime) = (self.transactions.clone(), Handle::current());
         Box::pin(aside(move || {
             if transactions.intake.ground().role().is_master() {
-                round(&transactions, transactions.store().now_ms(), &runtime);
+                round(&transactions, Now::of(transactions.store()), &runtime);
             }
         }))
     }
 }
 
-/// One round at a time of the clock. Blocks; puts wait on the runtime.
-pub(crate) fn round(transactions: &Transactions<impl Disk>, at_ms: i64, runtime: &Handle) {
-    let due_at_ms = check::round(transactions, at_ms, runtime).unwrap_or_else(|error| {
+/// One round at a time of the clocks. Blocks; puts wait on the runtime.
+pub(crate) fn round(transactions: &Transactions<impl Disk>, now: Now, runtime: &Handle) {
+    transactions.intake.ground().clock_steps().observe(now, transactions.store().max_physical_offset());
+    let due_at_ms = check::round(transactions, now, runtime).unwrap_or_else(|error| {
         error!(%error, "open transactions not readable, retrying");
-        Some(at_ms.saturating_add(RETRY_MS))
+        Some(now.steady_ms.saturating_add(RETRY_MS))
     });
     transactions.state.lock().due_at_ms = due_at_ms;
     transactions.settle();

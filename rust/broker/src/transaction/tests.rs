@@ -13,9 +13,10 @@ use tokio::runtime::Handle;
 use super::service::round;
 use super::*;
 use crate::blocking::aside;
+use crate::clock_steps::Now;
 use crate::desk::Desk;
 use crate::operation::end_transaction::{EndTransaction, Ending, end_half, half_of};
-use crate::put::{NewMessage, Origin, StoredAgain, put, put_and_make};
+use crate::put::{Delay, NewMessage, Origin, StoredAgain, put, put_and_make};
 use crate::refusal::Refusal;
 use crate::testing::{MOST_OF_A_MINUTE, TestBroker, add_topic, message, until, with_small_files};
 use crate::{BrokerConfig, ConfigText, Endpoint, SettingError};
@@ -83,8 +84,12 @@ async fn end(broker: &TestBroker, half: Half, commits: bool) -> Result<(), Refus
 }
 
 async fn at(broker: &TestBroker, at_ms: i64) -> Option<i64> {
+    at_clocks(broker, Now::at(at_ms)).await
+}
+
+async fn at_clocks(broker: &TestBroker, now: Now) -> Option<i64> {
     let (owner, runtime) = (Arc::clone(broker), Handle::current());
-    aside(move || round(&owner.transactions, at_ms, &runtime)).await;
+    aside(move || round(&owner.transactions, now, &runtime)).await;
     dispatched(broker).await;
     broker.transactions.state.lock().due_at_ms
 }
@@ -355,7 +360,7 @@ async fn questions_for_a_half_message_that_is_gone_do_not_count_for_another_in_i
     let broker = open().await;
     let half = prepare(&broker, "").await;
     let times = |stored_at_ms| {
-        let checked = Checked { times: 15, at_ms: None, stored_at_ms };
+        let checked = Checked { times: 15, stored_at_ms, ..Checked::default() };
         assert!(CheckCounts::of(&[(half.queue_offset, checked)].into()).write(broker.ground.store()));
         *broker.transactions.state.lock() = reopen(&broker).state.into_inner();
     };
@@ -376,7 +381,7 @@ async fn questions_for_a_half_message_that_is_gone_do_not_count_for_another_in_i
 async fn questions_are_written_while_the_broker_runs() {
     let broker = open().await;
     let half = prepare(&broker, "").await;
-    let checked = Checked { times: 3, at_ms: Some(0), stored_at_ms: half.stored_at_ms };
+    let checked = Checked { times: 3, at_ms: Some(0), stored_at_ms: half.stored_at_ms, ..Checked::default() };
     {
         let mut state = broker.transactions.state.lock();
         state.checks.insert(half.queue_offset, checked);
@@ -543,6 +548,22 @@ async fn a_message_may_want_to_be_left_alone_for_longer() {
 }
 
 #[tokio::test]
+async fn immunity_that_another_broker_accepted_ends_with_the_longest_delay() {
+    let broker = TestBroker::open(|config| config.max_timer_delay = Duration::from_secs(60));
+    add_topic(&broker, TopicConfig::new("orders", 2)).await;
+    let immune =
+        "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}9223372036854775807\u{2}";
+    let half = NewMessage { delay: Delay::Over, ..message(system::HALF_TOPIC, immune) };
+    let stored = put(&broker.intake, Origin::Broker, &half).unwrap();
+    dispatched(&broker).await;
+    let bytes = broker.ground.store().record_at(stored.places.as_slice()[0]).unwrap().unwrap();
+    let stored_at_ms = RecordView::parse(&bytes).unwrap().stored_at_ms;
+    assert_eq!(at(&broker, stored_at_ms + 59_999).await, Some(stored_at_ms + 60_000));
+    at(&broker, stored_at_ms + 60_000).await;
+    assert_eq!(broker.transactions.state.lock().checks.len(), 1);
+}
+
+#[tokio::test]
 async fn the_log_is_kept_from_the_first_open_half_message_on() {
     let broker = open().await;
     let (first, second) = (prepare(&broker, "").await, prepare(&broker, "").await);
@@ -607,8 +628,35 @@ async fn nothing_is_given_up_as_unreadable_while_the_disk_takes_no_writes() {
     let at_ms = half.stored_at_ms + 3_600_000;
     for _ in 0..200 {
         let (owner, runtime) = (Arc::clone(&broker), Handle::current());
-        aside(move || round(&owner.transactions, at_ms, &runtime)).await;
+        aside(move || round(&owner.transactions, Now::at(at_ms), &runtime)).await;
         broker.skip_time(Duration::from_secs(1));
     }
     assert!(broker.transactions.is_open(half.queue_offset));
+}
+
+#[tokio::test]
+async fn a_step_of_the_clock_gives_no_transaction_up() {
+    let broker = open().await;
+    let half = prepare(&broker, "").await;
+    let times = |later_ms: i64, days: i64| {
+        let steady_ms = half.stored_at_ms + later_ms;
+        Now { wall_ms: steady_ms + days * 86_400_000, steady_ms }
+    };
+    let is_asked = || !broker.transactions.state.lock().checks.is_empty();
+    for (later_ms, days) in [(0, 0), (1000, 10), (4000, 10), (5000, 0)] {
+        let next_ms = at_clocks(&broker, times(later_ms, days)).await;
+        assert_eq!(next_ms, Some(half.stored_at_ms + 6_000), "after {later_ms} ms");
+        assert!(!is_asked());
+    }
+    for number in 0..20 {
+        at_clocks(&broker, times(6_000 + number * 30_000, 10)).await;
+        assert!(is_asked() && broker.transactions.is_open(half.queue_offset));
+    }
+    for number in 20..40 {
+        at_clocks(&broker, times(6_000 + number * 30_000, -10)).await;
+        assert!(broker.transactions.is_open(half.queue_offset));
+    }
+    assert_eq!(broker.transactions.ended(End::GivenUp), 0);
+    at_clocks(&broker, times(4 * 86_400_000, -10)).await;
+    assert_eq!(broker.transactions.ended(End::GivenUp), 1, "older than fileReservedTime");
 }

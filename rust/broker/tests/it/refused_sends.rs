@@ -159,3 +159,45 @@ async fn traces_are_taken_though_their_topics_belong_to_the_system() {
         assert_eq!(answer.code, 0, "{topic}: {:?}", answer.remark);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_messages_that_could_never_end_are_rejected() {
+    const GROUP: &str = "PGROUP\u{1}payers\u{2}";
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    let of_group = |more: &str| format!("{GROUP}{more}");
+    for (more, code, named) in [
+        (of_group("DELAY\u{1}1x\u{2}"), 13, "property DELAY says no time"),
+        (of_group("TIMER_DELAY_MS\u{1}1x\u{2}"), 13, "property TIMER_DELAY_MS says no time"),
+        (String::new(), 13, "PGROUP"),
+        ("PGROUP\u{1}no group\u{2}".to_owned(), 29, "group name"),
+        (of_group("CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}9223372036854775807\u{2}"), 13, "timerMaxDelaySec"),
+        (of_group("TIMER_DEL_UNIQKEY\u{1}k\u{2}TIMER_DELAY_SEC\u{1}60\u{2}"), 13, "recall"),
+    ] {
+        let properties = format!("TRAN_MSG\u{1}true\u{2}{more}");
+        let half = Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", "x") };
+        is_refused(&fixture, half, code, named).await;
+    }
+    let properties = format!("TRAN_MSG\u{1}true\u{2}{GROUP}CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}3600\u{2}");
+    let half = Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", "x") };
+    assert_eq!(fixture.send(half).await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_items_without_body_or_without_room_for_copies_are_rejected() {
+    let fixture = Fixture::start().await;
+    let long = format!("name\u{1}{}\u{2}", "v".repeat(32_000));
+    for (item, named) in [(("", ""), "no body"), (("x", long.as_str()), "2048")] {
+        let body = batch_body(&[("one", ""), item]);
+        let batch = Send { batch: true, body: &body, ..Send::new("orders", "") };
+        is_refused(&fixture, batch, 13, named).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_copy_exceeds_a_log_file_is_rejected() {
+    let fixture = Fixture::start_with(|config| config.max_message_size = (1 << 20) - 128).await;
+    let body = "x".repeat((1 << 20) - 1000);
+    is_refused(&fixture, Send::new("orders", &body), 13, "mappedFileSizeCommitLog").await;
+    assert_eq!(fixture.send(Send::new("orders", &body[..(1 << 20) - 4000])).await.code, 0);
+}

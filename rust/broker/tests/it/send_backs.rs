@@ -3,10 +3,10 @@
 use rocketpy_model::system;
 use rocketpy_protocol::Command;
 use rocketpy_protocol::code::request;
-use rocketpy_protocol::header::ConsumerSendMsgBackRequestHeader;
+use rocketpy_protocol::header::{ConsumerSendMsgBackRequestHeader, Header, SendMessageResponseHeader};
 use rocketpy_protocol::message_id::OffsetMessageId;
 
-use crate::support::{Fixture, Pull, Pulled, TIMEOUT};
+use crate::support::{Fixture, Pull, Pulled, Send, TIMEOUT};
 
 const GROUP: &str = "workers";
 
@@ -91,4 +91,50 @@ async fn what_cannot_be_taken_back_is_refused() {
     let fixture = fixture.restart_with(|config| config.broker_permission = 4).await;
     let answer = fixture.call(send_back(0, 0, None)).await;
     assert_eq!(answer.code, 16, "{:?}", answer.remark);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_message_that_is_accepted_can_be_retried_and_become_a_dead_letter() {
+    let fixture = Fixture::start().await;
+    let topic = "t".repeat(127);
+    fixture.create_topic(&topic, 1).await;
+    let mut accepted = 0;
+    for bytes in [1, 30_000, 30_500, 30_700, 31_000, 32_000, 32_400, 32_650] {
+        let properties = format!("name\u{1}{}\u{2}", "v".repeat(bytes));
+        let answer = fixture.send(Send { properties: &properties, ..Send::new(&topic, "x") }).await;
+        if answer.code != 0 {
+            let remark = answer.remark.unwrap();
+            assert!(remark.contains("30719") && remark.contains("2048"), "limit and reserve: {remark}");
+            continue;
+        }
+        accepted += 1;
+        let header = SendMessageResponseHeader::read(&answer.ext).unwrap();
+        let place: OffsetMessageId = header.msg_id.parse().unwrap();
+        for delay_level in [1, -1] {
+            let answer = fixture.call(send_back(place.physical_offset.get(), delay_level, None)).await;
+            assert_eq!(answer.code, 0, "{bytes} bytes, level {delay_level}: {:?}", answer.remark);
+        }
+    }
+    assert_eq!(accepted, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn properties_that_clients_forge_do_not_keep_a_message_from_its_retry() {
+    let fixture = Fixture::start().await;
+    fixture.create_topic("orders", 1).await;
+    for properties in [
+        format!("RETRY_TOPIC\u{1}{}\u{2}", "t".repeat(16_000)),
+        "RETRY_TOPIC\u{1}a\u{1}b\u{2}ORIGIN_MESSAGE_ID\u{1}c\u{1}d\u{2}".to_owned(),
+    ] {
+        let answer = fixture.send(Send { properties: &properties, ..Send::new("orders", "x") }).await;
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+        let header = SendMessageResponseHeader::read(&answer.ext).unwrap();
+        let place: OffsetMessageId = header.msg_id.parse().unwrap();
+        for delay_level in [1, -1] {
+            let answer = fixture.call(send_back(place.physical_offset.get(), delay_level, None)).await;
+            assert_eq!(answer.code, 0, "level {delay_level}: {:?}", answer.remark);
+        }
+    }
+    let dead = first_of(&fixture, &system::dlq_topic(GROUP)).await;
+    assert_eq!(dead.records()[0].property("DLQ_ORIGIN_TOPIC"), Some("orders"));
 }

@@ -6,7 +6,7 @@ use rocketpy_protocol::header::{
 };
 use rocketpy_protocol::{Command, json};
 
-use crate::support::{Fixture, Pull, create_topic};
+use crate::support::{Fixture, Pull, create_topic, create_topic_with};
 
 pub(crate) async fn get(fixture: &Fixture, topic: &str) -> Result<TopicConfig, Command> {
     let header = GetTopicConfigRequestHeader { topic, logical: None };
@@ -84,13 +84,18 @@ async fn bad_topics_are_refused_and_named() {
         assert_eq!(answer.code, 29, "{remark}");
         assert!(remark.contains(named), "{remark}");
     }
-    for attribute in ["+queue.type=BatchCQ", "+message.type=DELAY", "+cleanup.policy=COMPACTION", "nonsense"]
-    {
-        let mut request = create_topic("orders", 1, 6);
-        request.ext.push("attributes", attribute);
-        let answer = fixture.call(request).await;
+    for (attribute, missing) in [
+        ("+queue.type=BatchCQ", "batch consume queues"),
+        ("+message.type=MIXED", "enableMixedMessageType"),
+        ("+message.type=PRIORITY", "priorities"),
+        ("+message.type=LITE", "lite topics"),
+        ("+cleanup.policy=COMPACTION", "compaction"),
+        ("nonsense", "+retention.hours"),
+    ] {
+        let answer = fixture.call(create_topic_with("orders", attribute)).await;
         assert_eq!(answer.code, 29, "{attribute}");
-        assert!(answer.remark.unwrap().contains(attribute));
+        let remark = answer.remark.unwrap();
+        assert!(remark.contains(attribute) && remark.contains(missing), "{remark}");
     }
     for topic in ["SCHEDULE_TOPIC_XXXX", "a/b", "DefaultCluster_REPLY_TOPIC"] {
         assert_eq!(delete(&fixture, topic).await.code, 29, "{topic}");
@@ -119,4 +124,14 @@ async fn the_statistics_of_a_topic_list_every_queue() {
     assert!(filled.last_update_at_ms > 1_700_000_000_000);
     assert_eq!(stats("missing").await.code, 17);
     assert!(table.topic_put_tps > 0.0, "three messages since the start, a moment ago");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_takes_the_label_of_each_message_type_that_is_served() {
+    let fixture = Fixture::start().await;
+    for kind in ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"] {
+        let answer = fixture.call(create_topic_with("orders", &format!("+message.type={kind}"))).await;
+        assert_eq!(answer.code, 0, "{kind}: {:?}", answer.remark);
+        fixture.put("orders", 0, kind).await;
+    }
 }

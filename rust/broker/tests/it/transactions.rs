@@ -1,5 +1,6 @@
 //! Half messages over real connections: ends, questions of the broker, restarts.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,37 +23,51 @@ const GROUP: &str = "payers";
 pub(crate) const COMMIT: i32 = 8;
 pub(crate) const ROLLBACK: i32 = 12;
 
-/// Hands on every question for the end of a transaction.
-struct Questions(mpsc::UnboundedSender<Command>);
+/// Hands on every question for the end of a transaction, with the number of the producer that was asked.
+struct Questions(usize, mpsc::UnboundedSender<(usize, Command)>);
 
 impl Handler for Questions {
     fn handle(&self, _connection: &Arc<Connection>, request: Command, reply: Reply) {
         assert_eq!(request.code, request::CHECK_TRANSACTION_STATE);
         assert!(reply.is_oneway());
-        let _ = self.0.send(request);
+        let _ = self.1.send((self.0, request));
     }
 }
 
 /// A live producer of the group.
-pub(crate) async fn producer(fixture: &Fixture) -> (Client, mpsc::UnboundedReceiver<Command>) {
-    let client = fixture.other_client();
+pub(crate) async fn producer(fixture: &Fixture) -> (Client, Asked) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    client.set_request_handler(Arc::new(Questions(sender)));
-    let producers = vec![ProducerData { group_name: GROUP.to_owned() }];
+    (numbered_producer(fixture, 0, &sender).await, receiver)
+}
+
+/// Questions, each with the number of the producer that was asked.
+pub(crate) type Asked = mpsc::UnboundedReceiver<(usize, Command)>;
+
+async fn numbered_producer(
+    fixture: &Fixture,
+    number: usize,
+    asked: &mpsc::UnboundedSender<(usize, Command)>,
+) -> Client {
+    let client = fixture.other_client();
+    client.set_request_handler(Arc::new(Questions(number, asked.clone())));
     let data = HeartbeatData {
-        client_id: "payer".to_owned(),
-        producer_data_set: producers,
+        client_id: format!("payer {number}"),
+        producer_data_set: vec![ProducerData { group_name: GROUP.to_owned() }],
         ..HeartbeatData::default()
     };
     fixture.heartbeat(&client, &data).await;
-    (client, receiver)
+    client
 }
 
 /// Sends a half message; returns where it lies: in the half queue, and in the log.
 pub(crate) async fn prepare(fixture: &Fixture, body: &str) -> (i64, i64) {
+    prepare_by(fixture, &fixture.client, body).await
+}
+
+async fn prepare_by(fixture: &Fixture, client: &Client, body: &str) -> (i64, i64) {
     let properties = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}{GROUP}\u{2}UNIQ_KEY\u{1}{body}\u{2}");
-    let answer =
-        fixture.send(Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", body) }).await;
+    let half = Send { sys_flag: 0x4, properties: &properties, ..Send::new("orders", body) };
+    let answer = client.call(&fixture.address, half.command(), TIMEOUT).await.unwrap();
     assert_eq!(answer.code, 0, "{:?}", answer.remark);
     let header = SendMessageResponseHeader::read(&answer.ext).unwrap();
     assert_eq!(header.transaction_id, Some(body));
@@ -76,7 +91,11 @@ pub(crate) fn end((queue_offset, physical_offset): (i64, i64), state: i32, is_an
     Command::request(request::END_TRANSACTION, &header)
 }
 
-pub(crate) async fn next(questions: &mut mpsc::UnboundedReceiver<Command>) -> Command {
+pub(crate) async fn next(questions: &mut Asked) -> Command {
+    next_of(questions).await.1
+}
+
+async fn next_of(questions: &mut Asked) -> (usize, Command) {
     tokio::time::timeout(TIMEOUT, questions.recv()).await.expect("no question came").unwrap()
 }
 
@@ -200,7 +219,7 @@ async fn a_half_message_that_was_given_up_is_asked_for_again() {
     fixture.create_topic("orders", 1).await;
     let (_client, mut questions) = producer(&fixture).await;
     prepare(&fixture, "half").await;
-    tokio::time::timeout(TIMEOUT, questions.recv()).await.unwrap().unwrap();
+    next(&mut questions).await;
     fixture.wait_for_end(system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0, 1).await;
     let pulled = fixture.pull(Pull::new(system::TRANSACTION_CHECK_MAX_TIME_TOPIC, 0)).await;
     let record = pulled.records()[0];
@@ -212,6 +231,67 @@ async fn a_half_message_that_was_given_up_is_asked_for_again() {
     assert_eq!(resume("no id").await.code, 29);
     let answer = resume(&id).await;
     assert_eq!(answer.code, 0, "{:?}", answer.remark);
-    let question = tokio::time::timeout(TIMEOUT, questions.recv()).await.unwrap().unwrap();
+    let question = next(&mut questions).await;
     assert_eq!(RecordView::parse(&question.body).unwrap().body, b"half");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_producer_that_sent_a_half_message_is_asked_first_and_then_each_other_one() {
+    let fixture = start().await;
+    let (sender, mut asked) = mpsc::unbounded_channel();
+    let mut producers = Vec::new();
+    for number in 0..3 {
+        producers.push(numbered_producer(&fixture, number, &sender).await);
+    }
+    let mut halves = HashMap::new();
+    for round in 0..4 {
+        for (number, client) in producers.iter().enumerate() {
+            let half = prepare_by(&fixture, client, &format!("{round} {number}")).await;
+            halves.insert(half.0, (number, Vec::new()));
+        }
+    }
+    while halves.values().any(|(_, members)| members.len() < 3) {
+        let (number, question) = next_of(&mut asked).await;
+        let header = CheckTransactionStateRequestHeader::read(&question.ext).unwrap();
+        halves.get_mut(&header.tran_state_table_offset).unwrap().1.push(number);
+    }
+    for (half, (sender, members)) in halves {
+        assert_eq!(members[0], sender, "the sender of {half} is asked first: {members:?}");
+        let different: HashSet<_> = members[..3].iter().collect();
+        assert_eq!(different.len(), 3, "each producer is asked for {half}: {members:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_whose_connection_was_cut_is_asked_again_once_it_is_back() {
+    let fixture = Fixture::start_with(|config| {
+        config.transaction_timeout = Duration::from_millis(10);
+        config.transaction_check_interval = Duration::from_secs(3600);
+        config.transaction_check_max = 1;
+    })
+    .await;
+    fixture.create_topic("orders", 1).await;
+    let (client, mut questions) = producer(&fixture).await;
+    let place = prepare_by(&fixture, &client, "order").await;
+    next(&mut questions).await;
+    drop(client); // before it has answered
+    let (_client, mut questions) = producer(&fixture).await;
+    let question = next(&mut questions).await;
+    let header = CheckTransactionStateRequestHeader::read(&question.ext).unwrap();
+    assert_eq!((header.tran_state_table_offset, header.commit_log_offset), place);
+    assert_eq!(fixture.call(end(place, COMMIT, true)).await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_producer_that_comes_after_the_first_look_is_asked_at_once() {
+    let fixture = Fixture::start_with(|config| {
+        config.transaction_timeout = Duration::ZERO;
+        config.transaction_check_interval = Duration::from_secs(3600);
+    })
+    .await;
+    fixture.create_topic("orders", 1).await;
+    prepare(&fixture, "order").await;
+    assert!(fixture.broker.step("transaction check").await);
+    let (_client, mut questions) = producer(&fixture).await;
+    next(&mut questions).await;
 }

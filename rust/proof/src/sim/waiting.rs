@@ -147,7 +147,7 @@ impl Run {
         let (not_before_ms, sys_flag) = match wait {
             Wait::Level => {
                 wish(property::DELAY, &LEVEL.to_string());
-                (Some(now_ms + LEVEL_MS), 0)
+                (Some(self.level_ends_at(now_ms)), 0)
             }
             Wait::Time(due_ms) => {
                 wish(property::TIMER_DELIVER_MS, &due_ms.to_string());
@@ -239,13 +239,23 @@ impl Run {
         }
     }
 
+    /// The earliest stored time of a copy that waits for a level from now on. A level is a length of time: with a clock that is set, the
+    /// copy may have any stored time.
+    fn level_ends_at(&self, now_ms: i64) -> i64 {
+        if self.plan.sets_clock { 0 } else { now_ms + LEVEL_MS }
+    }
+
     /// Gives something back that came: a message gets a retry, a retry becomes a dead letter.
     fn give_back(&mut self, store: &Store<SimDisk>, broker: &Broker) {
         let Some((call, start)) = self.clients.came.pop() else { return };
         let is_retry = call.times > 0;
         self.clients.given_back.insert((call.message, is_retry));
-        let (topic, wait_ms) = if is_retry { (dead_topic(), 0) } else { (retry_topic(), LEVEL_MS) };
-        let not_before_ms = Some(self.disk.now_ms() + wait_ms);
+        let now_ms = self.disk.now_ms();
+        let (topic, not_before_ms) = match is_retry {
+            true => (dead_topic(), now_ms),
+            false => (retry_topic(), self.level_ends_at(now_ms)),
+        };
+        let not_before_ms = Some(not_before_ms);
         let reply = sent_reply(&topic, None);
         let times = call.times + 1;
         let op = self.begin(Call::Send(Send { topic, not_before_ms, times, ..call }));

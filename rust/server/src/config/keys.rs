@@ -84,7 +84,8 @@ pub const KEYS: &[Key] = keys! {
         /// Address or host that clients connect to. Default: the address the broker listens on, or for 0.0.0.0 the address
         /// of this machine's outgoing connections.
         "brokerIP1" = Maybe(Host) => [broker.advertised_host], apache "the first address found";
-        /// Permissions of clients: 4 read, 2 write, 6 both, 0 none.
+        /// Permissions of clients: 4 read, 2 write, 6 both, 0 none. Routes have no more than these. After the write permission is
+        /// removed at run time, the broker accepts messages for 60 s more, until clients have read the route.
         "brokerPermission" = Permissions => [broker.broker_permission], changeable;
         /// Region that the broker writes into every message.
         "regionId" = Plain => [broker.region_id];
@@ -188,7 +189,8 @@ pub const KEYS: &[Key] = keys! {
         /// Delays of the delay levels: up to 64 in s, m, h or d, level 1 first. A start accepts new delays if no message
         /// waits by the previous ones.
         "messageDelayLevel" = Levels => [broker.delay_levels];
-        /// Maximum delay of a timer message (TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC).
+        /// Maximum delay of a timer message (TIMER_DELIVER_MS, TIMER_DELAY_MS or TIMER_DELAY_SEC), and maximum
+        /// CHECK_IMMUNITY_TIME_IN_SECONDS of a half message.
         "timerMaxDelaySec" = seconds(1, 100 * 365 * DAY_MS / 1000) => [broker.max_timer_delay], changeable;
         /// Whether a timer message can be recalled before its delivery.
         "recallMessageEnable" = Switch => [broker.recalls], apache "false", changeable;
@@ -225,7 +227,8 @@ pub const KEYS: &[Key] = keys! {
         "mappedFileSizeCommitLog" = Whole(16_384, (1 << 31) - 1, "bytes") => [broker.store.commit_log_file_size];
         /// Size of one consume queue file, 20 bytes per message.
         "mappedFileSizeConsumeQueue" = Whole(20, 1 << 30, "bytes") => [broker.store.consume_queue_file_size];
-        /// Maximum size of a message body, or of a whole batch, that a client sends.
+        /// Maximum size of a message body, or of a whole batch, that a client sends. The properties of a message have at most 30,719
+        /// bytes: a record holds 32,767, and 2,048 are reserved for retries, dead letters and other copies.
         "maxMessageSize" = Whole(1, 1 << 30, "bytes") => [broker.max_message_size], changeable;
         /// Time of the acknowledgement: ASYNC_FLUSH before the flush, SYNC_FLUSH after it.
         "flushDiskType" = Choice(FLUSH_MODES) => [broker.store.flush];
@@ -248,7 +251,8 @@ pub const KEYS: &[Key] = keys! {
         "syncFlushTimeout" = millis(1, DAY_MS) => [broker.sync_flush_timeout], changeable;
         /// Whether every record has a whole-record checksum.
         "enabledAppendPropCRC" = Switch => [broker.store.record_check], apache "false";
-        /// Whether messages can be queried by key. After the key is turned on again, the next start builds the missing part
+        /// Whether messages can be queried by key. Of one message the unique key and the first different keys are indexed, at most
+        /// 64. After the key is turned on again, the next start builds the missing part
         /// of the index from the log.
         "messageIndexEnable" = Switch => [broker.store.index];
         /// Number of hash slots of one index file, each 4 bytes of memory once used; after a change the next start rebuilds

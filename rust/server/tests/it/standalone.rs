@@ -140,7 +140,10 @@ fn keys_change_while_the_server_runs_all_of_a_request_or_none_until_the_next_sta
     assert_eq!(caller.route(&name_server, "unknown").unwrap().queue_datas[0].write_queues, 2);
 
     assert_eq!(update("brokerPermission=4").code, 0);
-    assert_eq!(caller.send(&broker, "orders", "x").code, 16);
+    wait_until("the route is read-only", || {
+        caller.route(&name_server, "orders").is_some_and(|route| route.queue_datas[0].perm == 4)
+    });
+    assert_eq!(caller.send(&broker, "orders", "x").code, 0, "until clients have seen the route");
     let text = caller.call(&broker, Command::bare_request(request::GET_BROKER_CONFIG)).body;
     assert!(String::from_utf8_lossy(&text).contains("brokerPermission=4\n"));
     server.stop(TIMEOUT).unwrap();

@@ -21,6 +21,10 @@ pub enum KeyKind {
     Tag,
 }
 
+/// Maximum number of keys of a record that are indexed, the unique key included. A message of 32 KB can hold 16,000 keys, whose entries
+/// take ten times its space.
+const MAX_KEYS: usize = 64;
+
 /// Prefix of a tag in the index, as in Apache's 5.4 and later.
 const TAG_TYPE: &str = "T#";
 
@@ -60,18 +64,43 @@ impl<'a> Keys<'a> {
     }
 
     /// The hashes under which a record with these keys is found, in the order in which they are indexed: of its unique key, of
-    /// each of its keys, of its tag. A record that rolls a transaction back has none.
+    /// each of its keys, of its tag. Each hash comes once, and the unique key and the keys have [`MAX_KEYS`] together. A record that rolls
+    /// a transaction back has none.
     ///
     /// # Source
-    /// docs/reference/store-format.md 4.4; for tags what Apache 5.5.0 writes.
+    /// docs/reference/store-format.md 4.4; for tags what Apache 5.5.0 writes. Apache indexes all keys, however many and how often.
     pub fn hashes(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
+        let (plain, of_tag) = self.hashes_of(topic, flags);
+        let (mut seen, mut count) = ([0; MAX_KEYS], 0);
+        let is_new = move |hash: &u32| {
+            let is_new = count < MAX_KEYS && !seen[..count].contains(hash);
+            if is_new {
+                seen[count] = *hash;
+                count += 1;
+            }
+            is_new
+        };
+        plain.filter(is_new).take(MAX_KEYS).chain(of_tag)
+    }
+
+    /// The hashes that another writer of the format may have indexed: all of them, each as often as its key is there.
+    pub fn every_hash(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
+        let (plain, of_tag) = self.hashes_of(topic, flags);
+        plain.chain(of_tag)
+    }
+
+    fn hashes_of(
+        self,
+        topic: &str,
+        flags: i32,
+    ) -> (impl Iterator<Item = u32> + use<'a>, impl Iterator<Item = u32> + use<'a>) {
         let is_rolled_back = sys_flag::transaction(flags) == sys_flag::TRANSACTION_ROLLBACK;
         let keys = if is_rolled_back { Self::default() } else { self };
         let of_topic = hash_code_on(hash_code_on(0, topic), "#");
         let of_tag = hash_code_on(of_topic, TAG_TYPE);
         let one = |text: &'a [u8]| Some(text).filter(|text| !text.is_empty()).into_iter();
         let plain = one(keys.unique).chain(keys.items()).map(move |key| hash_on(of_topic, key));
-        plain.chain(one(keys.tag).map(move |tag| hash_on(of_tag, tag)))
+        (plain, one(keys.tag).map(move |tag| hash_on(of_tag, tag)))
     }
 }
 
@@ -159,6 +188,20 @@ mod tests {
         assert_eq!(hashes(0, &twice), expected(&["u", "c", "T#TagA"]), "of two the last counts");
         assert_eq!(hash_of("t", "TagA", KeyKind::Tag), expected(&["T#TagA"])[0]);
         assert_eq!(hash_of("topicA", "key1", KeyKind::Any), 0x3d27_ad5d, "vector 15.1");
+    }
+
+    #[test]
+    fn each_distinct_key_is_indexed_once_and_their_number_is_bounded() {
+        let same = format!("UNIQ_KEY\u{1}a\u{2}KEYS\u{1}{}b\u{2}TAGS\u{1}t\u{2}", "a ".repeat(10_000));
+        assert_eq!(hashes(0, same.as_bytes()), expected(&["a", "b", "T#t"]));
+        let keys: Vec<String> = (0..16_000).map(|number| number.to_string()).collect();
+        let many = format!("UNIQ_KEY\u{1}u\u{2}KEYS\u{1}{}\u{2}TAGS\u{1}t\u{2}", keys.join(" "));
+        let found = hashes(0, many.as_bytes());
+        assert_eq!(found.len(), MAX_KEYS + 1, "with the tag");
+        assert_eq!(found[..3], expected(&["u", "0", "1"]));
+        assert_eq!(found[MAX_KEYS], expected(&["T#t"])[0]);
+        let every = Keys::of(many.as_bytes()).every_hash("t", 0);
+        assert_eq!(every.count(), 16_002, "as Apache may have written them");
     }
 
     #[test]

@@ -221,7 +221,7 @@ async fn a_message_that_leaves_no_room_for_further_properties_is_stored_again_an
         let text =
             |length: usize| format!("big\u{1}{}\u{2}{}", "x".repeat(length), due(start_ms + after_ms, key));
         let is_taken =
-            |length: usize| put(&broker.intake, Origin::Client, &message("orders", &text(length))).is_ok();
+            |length: usize| put(&broker.intake, Origin::Broker, &message("orders", &text(length))).is_ok();
         assert!((32_000..32_767).rev().any(is_taken), "the longest that is taken");
     }
     dispatched(&broker).await;

@@ -1,0 +1,128 @@
+//! Steps of the wall clock: an administrator or a time server sets it, and ages that are differences of stored times become wrong.
+//!
+//! A record carries the wall time of its storing and nothing else. The steps since then, seen on the monotonic clock, correct its age.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use rocketpy_env::{Disk, moved_ms};
+use rocketpy_model::PhysicalOffset;
+use rocketpy_store::Store;
+use tracing::warn;
+
+/// Minimum difference of the two clocks that is a step: a clock that is adjusted slowly drifts by less between two readings.
+const STEP_MS: i64 = 1000;
+/// Maximum number of steps that are remembered. Records before a forgotten one have the age that the wall clock says.
+const MAX_STEPS: usize = 64;
+
+/// A reading of both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    /// In Unix milliseconds.
+    pub(crate) wall_ms: i64,
+    /// In milliseconds of the monotonic clock.
+    pub(crate) steady_ms: i64,
+}
+
+impl Now {
+    pub(crate) fn of(store: &Store<impl Disk>) -> Self {
+        let steady_ms = i64::try_from(store.monotonic().as_millis()).unwrap_or(i64::MAX);
+        // A test that moves the clock of its process on means that time passes.
+        Self { wall_ms: store.now_ms(), steady_ms: steady_ms.saturating_add(moved_ms()) }
+    }
+
+    /// The same time on both clocks.
+    #[cfg(test)]
+    pub(crate) fn at(ms: i64) -> Self {
+        Self { wall_ms: ms, steady_ms: ms }
+    }
+}
+
+/// The steps since the start.
+#[derive(Debug, Default)]
+pub(crate) struct ClockSteps(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The wall clock minus the monotonic one, at the latest reading.
+    difference_ms: Option<i64>,
+    steps: VecDeque<Step>,
+}
+
+#[derive(Debug)]
+struct Step {
+    /// Where the log ended when the step was noticed. Records before it were stored before the step, or a moment after.
+    end: PhysicalOffset,
+    by_ms: i64,
+}
+
+impl ClockSteps {
+    /// Compares the clocks. `end` is the end of the log.
+    pub(crate) fn observe(&self, now: Now, end: PhysicalOffset) {
+        let mut state = self.0.lock();
+        let difference_ms = now.wall_ms - now.steady_ms;
+        let by_ms = difference_ms - state.difference_ms.replace(difference_ms).unwrap_or(difference_ms);
+        if by_ms.abs() < STEP_MS {
+            return;
+        }
+        warn!(by_ms, "wall clock stepped: delays and open transactions keep their age");
+        state.steps.push_back(Step { end, by_ms });
+        if state.steps.len() > MAX_STEPS {
+            state.steps.pop_front();
+        }
+    }
+
+    /// When the record at a place was stored, by the wall clock as it is set now; `None` where that clock was ahead at the time, and was set
+    /// back unseen. Of the stored time and the corrected one the later counts that is not in the future: a record that was stored between a
+    /// step and its discovery has the right time already, and an age that is too short does less harm.
+    pub(crate) fn stored_at_ms(&self, at: PhysicalOffset, stored_at_ms: i64, wall_ms: i64) -> Option<i64> {
+        let state = self.0.lock();
+        let since = state.steps.iter().filter(|step| at < step.end);
+        let corrected_ms = since.fold(stored_at_ms, |at_ms, step| at_ms.saturating_add(step.by_ms));
+        [stored_at_ms, corrected_ms].into_iter().filter(|at_ms| *at_ms <= wall_ms).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY_MS: i64 = 86_400_000;
+
+    #[test]
+    fn age_of_a_record_does_not_step_with_the_clock() {
+        let steps = ClockSteps::default();
+        let start_ms = 1_700_000_000_000;
+        let observe = |later_ms, ahead_ms, end| {
+            let now = Now { wall_ms: start_ms + later_ms + ahead_ms, steady_ms: later_ms };
+            steps.observe(now, PhysicalOffset(end));
+        };
+        let age_ms = |at, stored_at_ms: i64, later_ms| {
+            let wall_ms = start_ms + later_ms;
+            steps
+                .stored_at_ms(PhysicalOffset(at), start_ms + stored_at_ms, wall_ms)
+                .map(|at_ms| wall_ms - at_ms)
+        };
+        observe(0, 0, 0);
+        observe(1000, 0, 100);
+        observe(2000, DAY_MS, 200); // 150 was stored after the step already, 50 before it
+        assert_eq!(age_ms(50, 500, 2000 + DAY_MS), Some(1500));
+        assert_eq!(age_ms(150, 1900 + DAY_MS, 2000 + DAY_MS), Some(100));
+        observe(4000, 0, 400); // 250 was stored while the clock was ahead, 350 when it was right again
+        assert_eq!(age_ms(50, 500, 5000), Some(4500));
+        assert_eq!(age_ms(250, 3000 + DAY_MS, 5000), Some(2000));
+        assert_eq!(age_ms(350, 3900, 5000), Some(1100));
+        assert_eq!(age_ms(450, 4500, 5000), Some(500));
+        assert_eq!(age_ms(450, 4500 + DAY_MS, 5000), None, "stored by a process before, with a clock ahead");
+    }
+
+    #[test]
+    fn a_slow_clock_makes_no_steps() {
+        let steps = ClockSteps::default();
+        for second in 0..100 {
+            let now = Now { wall_ms: second * 1100, steady_ms: second * 1000 };
+            steps.observe(now, PhysicalOffset(1000));
+        }
+        assert_eq!(steps.stored_at_ms(PhysicalOffset(1), 50_000, 60_000), Some(50_000));
+    }
+}
