@@ -221,8 +221,8 @@ def test_messages_go_out_into_a_new_store_and_in_as_json_lines(command, start, c
     assert len(read.stdout.splitlines()) == 1800
     command("store", "import", str(closed), str(target), code=7)
     inside = str(closed / "commitlog" / "copy")
-    assert "itself" in command("store", "import", str(closed), f"{closed}/../{closed.name}", code=2).stderr
-    assert "inside" in command("store", "export", str(closed), inside, code=2).stderr
+    assert "outside the store" in command("store", "import", str(closed), f"{closed}/../{closed.name}", code=2).stderr
+    assert "outside the store" in command("store", "export", str(closed), inside, code=2).stderr
     command("store", "import", "-", str(tmp_path / "bad"), stdin="no json\n", code=2)
 
 
