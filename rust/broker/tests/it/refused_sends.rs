@@ -168,7 +168,11 @@ async fn half_messages_that_could_never_end_are_rejected() {
     let of_group = |more: &str| format!("{GROUP}{more}");
     for (more, code, named) in [
         (of_group("DELAY\u{1}1x\u{2}"), 13, "property DELAY must be a delay level or a delivery time"),
-        (of_group("TIMER_DELAY_MS\u{1}1x\u{2}"), 13, "property TIMER_DELAY_MS must be a delay level or a delivery time"),
+        (
+            of_group("TIMER_DELAY_MS\u{1}1x\u{2}"),
+            13,
+            "property TIMER_DELAY_MS must be a delay level or a delivery time",
+        ),
         (String::new(), 13, "PGROUP"),
         ("PGROUP\u{1}no group\u{2}".to_owned(), 29, "group name"),
         (of_group("CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}9223372036854775807\u{2}"), 13, "timerMaxDelaySec"),

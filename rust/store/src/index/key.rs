@@ -64,7 +64,7 @@ impl<'a> Keys<'a> {
     }
 
     /// The hashes under which a record with these keys is found, in the order in which they are indexed: of its unique key, of
-    /// each of its keys, of its tag. Each hash comes once, and the unique key and the keys have [`MAX_KEYS`] together. A record that rolls
+    /// each of its keys, of its tag. Each hash comes once, and the unique key and the keys have `MAX_KEYS` together. A record that rolls
     /// a transaction back has none.
     ///
     /// # Source
