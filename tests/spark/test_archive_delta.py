@@ -4,13 +4,17 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from packaging.requirements import Requirement
 from pyspark.sql.types import StructType
 
 import rocketpy
@@ -150,6 +154,48 @@ def test_of_two_jobs_at_the_same_time_one_is_refused_or_loses(spark, options, se
     monkeypatch.undo()
     assert job.run().rows == 300
     assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+
+
+def test_a_commit_whose_response_was_lost_counts_as_committed(spark, options, monkeypatch):
+    commit, lost = DeltaTable.create_write_transaction, []
+
+    def respond_not(self, *given, **named):
+        commit(self, *given, **named)
+        lost.append(self.version())
+        raise CommitFailedError("Concurrent transaction: the same id")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", respond_not)
+    assert ArchiveJob(spark, options, quiet).run().rows == 300
+    assert len(lost) == 3, "each round has a commit"
+    assert bodies(options.out) == dict.fromkeys(BODIES, 1)
+
+    def fail(self, *given, **named):
+        raise CommitFailedError("not written")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
+    other = replace(options, out=f"{options.out}-other")
+    with pytest.raises(ArchiveError, match="not written"):
+        ArchiveJob(spark, other, quiet).run()
+
+
+def test_of_two_compactions_of_one_version_the_second_fails(tmp_path):
+    """deltalake 1.6.4 to 1.6.6 commit both, and each row is there twice."""
+    out = str(tmp_path / "table")
+    for number in range(4):
+        write_deltalake(out, pa.table({"row": list(range(10 * number, 10 * number + 10))}), mode="append")
+    first, second = DeltaTable(out), DeltaTable(out)
+    first.optimize.compact()
+    with pytest.raises(CommitFailedError):
+        second.optimize.compact()
+    assert sorted(rows(out)["row"].to_pylist()) == list(range(40))
+
+
+def test_versions_of_deltalake_that_duplicate_rows_are_excluded():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (wanted,) = [one for one in project["optional-dependencies"]["delta"] if one.startswith("deltalake")]
+    allowed = Requirement(wanted).specifier
+    versions = ("1.6.3", "1.6.4", "1.6.5", "1.6.6", "1.6.7")
+    assert [version for version in versions if version in allowed] == ["1.6.3", "1.6.7"]
 
 
 def test_maintenance_of_the_table_at_the_same_time_does_not_matter(spark, options, monkeypatch):

@@ -112,16 +112,29 @@ class DeltaArchive(Archive):
         transactions = [Transaction(_transaction_id(queue), end) for queue, end in ends.items()]
         for queue, times in previous.items():
             transactions += map(Transaction, _previous_ids(queue), times)
-        with _explained("write"):
-            # Of this version: an offset that another job committed later makes the commit fail.
-            DeltaTable(self.folder, version=manifest.number).create_write_transaction(
-                [self._add_action(one) for one in files],
-                mode="append",
-                schema=self._schema,
-                partition_by=PARTITION_COLUMNS,
-                commit_properties=CommitProperties(app_transactions=transactions),
-            )
+        try:
+            with _explained("write"):
+                # Of this version: an offset that another job committed later makes the commit fail.
+                DeltaTable(self.folder, version=manifest.number).create_write_transaction(
+                    [self._add_action(one) for one in files],
+                    mode="append",
+                    schema=self._schema,
+                    partition_by=PARTITION_COLUMNS,
+                    commit_properties=CommitProperties(app_transactions=transactions),
+                )
+        except ArchiveError:
+            if not self._has_committed(files, ends):
+                raise
         return self._durable(manifest, {**manifest.ends, **ends})
+
+    def _has_committed(self, files: Sequence[ArchiveFile], ends: Offsets) -> bool:
+        """Whether a commit succeeded although it reported an error.
+
+        Storage can lose the response of a commit. The library then tries again, and its own commit conflicts with it.
+        """
+        fresh = self.manifest(ends)
+        is_named = {one.place for one in files} <= {unquote(name) for name in fresh.names}
+        return is_named and all(fresh.ends.get(queue) == end for queue, end in ends.items())
 
     def compact(
         self, manifest: Manifest, groups: Sequence[Sequence[ArchiveFile]], file_bytes: int, join: Join
