@@ -116,7 +116,7 @@ def test_the_store_of_a_server_that_still_runs_is_left_alone(command, start, tmp
     (folder / MARK).touch()
     server = start("server", str(folder / "store"), "--port", "0", "--name-server-port", "0")
     result = command("demo", str(folder), code=7)
-    assert "still runs" in result.stderr
+    assert "is still running" in result.stderr
     assert (folder / "store" / "lock").exists()
     assert server.stop() == 0
     assert not is_locked(folder / "store" / "lock")

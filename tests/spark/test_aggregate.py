@@ -110,7 +110,7 @@ def test_a_message_counts_for_each_of_its_keys(spark, filled, door):
 def test_groups_that_are_not_there_are_named(spark, filled, rocketpy_server):
     with pytest.raises(OptionError, match=r"grouped by tags \(did you mean tag\?\)"):
         aggregate(spark, ["tags"], topic=filled, path=rocketpy_server.path)
-    with pytest.raises(OptionError, match="each once"):
+    with pytest.raises(OptionError, match="each only once"):
         aggregate(spark, ["tag", "tag"], topic=filled, path=rocketpy_server.path)
 
 

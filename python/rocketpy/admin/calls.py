@@ -33,7 +33,8 @@ logger = logging.getLogger("rocketpy.client")
 BROKER_LIMIT = 64
 """Default maximum number of messages that a broker returns for one query (`maxMsgsNumBatch`)."""
 CUT_OFF = (
-    "query result of %s may be incomplete: limit of %d messages (maxMsgsNumBatch) reached for %s; query an earlier end"
+    "query result of %s may be incomplete: limit of %d messages (maxMsgsNumBatch) reached for %s; "
+    "query again with an earlier end for older messages"
 )
 
 
@@ -226,7 +227,7 @@ class AdminCalls(DeadLetterCalls):
         """Deletes a group with its offsets at every broker.
 
         Raises:
-            GroupConflictError: The group has live members; see `force`.
+            GroupConflictError: The group has live members: stop them first.
             GroupNotFoundError: The group does not exist.
         """
         await self._ask(self._native_admin().delete_group, group)

@@ -128,8 +128,8 @@ class AsyncProducer(AsyncClosing):
         """Sends many messages in few requests, as `Producer.send_many`.
 
         Raises:
-            PartlySentError: Some messages were not acknowledged; `error.receipts` shows which. asyncio.CancelledError:
-            The task was cancelled. The messages are still sent.
+            PartlySentError: Some messages were not acknowledged; `error.receipts` shows which.
+            asyncio.CancelledError: The task was cancelled. The messages are still sent.
         """
         queues = None
         if self._select is not None and queue is None:

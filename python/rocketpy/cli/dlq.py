@@ -36,7 +36,7 @@ Group = Annotated[
 Topic = Annotated[str | None, typer.Option("--topic", help="Only dead letters with this topic of origin.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Only dead letters with this key.")]
 Id = Annotated[str | None, typer.Option("--id", "-i", metavar="MSG_ID", help="Only this msg_id.")]
-Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are kept.")]
+Most = Annotated[int | None, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are selected.")]
 
 STDOUT = Path("-")
 
@@ -56,7 +56,9 @@ def show(
     key: Key = None,
     msg_id: Id = None,
     properties: Property = None,
-    most: Annotated[int, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are kept.")] = 64,
+    most: Annotated[
+        int, typer.Option("--max", min=1, help="Maximum number of messages; the oldest are selected.")
+    ] = 64,
     name_server: NameServer = LOCAL,
     as_json: Json = False,
 ) -> None:

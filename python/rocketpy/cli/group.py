@@ -162,7 +162,7 @@ def reset(
         bool, typer.Option("--force", help="Reset even while the group has members; they move too.")
     ] = False,
     new_topic: Annotated[
-        bool, typer.Option("--new-topic", help="Reset even if the group consumes only other topics yet.")
+        bool, typer.Option("--new-topic", help="Reset even if the group does not consume this topic yet.")
     ] = False,
     name_server: NameServer = LOCAL,
     as_json: Json = False,

@@ -50,7 +50,8 @@ def query(
     wanted = {"--key": key, "--unique-key": unique_key, "--id": message_id, "--tag": tag}
     given = [(flag, value) for flag, value in wanted.items() if value is not None]
     if not given:
-        raise CommandError(f"missing option: {', '.join(wanted)}", ExitCode.USAGE, "add one of them, such as --key KEY")
+        missing = f"missing option: one of {', '.join(wanted)}"
+        raise CommandError(missing, ExitCode.USAGE, "add one of them, such as --key KEY")
     if len(given) > 1:
         both = " and ".join(flag for flag, _ in given)
         raise CommandError(f"{both} cannot be given together", ExitCode.USAGE, "query by one of them at a time")

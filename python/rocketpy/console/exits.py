@@ -182,5 +182,5 @@ def ended_by_signals() -> Generator[None]:
         for each, handler in before.items():
             signal.signal(each, handler)
     if came:
-        print(f"stopped by {came[0].name}before completion", file=sys.stderr)
+        print(f"stopped by {came[0].name} before completion", file=sys.stderr)
         raise SystemExit(int(SIGNALS[came[0]]))

@@ -30,8 +30,8 @@ class Retry(Exception):  # a handler's choice, no error
     Args:
         reason: Reason, for the log.
         after: Delay in seconds, or a timedelta. Brokers support the delays 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
-            30 min, 1 h and 2 h; the next longer one applies. With `ordered` the delay is exact. Default None: the delay
-            after any other exception.
+            30 min, 1 h and 2 h; the shortest of them that is not shorter than `after` applies. With `ordered` the delay
+            is exact. Default None: the delay after any other exception.
         delay_level: Delay level of the broker, from 1, in place of `after`: for brokers with other delays.
 
     Examples:

@@ -143,7 +143,10 @@ class TransactionStore(Store):
             self._delete(connection, {"name": name, "msg_key": key})
 
     def purge(self, name: str, before_ms: int, limit: int) -> int:
-        """See `Store.purge`. Removes all marks at once; the count is 0 if the driver does not report it."""
+        """See `Store.purge`. Removes all marks before `before_ms` in one statement.
+
+        The count is 0 if the driver does not report it.
+        """
         delete = f"DELETE FROM {self._table} WHERE name = {{name}} AND done_at_ms < {{before}}"
         return max(0, self._execute(self._connection(), delete, {"name": name, "before": before_ms})[1])
 

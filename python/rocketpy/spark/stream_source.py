@@ -251,7 +251,8 @@ class FolderSource:
             open_store(self._options)  # raises where there is none at all
             raise NotAStoreError(
                 f"the checkpoint is of another store than that of {self._options.path}",
-                hint=f"{OTHER_CHECKPOINT}; fail_on_data_loss=false reads newer messages from this store",
+                hint=f"{OTHER_CHECKPOINT}; "
+                "fail_on_data_loss=false reads the messages that this store got since the checkpoint",
             ) from None
 
     def partitions(self, batch: BatchOffsets, sizes: Mapping[MessageQueue, int]) -> Sequence[InputPartition]:

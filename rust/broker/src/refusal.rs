@@ -60,7 +60,7 @@ pub(crate) enum Refusal {
         "topic {topic} is not readable (perm {perm}); give it read permission with UPDATE_AND_CREATE_TOPIC"
     )]
     TopicNotReadable { topic: String, perm: i32 },
-    #[error("number of topics has reached {limit} (maxTopics); delete some, or raise it")]
+    #[error("number of topics has reached {limit} (maxTopics); delete topics, or raise maxTopics")]
     TooManyTopics { limit: usize },
 
     // Messages.
@@ -171,7 +171,7 @@ pub(crate) enum Refusal {
     LitePullOff { broker: String },
     #[error("{limit} requests are already held (maxHeldPulls); try again later")]
     TooManyHeld { limit: usize },
-    #[error("held requests exceed {limit} bytes (maxHeldBytes); try again later")]
+    #[error("held requests would exceed {limit} bytes (maxHeldBytes); try again later")]
     HeldBytes { limit: usize },
     #[error("{limit} requests already wait for the disk; try again later")]
     DiskReads { limit: usize },
@@ -183,7 +183,7 @@ pub(crate) enum Refusal {
     Store(#[from] StoreError),
     #[error("cannot write the configuration of the broker: {0}")]
     Config(#[from] EnvError),
-    #[error("table exceeds {limit_bytes} bytes; delete some entries")]
+    #[error("table would exceed {limit_bytes} bytes; delete some entries")]
     TableFull { limit_bytes: usize },
     #[error("{limit} requests already wait until the same file is written; try again later")]
     TooManyWait { limit: usize },
@@ -237,7 +237,7 @@ pub(crate) enum Refusal {
     FilterTooLong { size_bytes: usize, limit_bytes: usize },
     #[error("the filter classes of topic {topic} are not supported by this broker; use tags")]
     ClassFilter { topic: String },
-    #[error("number of consumer groups has reached {limit} (maxGroups); delete some, or raise it")]
+    #[error("number of consumer groups has reached {limit} (maxGroups); delete groups, or raise maxGroups")]
     TooManyGroups { limit: usize },
     #[error(transparent)]
     Commit(#[from] CommitError),

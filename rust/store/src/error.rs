@@ -389,7 +389,7 @@ pub enum ReplicateError {
     Damage { physical_offset: PhysicalOffset, reason: String },
     /// The copied record leaves a hole in its queue that is longer than a file of the queue, or has a number beyond all files.
     #[error(
-        "queue offset of the copied record at physical offset {physical_offset} cannot follow {expected} in {topic}-{queue_id}: {queue_offset}"
+        "queue offset of the copied record at physical offset {physical_offset} leaves a hole after {expected} in {topic}-{queue_id}: {queue_offset}"
     )]
     QueueOffset {
         topic: Arc<str>,

@@ -112,7 +112,7 @@ def decide(client: SinkClient, progress: Progress, place: Place, written: Sequen
         again(partial(progress.note_loss, place.write, place.batch, lost), seconds)
         raise WriteError(
             f"brokers gave {lost} rows of batch {place.batch} of write {place.write} up before it was decided",
-            hint="start the query again to resend them. A broker checks back transactionCheckMax times",
+            hint="start the query again to resend them. A broker sends at most transactionCheckMax check-backs",
             retryable=True,
         )
     return fate.decided_at

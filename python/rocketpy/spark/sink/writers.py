@@ -57,7 +57,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """
     sink = _checked(options, schema, overwrite)
     if sink.exactly_once and sink.write_id is None:
-        raise InvalidArgumentError("exactly_once of a batch write needs a write_id for its repetition")
+        raise InvalidArgumentError("exactly_once of a batch write needs a write_id, so that the write can be repeated")
     return RocketPyWriter(sink)
 
 

@@ -102,7 +102,7 @@ pub(super) async fn take_back(
         if Instant::now() + PAUSE > deadline {
             warn!(
                 slaves = left.into_iter().collect::<Vec<_>>().join(" "),
-                "slaves did not answer; one that has more of the log than this master can no longer replicate from it (haSyncBackTimeout)"
+                "slaves did not answer within haSyncBackTimeout; a slave whose log is longer than this master's is rejected from now on"
             );
             break;
         }

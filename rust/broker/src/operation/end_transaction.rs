@@ -68,7 +68,7 @@ pub(crate) fn half_of(ground: &Ground<impl Disk>, asked: &EndTransaction) -> Res
     if record.topic != system::HALF_TOPIC {
         Err(no_half("the record is in another topic"))
     } else if record.queue_offset.to_wire() != *half_offset {
-        Err(no_half("its offset in the half queue differs"))
+        Err(no_half("its offset in the half queue does not match the request"))
     } else if is_other {
         Err(no_half("the record is another message: the original was lost in a power cut"))
     } else if group != Some(asked.group.as_str()) {

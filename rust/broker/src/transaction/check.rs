@@ -293,7 +293,7 @@ fn give_up(
         Ok(_) => {
             let topic = record.property(property::REAL_TOPIC).unwrap_or_default();
             let kept_in = system::TRANSACTION_CHECK_MAX_TIME_TOPIC;
-            warn!(%half, topic, kept_in, "transaction given up after the last check-back");
+            warn!(%half, topic, kept_in, "transaction not ended, given up");
             transactions.end(half, End::GivenUp);
         }
         Err(refusal) => {

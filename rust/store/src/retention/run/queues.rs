@@ -103,7 +103,7 @@ impl<D: Disk> Retention<D> {
                 if let Err(error) = self.age_queue(&queue, &old) {
                     tracing::error!(
                         topic = %queue.topic, queue_id = queue.queue_id, %error,
-                        "expired messages of a topic not removed"
+                        "minimum offset not moved past expired messages of a topic"
                     );
                 }
             }
@@ -129,7 +129,7 @@ impl<D: Disk> Retention<D> {
             queue.set_min(min);
             tracing::info!(
                 %topic, queue_id, %former, %min, stored_from_ms,
-                "expired messages of a topic removed"
+                "minimum offset moved past expired messages of a topic"
             );
         }
         Ok(())
