@@ -46,40 +46,51 @@ pub(crate) struct ClockSteps(Mutex<State>);
 struct State {
     /// The wall clock minus the monotonic one, at the latest reading.
     difference_ms: Option<i64>,
+    /// End of the log before that reading.
+    end: PhysicalOffset,
     steps: VecDeque<Step>,
 }
 
 #[derive(Debug)]
 struct Step {
+    /// End of the log before the reading that preceded the step. Records before it were stored before the step.
+    sure_end: PhysicalOffset,
     /// Where the log ended when the step was noticed. Records before it were stored before the step, or a moment after.
     end: PhysicalOffset,
     by_ms: i64,
 }
 
 impl ClockSteps {
-    /// Compares the clocks. `end` is the end of the log.
-    pub(crate) fn observe(&self, now: Now, end: PhysicalOffset) {
+    /// Compares the clocks. `before` and `end` are the ends of the log before and after the clocks were read.
+    pub(crate) fn observe(&self, before: PhysicalOffset, now: Now, end: PhysicalOffset) {
         let mut state = self.0.lock();
+        let next = before.max(state.end);
+        let sure_end = std::mem::replace(&mut state.end, next);
         let difference_ms = now.wall_ms - now.steady_ms;
         let by_ms = difference_ms - state.difference_ms.replace(difference_ms).unwrap_or(difference_ms);
         if by_ms.abs() < STEP_MS {
             return;
         }
         warn!(by_ms, "wall clock stepped: delays and open transactions keep their age");
-        state.steps.push_back(Step { end, by_ms });
+        state.steps.push_back(Step { sure_end, end, by_ms });
         if state.steps.len() > MAX_STEPS {
             state.steps.pop_front();
         }
     }
 
     /// When the record at a place was stored, by the wall clock as it is set now; `None` where that clock was ahead at the time, and was set
-    /// back unseen. Of the stored time and the corrected one the later counts that is not in the future: a record that was stored between a
-    /// step and its discovery has the right time already, and an age that is too short does less harm.
+    /// back unseen. A record that was stored between two readings may have the right time already: of both times the later counts that is
+    /// not in the future, because an age that is too short does less harm.
     pub(crate) fn stored_at_ms(&self, at: PhysicalOffset, stored_at_ms: i64, wall_ms: i64) -> Option<i64> {
         let state = self.0.lock();
-        let since = state.steps.iter().filter(|step| at < step.end);
-        let corrected_ms = since.fold(stored_at_ms, |at_ms, step| at_ms.saturating_add(step.by_ms));
-        [stored_at_ms, corrected_ms].into_iter().filter(|at_ms| *at_ms <= wall_ms).max()
+        let (mut before_ms, mut after_ms) = (stored_at_ms, stored_at_ms); // if stored before, or after, a doubtful step
+        for step in state.steps.iter().filter(|step| at < step.end) {
+            before_ms = before_ms.saturating_add(step.by_ms);
+            if at < step.sure_end {
+                after_ms = after_ms.saturating_add(step.by_ms);
+            }
+        }
+        [before_ms, after_ms].into_iter().filter(|at_ms| *at_ms <= wall_ms).max()
     }
 }
 
@@ -95,7 +106,7 @@ mod tests {
         let start_ms = 1_700_000_000_000;
         let observe = |later_ms, ahead_ms, end| {
             let now = Now { wall_ms: start_ms + later_ms + ahead_ms, steady_ms: later_ms };
-            steps.observe(now, PhysicalOffset(end));
+            steps.observe(PhysicalOffset(end), now, PhysicalOffset(end));
         };
         let age_ms = |at, stored_at_ms: i64, later_ms| {
             let wall_ms = start_ms + later_ms;
@@ -117,11 +128,22 @@ mod tests {
     }
 
     #[test]
+    fn a_step_back_by_less_than_the_age_is_corrected() {
+        let (steps, hour_ms) = (ClockSteps::default(), 3_600_000);
+        for (wall_ms, steady_ms, end) in [(0, 0, 100), (90, 90, 100), (30, 90, 100)] {
+            let now = Now { wall_ms: wall_ms * hour_ms, steady_ms: steady_ms * hour_ms };
+            steps.observe(PhysicalOffset(end), now, PhysicalOffset(end));
+        }
+        let stored_at_ms = steps.stored_at_ms(PhysicalOffset(50), 0, 30 * hour_ms);
+        assert_eq!(stored_at_ms, Some(-60 * hour_ms), "it is 90 hours old");
+    }
+
+    #[test]
     fn a_slow_clock_makes_no_steps() {
         let steps = ClockSteps::default();
         for second in 0..100 {
             let now = Now { wall_ms: second * 1100, steady_ms: second * 1000 };
-            steps.observe(now, PhysicalOffset(1000));
+            steps.observe(PhysicalOffset(1000), now, PhysicalOffset(1000));
         }
         assert_eq!(steps.stored_at_ms(PhysicalOffset(1), 50_000, 60_000), Some(50_000));
     }

@@ -245,8 +245,10 @@ impl<D: Disk> Ground<D> {
     }
 
     /// Reads both clocks, and notes a step of the wall clock.
-    pub(crate) fn observe_clock(&self) {
-        self.clock_steps.observe(Now::of(&self.store), self.store.max_physical_offset());
+    pub(crate) fn observe_clock(&self) -> Now {
+        let (before, now) = (self.store.max_physical_offset(), Now::of(&self.store));
+        self.clock_steps.observe(before, now, self.store.max_physical_offset());
+        now
     }
 
     /// Takes the samples from which rates are computed.

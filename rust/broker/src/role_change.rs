@@ -552,6 +552,8 @@ async fn demotion(
         return Ok(order);
     }
     changes.ground.set_permission(before);
+    // Topics that were registered meanwhile have a read-only route: the next registration replaces it.
+    changes.ground.topics().move_version();
     Err(refused(format!(
         "no slave had the whole log within {} s: check `rocketpy ha status`, or force the demotion and lose the messages that no slave has",
         SLAVE_HAS_ALL.as_secs()

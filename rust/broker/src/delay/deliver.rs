@@ -68,7 +68,8 @@ fn deliver_passed<D: Disk>(delays: &Delays<D>, state: &mut State<D>, at_ms: i64,
     }
     state.read_again_at = now + READ_AGAIN_AFTER;
     for (level, queue_offset, at) in state.progress.unreadable() {
-        let is_due = |due_at_ms| due(delays, &mut None, level, at, due_at_ms, at_ms);
+        let mut misdated = state.misdated[level]; // of a message that was also unreadable
+        let is_due = |due_at_ms| due(delays, &mut misdated, level, at, due_at_ms, at_ms);
         match deliver_one(delays, queue_offset, at, at_ms, is_due, runtime) {
             Ok(Outcome::Unreadable(_) | Outcome::NotDue(_)) => {}
             Ok(Outcome::Done) => {
@@ -109,9 +110,10 @@ fn deliver_level<D: Disk>(
     }
     let mut next = first.max(bounds.min);
     let entries = store.entries(system::SCHEDULE_TOPIC, queue_id, next, TURN)?;
+    let end = store.queue_bounds(system::SCHEDULE_TOPIC, queue_id).max; // dispatch may have moved it since
     assert!(
-        entries.iter().all(|entry| next <= entry.queue_offset && entry.queue_offset < bounds.max),
-        "what a delay level reads lies between its progress and the end of its queue: {next}"
+        entries.iter().all(|entry| next <= entry.queue_offset && entry.queue_offset < end),
+        "entries of a delay level are between its progress {next} and the end of its queue {end}"
     );
     let from = entries.first().map(|entry| entry.physical_offset);
     if entries.is_empty() {

@@ -11,7 +11,7 @@ use super::deliver::deliver;
 use super::{Delays, HOLDER};
 use crate::blocking::aside;
 use crate::put::READ_AGAIN_AFTER;
-use crate::service::{MESSAGES_PACE, Pace, Service, Work, due_now_ms, until_ms};
+use crate::service::{MESSAGES_PACE, Pace, Service, Work, due_at, due_now_ms, until_ms};
 
 /// Delivers delayed messages when they are due, and writes how far it is. A slave does neither.
 pub(crate) struct DelayDelivery {
@@ -66,8 +66,8 @@ impl Service for DelayDelivery {
         let (delays, runtime) = (self.delays.clone(), Handle::current());
         Box::pin(aside(move || {
             if delays.intake.ground().role().is_master() {
-                delays.intake.ground().observe_clock();
-                round(&delays, due_now_ms(delays.store()), &runtime);
+                let now = delays.intake.ground().observe_clock();
+                round(&delays, due_at(now.wall_ms), &runtime);
             }
         }))
     }

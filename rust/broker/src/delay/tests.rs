@@ -322,7 +322,8 @@ async fn a_level_is_as_long_as_it_says_while_the_clock_steps_forth_and_back() {
     let due_at_ms = stored_at_ms + 10_000;
     let observe = |later_ms, ahead_ms| {
         let now = Now { wall_ms: stored_at_ms + later_ms + ahead_ms, steady_ms: later_ms };
-        broker.ground.clock_steps().observe(now, broker.store().max_physical_offset());
+        let end = broker.store().max_physical_offset();
+        broker.ground.clock_steps().observe(end, now, end);
     };
     observe(0, 0);
     observe(1000, DAY_MS);

@@ -190,7 +190,7 @@ fn check_half(
         return Err(Refusal::TransactionalRecall);
     }
     let group = properties_text::get(properties, property::PRODUCER_GROUP);
-    name::check_group(group.ok_or(Refusal::NoProducerGroup)?)?;
+    name::check_stored_group(group.ok_or(Refusal::NoProducerGroup)?)?;
     let limit_seconds = intake.config().max_timer_delay.as_secs();
     let immunity = properties_text::get(properties, property::CHECK_IMMUNITY_TIME_IN_SECONDS);
     match immunity.and_then(|text| text.trim().parse::<u64>().ok()) {

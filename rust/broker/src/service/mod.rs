@@ -227,7 +227,12 @@ pub(crate) const MAX_CLOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// The time by which messages are due. A stored time may be a moment older than the clock: no copy says that it was stored before it was due.
 pub(crate) fn due_now_ms(store: &Store<impl Disk>) -> i64 {
-    store.now_ms() - 1
+    due_at(store.now_ms())
+}
+
+/// The same for a time that was read before.
+pub(crate) fn due_at(now_ms: i64) -> i64 {
+    now_ms - 1
 }
 
 /// How long to wait for a time, at the most.

@@ -278,12 +278,10 @@ impl ClientTable {
                 state.remove_producer_connection(&client_id, connection_id);
             }
         }
-        if let Some(group) = producer_group {
-            state.remove_producer(group, connection_id);
-        }
+        let has_left = producer_group.is_some_and(|group| state.remove_producer(group, connection_id));
         let is_change = consumer_group.is_some_and(|group| state.remove_consumer(group, connection_id));
         drop(state);
-        if producer_group.is_some() {
+        if has_left {
             self.producers_have_changed();
         }
         is_change

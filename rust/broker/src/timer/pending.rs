@@ -77,6 +77,9 @@ impl PendingRecords {
     /// A message was stored.
     pub(super) fn add(&self, queue_offset: QueueOffset, slot_ms: i64) {
         let slots = &mut *self.0.lock();
+        // The earlier slot of the two stays: it also holds messages before this one that are not in the wheel yet.
+        let before_ms = slots.by_offset.get(&queue_offset).copied();
+        let slot_ms = before_ms.map_or(slot_ms, |before_ms| before_ms.min(slot_ms));
         if let Some(before_ms) = slots.by_offset.insert(queue_offset, slot_ms) {
             slots.leave(before_ms);
         }

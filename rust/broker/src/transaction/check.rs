@@ -190,15 +190,20 @@ fn look_at_record(
     let asked_ms = wait_ms.saturating_add(interval_ms.saturating_mul(i64::from(most)));
     // A producer has an interval for its answer, also to the last question before a restart.
     let is_asked_before_start = checked.is_some_and(|checked| checked.at_ms.is_none());
+    // An age counts from the second look on: the clock may have been ahead at the start, when no step is known.
+    let has_been_looked_at = checked.is_some_and(|checked| checked.at_ms.is_some());
     if times >= most && is_asked_before_start {
         note(times, None);
-    } else if counted >= most || age_ms.is_some_and(|age_ms| age_ms > kept_ms.max(asked_ms)) {
+    } else if counted >= most
+        || has_been_looked_at && age_ms.is_some_and(|age_ms| age_ms > kept_ms.max(asked_ms))
+    {
         give_up(transactions, record, half, runtime);
     } else {
         let question = ask(transactions, record, counted);
         transactions.state.lock().has_asked |= question != Question::NotSent;
         match question {
-            Question::NotSent => note(times, asked_before),
+            // A lost question does not count, and the half message waits for a producer.
+            Question::NotSent => note(counted, None),
             Question::Sent(connection_id) => note(counted + 1, Some(connection_id)),
             Question::Impossible => note(counted + 1, None),
         }

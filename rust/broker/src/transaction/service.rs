@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::Disk;
+use rocketpy_model::PhysicalOffset;
 use tokio::runtime::Handle;
 use tracing::error;
 
@@ -66,7 +67,8 @@ impl Service for TransactionCheck {
 
 /// One round at a time of the clocks. Blocks; puts wait on the runtime.
 pub(crate) fn round(transactions: &Transactions<impl Disk>, now: Now, runtime: &Handle) {
-    transactions.intake.ground().clock_steps().observe(now, transactions.store().max_physical_offset());
+    let end = transactions.store().max_physical_offset();
+    transactions.intake.ground().clock_steps().observe(PhysicalOffset::ZERO, now, end);
     let due_at_ms = check::round(transactions, now, runtime).unwrap_or_else(|error| {
         error!(%error, "open transactions not readable, retrying");
         Some(now.steady_ms.saturating_add(RETRY_MS))

@@ -1,6 +1,7 @@
 //! The texts under which a record is found.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use rocketpy_filter::hash_code_on;
 use rocketpy_model::{property, sys_flag};
@@ -21,9 +22,12 @@ pub enum KeyKind {
     Tag,
 }
 
-/// Maximum number of keys of a record that are indexed, the unique key included. A message of 32 KB can hold 16,000 keys, whose entries
-/// take ten times its space.
-const MAX_KEYS: usize = 64;
+/// Number of keys of a record, with its unique key, that are indexed in any case. More of them are indexed as long as their entries are not
+/// longer than their text: a trace message has the ids of hundreds of messages as its keys. A text of 32 KB can hold 16,000 keys of one
+/// letter, whose entries would take ten times its space.
+const MIN_KEYS: usize = 64;
+/// Length of an entry of the index.
+const ENTRY_BYTES: usize = 20;
 
 /// Prefix of a tag in the index, as in Apache's 5.4 and later.
 const TAG_TYPE: &str = "T#";
@@ -64,23 +68,28 @@ impl<'a> Keys<'a> {
     }
 
     /// The hashes under which a record with these keys is found, in the order in which they are indexed: of its unique key, of
-    /// each of its keys, of its tag. Each hash comes once, and the unique key and the keys have `MAX_KEYS` together. A record that rolls
-    /// a transaction back has none.
+    /// each of its keys, of its tag. Each hash is there once. The number of keys is limited: see `MIN_KEYS`. A record that rolls a
+    /// transaction back has none.
     ///
     /// # Source
     /// docs/reference/store-format.md 4.4; for tags what Apache 5.5.0 writes. Apache indexes all keys, however many and how often.
     pub fn hashes(self, topic: &str, flags: i32) -> impl Iterator<Item = u32> + use<'a> {
         let (plain, of_tag) = self.hashes_of(topic, flags);
-        let (mut seen, mut count) = ([0; MAX_KEYS], 0);
+        let limit = MIN_KEYS.max(self.keys.len() / ENTRY_BYTES);
+        // Most records have few keys: no allocation for them.
+        let (mut first, mut count, mut others) = ([0; MIN_KEYS], 0, HashSet::new());
         let is_new = move |hash: &u32| {
-            let is_new = count < MAX_KEYS && !seen[..count].contains(hash);
-            if is_new {
-                seen[count] = *hash;
-                count += 1;
+            if first[..count].contains(hash) {
+                return false;
             }
-            is_new
+            if count == MIN_KEYS {
+                return others.insert(*hash);
+            }
+            first[count] = *hash;
+            count += 1;
+            true
         };
-        plain.filter(is_new).take(MAX_KEYS).chain(of_tag)
+        plain.filter(is_new).take(limit).chain(of_tag)
     }
 
     /// The hashes that another writer of the format may have indexed: all of them, each as often as its key is there.
@@ -197,11 +206,20 @@ mod tests {
         let keys: Vec<String> = (0..16_000).map(|number| number.to_string()).collect();
         let many = format!("UNIQ_KEY\u{1}u\u{2}KEYS\u{1}{}\u{2}TAGS\u{1}t\u{2}", keys.join(" "));
         let found = hashes(0, many.as_bytes());
-        assert_eq!(found.len(), MAX_KEYS + 1, "with the tag");
+        let limit = keys.join(" ").len() / ENTRY_BYTES;
+        assert_eq!(found.len(), limit + 1, "with the tag");
         assert_eq!(found[..3], expected(&["u", "0", "1"]));
-        assert_eq!(found[MAX_KEYS], expected(&["T#t"])[0]);
+        assert_eq!(found[limit], expected(&["T#t"])[0]);
         let every = Keys::of(many.as_bytes()).every_hash("t", 0);
         assert_eq!(every.count(), 16_002, "as Apache may have written them");
+    }
+
+    #[test]
+    fn every_id_of_a_trace_message_is_indexed() {
+        let ids: Vec<String> = (0..450).map(|number| format!("{number:032X}")).collect();
+        let trace = format!("KEYS\u{1}{}\u{2}", ids.join(" "));
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        assert_eq!(hashes(0, trace.as_bytes()), expected(&ids));
     }
 
     #[test]
