@@ -251,9 +251,9 @@ pub const KEYS: &[Key] = keys! {
         "syncFlushTimeout" = millis(1, DAY_MS) => [broker.sync_flush_timeout], changeable;
         /// Whether every record has a whole-record checksum.
         "enabledAppendPropCRC" = Switch => [broker.store.record_check], apache "false";
-        /// Whether messages can be queried by key. Of one message the unique key and the first different keys are indexed, at most
-        /// 64. After the key is turned on again, the next start builds the missing part
-        /// of the index from the log.
+        /// Whether messages can be queried by key. Of one message the unique key and the first different keys are indexed: 64 in any
+        /// case, and more as long as their entries are not longer than their text. After the key is turned on again, the next start
+        /// builds the missing part of the index from the log.
         "messageIndexEnable" = Switch => [broker.store.index];
         /// Number of hash slots of one index file, each 4 bytes of memory once used; after a change the next start rebuilds
         /// the index.
