@@ -34,7 +34,7 @@ test: $(QUICK)
 	tools/stage "test build" cargo nextest run $(TESTED) --no-run
 	code=0; \
 	tools/stage "rust tests" cargo nextest run $(TESTED) --profile ci || code=$$?; \
-	tools/stage pytest python -m pytest -n 4 --dist loadfile --junitxml target/tests/pytest.xml || code=$$?; \
+	tools/stage pytest python -m pytest -n 3 --dist loadfile --junitxml target/tests/pytest.xml || code=$$?; \
 	exit $$code
 
 # The memory that hostile peers make a server hold, and that of clients and a server over 10 million messages. Then every planted bug,

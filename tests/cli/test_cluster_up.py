@@ -68,7 +68,7 @@ def test_two_masters_with_slaves_come_up_and_keep_their_data_and_ports(executabl
         }
         os.kill(again["broker-b"]["pid"], signal.SIGKILL)
         err = folder.with_suffix(".err")
-        wait_until(lambda: "broker-b ended with code -9" in err.read_text(), "its end is told", process=process)
+        wait_until(lambda: "broker-b exited with code -9" in err.read_text(), "its end is told", process=process)
         read = command("consume", "orders", "--from", "earliest", "--max", "2", name_server=names).stdout
         assert sorted(body for body in ("one", "two") if body in read) == ["one", "two"], "from the slave too"
 

@@ -18,4 +18,4 @@ def test_the_trace_of_a_message_is_shown_and_its_absence_explained(server, rocke
     assert "no trace of message" in missing
     assert "trace=True" in missing
     nowhere = rocketpy("message", "trace", msg_id, "--trace-topic", "no-traces", code=3).stderr
-    assert "no topic no-traces" in nowhere
+    assert "trace topic no-traces does not exist" in nowhere

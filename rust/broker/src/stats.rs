@@ -142,7 +142,7 @@ impl Stats {
                 .find(|(at, _)| is_old_enough(at))
                 .map_or((self.started, 0), |(at, totals)| (*at, counter(totals)));
             let elapsed = now.saturating_duration_since(at).as_secs_f64();
-            (window, if elapsed > 0.0 { (current - before) as f64 / elapsed } else { 0.0 })
+            (window, if elapsed > 0.0 { current.saturating_sub(before) as f64 / elapsed } else { 0.0 })
         })
     }
 }

@@ -161,6 +161,7 @@ fn feature_of(
         (Some(Feature::Transaction), _) if intake.config().reject_transactions => {
             Err(Refusal::TransactionsOff { broker: intake.config().broker_name.clone() })
         }
+        (Some(Feature::Transaction), _) if message.is_batch => Err(Refusal::TransactionalBatch),
         (Some(Feature::Transaction), _) => {
             check_half(intake, origin, message.properties, facts)?;
             Ok(Some(Feature::Transaction))
