@@ -115,7 +115,7 @@ def test_a_property_that_asks_for_what_is_not_there_is_refused_by_name(rocketpy,
     result = rocketpy("produce", topic, "--format", "json", stdin=line, code=5)
     sent, error, hint = result.stderr.splitlines()
     assert sent.startswith("0 messages sent before")
-    assert error == "error: transaction messages are not supported yet, property: TRAN_MSG=true"
+    assert error == "error: transaction messages are not supported by this call, property: TRAN_MSG=true"
     assert hint == "hint: send the message without TRAN_MSG=true"
     assert rocketpy("consume", topic).stdout == ""
 

@@ -37,8 +37,8 @@ LATER = {"delay_level", "deliver_at", "delay"}
 STORED_AGAIN = {"REAL_TOPIC", "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "CORRELATION_ID"}
 """Properties of delayed, returned and request messages: other reserved properties are not copied with them."""
 NOWHERE = (
-    "check the name (`rocketpy topic list`); if only slaves of its brokers are left, `rocketpy ha status` shows them "
-    "and `rocketpy ha promote` makes one the master"
+    "check the name (`rocketpy topic list`) and that its broker is writable (brokerPermission); if only slaves of its "
+    "brokers are left, `rocketpy ha status` shows them and `rocketpy ha promote` makes one the master"
 )
 """Hint for a topic without a writable queue."""
 FIELDS = {"tag", "keys", "order_key", "properties"} | LATER

@@ -97,7 +97,10 @@ impl Waiting {
         let count = self.sends.partition_point(|held| held.end <= reached);
         let covered = self.sends.drain(..count).collect();
         let next = self.sends.front().map(|held| held.end);
-        assert!(next.is_none_or(|next| next > reached), "no send waits for what is reached: {next:?}");
+        assert!(
+            next.is_none_or(|next| next > reached),
+            "every held send waits for an offset past the reached one: {next:?}"
+        );
         assert!(self.sends.is_empty() || self.given_up.is_none(), "no send waits once all are given up");
         covered
     }
@@ -106,7 +109,7 @@ impl Waiting {
 impl HeldSends {
     /// Sends that wait for the flush, and then where they say so for `slaves`.
     pub(crate) fn for_flush(slaves: Arc<Self>) -> Self {
-        assert_eq!(slaves.mark, Mark::Replicated, "after the flush sends wait for slaves");
+        assert_eq!(slaves.mark, Mark::Replicated, "sends wait for slaves after the flush");
         Self::new(Mark::Flushed, Some(slaves))
     }
 

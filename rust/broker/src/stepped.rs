@@ -15,7 +15,6 @@ use rocketpy_store::Store;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::blocking::on_disk;
-use crate::clock_steps::Now;
 use crate::ground::hot_bytes;
 use crate::operation::end_transaction::{Ending, end_half, half_of};
 use crate::operation::look_up::record_at;
@@ -178,8 +177,8 @@ impl<D: Disk> SteppedBroker<D> {
 
     /// A round of the delivery of delayed messages.
     pub fn step_delays(&self) {
-        self.parts.ground.observe_clock();
-        delay::round(&self.parts.delays, self.parts.ground.store().now_ms(), self.runtime.handle());
+        let now = self.parts.ground.observe_clock();
+        delay::round(&self.parts.delays, now.wall_ms, self.runtime.handle());
     }
 
     /// A turn of the delivery of timer messages. Returns whether there is more to do.
@@ -203,11 +202,8 @@ impl<D: Disk> SteppedBroker<D> {
 
     /// A round of the questions for open transactions. Nobody is there to be asked; it writes how far the transactions are.
     pub fn step_transactions(&self) {
-        transaction::round(
-            &self.parts.transactions,
-            Now::of(self.parts.ground.store()),
-            self.runtime.handle(),
-        );
+        let now = self.parts.ground.observe_clock();
+        transaction::round(&self.parts.transactions, now, self.runtime.handle());
     }
 
     /// Writes the consumer offsets, the transactions' own among them. Returns whether that worked.

@@ -31,7 +31,9 @@ pub(crate) fn check(name: &str, value: &str) -> Result<(), &'static str> {
         ("queue.type", "BatchCQ") => Err("batch consume queues are not supported"),
         ("cleanup.policy", "COMPACTION") => Err("compaction is not supported, use +retention.hours=HOURS"),
         ("message.type", "NORMAL" | "FIFO" | "DELAY" | "TRANSACTION" | "UNSPECIFIED") => Ok(()),
-        ("message.type", "MIXED") => Err("it needs enableMixedMessageType=true, which is not supported"),
+        ("message.type", "MIXED") => {
+            Err("MIXED requires enableMixedMessageType=true, which is not supported")
+        }
         ("message.type", "PRIORITY") => Err("queues with priorities are not supported"),
         ("message.type", "LITE") => Err("lite topics are not supported"),
         (RETENTION_HOURS, _) if hours(value).is_some() => Ok(()),

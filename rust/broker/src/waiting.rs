@@ -55,7 +55,10 @@ impl Waiter for Waiting {
 
 impl Question {
     fn held_bytes(&self) -> usize {
-        assert!(self.request.body.is_empty(), "a question that waits keeps no body, which nobody counts");
+        assert!(
+            self.request.body.is_empty(),
+            "a held request has no body, because held bytes do not count it"
+        );
         header_bytes(&self.request)
     }
 }

@@ -109,8 +109,9 @@ client_errors! {
          property",
     );
     /// A message that asks for a feature that does not exist yet.
-    #[error("{feature} messages are not supported yet, property: {property}")]
-    Unsupported { feature: &'static str, property: String } => of(NotSupported).hint(format!("send the message without {property}"));
+    #[error("{feature} messages are not supported by this call, property: {property}")]
+    Unsupported { feature: &'static str, property: String } => of(NotSupported)
+        .hint(format!("send the message without {property}"));
     /// A transaction whose message is to wait, and a broker that does not say that it can.
     #[error("broker {address} does not support transactions with {property}, Apache's lose the message")]
     NoDelayedTransactions { address: String, property: &'static str } => of(NotSupported)
@@ -165,7 +166,10 @@ client_errors! {
         .hint("check the name: `rocketpy topic list` shows the topics");
     /// The topic has a route, but none of its queues may be written (or read).
     #[error("topic has no {wanted} queue: {topic}")]
-    NoQueue { topic: String, wanted: &'static str } => of(TopicNotFound).code(CODE_NO_ROUTE).retry();
+    NoQueue { topic: String, wanted: &'static str } => of(TopicNotFound)
+        .code(CODE_NO_ROUTE)
+        .retry()
+        .hint("check the permissions of the topic and of its brokers (brokerPermission), and that a master is running");
     /// The route names a broker without a usable address.
     #[error("no address is known for broker: {broker_name}")]
     BrokerNotFound { broker_name: String } => of(BrokerNotFound)

@@ -96,12 +96,12 @@ impl Progress {
         let last_end = level.pending.back().map_or(PhysicalOffset::ZERO, |last| last.end);
         assert!(
             last_end <= end,
-            "copies of a delay level lie in their order in the log: {end} after {last_end}"
+            "copies of a delay level are in the order of the log: {end} after {last_end}"
         );
         let last_passed = level.passed.keys().next_back();
         assert!(
             last_passed.is_none_or(|passed| *passed < next),
-            "a message that was passed over lies before the next one: {last_passed:?}, {next}"
+            "a message that was passed over is before the next one: {last_passed:?}, {next}"
         );
         level.next = next;
         let last = level.pending.len().checked_sub(MAX_PENDING).and_then(|_| level.pending.pop_back());

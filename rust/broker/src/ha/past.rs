@@ -331,7 +331,7 @@ impl<D: Disk> Past<D> {
             content.epochs.begin(Epoch { id: random_u64(), start: end, after_loss: false });
             content.is_untold = true;
             let last = content.epochs.list().last().map(|last| last.start);
-            assert_eq!(last, Some(end), "what an untold master writes is of an epoch of its own");
+            assert_eq!(last, Some(end), "a master without notified slaves writes in an epoch of its own");
             state.is_written = false;
         }
         drop(state);

@@ -34,7 +34,7 @@ impl HeldAtQueue {
         }
         assert!(
             !self.by_offset.is_empty() || self.by_code.is_empty(),
-            "no message of a queue for which nobody waits wakes a request"
+            "a queue without held requests wakes none"
         );
     }
 

@@ -267,7 +267,7 @@ impl Pulls {
     /// What becomes of a pull that has read; `hold`: how long it may wait. An answer is counted.
     pub(crate) fn outcome(&self, pull: &Pull, fetch: Fetch, hold: Option<Duration>) -> Outcome {
         let (count, most) = (fetch.count, pull.limits.max_messages);
-        assert!(count <= most, "a pull gets no more messages than it asked for: {count} of {most}");
+        assert!(count <= most, "a pull returns at most the requested number of messages: {count} of {most}");
         let status = status_of(fetch.status, pull.offset);
         let next = Next::after(&self.ground, &self.master, pull.sources, status, pull.offset, &fetch);
         if let Some(patience) = hold.filter(|patience| !patience.is_zero())

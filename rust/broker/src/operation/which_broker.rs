@@ -96,7 +96,7 @@ impl Next {
     }
 }
 
-/// Whether what was read is so far from the end of the log that a master would read it from the disk.
+/// Whether the messages are so far from the end of the log that a master would read them from disk.
 fn is_far_behind(ground: &Ground, fetch: &Fetch) -> bool {
     let first = fetch.records.first().and_then(|bytes| records(bytes).next()?.ok());
     let end = ground.store().max_physical_offset();

@@ -70,7 +70,10 @@ pub(crate) fn acknowledge(acks: &Arc<Acks>, mut condition: AckCondition, reply: 
         "an answer waits for flush and slaves up to the same end: {flushed:?}, {replicated:?}"
     );
     let end = flushed.max(replicated);
-    assert!(end <= Some(store.max_physical_offset()), "no answer waits for what is not in the log: {end:?}");
+    assert!(
+        end <= Some(store.max_physical_offset()),
+        "an acknowledgement waits for an offset within the log: {end:?}"
+    );
     if let Some(announced) = condition.announced.take() {
         if let Some(end) = condition.flushed {
             store.request_flush(end);

@@ -78,7 +78,7 @@ impl Destination {
     ) -> Result<Self, NotPut> {
         let topic = find_topic(intake, origin, message.topic, message.template)?;
         let queue_id = choose_queue(&topic, message.queue_id)?;
-        assert!(queue_id < topic.queues(), "a message goes to a queue that its topic has: {queue_id}");
+        assert!(queue_id < topic.queues(), "the queue of a message is one of its topic: {queue_id}");
         let destination = Self { topic, queue_id, wait: None, delay: message.delay };
         match system::group_of_retry_topic(message.topic) {
             Some(group) if origin == Origin::Client => destination.or_dead_letters(intake, message, group),

@@ -87,10 +87,12 @@ impl<D: Disk> Intake<D> {
         self.is_sync_flush
     }
 
-    /// Has all topics registered again: what clients may do with them has changed.
+    /// Registers all topics again: the permission of clients has changed.
     pub(crate) fn register_again(&self) {
         if let Some(registrar) = &self.registrar {
-            self.ground.topics().move_version(); // a name server ignores topics of a version that it knows
+            if self.ground.role().is_master() {
+                self.ground.topics().move_version(); // a name server ignores a version that it knows; a slave has its master's
+            }
             registrar.register_again();
         }
     }

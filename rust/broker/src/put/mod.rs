@@ -288,7 +288,10 @@ fn place(
         None => intake.store().append(&record(origin, message, destination, properties)),
         Some(Wait::Level(level)) => {
             let levels = 1..=DelayLevels::MAX_COUNT;
-            assert!(levels.contains(&level), "a message waits for a level that there can be: {level}");
+            assert!(
+                levels.contains(&level),
+                "the delay level of a waiting message is within its limits: {level}"
+            );
             let properties = properties::waiting(properties, level, topic, queue_id)?;
             let record = record(origin, message, destination, &properties);
             intake.store().append(&NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record })

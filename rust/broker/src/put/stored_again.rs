@@ -92,7 +92,7 @@ impl<'a> StoredAgain<'a> {
     /// # Errors
     /// As [`Self::with_property`].
     pub(crate) fn delayed(self, level: u32) -> Result<Self, Refusal> {
-        assert!(level > 0, "what is stored again to wait has a delay level");
+        assert!(level > 0, "a copy that waits has a delay level");
         let delayed = self.with_property(property::DELAY, &level.to_string())?;
         Ok(Self { delay: Delay::Asked, ..delayed })
     }

@@ -218,8 +218,8 @@ async fn remind(service: &dyn Service, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Minimum time between two rounds that deliver messages: what is due or arrives within it shares a round, which costs about as much for
-/// one message as for many.
+/// Minimum time between two rounds that deliver messages. Messages that become due or arrive within it share a round, whose cost hardly
+/// depends on their number.
 pub(crate) const MESSAGES_PACE: Duration = Duration::from_millis(5);
 
 /// Maximum wait for a time of the clock, which may be set meanwhile.

@@ -60,7 +60,7 @@ impl Pending {
         let end = if planted::has(Bug::MetadataAheadOfLog) { PhysicalOffset(u64::MAX) } else { end };
         if let (Some(next), Some(newest)) = (&self.next, &self.newest) {
             assert_eq!(next.master, newest.master, "the progress that waits is of one master");
-            assert!(next.end <= newest.end, "the newest progress ends behind the next one: {}", newest.end);
+            assert!(next.end <= newest.end, "the newest progress ends after the next one: {}", newest.end);
         }
         if let Some(newest) = self.newest.take_if(|newest| newest.end <= end) {
             self.next = None;

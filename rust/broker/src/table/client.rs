@@ -397,7 +397,7 @@ impl ClientTable {
     pub(crate) fn consumer_group(&self, group: &str) -> Option<GroupView> {
         let state = self.state.read();
         let group = state.consumers.get(group)?;
-        assert!(!group.members.is_empty(), "a group that nobody is in is not kept");
+        assert!(!group.members.is_empty(), "a group in the table has a member");
         Some(GroupView {
             members: group.members.values().cloned().collect(),
             subscriptions: group.subscriptions.clone(),
@@ -536,7 +536,7 @@ impl ConsumerGroup {
         let wanted: HashSet<&str> = latest.iter().map(|data| data.topic.as_str()).collect();
         self.subscriptions.retain(|topic, _| wanted.contains(topic.as_str()));
         let (kept, named) = (self.subscriptions.len(), wanted.len());
-        assert_eq!(kept, named, "a group subscribes to what its last heartbeat names");
+        assert_eq!(kept, named, "a group subscribes to the topics of its last heartbeat");
         changed || self.subscriptions.len() != before
     }
 }

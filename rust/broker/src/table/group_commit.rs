@@ -131,7 +131,10 @@ impl<K: Kept> GroupCommit<K> {
         let is_full = inner.current.len() + inner.next.len() >= MAX_WAITING;
         let room = if is_full { Err(NoRoomToWait { limit: MAX_WAITING }) } else { Ok(()) };
         let (result, wait) = change(&mut inner.state, room)?;
-        assert!(wait == Wait::No || !is_full, "no more requests wait for a file than may: {wait:?}");
+        assert!(
+            wait == Wait::No || !is_full,
+            "requests that wait for a file are within their limit: {wait:?}"
+        );
         let (sender, receiver) = oneshot::channel();
         match wait {
             Wait::No => return Ok((result, None)),

@@ -75,7 +75,7 @@ pub(super) fn bound_formers(formers: &mut Formers) {
         });
         !topics.is_empty()
     });
-    assert_eq!(left, 0, "as many former readers are kept as there is room for");
+    assert_eq!(left, 0, "as many former readers are kept as the limit allows");
 }
 
 /// The opposite of [`by_key`].

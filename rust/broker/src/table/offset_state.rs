@@ -528,11 +528,7 @@ impl State {
         self.is_changed = true;
         let counted = self.bytes;
         self.count_bytes();
-        assert!(
-            self.bytes <= counted,
-            "all offsets that are there were counted: {} of {counted}",
-            self.bytes
-        );
+        assert!(self.bytes <= counted, "every stored offset was counted: {} of {counted}", self.bytes);
     }
 }
 

@@ -161,7 +161,11 @@ fn deliver<D: Disk>(
             outcome => is_done(timers, state, &due.unit, outcome),
         }
         state.reached_ms = due.due_at_ms.max(due.unit.slot_ms).max(state.reached_ms);
-        assert!(state.due.first() == Some(due), "what was delivered is what is due first: {}", due.due_at_ms);
+        assert!(
+            state.due.first() == Some(due),
+            "the delivered timer slot is the first due one: {}",
+            due.due_at_ms
+        );
         state.due.pop();
     }
     Ok(true)

@@ -111,22 +111,21 @@ fn look(
 ) -> Result<Look, Refusal> {
     let (half, at_ms) = (entry.queue_offset, now.steady_ms);
     let interval_ms = millis(transactions.intake.config().transaction_check_interval);
-    let checked = {
+    let mut checked = {
         let state = transactions.state.lock();
         if state.is_over(half) {
             return Ok(Look::Nothing);
         }
         state.checks.get(&half).copied()
     };
-    let mut is_lost = false;
-    if let Some(last) = &checked
+    if let Some(last) = &mut checked
         && let Some(next_ms) = last.at_ms.map(|asked_at_ms| asked_at_ms.saturating_add(interval_ms))
         && at_ms < next_ms
     {
-        is_lost = has_lost_its_producer(transactions, last);
-        if !is_lost {
+        if !has_lost_its_producer(transactions, last) {
             return Ok(Look::Due(next_ms));
         }
+        last.times -= u32::from(last.asked.take().is_some()); // a question without a possible answer does not count
     }
     let bytes = match due_record(&transactions.intake, entry.physical_offset)? {
         DueRecord::Found(bytes) => Some(bytes),
@@ -141,7 +140,7 @@ fn look(
         return Ok(Look::Nothing);
     };
     let checked = checked.filter(|checked| checked.stored_at_ms == record.stored_at_ms);
-    Ok(look_at_record(transactions, &record, (checked, is_lost), now, runtime))
+    Ok(look_at_record(transactions, &record, checked, now, runtime))
 }
 
 /// Whether the producer that got the latest question has gone, or nobody was there to get it, and producers came or went since.
@@ -152,11 +151,11 @@ fn has_lost_its_producer(transactions: &Transactions<impl Disk>, last: &Checked)
         && last.asked.map_or(last.times < most, |connection_id| !clients.is_producer(connection_id))
 }
 
-/// Asks for the end of a half message, gives it up, or says when one of them is due. `is_lost`: nobody can answer the latest question.
+/// Asks for the end of a half message, gives it up, or says when one of them is due.
 fn look_at_record(
     transactions: &Transactions<impl Disk>,
     record: &RecordView<'_>,
-    (checked, is_lost): (Option<Checked>, bool),
+    checked: Option<Checked>,
     now: Now,
     runtime: &Handle,
 ) -> Look {
@@ -171,9 +170,6 @@ fn look_at_record(
         return if own_ms.is_some() { Look::Due(next_ms) } else { Look::Young(next_ms) };
     }
     let times = checked.map_or_else(|| stored_times(record), |checked| checked.times);
-    // A question that nobody can answer any more does not count once another one is sent.
-    let asked_before = checked.and_then(|checked| checked.asked);
-    let counted = times.saturating_sub((is_lost && asked_before.is_some()).into());
     let stored_at_ms = record.stored_at_ms;
     let producer_changes = transactions.intake.members().clients().producer_changes();
     let note = |times, asked| {
@@ -194,18 +190,17 @@ fn look_at_record(
     let has_been_looked_at = checked.is_some_and(|checked| checked.at_ms.is_some());
     if times >= most && is_asked_before_start {
         note(times, None);
-    } else if counted >= most
+    } else if times >= most
         || has_been_looked_at && age_ms.is_some_and(|age_ms| age_ms > kept_ms.max(asked_ms))
     {
         give_up(transactions, record, half, runtime);
     } else {
-        let question = ask(transactions, record, counted);
+        let question = ask(transactions, record, times);
         transactions.state.lock().has_asked |= question != Question::NotSent;
         match question {
-            // A lost question does not count, and the half message waits for a producer.
-            Question::NotSent => note(counted, None),
-            Question::Sent(connection_id) => note(counted + 1, Some(connection_id)),
-            Question::Impossible => note(counted + 1, None),
+            Question::NotSent => note(times, None),
+            Question::Sent(connection_id) => note(times + 1, Some(connection_id)),
+            Question::Impossible => note(times + 1, None),
         }
     }
     Look::Done
@@ -218,7 +213,7 @@ enum Question {
     Sent(u64),
     /// No producer of the group is there.
     NotSent,
-    /// Another broker stored a half message that names no group or no topic: nobody can be asked.
+    /// The half message names no group or no topic, as only another broker stores it: no producer can be asked.
     Impossible,
 }
 

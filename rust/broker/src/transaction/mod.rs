@@ -57,7 +57,7 @@ const MAX_ENDS: usize = 16_384;
 #[doc(alias("TransactionalMessageBridge", "TransactionalMessageService"))]
 pub(crate) struct Transactions<D: Disk = RealDisk> {
     state: Mutex<State>,
-    /// Half messages of before the start that were committed since. Locked during a commit.
+    /// Half messages stored before the start and committed since. Locked during a commit.
     old_commits: tokio::sync::Mutex<OldCommits>,
     /// Rung when a half message begins to wait, or a producer comes or goes.
     arrived: Arc<Notify>,
@@ -388,7 +388,7 @@ impl State {
         }
         self.over.insert(half.get());
         self.next = QueueOffset(self.over.take_from(self.next.get()));
-        assert!(self.is_over(half), "what is set over is over: {half}");
+        assert!(self.is_over(half), "a half message that was marked as over is over: {half}");
         assert!(
             !self.over.contains(self.next.get()),
             "the first open half message is not over: {}",
@@ -420,7 +420,7 @@ impl State {
         let first = self.notes.front().map(|(half, _)| *half);
         assert!(
             first.is_some_and(|first| first <= self.next),
-            "it is noted where the marks of the first open half message begin: {first:?}"
+            "the notes contain the start of the marks of the first open half message: {first:?}"
         );
     }
 

@@ -27,7 +27,10 @@ impl Ranges {
         let before = self.ends.range(..number).next_back().filter(|(_, end)| **end == number);
         let start = before.map_or(number, |(start, _)| *start);
         let end = self.ends.remove(&(number + 1)).unwrap_or(number + 1);
-        assert!(start <= number && number < end, "a range holds what was added to it: {start}..{end}");
+        assert!(
+            start <= number && number < end,
+            "a range contains the number that was added to it: {start}..{end}"
+        );
         assert!(!self.ends.contains_key(&end), "no range touches another: {start}..{end}");
         self.ends.insert(start, end);
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rocketpy_env::Disk;
-use rocketpy_model::PhysicalOffset;
 use tokio::runtime::Handle;
 use tracing::error;
 
@@ -59,7 +58,7 @@ impl Service for TransactionCheck {
         let (transactions, runtime) = (self.transactions.clone(), Handle::current());
         Box::pin(aside(move || {
             if transactions.intake.ground().role().is_master() {
-                round(&transactions, Now::of(transactions.store()), &runtime);
+                round(&transactions, transactions.intake.ground().observe_clock(), &runtime);
             }
         }))
     }
@@ -67,8 +66,6 @@ impl Service for TransactionCheck {
 
 /// One round at a time of the clocks. Blocks; puts wait on the runtime.
 pub(crate) fn round(transactions: &Transactions<impl Disk>, now: Now, runtime: &Handle) {
-    let end = transactions.store().max_physical_offset();
-    transactions.intake.ground().clock_steps().observe(PhysicalOffset::ZERO, now, end);
     let due_at_ms = check::round(transactions, now, runtime).unwrap_or_else(|error| {
         error!(%error, "open transactions not readable, retrying");
         Some(now.steady_ms.saturating_add(RETRY_MS))

@@ -89,6 +89,8 @@ async fn at(broker: &TestBroker, at_ms: i64) -> Option<i64> {
 
 async fn at_clocks(broker: &TestBroker, now: Now) -> Option<i64> {
     let (owner, runtime) = (Arc::clone(broker), Handle::current());
+    let end = broker.ground.store().max_physical_offset();
+    broker.ground.clock_steps().observe(end, now, end);
     aside(move || round(&owner.transactions, now, &runtime)).await;
     dispatched(broker).await;
     broker.transactions.state.lock().due_at_ms
@@ -465,6 +467,26 @@ async fn a_half_message_without_a_producer_waits_and_one_that_was_asked_for_too_
     }
     assert_eq!(broker.transactions.claim(waiting.queue_offset), Claim::Taken, "nobody could be asked");
     assert_eq!((broker.transactions.checked(), broker.transactions.ended(End::GivenUp)), (0, 1));
+}
+
+#[tokio::test]
+async fn a_last_question_that_was_lost_with_its_connection_does_not_count() {
+    let broker = open().await;
+    let half = prepare(&broker, "").await;
+    let asked_ms = half.stored_at_ms + 6_000;
+    let last = Checked {
+        times: 15,
+        at_ms: Some(asked_ms),
+        stored_at_ms: half.stored_at_ms,
+        asked: Some(u64::MAX), // a connection that is gone
+        producer_changes: u64::MAX,
+    };
+    broker.transactions.state.lock().checks.insert(half.queue_offset, last);
+    for number in 0..=3 {
+        at(&broker, asked_ms + 1 + number * 30_000).await;
+    }
+    assert_eq!(broker.transactions.ended(End::GivenUp), 0, "it waits for a producer");
+    assert_eq!(broker.transactions.state.lock().checks[&half.queue_offset].times, 14);
 }
 
 #[tokio::test]

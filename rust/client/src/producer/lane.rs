@@ -146,7 +146,7 @@ impl Lane {
         self.bytes += rest.iter().map(Submitted::size_bytes).sum::<usize>();
         rest.append(&mut self.waiting);
         self.waiting = rest;
-        assert!(!self.waiting.is_empty() || self.bytes == 0, "a lane counts the bytes of what waits in it");
+        assert!(!self.waiting.is_empty() || self.bytes == 0, "an empty lane counts no bytes");
     }
 }
 

@@ -164,7 +164,7 @@ impl<D: Disk> QueueFiles<D> {
         self.read_by(queue, first, count, buffer, |file, at, bytes| file.read_exact_at(at, bytes))
     }
 
-    /// Reads what is in a file by a call of its own.
+    /// Reads entries from memory, and the others from their file with `read`.
     fn read_by(
         &self,
         queue: &Queue,

@@ -1,4 +1,4 @@
-//! Checks what is after the end of the log before it is cut off.
+//! Checks the bytes after the end of the log before they are cut off.
 
 use std::path::PathBuf;
 

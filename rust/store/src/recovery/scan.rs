@@ -138,7 +138,7 @@ pub(crate) fn check_again<R: Region>(
     Ok(())
 }
 
-/// What is at a place of the log.
+/// Content of the log at a physical offset.
 #[derive(Debug)]
 pub enum Look<'a> {
     /// A sound record that says that it is there.

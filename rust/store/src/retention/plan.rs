@@ -52,7 +52,7 @@ pub struct Situation {
     pub queue_folder: FolderSpace,
     /// The store's clock.
     pub now_ms: i64,
-    /// What is at or after it was appended less than the configured age ago, whatever the wall clock says.
+    /// Records from here on were appended less than the configured age ago by the monotonic clock.
     pub young_from: PhysicalOffset,
     /// Messages at or after it wait to be stored again: files that hold one do not go because of their age.
     pub waiting_from: PhysicalOffset,

@@ -10,8 +10,8 @@ use super::Store;
 use crate::error::{AppendError, ReplicateError, StoreError};
 
 impl<D: Disk> Store<D> {
-    /// Bytes of the log from `from` on: at most `max_bytes`, and no further than the end of the file that holds `from`. Everything
-    /// that is written counts, also what is not durable yet, and also the rest of a file after its last record. `None` before the
+    /// Bytes of the log from `from` on: at most `max_bytes`, and no further than the end of the file that holds `from`. All written bytes
+    /// count, durable or not, and also the rest of a file after its last record. `None` before the
     /// start and after the end of the log; no bytes at the end.
     ///
     /// # Errors
