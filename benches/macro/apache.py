@@ -59,14 +59,9 @@ from process import (
 ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "interop")]
 
-from peers import (  # noqa: E402 - the tests have Apache's broker already
-    Java,
-    apache_servers,
-    launch_apache_broker,
-    set_up_java,
-    tools_for_java,
-    write_properties,
-)
+# The tests have Apache's broker already.
+from apache_processes import apache_servers, launch_apache_broker, write_properties  # noqa: E402
+from peers import Java, set_up_java, tools_for_java  # noqa: E402
 
 
 @dataclass(frozen=True)

@@ -38,18 +38,10 @@ from rich.console import Console
 import rocketpy
 from apache import RUNBROKER
 from apache import SETTINGS as APACHE_SETTINGS
+from apache_processes import apache_servers, launch_apache
 from kafka_broker import kafka
 from messages import QUEUES
-from peers import (
-    REQUIREMENTS,
-    accepts,
-    apache_servers,
-    bring_jars,
-    launch_apache,
-    set_up_cpp,
-    set_up_environment,
-    set_up_java,
-)
+from peers import REQUIREMENTS, accepts, bring_jars, set_up_cpp, set_up_environment, set_up_java
 from process import COMMAND, ROOT, free_port, server
 from turns import Rounds, figures_of, report, take_turns
 from waiting import wait_until

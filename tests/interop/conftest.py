@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from apache_processes import shared_apache
 from peers import (
     LEVEL_TABLE,
     Cpp,
@@ -17,7 +18,6 @@ from peers import (
     set_up_cpp,
     set_up_go,
     set_up_java,
-    shared_apache,
 )
 
 collect_ignore = ["cpp_driver.py", "cpp-env", "shared_apache.py"]  # the first two belong to another environment

@@ -5,7 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from peers import SHARED_SETTINGS, apache_cluster, set_up_java
+from apache_processes import SHARED_SETTINGS, apache_cluster
+from peers import set_up_java
 
 PACE_SECONDS = 0.2
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import rocketpy
-from peers import Answer, Cpp, Java, apache_cluster, exchange, port_of_broker, set_up_apache_4_9
+from apache_processes import apache_cluster
+from peers import Answer, Cpp, Java, exchange, port_of_broker, set_up_apache_4_9
 from sdk import fresh, in_order, messages, read, reply_to, send
 from waiting import wait_until
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from peers import Java, accepts, mqadmin, server_command, write_properties
+from apache_processes import write_properties
+from peers import Java, accepts, mqadmin, server_command
 from ports import free_port
 from waiting import wait_until
 

@@ -19,7 +19,8 @@ import pytest
 
 import rocketpy
 import stored_answers
-from peers import Java, StoreDriver, apache_cluster, rocketpy_server, set_up_apache_4_9, write_broker_conf
+from apache_processes import apache_cluster, write_broker_conf
+from peers import Java, StoreDriver, rocketpy_server, set_up_apache_4_9
 from stores import (
     CASES,
     FLOOD,

@@ -15,18 +15,9 @@ from threading import Event, Thread
 import pytest
 
 import rocketpy
+from apache_processes import apache_servers, launch_apache_broker
 from faulty_network import Fault, FaultyNetwork
-from peers import (
-    Cpp,
-    Java,
-    accepts,
-    apache_servers,
-    launch_apache_broker,
-    mqadmin,
-    server_command,
-    set_up_apache_4_9,
-    set_up_java,
-)
+from peers import Cpp, Java, accepts, mqadmin, server_command, set_up_apache_4_9, set_up_java
 from ports import free_port
 from sdk import fresh, messages, read, send
 from waiting import wait_until

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rocketpy
-from peers import accepts, apache_servers, launch_apache_broker, make_topic
+from apache_processes import apache_servers, launch_apache_broker
+from peers import accepts, make_topic
 from rocketpy.testing import fresh_name
 from waiting import wait_until
 

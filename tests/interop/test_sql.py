@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import rocketpy
-from peers import Java, apache_cluster
+from apache_processes import apache_cluster
+from peers import Java
 from sdk import fresh, messages, send
 
 

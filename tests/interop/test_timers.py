@@ -14,7 +14,8 @@ import pytest
 import rocketpy
 import sdk
 import stored_answers
-from peers import Java, apache_cluster, rocketpy_server
+from apache_processes import apache_cluster
+from peers import Java, rocketpy_server
 from rocketpy import store
 
 TOPIC = "timed"

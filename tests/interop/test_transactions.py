@@ -20,7 +20,8 @@ import pytest
 import rocketpy
 import sdk
 import stored_answers
-from peers import Go, Java, apache_cluster, lines, rocketpy_server, running, set_up_apache_4_9, stop
+from apache_processes import apache_cluster
+from peers import Go, Java, lines, rocketpy_server, running, set_up_apache_4_9, stop
 from ports import free_port
 from rocketpy import Decision, Message
 from waiting import wait_until
