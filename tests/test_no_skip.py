@@ -25,7 +25,7 @@ def test_a_skip_fails_in_ci_and_is_a_skip_elsewhere(tmp_path: Path, source: str,
         {"CI": "true"} if is_ci else {}
     )
     environment["PYTHONPATH"] = str(Path(__file__).parent)
-    command = [sys.executable, "-m", "pytest", "-p", "no_skip", "--doctest-modules", "-rs", "."]
+    command = [sys.executable, "-m", "pytest", "-p", "no_skip", "--doctest-modules", "-rs", "--basetemp", "base", "."]
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     if is_ci:
         assert ended.returncode != 0, ended.stdout

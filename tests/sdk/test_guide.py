@@ -29,8 +29,10 @@ def test_the_reference_has_every_module_with_public_names():
 def test_the_tests_of_the_guide_pass(tmp_path: Path, rocketpy_server: rocketpy.Server):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    ended = run([sys.executable, "-m", "pytest", "-q", "-W", "error", "--rootdir", "."], tmp_path, rocketpy_server)
-    assert ended.returncode == 0, ended.stdout
+    # a folder of its own: in the shared one pytest removes those of other runs, and warns where one is in use
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "--rootdir", ".", "--basetemp", "base"]
+    ended = run(command, tmp_path, rocketpy_server)
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     assert "2 passed" in ended.stdout
 
 

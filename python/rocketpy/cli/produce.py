@@ -19,7 +19,7 @@ from rocketpy import Admin, Message, Producer, RocketPyError, SendStatus, TopicN
 from rocketpy._rocketpy import is_reserved_property
 from rocketpy.cli.options import LOCAL, WAITING, WAITING_SENDS, Json, NameServer
 from rocketpy.console import output
-from rocketpy.console.exits import CommandError, ExitCode, code_of
+from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import moment
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ LATER = {"delay_level", "deliver_at", "delay"}
 """Fields of which a message has at most one."""
 STORED_AGAIN = {"REAL_TOPIC", "RETRY_TOPIC", "DLQ_ORIGIN_TOPIC", "CORRELATION_ID"}
 """Properties of delayed, returned and request messages: other reserved properties are not copied with them."""
-NOWHERE = (
-    "check the name (`rocketpy topic list`) and that its broker is writable (brokerPermission); if only slaves of its "
-    "brokers are left, `rocketpy ha status` shows them and `rocketpy ha promote` makes one the master"
-)
-"""Hint for a topic without a writable queue."""
 FIELDS = {"tag", "keys", "order_key", "properties"} | LATER
 
 
@@ -166,10 +161,8 @@ def send_all(
             if is_new:
                 is_new = False
                 output.STDERR.print(f"topic {topic} did not exist: the first message created it", markup=False)
-    except RocketPyError as error:
+    except RocketPyError:
         output.STDERR.print(f"{output.counted(sent, 'message')} sent before the failed ones:")
-        if error.hint is None and (code := code_of(error)) is ExitCode.NOT_FOUND:
-            raise CommandError(str(error), code, NOWHERE) from error
         raise
     except KeyboardInterrupt:
         more = f", and perhaps some of {under_way:,} more" if under_way else ""

@@ -169,7 +169,10 @@ client_errors! {
     NoQueue { topic: String, wanted: &'static str } => of(TopicNotFound)
         .code(CODE_NO_ROUTE)
         .retry()
-        .hint("check the permissions of the topic and of its brokers (brokerPermission), and that a master is running");
+        .hint(
+            "check the permissions of the topic and of its brokers (brokerPermission); if only slaves of its brokers are left, \
+             `rocketpy ha status` shows them and `rocketpy ha promote` makes one the master",
+        );
     /// The route names a broker without a usable address.
     #[error("no address is known for broker: {broker_name}")]
     BrokerNotFound { broker_name: String } => of(BrokerNotFound)
