@@ -65,8 +65,8 @@ def ask(connection: socket.socket) -> None:
 
 
 @contextmanager
-def with_topic() -> Iterator[Running]:
-    with server(BINARY) as running:
+def with_topic(program: Path = BINARY) -> Iterator[Running]:
+    with server(program) as running:
         make_topic(running)
         yield running
 
@@ -76,12 +76,12 @@ def make_topic(running: Running) -> None:
         admin.create_topic(TOPIC, queues=QUEUES)
 
 
-def idle() -> Figures:
+def idle(program: Path = BINARY) -> Figures:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if most < IDLE + 1000:
         raise RuntimeError(f"{IDLE} connections need `ulimit -n {IDLE + 1000}`, the limit is {most}")
-    with with_topic() as running, contextlib.ExitStack() as connections:
+    with with_topic(program) as running, contextlib.ExitStack() as connections:
         address = broker_address(running)
         before = anonymous_memory_bytes(running.pid)
         for _ in range(IDLE):

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rocketpy._rocketpy import __profile__
-
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -105,8 +103,11 @@ class Running:
     started_at: float
 
 
-if "--save" in sys.argv and __profile__ != "release":
-    sys.exit("error: saved figures must come from the release wheel\nhint: make wheel")
+if "--save" in sys.argv:
+    from rocketpy._rocketpy import __profile__
+
+    if __profile__ != "release":
+        sys.exit("error: saved figures must come from the release wheel\nhint: make wheel")
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path("target/release/rocketpy-server")
