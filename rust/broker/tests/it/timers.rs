@@ -1,4 +1,5 @@
 use rocketpy_env::now_ms;
+use rocketpy_model::property;
 use rocketpy_protocol::body::TimerMetrics;
 use rocketpy_protocol::code::request;
 use rocketpy_protocol::disk::TimerCheckpoint;
@@ -31,16 +32,21 @@ async fn messages_come_in_the_order_of_their_times_and_none_early() {
     for (body, after_ms) in [("third", 1500), ("first", 20), ("second", 700)] {
         send(&fixture, body, start_ms + after_ms).await;
     }
+    let mut waited = 0;
     for (offset, (body, after_ms)) in
         [("first", 20), ("second", 700), ("third", 1500)].into_iter().enumerate()
     {
         let held = Pull::new("orders", offset as i64).held(TIMEOUT.as_millis() as i64);
         let pulled = fixture.pull(held).await;
         assert_eq!(pulled.bodies(), [body]);
-        assert!(pulled.records()[0].stored_at_ms >= start_ms + after_ms, "{body}");
+        let records = pulled.records();
+        assert!(records[0].stored_at_ms >= start_ms + after_ms, "{body}");
+        // Sent by a busy machine after its time, a message is stored at once and is no timer.
+        waited += u32::from(records[0].property(property::TIMER_ENQUEUE_MS).is_some());
     }
     // It is counted once it is stored, which is after it can be read.
-    wait_until("all are counted", async || runtime_value(&fixture, "timersDelivered").await == "3").await;
+    let waited = waited.to_string();
+    wait_until("all are counted", async || runtime_value(&fixture, "timersDelivered").await == waited).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

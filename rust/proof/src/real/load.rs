@@ -39,10 +39,11 @@ pub(super) const LASTING: &str = "lasting";
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// A consumer that got nothing for this long has everything.
 pub(super) const DRAINED_AFTER: Duration = Duration::from_millis(600);
-/// One that got nothing for this long, and knows that it has not everything, gives up.
-const DRAIN_WITHIN: Duration = Duration::from_secs(20);
-/// And in any case after this long.
-const DRAIN_AT_MOST: Duration = Duration::from_secs(180);
+/// A consumer that received nothing for this long, although its queues hold more, gives up. While messages arrive it continues: how long
+/// they take depends on the load and the machine.
+pub(super) const DRAIN_WITHIN: Duration = Duration::from_secs(20);
+/// A consumer without queues gives up after this long: a stalled disk delays the first assignment of a group.
+const ASSIGNED_WITHIN: Duration = Duration::from_secs(180);
 /// How long a round of retention may take: it pauses between files, and each of its flushes may take long on a busy machine.
 const ASK_WITHIN: Duration = Duration::from_secs(20);
 /// A load that fills `maxUnflushedBytes` ends when the log has passed this, even if no send was refused.
@@ -318,7 +319,7 @@ impl Load {
                 Err(_) => return,
             }
         };
-        let (mut got_at, mut draining_since) = (Instant::now(), None);
+        let (mut got_at, mut draining_since, mut had_queues) = (Instant::now(), None, false);
         let has_queues =
             || !consumer.positions().is_empty() && consumer.positions().len() == consumer.assignment().len();
         while lasts || !self.is_over() {
@@ -332,12 +333,14 @@ impl Load {
             }
             if self.is_draining() {
                 let since = *draining_since.get_or_insert_with(Instant::now);
-                if !has_queues() {
-                    got_at = Instant::now(); // a stalled disk delays the first assignment of a group
+                if has_queues() != had_queues {
+                    (got_at, had_queues) = (Instant::now(), !had_queues); // the first pull is yet to come
                 }
-                let is_quiet = got_at.max(since).elapsed() > DRAINED_AFTER;
-                let has_all = is_quiet && (!lasts || has_read_all(&client, &consumer).await);
-                if has_all || gives_up(got_at, since) {
+                let quiet = got_at.max(since).elapsed();
+                let patience = if had_queues { DRAIN_WITHIN } else { ASSIGNED_WITHIN };
+                let is_drained = had_queues && quiet > DRAINED_AFTER;
+                let has_all = is_drained && (!lasts || has_read_all(&client, &consumer).await);
+                if has_all || quiet > patience {
                     return;
                 }
             }
@@ -432,9 +435,4 @@ async fn has_read_all(client: &Client, consumer: &PullConsumer) -> bool {
         }
     }
     true
-}
-
-/// Whether a consumer that drains since then, and got its last message then, waits no longer.
-pub(super) fn gives_up(got_at: Instant, draining_since: Instant) -> bool {
-    got_at.max(draining_since).elapsed() > DRAIN_WITHIN || draining_since.elapsed() > DRAIN_AT_MOST
 }

@@ -9,7 +9,7 @@ use rocketpy_env::now_ms;
 use rocketpy_model::MessageQueue;
 use rocketpy_remoting as remoting;
 
-use super::load::{DRAINED_AFTER, Load, RETRY_PAUSE, gives_up};
+use super::load::{DRAIN_WITHIN, DRAINED_AFTER, Load, RETRY_PAUSE};
 use super::pull::Pull;
 use crate::history::{Call, Event, Reply};
 
@@ -39,9 +39,8 @@ pub(super) async fn read(load: Load, client: Client, broker: String) {
         }
         if load.is_draining() {
             let since = *draining_since.get_or_insert_with(Instant::now);
-            let got_at = got_at.unwrap_or(began);
-            let is_quiet = got_at.max(since).elapsed() > DRAINED_AFTER;
-            if has_all && is_quiet || gives_up(got_at, since) {
+            let quiet = got_at.unwrap_or(began).max(since).elapsed();
+            if has_all && quiet > DRAINED_AFTER || quiet > DRAIN_WITHIN {
                 return;
             }
         }
