@@ -26,6 +26,17 @@ def test_go_and_python_read_by_tag_and_by_sql_what_either_sent(go: Go, rocketpy_
     assert sorted(one["body"] for one in by_sql) == ["g-0", "g-1", "g-2", "g-4"] + [f"q-{i}" for i in range(5)]
 
 
+def test_a_go_batch_creates_its_topic_each_time(go: Go, rocketpy_address: str, home):
+    """Eight of 200 producers at a time, each a client with a route of its own."""
+    topic = fresh("go-created")
+    results = go.drive(home, "created", rocketpy_address, topic, "200", "b")
+    assert [one["status"] for one in results] == ["SEND_OK"] * 200
+    with Admin(rocketpy_address) as admin:
+        created = {name for name in admin.topics() if name.startswith(topic)}
+        assert created == {f"{topic}-{number}" for number in range(200)}
+    assert [one["body"] for one in read(rocketpy_address, f"{topic}-0", 3)] == ["b-0", "b-1", "b-2"]
+
+
 def test_what_a_go_consumer_fails_at_comes_again_and_then_lies_with_the_dead_letters(
     go: Go, rocketpy_address: str, home
 ):

@@ -3,6 +3,7 @@
 //
 //	driver send NAMESRV TOPIC COUNT PREFIX [TAG]
 //	driver keyed|levels|transaction|ask NAMESRV TOPIC COUNT PREFIX
+//	driver created NAMESRV TOPIC COUNT PREFIX
 //	driver asked NAMESRV TOPIC COUNT GROUP
 //	driver push NAMESRV TOPIC COUNT GROUP [EXPRESSION]
 //	driver orderly|fail|answer NAMESRV TOPIC COUNT GROUP
@@ -10,7 +11,7 @@
 //	driver member NAMESRV TOPIC HANGS GROUP
 //
 // Message i of a producer has body PREFIX-i, key PREFIX-i and the property "origin" with the value "go"; with `levels` it
-// has the delay level i + 1.
+// has the delay level i + 1. With `created` the number is that of producers, each with a topic TOPIC-i that its first batch creates.
 package main
 
 import (
@@ -64,7 +65,7 @@ func run(args []string) error {
 	}
 	given := arguments{args[0], args[2], []string{args[1]}, count, args[4], append(args[5:], "")}
 	commands := map[string]func(arguments) error{
-		"send": send, "keyed": send, "levels": send, "transaction": transactions, "asked": asked, "ask": ask,
+		"send": send, "created": created, "keyed": send, "levels": send, "transaction": transactions, "asked": asked, "ask": ask,
 		"push": push, "orderly": orderly, "fail": fail, "retry": retry, "member": member, "answer": answer,
 	}
 	command, known := commands[given.command]
@@ -119,6 +120,51 @@ func send(given arguments) error {
 		}
 		printResult(result)
 	}
+	return sender.Shutdown()
+}
+
+// created has producers send a batch of three messages each, several at a time.
+func created(given arguments) error {
+	const sideBySide, batch = 8, 3
+	numbers, failures := make(chan int), make(chan error, given.count)
+	var workers sync.WaitGroup
+	for worker := 0; worker < sideBySide; worker++ {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			for number := range numbers {
+				if err := createByBatch(given, number, batch); err != nil {
+					failures <- fmt.Errorf("%s-%d: %w", given.topic, number, err)
+				}
+			}
+		}()
+	}
+	for number := 0; number < given.count; number++ {
+		numbers <- number
+	}
+	close(numbers)
+	workers.Wait()
+	close(failures)
+	return <-failures
+}
+
+func createByBatch(given arguments, number int, batch int) error {
+	name := fmt.Sprintf("%s-%d", given.topic, number)
+	instance := producer.WithInstanceName(name)
+	sender, err := rocketmq.NewProducer(append(options(given, "interop-go-creator"), instance)...)
+	if err != nil {
+		return err
+	}
+	if err := sender.Start(); err != nil {
+		return err
+	}
+	own := given
+	own.topic, own.count = name, batch
+	result, err := sender.SendSync(context.Background(), messages(own)...)
+	if err != nil {
+		return err
+	}
+	printResult(result)
 	return sender.Shutdown()
 }
 
