@@ -258,7 +258,7 @@ fn question(transactions: &Transactions<impl Disk>, record: &RecordView<'_>) -> 
         prepared_transaction_offset: record.prepared_transaction_offset,
         body: record.body,
         properties: record.properties,
-        more_properties: &[],
+        may_have_crc: true,
     };
     let mut body = Vec::new();
     let plan = fields.encode(false, &mut body).ok()?;
