@@ -102,9 +102,12 @@ pub(crate) fn put<'a>(
         // It is put again.
         Err(NotPut::Missing(_)) => {}
         Ok(stored) => {
-            intake.ground().stats().put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
+            intake
+                .ground()
+                .metrics()
+                .put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
         }
-        Err(NotPut::Refused(_)) => intake.ground().stats().put_failed(),
+        Err(NotPut::Refused(_)) => intake.ground().metrics().put_failed(),
     }
     stored
 }

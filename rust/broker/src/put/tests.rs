@@ -7,6 +7,7 @@ use rocketpy_protocol::record::{RecordView, ends_in_its_crc};
 
 use super::stored_again::StoredAgain;
 use super::*;
+use crate::metrics::Metric;
 use crate::testing::{PRODUCER, TestBroker, add_topic, message};
 
 /// Where the rules lead, in words: topic and queue, or the refusal.
@@ -79,8 +80,8 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         let found = outcome(&broker, origin, &message).await;
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
-    let totals = broker.ground.stats().totals();
-    assert_eq!((totals.put_messages, totals.put_failures), (15, 15));
+    let total = |metric| broker.ground.metrics().total(metric);
+    assert_eq!((total(Metric::MessagesIn), total(Metric::PutsFailed)), (15, 15));
 }
 
 #[tokio::test]
