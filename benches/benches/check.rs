@@ -23,7 +23,7 @@ fn fields(body: &[u8]) -> RecordFields<'_> {
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties: record.properties,
-        more_properties: &[],
+        may_have_crc: false,
     }
 }
 

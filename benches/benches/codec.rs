@@ -15,6 +15,8 @@ use rocketpy_protocol::{Command, Frame, Header, SerializeType, code, decode_fram
 
 const PROPERTIES: &str = "UNIQ_KEY\u{1}0A000001123418B4AAC2000003E80001\u{2}WAIT\u{1}true\u{2}KEYS\u{1}N14228 UA1545\u{2}TAGS\u{1}UA\u{2}";
 
+const STORED_PROPERTIES: &str = "UNIQ_KEY\u{1}0A000001123418B4AAC2000003E80001\u{2}WAIT\u{1}true\u{2}KEYS\u{1}N14228 UA1545\u{2}TAGS\u{1}UA\u{2}CLUSTER\u{1}DefaultCluster\u{2}MSG_REGION\u{1}DefaultRegion\u{2}TRACE_ON\u{1}true\u{2}";
+
 fn send_header() -> SendMessageRequestHeader<'static> {
     SendMessageRequestHeader {
         producer_group: "ingest",
@@ -184,8 +186,8 @@ fn fields(body: &[u8]) -> RecordFields<'_> {
         reconsume_times: 0,
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
-        properties: PROPERTIES.as_bytes(),
-        more_properties: b"CLUSTER\x01DefaultCluster\x02MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02",
+        properties: STORED_PROPERTIES.as_bytes(),
+        may_have_crc: false,
     }
 }
 

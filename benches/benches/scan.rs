@@ -89,6 +89,7 @@ fn fill(root: &Path) {
             prepared_transaction_offset: PhysicalOffset::ZERO,
             body: &body,
             properties: properties.as_bytes(),
+            may_have_crc: false,
         };
         store.append(&record).unwrap();
     }

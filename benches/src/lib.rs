@@ -32,5 +32,6 @@ pub fn record<'a>(body: &'a [u8], properties: &'a [u8]) -> NewRecord<'a> {
         prepared_transaction_offset: 0.into(),
         body,
         properties,
+        may_have_crc: false,
     }
 }

@@ -1,4 +1,4 @@
-//! The figures of a running broker: values with a name, a unit and labels, and no text.
+//! The values of all metrics at one moment: counters and rates from the registry ([`crate::metrics`]), gauges from the parts.
 //!
 //! Who shows them decides how. GET_BROKER_RUNTIME_INFO writes them under Apache's keys ([`crate::process`]).
 
@@ -10,37 +10,24 @@ use rocketpy_model::perm;
 use rocketpy_protocol::record::RecordView;
 use rocketpy_store::Store;
 
-use crate::desk::Desk;
-use crate::stats::{Rates, Totals};
-use crate::transaction::End;
+use crate::ground::Ground;
+use crate::metrics::{Declared, Kind, Metric, Metrics, Unit};
 
-/// One figure.
+/// One value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figure {
-    pub(crate) name: &'static str,
-    pub(crate) unit: Unit,
-    /// Tell apart the figures of one name.
-    pub(crate) labels: Vec<(&'static str, String)>,
+    pub(crate) metric: Metric,
+    /// Values of its labels, in the order of their declaration.
+    pub(crate) labels: Vec<String>,
     pub(crate) value: Value,
 }
 
-/// What a value counts or measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// A state: 1 where it is so.
-    Flag,
-    Messages,
-    MessagesPerSecond,
-    /// Pulls or sends.
-    Requests,
-    RequestsPerSecond,
-    Bytes,
-    Connections,
-    Seconds,
-    /// Milliseconds since 1970.
-    UnixMillis,
-    /// A share from 0 to 1.
-    Ratio,
+impl Figure {
+    /// The value of a label; `None` when the metric has no such label.
+    pub(crate) fn label(&self, name: &str) -> Option<&str> {
+        let at = self.metric.declared().labels.iter().position(|label| *label == name)?;
+        self.labels.get(at).map(String::as_str)
+    }
 }
 
 /// The value of a figure.
@@ -52,128 +39,132 @@ pub(crate) enum Value {
     Real(f64),
 }
 
+impl Value {
+    fn fits(self, unit: Unit) -> bool {
+        match unit {
+            Unit::Flag => matches!(self, Self::Flag(_)),
+            Unit::Messages | Unit::Requests | Unit::Connections | Unit::Seconds => {
+                matches!(self, Self::Count(_))
+            }
+            Unit::Bytes => matches!(self, Self::Count(_) | Self::Real(_)),
+            Unit::UnixMillis => matches!(self, Self::Time(_)),
+            Unit::Ratio | Unit::MessagesPerSecond | Unit::RequestsPerSecond => matches!(self, Self::Real(_)),
+        }
+    }
+}
+
+/// The counter whose cell is not in the registry: the budget of memory for peers has it.
+const OF_BUDGET: Metric = Metric::PeersClosedForMemory;
+
+/// Rates, each with the counters whose sum grows by it.
+const RATES: &[(Metric, &[Metric])] = &[
+    (Metric::MessagesInRate, &[Metric::MessagesIn]),
+    (Metric::MessagesOutRate, &[Metric::MessagesOut]),
+    (Metric::PullsFoundRate, &[Metric::PullsFound]),
+    (Metric::PullsMissedRate, &[Metric::PullsMissed]),
+    (Metric::PullsRate, &[Metric::PullsFound, Metric::PullsMissed]),
+];
+
+/// Gauges of parts that are above the ground.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gauges {
+    pub(crate) held_pulls: u64,
+    pub(crate) timers_waiting: u64,
+}
+
 /// All figures of one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Figures(pub(crate) Vec<Figure>);
 
 impl Figures {
-    /// Reads them. Looks at every queue and at the file systems: for a tool that asks now and then. May block.
-    pub(crate) fn of(desk: &Desk, now: Instant) -> Self {
+    /// Reads them. Looks at the file systems: for a tool that asks now and then. May block.
+    pub(crate) fn of(ground: &Ground, gauges: Gauges, now: Instant) -> Self {
         let mut figures = Self::default();
-        figures.add_broker(desk);
-        figures.add_traffic(desk, now);
-        figures.add_log(desk.ground.store());
-        figures.add_disks(desk.ground.store());
+        figures.add_broker(ground);
+        figures.add(Metric::HeldPulls, Value::Count(gauges.held_pulls));
+        figures.add(Metric::TimersWaiting, Value::Count(gauges.timers_waiting));
+        figures.add_traffic(ground.metrics(), now);
+        figures.add_log(ground.store());
+        figures.add_disks(ground.store());
         figures
     }
 
-    /// The value of the figure that has the name, and the label where one is given.
-    pub(crate) fn get(&self, name: &str, label: Option<(&str, &str)>) -> Option<Value> {
-        let has_label = |figure: &Figure| {
-            label.is_none_or(|(key, text)| figure.labels.iter().any(|(k, v)| *k == key && v == text))
-        };
-        self.all(name).find(|figure| has_label(figure)).map(|figure| figure.value)
+    /// The value of a metric, and of the label where one is given.
+    pub(crate) fn get(&self, metric: Metric, label: Option<(&str, &str)>) -> Option<Value> {
+        let has_label = |figure: &Figure| label.is_none_or(|(name, text)| figure.label(name) == Some(text));
+        self.all(metric).find(|figure| has_label(figure)).map(|figure| figure.value)
     }
 
-    /// The figures of one name.
-    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &Figure> {
-        self.0.iter().filter(move |figure| figure.name == name)
+    /// The figures of one metric.
+    pub(crate) fn all(&self, metric: Metric) -> impl Iterator<Item = &Figure> {
+        self.0.iter().filter(move |figure| figure.metric == metric)
     }
 
-    fn add(&mut self, name: &'static str, unit: Unit, value: Value) {
-        self.add_labelled(name, unit, value, Vec::new());
+    fn add(&mut self, metric: Metric, value: Value) {
+        self.add_labelled(metric, value, Vec::new());
     }
 
-    fn add_labelled(
-        &mut self,
-        name: &'static str,
-        unit: Unit,
-        value: Value,
-        labels: Vec<(&'static str, String)>,
-    ) {
-        self.0.push(Figure { name, unit, labels, value });
+    fn add_labelled(&mut self, metric: Metric, value: Value, labels: Vec<String>) {
+        let Declared { name, unit, labels: names, .. } = metric.declared();
+        assert!(value.fits(unit), "value of metric {name} has its unit: {value:?}");
+        assert!(labels.len() == names.len(), "metric {name} has the labels {names:?}: {labels:?}");
+        self.0.push(Figure { metric, labels, value });
     }
 
-    fn add_broker(&mut self, desk: &Desk) {
-        let is_writable = desk.ground.permission() & perm::WRITE != 0;
-        self.add("broker_writable", Unit::Flag, Value::Flag(is_writable));
-        self.add("started_at", Unit::UnixMillis, Value::Time(desk.ground.started_at_ms()));
-        self.add("uptime", Unit::Seconds, Value::Count(desk.ground.stats().uptime().as_secs()));
-        self.add("held_pulls", Unit::Requests, Value::Count(desk.held.count_for_messages() as u64));
-        if let Some(memory) = &desk.ground.config().memory {
-            self.add("peer_memory", Unit::Bytes, Value::Count(memory.used_bytes() as u64));
-            self.add("peer_memory_limit", Unit::Bytes, Value::Count(memory.limit_bytes() as u64));
-            let closed = Value::Count(memory.closed_connections());
-            self.add("peers_closed_for_memory_total", Unit::Connections, closed);
+    fn add_broker(&mut self, ground: &Ground) {
+        let is_writable = ground.permission() & perm::WRITE != 0;
+        self.add(Metric::BrokerWritable, Value::Flag(is_writable));
+        self.add(Metric::StartedAt, Value::Time(ground.started_at_ms()));
+        self.add(Metric::Uptime, Value::Count(ground.metrics().uptime().as_secs()));
+        let config = ground.config();
+        self.add(Metric::HeldPullsLimit, Value::Count(config.max_held_pulls as u64));
+        if let Some(memory) = &config.memory {
+            self.add(Metric::PeerMemory, Value::Count(memory.used_bytes() as u64));
+            self.add(Metric::PeerMemoryLimit, Value::Count(memory.limit_bytes() as u64));
+            self.add(OF_BUDGET, Value::Count(memory.closed_connections()));
         }
-        self.add(
-            "held_pulls_limit",
-            Unit::Requests,
-            Value::Count(desk.ground.config().max_held_pulls as u64),
-        );
     }
 
-    fn add_traffic(&mut self, desk: &Desk, now: Instant) {
-        use Unit::{Bytes, Messages, Requests, RequestsPerSecond};
-        let stats = desk.ground.stats();
-        let totals = stats.totals();
-        self.add("messages_in_total", Messages, Value::Count(totals.put_messages));
-        self.add("messages_out_total", Messages, Value::Count(totals.got_messages));
-        self.add("bytes_in_total", Bytes, Value::Count(totals.put_bytes));
-        let average = totals.put_bytes as f64 / totals.put_messages.max(1) as f64;
-        self.add("message_size_average", Bytes, Value::Real(average));
-        self.add("puts_failed_total", Requests, Value::Count(totals.put_failures));
-        self.add("delayed_delivered_total", Messages, Value::Count(desk.delays.delivered()));
-        self.add("delayed_dropped_total", Messages, Value::Count(desk.delays.dropped()));
-        let timers = &desk.timers;
-        self.add("timers_waiting", Messages, Value::Count(timers.waiting()));
-        self.add("timers_delivered_total", Messages, Value::Count(timers.delivered()));
-        self.add("timers_recalled_total", Messages, Value::Count(timers.recalled()));
-        self.add("timers_dropped_total", Messages, Value::Count(timers.dropped()));
-        for (name, end) in [
-            ("transactions_committed_total", End::Commit),
-            ("transactions_rolled_back_total", End::Rollback),
-            ("transactions_given_up_total", End::GivenUp),
-            ("transactions_lost_total", End::Lost),
+    fn add_traffic(&mut self, metrics: &Metrics, now: Instant) {
+        for counter in Metric::ALL.iter().copied().filter(|metric| *metric != OF_BUDGET) {
+            let Declared { kind, labels, .. } = counter.declared();
+            if kind == Kind::Counter && labels.is_empty() {
+                self.add(counter, Value::Count(metrics.total(counter)));
+            }
+        }
+        let (messages, bytes) = (metrics.total(Metric::MessagesIn), metrics.total(Metric::BytesIn));
+        self.add(Metric::MessageSizeAverage, Value::Real(bytes as f64 / messages.max(1) as f64));
+        for (metric, counter) in [
+            (Metric::MessagesInAtMidnight, Metric::MessagesIn),
+            (Metric::MessagesOutAtMidnight, Metric::MessagesOut),
         ] {
-            self.add(name, Messages, Value::Count(desk.transactions.ended(end)));
+            let (yesterday, today) = metrics.mornings(counter);
+            for (day, count) in [("today", today), ("yesterday", yesterday)] {
+                self.add_labelled(metric, Value::Count(count), vec![day.to_owned()]);
+            }
         }
-        self.add("transactions_checked_total", Requests, Value::Count(desk.transactions.checked()));
-        let (yesterday, today) = stats.mornings();
-        for (day, morning) in [("today", today), ("yesterday", yesterday)] {
-            let labels = vec![("day", day.to_owned())];
-            let (puts, gets) = (Value::Count(morning.put_messages), Value::Count(morning.got_messages));
-            self.add_labelled("messages_in_at_midnight", Messages, puts, labels.clone());
-            self.add_labelled("messages_out_at_midnight", Messages, gets, labels);
+        for (metric, counters) in RATES {
+            for (window, rate) in metrics.rates(now, counters) {
+                self.add_labelled(*metric, Value::Real(rate), vec![format!("{}s", window.as_secs())]);
+            }
         }
-        let rates = |counter: fn(&Totals) -> u64| stats.rates(now, counter);
-        let messages = Unit::MessagesPerSecond;
-        self.add_rates("messages_in_rate", messages, rates(|totals| totals.put_messages));
-        self.add_rates("messages_out_rate", messages, rates(|totals| totals.got_messages));
-        self.add_rates("pulls_found_rate", RequestsPerSecond, rates(|totals| totals.pulls_found));
-        self.add_rates("pulls_missed_rate", RequestsPerSecond, rates(|totals| totals.pulls_missed));
-        let pulls = rates(|totals| totals.pulls_found + totals.pulls_missed);
-        self.add_rates("pulls_rate", RequestsPerSecond, pulls);
-    }
-
-    fn add_rates(&mut self, name: &'static str, unit: Unit, rates: Rates) {
-        for (window, rate) in rates {
-            let labels = vec![("window", format!("{}s", window.as_secs()))];
-            self.add_labelled(name, unit, Value::Real(rate), labels);
-        }
+        metrics.minute().groups(|group, topic, messages| {
+            let labels = vec![group.to_owned(), topic.to_owned()];
+            self.add_labelled(Metric::GroupMessagesOut, Value::Count(messages), labels);
+        });
     }
 
     fn add_log(&mut self, store: &Store) {
         let (min, max) = (store.min_physical_offset().get(), store.max_physical_offset().get());
-        self.add("commit_log_min_offset", Unit::Bytes, Value::Count(min));
-        self.add("commit_log_max_offset", Unit::Bytes, Value::Count(max));
+        self.add(Metric::CommitLogMinOffset, Value::Count(min));
+        self.add(Metric::CommitLogMaxOffset, Value::Count(max));
         let behind = store.readable_end().get().saturating_sub(store.dispatched_offset().get());
-        self.add("dispatch_behind", Unit::Bytes, Value::Count(behind));
+        self.add(Metric::DispatchBehind, Value::Count(behind));
         let unflushed = max.saturating_sub(store.flushed_offset().get());
-        self.add("flush_behind", Unit::Bytes, Value::Count(unflushed));
+        self.add(Metric::FlushBehind, Value::Count(unflushed));
         let first = store.record_at(store.min_physical_offset()).ok().flatten();
         if let Some(first) = first.as_deref().and_then(|bytes| RecordView::parse(bytes).ok()) {
-            self.add("earliest_message_at", Unit::UnixMillis, Value::Time(first.stored_at_ms));
+            self.add(Metric::EarliestMessageAt, Value::Time(first.stored_at_ms));
         }
     }
 
@@ -189,10 +180,10 @@ impl Figures {
     fn add_disk(&mut self, part: &str, dir: &Path) {
         let Ok(usage) = RealDisk.usage(dir) else { return };
         let ratio = |usage: &DiskUsage| usage.used_percent() as f64 / 100.0;
-        let labels = vec![("part", part.to_owned()), ("path", dir.display().to_string())];
-        self.add_labelled("disk_used_ratio", Unit::Ratio, Value::Real(ratio(&usage)), labels.clone());
-        self.add_labelled("disk_total", Unit::Bytes, Value::Count(usage.total_bytes), labels.clone());
-        self.add_labelled("disk_free", Unit::Bytes, Value::Count(usage.available_bytes), labels);
+        let labels = vec![part.to_owned(), dir.display().to_string()];
+        self.add_labelled(Metric::DiskUsedRatio, Value::Real(ratio(&usage)), labels.clone());
+        self.add_labelled(Metric::DiskSize, Value::Count(usage.total_bytes), labels.clone());
+        self.add_labelled(Metric::DiskFree, Value::Count(usage.available_bytes), labels);
     }
 }
 
@@ -202,25 +193,29 @@ mod tests {
     use crate::testing::TestBroker;
 
     #[tokio::test]
-    async fn every_figure_has_a_name_and_labels_of_its_own_and_a_value_of_its_unit() {
+    async fn every_metric_is_read_once_for_each_of_its_labels() {
         let broker = TestBroker::open(|_| {});
-        let figures = Figures::of(&broker, Instant::now());
+        broker.ground.metrics().minute().got("g", "orders", 5);
+        let gauges = Gauges { held_pulls: 3, timers_waiting: 4 };
+        let figures = Figures::of(&broker.ground, gauges, Instant::now());
         for (index, figure) in figures.0.iter().enumerate() {
-            let same = |other: &Figure| other.name == figure.name && other.labels == figure.labels;
+            let same = |other: &Figure| other.metric == figure.metric && other.labels == figure.labels;
             assert!(!figures.0[..index].iter().any(same), "twice: {figure:?}");
-            let fits = match figure.unit {
-                Unit::Flag => matches!(figure.value, Value::Flag(_)),
-                Unit::Messages | Unit::Requests | Unit::Connections | Unit::Seconds => {
-                    matches!(figure.value, Value::Count(_))
-                }
-                Unit::Bytes => matches!(figure.value, Value::Count(_) | Value::Real(_)),
-                Unit::UnixMillis => matches!(figure.value, Value::Time(at) if at > 1_700_000_000_000),
-                Unit::Ratio => matches!(figure.value, Value::Real(share) if (0.0..=1.0).contains(&share)),
-                Unit::MessagesPerSecond | Unit::RequestsPerSecond => matches!(figure.value, Value::Real(_)),
-            };
-            assert!(fits, "{figure:?}");
         }
-        assert_eq!(figures.all("messages_in_rate").count(), 3);
-        assert!(figures.get("earliest_message_at", None).is_none(), "the store is empty");
+        let read = |metric: &&Metric| figures.all(**metric).next().is_none();
+        let unread: Vec<_> = Metric::ALL.iter().filter(read).collect();
+        let of_memory = [Metric::PeerMemory, Metric::PeerMemoryLimit, OF_BUDGET];
+        let absent: Vec<_> = of_memory.iter().chain(&[Metric::EarliestMessageAt]).collect();
+        assert_eq!(unread, absent, "the broker has no budget, and its store is empty");
+        assert_eq!(figures.all(Metric::MessagesInRate).count(), 3);
+        let label = Some(("topic", "orders"));
+        assert_eq!(figures.get(Metric::GroupMessagesOut, label), Some(Value::Count(5)));
+        assert_eq!(figures.get(Metric::HeldPulls, None), Some(Value::Count(3)));
+    }
+
+    #[test]
+    #[should_panic(expected = "value of metric uptime has its unit")]
+    fn value_of_another_unit_is_not_a_figure() {
+        Figures::default().add(Metric::Uptime, Value::Real(1.0));
     }
 }

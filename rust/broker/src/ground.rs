@@ -13,10 +13,9 @@ use rocketpy_store::{Store, StoreError};
 use tokio::runtime::Handle;
 
 use crate::clock_steps::{ClockSteps, Now};
-use crate::minute::MinuteRates;
+use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::role::{OfMaster, Role, RoleCell};
-use crate::stats::Stats;
 use crate::table::creation::Creations;
 use crate::table::group::{FoundGroup, GroupTable};
 use crate::table::topic::TopicTable;
@@ -46,8 +45,7 @@ pub(crate) struct Ground<D: Disk = RealDisk> {
     groups: GroupTable,
     /// Read on every use: it may change while the broker runs.
     role: Arc<RoleCell>,
-    stats: Stats,
-    rates: MinuteRates,
+    metrics: Metrics,
     /// Work that requests leave behind.
     tasks: Tasks,
     unique_keys: UniqueKeys,
@@ -84,8 +82,7 @@ impl<D: Disk> Ground<D> {
             setting_retention: Mutex::default(),
             groups,
             role,
-            stats: Stats::new(started_at_ms),
-            rates: MinuteRates::default(),
+            metrics: Metrics::new(started_at_ms),
             tasks: Tasks::new(runtime),
             unique_keys,
             started_at_ms,
@@ -120,12 +117,8 @@ impl<D: Disk> Ground<D> {
         &self.role
     }
 
-    pub(crate) fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
-    pub(crate) fn rates(&self) -> &MinuteRates {
-        &self.rates
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     pub(crate) fn tasks(&self) -> &Tasks {
@@ -254,10 +247,9 @@ impl<D: Disk> Ground<D> {
     /// Takes the samples from which rates are computed.
     pub(crate) fn sample(&self, now: Instant) {
         self.observe_clock();
-        self.stats.sample(now, now_ms());
         let (_, topics) = self.topics.all();
-        let totals = topics.into_iter().map(|(name, topic)| (name, self.messages_of(&topic)));
-        self.rates.tick(now, totals);
+        let ends = topics.into_iter().map(|(name, topic)| (name, self.messages_of(&topic)));
+        self.metrics.sample(now, now_ms(), ends);
     }
 
     pub(crate) fn next_unique_key(&self) -> String {

@@ -32,7 +32,7 @@ mod held_send;
 mod held_state;
 mod lost;
 mod members;
-mod minute;
+mod metrics;
 mod operation;
 mod parts;
 mod process;
@@ -44,7 +44,6 @@ mod role_change;
 mod role_order;
 mod service;
 mod slave;
-mod stats;
 #[cfg(feature = "sim")]
 mod stepped;
 mod sync;

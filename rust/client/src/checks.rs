@@ -290,7 +290,7 @@ mod tests {
             prepared_transaction_offset: PhysicalOffset::ZERO,
             body: b"paid",
             properties: &properties,
-            more_properties: &[],
+            may_have_crc: true,
         };
         let mut record = Vec::new();
         let plan = fields.encode(false, &mut record).unwrap();

@@ -70,7 +70,7 @@ impl ReceivedReply {
             prepared_transaction_offset: PhysicalOffset::ZERO,
             body: &push.body,
             properties: &properties,
-            more_properties: &[],
+            may_have_crc: true,
         };
         let mut record = Vec::new();
         let plan = fields.encode(false, &mut record).map_err(|error| error.to_string())?;

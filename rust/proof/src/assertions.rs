@@ -124,5 +124,6 @@ fn record(body: &[u8]) -> NewRecord<'_> {
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties: b"TAGS\x01TagA\x02",
+        may_have_crc: true,
     }
 }

@@ -7,6 +7,8 @@
 //! # Source
 //! docs/reference/store-format.md 2.2, docs/reference/protocol.md 4.4.
 
+use std::ops::Range;
+
 use memchr::{memchr, memrchr};
 use rocketpy_model::Properties;
 use rocketpy_model::property::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR};
@@ -51,19 +53,56 @@ fn is_storable(text: &str) -> bool {
     !text.is_empty() && !text.bytes().any(|byte| byte == NAME_VALUE_SEPARATOR || byte == PROPERTY_SEPARATOR)
 }
 
+#[cfg(debug_assertions)]
+thread_local! {
+    static WALKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Number of times that this thread has read through a text, in builds with debug assertions: tests check how often a path does.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+#[must_use]
+pub fn walks() -> u64 {
+    WALKS.get()
+}
+
+#[inline]
+pub(crate) fn count_walk() {
+    #[cfg(debug_assertions)]
+    WALKS.set(WALKS.get() + 1);
+}
+
 /// Names and values in the order of the text, duplicates included.
 #[must_use]
-pub const fn iter_bytes(text: &[u8]) -> Pairs<'_> {
-    Pairs { separators: Separators { text, read: 0, marks: 0 }, piece: 0, is_done: false }
+#[inline]
+pub fn iter_bytes(text: &[u8]) -> Pairs<'_> {
+    count_walk();
+    pairs(text)
+}
+
+/// As [`iter_bytes`], without being counted.
+pub(crate) const fn pairs(text: &[u8]) -> Pairs<'_> {
+    Pairs { separators: Separators { text, read: 0, marks: 0 }, start: 0, piece: 0, is_done: false }
 }
 
 /// The iterator of [`iter_bytes`].
 #[derive(Debug, Clone)]
 pub struct Pairs<'a> {
     separators: Separators<'a>,
+    /// Where the pair that was returned last begins.
+    start: usize,
     /// Where the next piece begins.
     piece: usize,
     is_done: bool,
+}
+
+impl Pairs<'_> {
+    /// Place of the pair that was returned last, with its final separator.
+    #[inline]
+    #[must_use]
+    pub fn place(&self) -> Range<usize> {
+        self.start..self.piece.min(self.separators.text.len())
+    }
 }
 
 impl<'a> Iterator for Pairs<'a> {
@@ -90,6 +129,7 @@ impl<'a> Iterator for Pairs<'a> {
                 && name_end > start
                 && name_end + 1 < end
             {
+                self.start = start;
                 return Some((&text[start..name_end], &text[name_end + 1..end]));
             }
         }
@@ -172,6 +212,7 @@ pub fn get<'a>(text: &'a [u8], name: &str) -> Option<&'a str> {
 /// The value of `name` as bytes. Searches from the end, because the last pair counts.
 #[must_use]
 pub fn get_bytes<'a>(mut text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    count_walk();
     let name = name.as_bytes();
     while !text.is_empty() {
         let (before, piece) = match memrchr(PROPERTY_SEPARATOR, text) {
@@ -192,6 +233,7 @@ pub fn get_bytes<'a>(mut text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 /// Copies `text` to `out` without the pairs named `name`. What is not a pair is copied as it is.
 pub fn copy_without(text: &[u8], name: &str, out: &mut Vec<u8>) {
+    count_walk();
     let start = out.len();
     for piece in text.split_inclusive(|&byte| byte == PROPERTY_SEPARATOR) {
         let bare = piece.strip_suffix(&[PROPERTY_SEPARATOR]).unwrap_or(piece);
@@ -284,6 +326,15 @@ mod tests {
                 assert_eq!(pairs, [(&*name, &*value), ("x", "\u{1}1"), ("last", &*value)]);
             }
         }
+    }
+
+    #[test]
+    fn places_of_pairs_include_their_final_separator() {
+        let (mut pairs, mut places) = (iter_bytes(b"x\x02a\x011\x02\x02b\x012"), Vec::new());
+        while pairs.next().is_some() {
+            places.push(pairs.place());
+        }
+        assert_eq!(places, [2..6, 7..10]);
     }
 
     #[test]

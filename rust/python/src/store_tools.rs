@@ -259,6 +259,7 @@ impl Given {
             prepared_transaction_offset: PhysicalOffset::ZERO,
             body: &self.body,
             properties: &self.properties,
+            may_have_crc: true,
         })
     }
 }

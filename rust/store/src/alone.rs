@@ -115,5 +115,6 @@ pub(crate) fn record(body: &[u8]) -> NewRecord<'_> {
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties: b"",
+        may_have_crc: true,
     }
 }

@@ -31,6 +31,8 @@ pub struct NewRecord<'a> {
     /// # Source
     /// docs/reference/protocol.md 4.6.1.
     pub properties: &'a [u8],
+    /// Whether the properties, or those of an item, may hold a `__CRC32#`, which is left out then. `false` saves a pass over the text.
+    pub may_have_crc: bool,
 }
 
 /// Where a record went.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use rocketpy_env::Disk;
 use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
-use rocketpy_store::files::{DelayTables, LogFiles, QueueFiles, counts_in_queue, position, tags_code};
+use rocketpy_store::files::{DelayTables, Keys, LogFiles, QueueFiles, counts_in_queue, position, tags_code};
 use rocketpy_store::reader::{QueueEntry, ReadError, StoreReader};
 use rocketpy_store::{DelayLevels, StoreError};
 
@@ -213,7 +213,7 @@ fn compare<D: Disk>(
     delays: &DelayTables,
     report: &mut VerifyReport,
 ) -> Result<(), ReadError> {
-    let mut tags_code = tags_code(view, view.tag().unwrap_or_default(), delays);
+    let mut tags_code = tags_code(view, &Keys::of(view.properties), delays);
     if view.topic == system::SCHEDULE_TOPIC && !delays.is_stored() && entry.tags_code > view.stored_at_ms {
         tags_code = entry.tags_code; // another broker stored it, with levels of its own
     }

@@ -360,7 +360,7 @@ fn filler(physical_offset: PhysicalOffset, size_bytes: u64, stored_at_ms: i64) -
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body: &body,
         properties: b"",
-        more_properties: b"",
+        may_have_crc: true,
     };
     let mut bytes = Vec::with_capacity(size_bytes as usize);
     let plan = fields.encode(record_check, &mut bytes).expect("a short topic and no properties fit");

@@ -229,6 +229,7 @@ fn as_new<'a>(view: &RecordView<'a>) -> NewRecord<'a> {
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body: view.body,
         properties: view.properties,
+        may_have_crc: true,
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tracing::{error, warn};
 
 use super::{Delays, LEVELS, State};
+use crate::metrics::Metric;
 use crate::put::{DueRecord, Late, READ_AGAIN_AFTER, deliver_late, due_record};
 use crate::refusal::Refusal;
 
@@ -103,7 +104,7 @@ fn deliver_level<D: Disk>(
     }
     if first < bounds.min {
         let lost = bounds.min - first;
-        delays.dropped.fetch_add(lost, Ordering::Relaxed);
+        delays.count(Metric::DelayedDropped, lost);
         error!(level = level + 1, lost, "delayed messages removed before their delivery time");
         let end = store.max_physical_offset();
         state.progress.advance(level, bounds.min, end, end);
@@ -263,10 +264,10 @@ fn deliver_one(
     };
     match outcome {
         Late::Delivered => {
-            delays.delivered.fetch_add(1, Ordering::Relaxed);
+            delays.count(Metric::DelayedDelivered, 1);
         }
         Late::Dropped(reason) => {
-            delays.dropped.fetch_add(1, Ordering::Relaxed);
+            delays.count(Metric::DelayedDropped, 1);
             error!(%queue_offset, %physical_offset, reason, "delayed message dropped");
         }
         Late::Unreadable(error) => return Ok(Outcome::Unreadable(error)),

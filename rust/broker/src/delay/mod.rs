@@ -16,7 +16,7 @@ mod service;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -33,6 +33,7 @@ use tracing::error;
 
 use crate::BrokerError;
 use crate::config_file::ConfigFile;
+use crate::metrics::Metric;
 use crate::put::Intake;
 use crate::service::flush_at_stop;
 
@@ -55,8 +56,6 @@ pub(crate) struct Delays<D: Disk = RealDisk> {
     arrived: Notify,
     /// A bit for each level in whose queue an entry had another time than its record says.
     damaged_levels: AtomicU64,
-    delivered: AtomicU64,
-    dropped: AtomicU64,
     intake: Arc<Intake<D>>,
 }
 
@@ -116,8 +115,6 @@ impl<D: Disk> Delays<D> {
             state: Mutex::new(state),
             arrived: Notify::new(),
             damaged_levels: AtomicU64::new(0),
-            delivered: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
             intake,
         })
     }
@@ -138,14 +135,20 @@ impl<D: Disk> Delays<D> {
         self.seen.lock().next.clone()
     }
 
+    fn count(&self, metric: Metric, messages: u64) {
+        self.intake.ground().metrics().add(metric, messages);
+    }
+
     /// Messages that were stored again, since the start.
+    #[cfg(test)]
     pub(crate) fn delivered(&self) -> u64 {
-        self.delivered.load(Ordering::Relaxed)
+        self.intake.ground().metrics().total(Metric::DelayedDelivered)
     }
 
     /// Messages that could not be delivered at all, since the start: their topic is gone, or their record is.
+    #[cfg(test)]
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.intake.ground().metrics().total(Metric::DelayedDropped)
     }
 
     /// Progress of the levels, from their file.

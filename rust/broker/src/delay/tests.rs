@@ -1,6 +1,7 @@
 //! Delivery against a real store, with the time as an argument.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rocketpy_env::{DiskFile, OpenMode};
 use rocketpy_model::TopicConfig;

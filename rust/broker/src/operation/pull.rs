@@ -277,9 +277,9 @@ impl Pulls {
         }
         let QueueKey { topic, queue_id } = &pull.queue;
         let count = u64::from(fetch.count);
-        self.ground.stats().pulled(count);
+        self.ground.metrics().pulled(count);
         if count > 0 {
-            self.ground.rates().got(&pull.group, topic, count);
+            self.ground.metrics().minute().got(&pull.group, topic, count);
         }
         let place = Place { group: &pull.group, topic, queue_id: *queue_id };
         self.members.offsets().pulled(place, next.offset);

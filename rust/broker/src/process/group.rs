@@ -109,7 +109,7 @@ pub(super) fn consume_stats(Call { desk, connection, request }: Call<'_>) -> Ans
             break; // nobody waits for the rest
         }
         let Some(config) = desk.ground.topics().get(&topic) else { continue };
-        stats.consume_tps += desk.ground.rates().get_rate(Instant::now(), group, &topic);
+        stats.consume_tps += desk.ground.metrics().minute().get_rate(Instant::now(), group, &topic);
         let name: Arc<str> = topic.as_str().into();
         for queue_id in 0..config.read_queues {
             let progress = progress(desk, group, &topic, queue_id)?;

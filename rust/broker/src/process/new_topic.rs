@@ -26,7 +26,7 @@ pub(super) fn wait(desk: &Arc<Desk>, topic: &str, request: &Command, reply: Repl
         }
         Err(refused) => {
             let (send, refusal) = *refused;
-            desk.ground.stats().put_failed();
+            desk.ground.metrics().put_failed();
             send.reply.send(refusal.response());
         }
     }

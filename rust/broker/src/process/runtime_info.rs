@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use rocketpy_model::system;
 
 use crate::figures::{Figure, Figures, Value};
+use crate::metrics::Metric;
 
 /// The name of version 479 ([`system::VERSION`]), as the tools print it.
 const VERSION_NAME: &str = "V5_3_3";
@@ -15,52 +16,52 @@ const VERSION_NAME: &str = "V5_3_3";
 /// Name and value of a label.
 type Label = (&'static str, &'static str);
 
-/// Keys that are one figure each: the figure, and the label that it must have.
-const ONE_FIGURE: &[(&str, &str, Option<Label>)] = &[
-    ("brokerActive", "broker_writable", None),
-    ("bootTimestamp", "started_at", None),
-    ("msgPutTotalTodayNow", "messages_in_total", None),
-    ("msgPutTotalTodayMorning", "messages_in_at_midnight", Some(("day", "today"))),
-    ("msgPutTotalYesterdayMorning", "messages_in_at_midnight", Some(("day", "yesterday"))),
-    ("msgGetTotalTodayNow", "messages_out_total", None),
-    ("msgGetTotalTodayMorning", "messages_out_at_midnight", Some(("day", "today"))),
-    ("msgGetTotalYesterdayMorning", "messages_out_at_midnight", Some(("day", "yesterday"))),
-    ("putMessageTimesTotal", "messages_in_total", None),
-    ("putMessageFailedTimes", "puts_failed_total", None),
-    ("putMessageSizeTotal", "bytes_in_total", None),
-    ("putMessageAverageSize", "message_size_average", None),
-    ("earliestMessageTimeStamp", "earliest_message_at", None),
-    ("commitLogMinOffset", "commit_log_min_offset", None),
-    ("commitLogMaxOffset", "commit_log_max_offset", None),
-    ("dispatchBehindBytes", "dispatch_behind", None),
-    ("remainHowManyDataToFlush", "flush_behind", None),
-    ("consumeQueueDiskRatio", "disk_used_ratio", Some(("part", "consume_queue"))),
-    ("heldPulls", "held_pulls", None),
-    ("peerMemoryBytes", "peer_memory", None),
-    ("peerMemoryLimitBytes", "peer_memory_limit", None),
-    ("peersClosedForMemory", "peers_closed_for_memory_total", None),
-    ("delayedDelivered", "delayed_delivered_total", None),
-    ("delayedDropped", "delayed_dropped_total", None),
-    ("timersWaiting", "timers_waiting", None),
-    ("timersDelivered", "timers_delivered_total", None),
-    ("timersRecalled", "timers_recalled_total", None),
-    ("timersDropped", "timers_dropped_total", None),
-    ("transactionsCommitted", "transactions_committed_total", None),
-    ("transactionsRolledBack", "transactions_rolled_back_total", None),
-    ("transactionsGivenUp", "transactions_given_up_total", None),
-    ("transactionsLost", "transactions_lost_total", None),
-    ("transactionsChecked", "transactions_checked_total", None),
+/// Keys that are one figure each: its metric, and the label that it must have.
+const ONE_FIGURE: &[(&str, Metric, Option<Label>)] = &[
+    ("brokerActive", Metric::BrokerWritable, None),
+    ("bootTimestamp", Metric::StartedAt, None),
+    ("msgPutTotalTodayNow", Metric::MessagesIn, None),
+    ("msgPutTotalTodayMorning", Metric::MessagesInAtMidnight, Some(("day", "today"))),
+    ("msgPutTotalYesterdayMorning", Metric::MessagesInAtMidnight, Some(("day", "yesterday"))),
+    ("msgGetTotalTodayNow", Metric::MessagesOut, None),
+    ("msgGetTotalTodayMorning", Metric::MessagesOutAtMidnight, Some(("day", "today"))),
+    ("msgGetTotalYesterdayMorning", Metric::MessagesOutAtMidnight, Some(("day", "yesterday"))),
+    ("putMessageTimesTotal", Metric::MessagesIn, None),
+    ("putMessageFailedTimes", Metric::PutsFailed, None),
+    ("putMessageSizeTotal", Metric::BytesIn, None),
+    ("putMessageAverageSize", Metric::MessageSizeAverage, None),
+    ("earliestMessageTimeStamp", Metric::EarliestMessageAt, None),
+    ("commitLogMinOffset", Metric::CommitLogMinOffset, None),
+    ("commitLogMaxOffset", Metric::CommitLogMaxOffset, None),
+    ("dispatchBehindBytes", Metric::DispatchBehind, None),
+    ("remainHowManyDataToFlush", Metric::FlushBehind, None),
+    ("consumeQueueDiskRatio", Metric::DiskUsedRatio, Some(("part", "consume_queue"))),
+    ("heldPulls", Metric::HeldPulls, None),
+    ("peerMemoryBytes", Metric::PeerMemory, None),
+    ("peerMemoryLimitBytes", Metric::PeerMemoryLimit, None),
+    ("peersClosedForMemory", Metric::PeersClosedForMemory, None),
+    ("delayedDelivered", Metric::DelayedDelivered, None),
+    ("delayedDropped", Metric::DelayedDropped, None),
+    ("timersWaiting", Metric::TimersWaiting, None),
+    ("timersDelivered", Metric::TimersDelivered, None),
+    ("timersRecalled", Metric::TimersRecalled, None),
+    ("timersDropped", Metric::TimersDropped, None),
+    ("transactionsCommitted", Metric::TransactionsCommitted, None),
+    ("transactionsRolledBack", Metric::TransactionsRolledBack, None),
+    ("transactionsGivenUp", Metric::TransactionsGivenUp, None),
+    ("transactionsLost", Metric::TransactionsLost, None),
+    ("transactionsChecked", Metric::TransactionsChecked, None),
 ];
 
 /// Keys whose text is the rates of three windows.
-const THREE_RATES: &[(&str, &str)] = &[
-    ("putTps", "messages_in_rate"),
-    ("getFoundTps", "pulls_found_rate"),
-    ("getMissTps", "pulls_missed_rate"),
-    ("getTotalTps", "pulls_rate"),
+const THREE_RATES: &[(&str, Metric)] = &[
+    ("putTps", Metric::MessagesInRate),
+    ("getFoundTps", Metric::PullsFoundRate),
+    ("getMissTps", Metric::PullsMissedRate),
+    ("getTotalTps", Metric::PullsRate),
     // Tools of the 4.x line read the misspelt key.
-    ("getTransferedTps", "messages_out_rate"),
-    ("getTransferredTps", "messages_out_rate"),
+    ("getTransferedTps", Metric::MessagesOutRate),
+    ("getTransferredTps", Metric::MessagesOutRate),
 ];
 
 /// Figures of Apache's broker without a counterpart: thread pools, transient buffers, the lock on the page cache.
@@ -87,16 +88,16 @@ pub(super) fn render(figures: &Figures) -> Table {
     for key in ALWAYS_ZERO {
         put(&mut table, key, 0);
     }
-    for (key, name, label) in ONE_FIGURE {
-        if let Some(value) = figures.get(name, *label) {
+    for (key, metric, label) in ONE_FIGURE {
+        if let Some(value) = figures.get(*metric, *label) {
             put(&mut table, key, text(value));
         }
     }
-    for (key, name) in THREE_RATES {
-        let rates: Vec<String> = figures.all(name).map(|figure| text(figure.value)).collect();
+    for (key, metric) in THREE_RATES {
+        let rates: Vec<String> = figures.all(*metric).map(|figure| text(figure.value)).collect();
         put(&mut table, key, rates.join(" "));
     }
-    if let Some(Value::Count(seconds)) = figures.get("uptime", None) {
+    if let Some(Value::Count(seconds)) = figures.get(Metric::Uptime, None) {
         put(&mut table, "runtime", readable(seconds));
     }
     disks(figures, &mut table);
@@ -124,11 +125,11 @@ fn readable(seconds: u64) -> String {
 
 /// Of several folders of the log the emptiest counts, as for retention.
 fn disks(figures: &Figures, table: &mut Table) {
-    let of_log = |figure: &&Figure| figure.labels.iter().any(|(_, label)| label == "commit_log");
+    let of_log = |figure: &&Figure| figure.label("part") == Some("commit_log");
     let ratios: Vec<(&str, f64)> = figures
-        .all("disk_used_ratio")
+        .all(Metric::DiskUsedRatio)
         .filter(of_log)
-        .filter_map(|figure| Some((path_of(figure)?, real(figure.value)?)))
+        .filter_map(|figure| Some((figure.label("path")?, real(figure.value)?)))
         .collect();
     if ratios.len() > 1 {
         for (path, ratio) in &ratios {
@@ -137,15 +138,13 @@ fn disks(figures: &Figures, table: &mut Table) {
     }
     let Some((path, ratio)) = ratios.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)) else { return };
     put(table, "commitLogDiskRatio", ratio);
-    let bytes = |name| figures.get(name, Some(("path", path)));
-    if let (Some(Value::Count(total)), Some(Value::Count(free))) = (bytes("disk_total"), bytes("disk_free")) {
+    let bytes = |metric| figures.get(metric, Some(("path", path)));
+    if let (Some(Value::Count(total)), Some(Value::Count(free))) =
+        (bytes(Metric::DiskSize), bytes(Metric::DiskFree))
+    {
         let capacity = format!("Total : {}, Free : {}.", gib(total), gib(free));
         put(table, "commitLogDirCapacity", capacity);
     }
-}
-
-fn path_of(figure: &Figure) -> Option<&str> {
-    figure.labels.iter().find(|(key, _)| *key == "path").map(|(_, path)| path.as_str())
 }
 
 fn real(value: Value) -> Option<f64> {
@@ -160,7 +159,7 @@ fn gib(bytes: u64) -> String {
 }
 
 fn pools(figures: &Figures, table: &mut Table) {
-    let capacity = figures.get("held_pulls_limit", None).map(text).unwrap_or_default();
+    let capacity = figures.get(Metric::HeldPullsLimit, None).map(text).unwrap_or_default();
     for pool in POOLS {
         put(table, &format!("{pool}ThreadPoolQueueSize"), 0);
         put(table, &format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), 0);
@@ -171,7 +170,6 @@ fn pools(figures: &Figures, table: &mut Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Unit;
 
     /// The whole answer, but for the thread pools. The tools read these keys and texts.
     const GOLDEN: &str = "\
@@ -216,47 +214,51 @@ startAcceptSendRequestTimeStamp=0
 
     fn figures() -> Figures {
         let mut all = Vec::new();
-        let mut add = |name, value, labels: &[(&'static str, &str)]| {
-            let labels = labels.iter().map(|(key, label)| (*key, (*label).to_owned())).collect();
-            all.push(Figure { name, unit: Unit::Messages, labels, value });
+        let mut add = |metric, value, labels: &[&str]| {
+            let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+            all.push(Figure { metric, labels, value });
         };
-        add("broker_writable", Value::Flag(true), &[]);
-        add("started_at", Value::Time(1_700_000_000_000), &[]);
-        for (name, value) in [
-            ("uptime", 86_400 + 2 * 3600 + 3 * 60 + 4),
-            ("held_pulls", 3),
-            ("held_pulls_limit", 1000),
-            ("messages_in_total", 8),
-            ("messages_out_total", 9),
-            ("puts_failed_total", 1),
-            ("bytes_in_total", 1024),
-            ("commit_log_min_offset", 0),
-            ("commit_log_max_offset", 4096),
-            ("dispatch_behind", 7),
-            ("flush_behind", 5),
+        add(Metric::BrokerWritable, Value::Flag(true), &[]);
+        add(Metric::StartedAt, Value::Time(1_700_000_000_000), &[]);
+        for (metric, value) in [
+            (Metric::Uptime, 86_400 + 2 * 3600 + 3 * 60 + 4),
+            (Metric::HeldPulls, 3),
+            (Metric::HeldPullsLimit, 1000),
+            (Metric::MessagesIn, 8),
+            (Metric::MessagesOut, 9),
+            (Metric::PutsFailed, 1),
+            (Metric::BytesIn, 1024),
+            (Metric::CommitLogMinOffset, 0),
+            (Metric::CommitLogMaxOffset, 4096),
+            (Metric::DispatchBehind, 7),
+            (Metric::FlushBehind, 5),
         ] {
-            add(name, Value::Count(value), &[]);
+            add(metric, Value::Count(value), &[]);
         }
-        add("message_size_average", Value::Real(128.0), &[]);
-        for name in ["messages_in_at_midnight", "messages_out_at_midnight"] {
-            add(name, Value::Count(11), &[("day", "today")]);
-            add(name, Value::Count(12), &[("day", "yesterday")]);
+        add(Metric::MessageSizeAverage, Value::Real(128.0), &[]);
+        for metric in [Metric::MessagesInAtMidnight, Metric::MessagesOutAtMidnight] {
+            add(metric, Value::Count(11), &["today"]);
+            add(metric, Value::Count(12), &["yesterday"]);
         }
-        for name in
-            ["messages_in_rate", "messages_out_rate", "pulls_found_rate", "pulls_missed_rate", "pulls_rate"]
-        {
+        for metric in [
+            Metric::MessagesInRate,
+            Metric::MessagesOutRate,
+            Metric::PullsFoundRate,
+            Metric::PullsMissedRate,
+            Metric::PullsRate,
+        ] {
             for (window, rate) in [("10s", 0.0), ("60s", 0.5), ("600s", 1.111_111_111_111_111_2)] {
-                add(name, Value::Real(rate), &[("window", window)]);
+                add(metric, Value::Real(rate), &[window]);
             }
         }
         for (part, path, ratio) in
             [("commit_log", "/a", 0.97), ("commit_log", "/b", 0.42), ("consume_queue", "/c", 0.5)]
         {
-            let labels = [("part", part), ("path", path)];
-            add("disk_used_ratio", Value::Real(ratio), &labels);
+            let labels = [part, path];
+            add(Metric::DiskUsedRatio, Value::Real(ratio), &labels);
             let free = if path == "/b" { (57 << 30) + (1 << 29) } else { 1 << 30 };
-            add("disk_total", Value::Count(100 << 30), &labels);
-            add("disk_free", Value::Count(free), &labels);
+            add(Metric::DiskSize, Value::Count(100 << 30), &labels);
+            add(Metric::DiskFree, Value::Count(free), &labels);
         }
         Figures(all)
     }

@@ -27,7 +27,7 @@ pub(super) fn send(Call { desk, connection, request }: Call<'_>, reply: Reply) {
     let header = match SendMessageRequestHeader::of(request) {
         Ok(header) => header,
         Err(error) => {
-            desk.ground.stats().put_failed();
+            desk.ground.metrics().put_failed();
             return reply.send(Refusal::from(error).response());
         }
     };

@@ -26,7 +26,7 @@ use crate::advertised::Advertised;
 use crate::blocking::on_disk;
 use crate::call::{Answer, Call, answer_later, response as respond, success_json, success_with};
 use crate::desk::Desk;
-use crate::figures::Figures;
+use crate::figures::{Figures, Gauges};
 use crate::ha::{EPOCHS, NONCE, PROOF, STATUS, Slave, give_back};
 use crate::refusal::Refusal;
 use crate::role::Role;
@@ -88,7 +88,9 @@ pub(super) fn update_config(Call { desk, request, connection }: Call<'_>, reply:
 
 /// GET_BROKER_RUNTIME_INFO.
 pub(super) fn runtime_info(desk: &Desk) -> Answer {
-    let figures = Figures::of(desk, Instant::now());
+    let gauges =
+        Gauges { held_pulls: desk.held.count_for_messages() as u64, timers_waiting: desk.timers.waiting() };
+    let figures = Figures::of(&desk.ground, gauges, Instant::now());
     Ok(success_json(&KvTable { table: runtime_info::render(&figures) }))
 }
 

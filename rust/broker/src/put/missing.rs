@@ -77,7 +77,7 @@ pub(crate) async fn put_and_make<'a>(
             Err(NotPut::Refused(refusal)) => return Err(refusal),
             Err(NotPut::Missing(missing)) => {
                 let made =
-                    missing.make(intake).await.inspect_err(|_| intake.ground().stats().put_failed())?;
+                    missing.make(intake).await.inspect_err(|_| intake.ground().metrics().put_failed())?;
                 announced = made.or(announced);
             }
         }

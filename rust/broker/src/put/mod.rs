@@ -2,8 +2,8 @@
 //!
 //! Whoever has a message to store builds a [`NewMessage`] and gives it to [`put`]: a client's send, decoded
 //! ([`crate::process`]), or the broker itself ([`stored_again`]). The door knows neither wire header nor connection nor reply. It
-//! checks the message, finds its topic and queue ([`destination`]), writes the properties that are stored ([`properties`]),
-//! appends, counts, and says what the answer waits for ([`AckCondition`]).
+//! checks the message, reads its properties once ([`properties`]), finds its topic and queue ([`destination`]), writes the properties
+//! that are stored ([`stored_properties`]), appends, counts, and says what the answer waits for ([`AckCondition`]).
 
 mod ack;
 mod destination;
@@ -15,6 +15,7 @@ mod missing;
 pub(crate) mod properties;
 pub(crate) mod reserve;
 mod stored_again;
+mod stored_properties;
 #[cfg(test)]
 mod tests;
 
@@ -30,15 +31,16 @@ pub(crate) use intake::Intake;
 pub(crate) use late::{Late, check_creation, deliver_late, is_lasting};
 pub(crate) use message::{Delay, NewMessage, Origin, Template};
 pub(crate) use missing::{NotPut, put_and_make};
-use properties::{Feature, PropertyFacts, check_sys_flag, inspect};
+use properties::{Feature, ParsedProperties, check_sys_flag, parse};
 use rocketpy_env::Disk;
 use rocketpy_env::planted::{self, Bug};
 use rocketpy_model::{
     PhysicalOffset, QueueOffset, TopicConfig, TopicFilterType, name, perm, property, sys_flag, system,
 };
-use rocketpy_protocol::{batch, properties_text};
+use rocketpy_protocol::batch;
 use rocketpy_store::{Appended, DelayLevels, NewRecord};
 pub(crate) use stored_again::StoredAgain;
+use stored_properties::Own;
 
 use crate::refusal::Refusal;
 use crate::role::OfMaster;
@@ -100,9 +102,12 @@ pub(crate) fn put<'a>(
         // It is put again.
         Err(NotPut::Missing(_)) => {}
         Ok(stored) => {
-            intake.ground().stats().put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
+            intake
+                .ground()
+                .metrics()
+                .put(stored.places.as_slice().len() as u64, u64::from(stored.size_bytes));
         }
-        Err(NotPut::Refused(_)) => intake.ground().stats().put_failed(),
+        Err(NotPut::Refused(_)) => intake.ground().metrics().put_failed(),
     }
     stored
 }
@@ -118,25 +123,25 @@ fn check_and_append<'a>(
     }
     let mut destination = Destination::of(intake, origin, message)?;
     check_body(intake, origin, message.body)?;
-    let facts = inspect(message.properties, origin, destination.delay);
+    let parsed = parse(message.properties, origin, destination.delay);
     if origin == Origin::Client {
-        check_sys_flag(message.sys_flag, facts.feature)?;
+        check_sys_flag(message.sys_flag, parsed.feature)?;
     }
-    if let Some(feature) = feature_of(intake, origin, message, &facts)? {
+    if let Some(feature) = feature_of(intake, origin, message, &parsed)? {
         destination = destination.for_feature(intake, origin, feature)?;
         match (feature, destination.wait) {
-            (_, Some(Wait::Time(due_at_ms))) if facts.recalls => {
+            (_, Some(Wait::Time(due_at_ms))) if parsed.recalls => {
                 intake.recalls().check_recall_at(due_at_ms)?
             }
             // Else it would be a message of the topic.
-            (Feature::Timer(_), None) if facts.recalls => return Err(Refusal::LateRecall.into()),
+            (Feature::Timer(_), None) if parsed.recalls => return Err(Refusal::LateRecall.into()),
             _ => {}
         }
     }
     let stored = if message.is_batch {
-        append_batch(intake, origin, message, destination, &facts)
+        append_batch(intake, origin, message, destination, &parsed)
     } else {
-        append(intake, origin, message, destination, &facts)
+        append(intake, origin, message, destination, &parsed)
     };
     Ok(stored?)
 }
@@ -152,9 +157,9 @@ fn feature_of(
     intake: &Intake<impl Disk>,
     origin: Origin,
     message: &NewMessage<'_>,
-    facts: &PropertyFacts<'_>,
+    parsed: &ParsedProperties<'_>,
 ) -> Result<Option<Feature>, Refusal> {
-    match (facts.feature, facts.wait) {
+    match (parsed.feature, parsed.wait) {
         (Some(Feature::Transaction), Some(level @ Feature::Level(_))) if message.reconsume_times > 0 => {
             Ok(Some(level))
         }
@@ -163,7 +168,7 @@ fn feature_of(
         }
         (Some(Feature::Transaction), _) if message.is_batch => Err(Refusal::TransactionalBatch),
         (Some(Feature::Transaction), _) => {
-            check_half(intake, origin, message.properties, facts)?;
+            check_half(intake, origin, parsed)?;
             Ok(Some(Feature::Transaction))
         }
         (feature, _) => Ok(feature),
@@ -177,24 +182,21 @@ fn feature_of(
 fn check_half(
     intake: &Intake<impl Disk>,
     origin: Origin,
-    properties: &[u8],
-    facts: &PropertyFacts<'_>,
+    parsed: &ParsedProperties<'_>,
 ) -> Result<(), Refusal> {
-    match facts.wait {
+    match parsed.wait {
         Some(Feature::Level(None)) => return Err(Refusal::NoTime { property: property::DELAY }),
         Some(Feature::Timer(timer)) => {
             due_later(intake, origin, timer)?;
         }
         _ => {}
     }
-    if facts.recalls {
+    if parsed.recalls {
         return Err(Refusal::TransactionalRecall);
     }
-    let group = properties_text::get(properties, property::PRODUCER_GROUP);
-    name::check_stored_group(group.ok_or(Refusal::NoProducerGroup)?)?;
+    name::check_stored_group(parsed.producer_group.ok_or(Refusal::NoProducerGroup)?)?;
     let limit_seconds = intake.config().max_timer_delay.as_secs();
-    let immunity = properties_text::get(properties, property::CHECK_IMMUNITY_TIME_IN_SECONDS);
-    match immunity.and_then(|text| text.trim().parse::<u64>().ok()) {
+    match parsed.immunity_seconds {
         Some(seconds) if seconds > limit_seconds => Err(Refusal::LongImmunity { seconds, limit_seconds }),
         _ => Ok(()),
     }
@@ -231,17 +233,20 @@ fn append<'a>(
     origin: Origin,
     message: &NewMessage<'a>,
     destination: Destination,
-    facts: &PropertyFacts<'a>,
+    parsed: &ParsedProperties<'a>,
 ) -> Result<Stored<'a>, Refusal> {
     let (appended, new_key) = match origin {
-        Origin::Broker => (place(intake, origin, message, &destination, message.properties)?, None),
+        Origin::Broker => {
+            let own = parsed.as_they_are();
+            (place(intake, origin, message, &destination, parsed, &own, None)?, None)
+        }
         Origin::Client => {
-            let new_key = facts.unique_key.is_none().then(|| intake.ground().next_unique_key());
+            let new_key = parsed.unique_key.is_none().then(|| intake.ground().next_unique_key());
             let appended = PROPERTIES.with_borrow_mut(|text| {
                 let suffix = intake.property_suffix();
-                properties::stored(message.properties, facts, new_key.as_deref(), suffix, text)?;
-                reserve::check_file(message.body, text, intake.store().config().commit_log_file_size)?;
-                place(intake, origin, message, &destination, text)
+                let own = parsed.of_client(new_key.as_deref(), suffix, text)?;
+                reserve::check_file(message.body, own.text, intake.store().config().commit_log_file_size)?;
+                place(intake, origin, message, &destination, parsed, &own, new_key.as_deref())
             })?;
             (appended, new_key)
         }
@@ -255,7 +260,7 @@ fn append<'a>(
         Some(Wait::Time(due_at_ms)) => Some(due_at_ms),
         _ => None,
     };
-    if let Some(due_at_ms) = due_at_ms.filter(|_| facts.recalls) {
+    if let Some(due_at_ms) = due_at_ms.filter(|_| parsed.recalls) {
         intake.recalls().recall_was_put(appended.queue_offset, due_at_ms);
         if intake.store().now_ms() >= due_at_ms {
             return Err(Refusal::LateRecall); // the message may have come while this was stored
@@ -266,9 +271,9 @@ fn append<'a>(
         queue_offset: appended.queue_offset,
         places: Places::One(appended.physical_offset),
         size_bytes: appended.size_bytes,
-        unique_key: facts.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
+        unique_key: parsed.unique_key.map(Cow::Borrowed).or(new_key.map(Cow::Owned)),
         due_at_ms,
-        ack: condition(intake, &destination.topic, facts, appended.end),
+        ack: condition(intake, &destination.topic, parsed, appended.end),
     })
 }
 
@@ -281,29 +286,31 @@ fn place(
     origin: Origin,
     message: &NewMessage<'_>,
     destination: &Destination,
-    properties: &[u8],
+    parsed: &ParsedProperties<'_>,
+    own: &Own<'_>,
+    new_key: Option<&str>,
 ) -> Result<Appended, Refusal> {
     let (topic, queue_id) = (&destination.topic.name, destination.queue_id);
+    let of = |properties| record(origin, message, destination, properties, own.may_have_crc);
     let appended = match destination.wait {
-        None => intake.store().append(&record(origin, message, destination, properties)),
+        None => intake.store().append(&of(own.text)),
         Some(Wait::Level(level)) => {
             let levels = 1..=DelayLevels::MAX_COUNT;
             assert!(
                 levels.contains(&level),
                 "the delay level of a waiting message is within its limits: {level}"
             );
-            let properties = properties::waiting(properties, level, topic, queue_id)?;
-            let record = record(origin, message, destination, &properties);
-            intake.store().append(&NewRecord { topic: system::SCHEDULE_TOPIC, queue_id: level - 1, ..record })
+            let properties = parsed.delayed(own, level, topic, queue_id)?;
+            let (topic, queue_id) = (system::SCHEDULE_TOPIC, level - 1);
+            intake.store().append(&NewRecord { topic, queue_id, ..of(&properties) })
         }
         Some(Wait::Time(due_at_ms)) => {
-            let properties = properties::timed(properties, due_at_ms, topic, queue_id)?;
-            let record = record(origin, message, destination, &properties);
-            intake.store().append(&NewRecord { topic: system::TIMER_TOPIC, queue_id: 0, ..record })
+            let properties = parsed.timed(own, due_at_ms, topic, queue_id)?;
+            intake.store().append(&NewRecord { topic: system::TIMER_TOPIC, queue_id: 0, ..of(&properties) })
         }
         Some(Wait::Transaction) => {
-            let properties = properties::half(properties, topic, queue_id)?;
-            let record = record(origin, message, destination, &properties);
+            let properties = parsed.half(own, new_key, topic, queue_id)?;
+            let record = of(&properties);
             let sys_flag = record.sys_flag & !sys_flag::TRANSACTION_MASK;
             intake.store().append(&NewRecord { topic: system::HALF_TOPIC, queue_id: 0, sys_flag, ..record })
         }
@@ -317,23 +324,26 @@ fn append_batch<'a>(
     origin: Origin,
     message: &NewMessage<'a>,
     destination: Destination,
-    facts: &PropertyFacts<'a>,
+    parsed: &ParsedProperties<'a>,
 ) -> Result<Stored<'a>, Refusal> {
     let topic = &destination.topic.name;
     if topic.starts_with(system::RETRY_PREFIX) || topic.starts_with(system::DLQ_PREFIX) {
         return Err(Refusal::BatchToRetryTopic { topic: topic.clone() });
     }
-    check_batched(facts.feature)?;
+    check_batched(parsed.feature)?;
+    let mut may_have_crc = false;
     for item in batch::items(message.body) {
         let item = item.map_err(|error| Refusal::BadBatch { reason: error.to_string() })?;
-        check_batched(inspect(item.properties, origin, message.delay).feature)?;
+        let of_item = parse(item.properties, origin, message.delay);
+        check_batched(of_item.feature)?;
+        may_have_crc |= of_item.has_crc();
         if item.body.is_empty() {
             return Err(Refusal::NoBody);
         }
         reserve::check(item.properties, 0)?;
         reserve::check_file(item.body, item.properties, intake.store().config().commit_log_file_size)?;
     }
-    let appended = intake.store().append_batch(&record(origin, message, &destination, &[]))?;
+    let appended = intake.store().append_batch(&record(origin, message, &destination, &[], may_have_crc))?;
     let (places, end) = (&appended.physical_offsets, appended.end);
     assert!(
         places.last().is_some_and(|last| *last < end),
@@ -344,9 +354,9 @@ fn append_batch<'a>(
         queue_offset: appended.first_queue_offset,
         places: Places::Many(appended.physical_offsets),
         size_bytes: appended.size_bytes,
-        unique_key: facts.unique_key.map(Cow::Borrowed),
+        unique_key: parsed.unique_key.map(Cow::Borrowed),
         due_at_ms: None,
-        ack: condition(intake, &destination.topic, facts, appended.end),
+        ack: condition(intake, &destination.topic, parsed, appended.end),
     })
 }
 
@@ -365,6 +375,7 @@ fn record<'a>(
     message: &NewMessage<'a>,
     destination: &'a Destination,
     properties: &'a [u8],
+    may_have_crc: bool,
 ) -> NewRecord<'a> {
     let multi_tags = match destination.topic.filter_type {
         TopicFilterType::MultiTag if origin == Origin::Client => sys_flag::MULTI_TAGS,
@@ -381,6 +392,7 @@ fn record<'a>(
         prepared_transaction_offset: message.prepared_transaction_offset.unwrap_or_default(),
         body: message.body,
         properties,
+        may_have_crc,
     }
 }
 
@@ -388,13 +400,13 @@ fn record<'a>(
 fn condition(
     intake: &Intake<impl Disk>,
     topic: &TopicConfig,
-    facts: &PropertyFacts<'_>,
+    parsed: &ParsedProperties<'_>,
     end: PhysicalOffset,
 ) -> AckCondition {
     let waits_for_slaves =
-        intake.slaves().are_waited_for() && !facts.answer_before_flush && !planted::has(Bug::AckBeforeSlave);
+        intake.slaves().are_waited_for() && !parsed.answer_before_flush && !planted::has(Bug::AckBeforeSlave);
     AckCondition {
-        flushed: waits_for_flush(intake, topic, facts).then_some(end),
+        flushed: waits_for_flush(intake, topic, parsed).then_some(end),
         replicated: waits_for_slaves.then_some(end),
         announced: None,
     }
@@ -404,8 +416,8 @@ fn condition(
 ///
 /// # Source
 /// docs/reference/store-format.md 6.1 for the message; a topic's `flush.type` is not Apache's.
-fn waits_for_flush(intake: &Intake<impl Disk>, topic: &TopicConfig, facts: &PropertyFacts<'_>) -> bool {
+fn waits_for_flush(intake: &Intake<impl Disk>, topic: &TopicConfig, parsed: &ParsedProperties<'_>) -> bool {
     let by_topic = topic_attribute::flush_type(topic).map(|kind| kind == FlushMode::Sync);
     let by_topic = by_topic.filter(|_| !planted::has(Bug::TopicFlushIgnored));
-    !facts.answer_before_flush && by_topic.unwrap_or(intake.is_sync_flush())
+    !parsed.answer_before_flush && by_topic.unwrap_or(intake.is_sync_flush())
 }

@@ -1,35 +1,67 @@
-//! The properties text of a message: what it asks for, and what is stored of it.
+//! The properties text of a message, read once: what it asks for. [`super::stored_properties`] writes what is stored of it.
 //!
 //! # Source
 //! docs/reference/protocol.md 2.3.1 (rules 5 to 7) and 4.4.
 
+use std::ops::Range;
+
 use rocketpy_model::{property, sys_flag};
-use rocketpy_protocol::properties_text::{self, MAX_BYTES};
+use rocketpy_protocol::properties_text;
 use rocketpy_store::DelayLevels;
 
 use super::message::{Delay, Origin};
-use super::reserve;
 use crate::refusal::Refusal;
-use crate::timer::pending::slot_of;
 
-/// Facts about the properties of a message, found in one pass.
+/// Names of properties that a record may leave out, as a set.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Names(u16);
+
+impl Names {
+    /// What is between two pairs and is not one itself.
+    pub(super) const NO_PAIR: Self = Self(1);
+    /// Properties that only the broker may set, but for the checksum.
+    pub(super) const OF_BROKER: Self = Self(1 << 1);
+    pub(super) const CRC: Self = Self(1 << 2);
+    pub(super) const DELAY: Self = Self(1 << 3);
+    /// Topic and queue that a waiting message is for.
+    pub(super) const REAL: Self = Self(1 << 4);
+    pub(super) const TIMER_DELAY: Self = Self(1 << 5);
+    pub(super) const TIMER_DELIVER: Self = Self(1 << 6);
+    pub(super) const TIMER_OUT: Self = Self(1 << 7);
+    pub(super) const TRANSACTION_ID: Self = Self(1 << 8);
+
+    pub(super) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(super) const fn has_any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// The properties text of a message, read once: what it asks for, and the places of what its record may leave out.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct PropertyFacts<'a> {
+pub(super) struct ParsedProperties<'a> {
+    pub(super) text: &'a [u8],
     pub(super) unique_key: Option<&'a str>,
+    pub(super) producer_group: Option<&'a str>,
+    /// Time without questions to the producer of a transaction.
+    pub(super) immunity_seconds: Option<u64>,
     /// The sender wants its answer before the flush (`WAIT=false`).
     pub(super) answer_before_flush: bool,
     /// What the properties ask for beyond being stored; of several wishes the greatest.
     pub(super) feature: Option<Feature>,
     /// Of those wishes the greatest that is about time.
     pub(super) wait: Option<Feature>,
-    /// The text has a property that only the broker may set.
-    has_broker_property: bool,
-    /// The delay level is taken out.
-    drops_delay: bool,
     /// It has waited for its time already.
     has_waited: bool,
     /// The message recalls another one.
     pub(super) recalls: bool,
+    /// The names in the text that a record may leave out, and their places in the order of the text.
+    pub(super) found: Names,
+    pub(super) places: Vec<(Names, Range<usize>)>,
+    /// Those that a client's message loses.
+    pub(super) not_of_client: Names,
 }
 
 /// What a message asks for beyond being stored: it must not be stored as a plain message.
@@ -97,64 +129,87 @@ impl Timer {
     }
 }
 
-/// Reads the properties text.
+/// Reads the properties text, once for everything that is asked of it.
 ///
 /// Delay properties count while the message has not waited yet, `TRAN_MSG` in a message that a client sends.
-pub(super) fn inspect(text: &[u8], origin: Origin, delay: Delay) -> PropertyFacts<'_> {
-    let mut facts = PropertyFacts::default();
-    for (name, value) in properties_text::iter_bytes(text) {
-        let feature = match name {
-            b"UNIQ_KEY" => {
-                facts.unique_key = str::from_utf8(value).ok();
-                continue;
-            }
-            b"WAIT" => {
-                facts.answer_before_flush = value.eq_ignore_ascii_case(b"false");
-                continue;
-            }
-            b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#" => {
-                facts.has_broker_property = true;
-                continue;
-            }
-            b"DELAY" if delay == Delay::Dropped => {
-                facts.drops_delay = true;
-                continue;
-            }
-            b"DELAY" => match level(value) {
-                Some(0) => continue,
-                level => Feature::Level(level),
-            },
-            b"TIMER_DELAY_SEC" => Feature::Timer(Timer::new(TimerKind::AfterSeconds, value)),
-            b"TIMER_DELAY_MS" => Feature::Timer(Timer::new(TimerKind::AfterMs, value)),
-            b"TIMER_DELIVER_MS" => Feature::Timer(Timer::new(TimerKind::AtMs, value)),
-            b"TIMER_OUT_MS" => {
-                facts.has_waited = true;
-                continue;
-            }
-            b"TIMER_DEL_UNIQKEY" => {
-                facts.recalls = true;
-                continue;
-            }
-            b"TRAN_MSG" if value.eq_ignore_ascii_case(b"true") => Feature::Transaction,
-            _ => continue,
-        };
+pub(super) fn parse(text: &[u8], origin: Origin, delay: Delay) -> ParsedProperties<'_> {
+    let mut parsed = ParsedProperties { text, ..ParsedProperties::default() };
+    parsed.not_of_client = Names::OF_BROKER.and(Names::CRC);
+    if delay == Delay::Dropped {
+        parsed.not_of_client = parsed.not_of_client.and(Names::DELAY);
+    }
+    let (mut pairs, mut end) = (properties_text::iter_bytes(text), 0);
+    while let Some((name, value)) = pairs.next() {
+        let place = pairs.place();
+        parsed.note_place(Names::NO_PAIR, end..place.start);
+        end = place.end;
+        let (names, feature) = parsed.read(name, value, delay);
+        parsed.note_place(names, place);
         let counts = match feature {
-            Feature::Timer(_) | Feature::Level(_) => delay != Delay::Over,
-            Feature::Transaction => origin == Origin::Client,
+            None => false,
+            Some(Feature::Timer(_) | Feature::Level(_)) => delay != Delay::Over,
+            Some(Feature::Transaction) => origin == Origin::Client,
         };
         if counts {
-            facts.feature = facts.feature.max(Some(feature));
-            if feature != Feature::Transaction {
-                facts.wait = facts.wait.max(Some(feature));
+            parsed.feature = parsed.feature.max(feature);
+            if feature != Some(Feature::Transaction) {
+                parsed.wait = parsed.wait.max(feature);
             }
         }
     }
-    if facts.has_waited {
+    parsed.note_place(Names::NO_PAIR, end..text.len());
+    if parsed.has_waited {
         let is_timer = |feature: &Feature| matches!(feature, Feature::Timer(_));
-        facts.feature = facts.feature.filter(|feature| !is_timer(feature));
-        facts.wait = facts.wait.filter(|feature| !is_timer(feature));
+        parsed.feature = parsed.feature.filter(|feature| !is_timer(feature));
+        parsed.wait = parsed.wait.filter(|feature| !is_timer(feature));
     }
-    facts
+    parsed
+}
+
+impl<'a> ParsedProperties<'a> {
+    #[inline]
+    fn note_place(&mut self, names: Names, place: Range<usize>) {
+        if names != Names::default() && !place.is_empty() {
+            self.found = self.found.and(names);
+            self.places.push((names, place));
+        }
+    }
+
+    /// Reads one pair. Returns the set that its name belongs to, and what it asks for.
+    #[inline]
+    fn read(&mut self, name: &[u8], value: &'a [u8], delay: Delay) -> (Names, Option<Feature>) {
+        let timer = |kind| Some(Feature::Timer(Timer::new(kind, value)));
+        match name {
+            b"UNIQ_KEY" => self.unique_key = str::from_utf8(value).ok(),
+            b"PGROUP" => self.producer_group = str::from_utf8(value).ok(),
+            b"WAIT" => self.answer_before_flush = value.eq_ignore_ascii_case(b"false"),
+            b"CHECK_IMMUNITY_TIME_IN_SECONDS" => {
+                self.immunity_seconds = str::from_utf8(value).ok().and_then(|text| text.trim().parse().ok());
+            }
+            b"TIMER_DEL_UNIQKEY" => self.recalls = true,
+            b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" => return (Names::OF_BROKER, None),
+            b"__CRC32#" => return (Names::CRC, None),
+            b"DELAY" if delay == Delay::Dropped => return (Names::DELAY, None),
+            b"DELAY" => {
+                let level = Some(level(value)).filter(|level| *level != Some(0));
+                return (Names::DELAY, level.map(Feature::Level));
+            }
+            b"TIMER_DELAY_SEC" => return (Names::TIMER_DELAY, timer(TimerKind::AfterSeconds)),
+            b"TIMER_DELAY_MS" => return (Names::TIMER_DELAY, timer(TimerKind::AfterMs)),
+            b"TIMER_DELIVER_MS" => return (Names::TIMER_DELIVER, timer(TimerKind::AtMs)),
+            b"TIMER_OUT_MS" => {
+                self.has_waited = true;
+                return (Names::TIMER_OUT, None);
+            }
+            b"REAL_TOPIC" | b"REAL_QID" => return (Names::REAL, None),
+            b"__transactionId__" => return (Names::TRANSACTION_ID, None),
+            b"TRAN_MSG" if value.eq_ignore_ascii_case(b"true") => {
+                return (Names::default(), Some(Feature::Transaction));
+            }
+            _ => {}
+        }
+        (Names::default(), None)
+    }
 }
 
 /// The delay level: 0 for none, the last one that there can be for any above it; `None` for what is not a number.
@@ -187,149 +242,10 @@ pub(crate) fn broker_suffix(region_id: &str, trace_on: bool, cluster_name: &str)
     suffix
 }
 
-/// Writes the properties of a message that waits for a delay level, from those that it is delivered with.
-///
-/// # Errors
-/// The text does not fit a record.
-///
-/// # Source
-/// docs/reference/store-format.md 8.2.
-pub(super) fn waiting(text: &[u8], level: u32, topic: &str, queue_id: u32) -> Result<Vec<u8>, Refusal> {
-    let mut out = Vec::with_capacity(text.len() + topic.len() + 64);
-    for (name, value) in properties_text::iter_bytes(text) {
-        let is_replaced = matches!(
-            name,
-            b"DELAY"
-                | b"REAL_TOPIC"
-                | b"REAL_QID"
-                | b"TIMER_DELAY_SEC"
-                | b"TIMER_DELAY_MS"
-                | b"TIMER_DELIVER_MS"
-        );
-        if !is_replaced {
-            properties_text::push_bytes(&mut out, name, value);
-        }
-    }
-    properties_text::push(&mut out, property::DELAY, &level.to_string());
-    properties_text::push(&mut out, property::REAL_TOPIC, topic);
-    properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
-    check_length(&out)?;
-    Ok(out)
-}
-
-/// Writes the properties of a message that waits for its time, from those that it is delivered with.
-///
-/// The time is in it as `TIMER_DELIVER_MS`, whatever the message asked by: it is the same after each further storing.
-///
-/// # Errors
-/// The text does not fit a record.
-///
-/// # Source
-/// docs/reference/store-format.md 8.4.
-pub(super) fn timed(text: &[u8], due_at_ms: i64, topic: &str, queue_id: u32) -> Result<Vec<u8>, Refusal> {
-    let mut out = Vec::with_capacity(text.len() + topic.len() + 96);
-    for (name, value) in properties_text::iter_bytes(text) {
-        if !matches!(name, b"REAL_TOPIC" | b"REAL_QID" | b"TIMER_OUT_MS" | b"TIMER_DELIVER_MS") {
-            properties_text::push_bytes(&mut out, name, value);
-        }
-    }
-    properties_text::push(&mut out, property::TIMER_DELIVER_MS, &due_at_ms.to_string());
-    properties_text::push(&mut out, property::TIMER_OUT_MS, &slot_of(due_at_ms).to_string());
-    properties_text::push(&mut out, property::REAL_TOPIC, topic);
-    properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
-    check_length(&out)?;
-    Ok(out)
-}
-
-/// Writes the properties of a half message, from those that its message is delivered with.
-///
-/// # Errors
-/// The text does not fit a record.
-///
-/// # Source
-/// docs/reference/store-format.md 9.2.
-pub(super) fn half(text: &[u8], topic: &str, queue_id: u32) -> Result<Vec<u8>, Refusal> {
-    let mut out = Vec::with_capacity(text.len() + topic.len() + 64);
-    let mut unique_key = None;
-    for (name, value) in properties_text::iter_bytes(text) {
-        match name {
-            b"REAL_TOPIC" | b"REAL_QID" | b"__transactionId__" => continue,
-            b"UNIQ_KEY" => unique_key = Some(value),
-            _ => {}
-        }
-        properties_text::push_bytes(&mut out, name, value);
-    }
-    if let Some(key) = unique_key {
-        properties_text::push_bytes(&mut out, property::TRANSACTION_ID.as_bytes(), key);
-    }
-    properties_text::push(&mut out, property::REAL_TOPIC, topic);
-    properties_text::push(&mut out, property::REAL_QUEUE_ID, &queue_id.to_string());
-    check_length(&out)?;
-    Ok(out)
-}
-
-fn check_length(text: &[u8]) -> Result<(), Refusal> {
-    if text.len() > MAX_BYTES {
-        return Err(Refusal::PropertiesTooLong { size_bytes: text.len(), limit_bytes: MAX_BYTES });
-    }
-    Ok(())
-}
-
-/// Writes the properties of a client's message as they are stored: the client's own, a unique key where there is none, and
-/// the broker's.
-///
-/// # Errors
-/// The text leaves no room for those of later copies.
-pub(super) fn stored(
-    text: &[u8],
-    facts: &PropertyFacts<'_>,
-    new_key: Option<&str>,
-    suffix: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), Refusal> {
-    out.clear();
-    if facts.has_broker_property || facts.drops_delay {
-        copy_without_broker_properties(text, facts.drops_delay, out);
-    } else {
-        out.extend_from_slice(text);
-    }
-    if out.last().is_some_and(|last| *last != property::PROPERTY_SEPARATOR) {
-        out.push(property::PROPERTY_SEPARATOR);
-    }
-    if let Some(key) = new_key {
-        properties_text::push(out, property::UNIQUE_KEY, key);
-    }
-    out.extend_from_slice(suffix);
-    let transaction_id = match facts.feature {
-        Some(Feature::Transaction) => facts.unique_key.or(new_key),
-        _ => None,
-    };
-    let half_bytes = transaction_id.map_or(0, |key| property::TRANSACTION_ID.len() + key.len() + 2);
-    reserve::check(out, half_bytes)
-}
-
-fn copy_without_broker_properties(text: &[u8], drops_delay: bool, out: &mut Vec<u8>) {
-    for (name, value) in properties_text::iter_bytes(text) {
-        let is_dropped = match name {
-            b"MSG_REGION" | b"TRACE_ON" | b"CLUSTER" | b"POP_CK" | b"__CRC32#" => true,
-            b"DELAY" => drops_delay,
-            _ => false,
-        };
-        if !is_dropped {
-            properties_text::push_bytes(out, name, value);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::TimerKind::{AfterMs, AfterSeconds, AtMs};
     use super::*;
-
-    /// The facts of a message that a client sends.
-    fn sent(text: &[u8]) -> PropertyFacts<'_> {
-        inspect(text, Origin::Client, Delay::Asked)
-    }
 
     #[test]
     fn a_time_is_counted_from_now_or_absolute() {
@@ -374,7 +290,7 @@ mod tests {
             ("DELAY\u{1}3\u{2}TRAN_MSG\u{1}true\u{2}", transaction, transaction, level(3)),
             ("DELAY\u{1}0\u{2}TRAN_MSG\u{1}false\u{2}", None, None, None),
         ] {
-            let found = |origin, delay| inspect(text.as_bytes(), origin, delay).feature;
+            let found = |origin, delay| parse(text.as_bytes(), origin, delay).feature;
             assert_eq!(found(Origin::Client, Delay::Asked), feature, "{text:?}");
             assert_eq!(found(Origin::Client, Delay::Over), after_the_delay, "{text:?}, over");
             assert_eq!(found(Origin::Broker, Delay::Asked), of_the_broker, "{text:?}, of the broker");
@@ -388,42 +304,5 @@ mod tests {
         }
         assert!(check_sys_flag(0x301, None).is_ok());
         assert!(check_sys_flag(0x4, Some(Feature::Transaction)).is_ok());
-    }
-
-    #[test]
-    fn the_broker_sets_its_own_properties_once() {
-        let suffix = broker_suffix("r", true, "c");
-        let text = b"TAGS\x01a\x02CLUSTER\x01forged\x02POP_CK\x01x";
-        let mut out = Vec::new();
-        stored(text, &sent(text), Some("K"), &suffix, &mut out).unwrap();
-        assert_eq!(
-            out,
-            b"TAGS\x01a\x02UNIQ_KEY\x01K\x02MSG_REGION\x01r\x02TRACE_ON\x01true\x02CLUSTER\x01c\x02"
-        );
-
-        let text = b"UNIQ_KEY\x01mine\x02WAIT\x01false";
-        let facts = sent(text);
-        assert_eq!(facts.unique_key, Some("mine"));
-        assert!(facts.answer_before_flush);
-        stored(text, &facts, None, &suffix, &mut out).unwrap();
-        assert!(out.starts_with(b"UNIQ_KEY\x01mine\x02WAIT\x01false\x02MSG_REGION"));
-    }
-
-    #[test]
-    fn a_dead_message_loses_its_delay_level_and_no_timer() {
-        let text = b"a\x01b\x02DELAY\x013\x02";
-        let facts = inspect(text, Origin::Client, Delay::Dropped);
-        let mut out = Vec::new();
-        stored(text, &facts, None, b"", &mut out).unwrap();
-        assert_eq!((facts.feature, out.as_slice()), (None, b"a\x01b\x02".as_slice()));
-        let timer = inspect(b"TIMER_DELAY_MS\x011\x02", Origin::Client, Delay::Dropped);
-        assert!(timer.feature.is_some());
-    }
-
-    #[test]
-    fn properties_that_do_not_fit_with_the_brokers_own_are_refused() {
-        let text = [b"a\x01".as_slice(), &vec![b'x'; MAX_BYTES - 10]].concat();
-        let refused = stored(&text, &sent(&text), None, &broker_suffix("r", true, "c"), &mut Vec::new());
-        assert!(matches!(refused, Err(Refusal::NoRoomForCopies { .. })));
     }
 }

@@ -1,10 +1,13 @@
 //! The rules of the door by table, against a real store.
 
 use rocketpy_model::{TopicConfig, TopicFilterType, property, sys_flag};
+use rocketpy_protocol::batch::BatchItem;
+use rocketpy_protocol::properties_text;
 use rocketpy_protocol::record::{RecordView, ends_in_its_crc};
 
 use super::stored_again::StoredAgain;
 use super::*;
+use crate::metrics::Metric;
 use crate::testing::{PRODUCER, TestBroker, add_topic, message};
 
 /// Where the rules lead, in words: topic and queue, or the refusal.
@@ -77,8 +80,8 @@ async fn a_topic_and_its_queue_are_found_by_the_rules() {
         let found = outcome(&broker, origin, &message).await;
         assert!(found.contains(wanted), "{origin:?} {message:?}: {found}");
     }
-    let totals = broker.ground.stats().totals();
-    assert_eq!((totals.put_messages, totals.put_failures), (15, 15));
+    let total = |metric| broker.ground.metrics().total(metric);
+    assert_eq!((total(Metric::MessagesIn), total(Metric::PutsFailed)), (15, 15));
 }
 
 #[tokio::test]
@@ -248,4 +251,36 @@ async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
         let refused = StoredAgain::of(&record).with_property(property::ORIGIN_MESSAGE_ID, value);
         assert!(refused.unwrap_err().to_string().contains("ORIGIN_MESSAGE_ID"), "{value:?}");
     }
+}
+
+#[tokio::test]
+async fn the_properties_of_a_sent_message_are_read_once() {
+    let broker = TestBroker::open(|_| {});
+    add_topic(&broker, TopicConfig::new("known", 1)).await;
+    let walks_of = |message: &NewMessage<'_>| {
+        let before = properties_text::walks();
+        put(&broker.intake, Origin::Client, message).unwrap();
+        properties_text::walks() - before
+    };
+    for text in [
+        "",
+        "TAGS\u{1}a\u{2}KEYS\u{1}k\u{2}UNIQ_KEY\u{1}U\u{2}",
+        "CLUSTER\u{1}forged\u{2}__CRC32#\u{1}1234567890\u{2}TAGS\u{1}a#b\u{2}",
+        "DELAY\u{1}3\u{2}TAGS\u{1}a\u{2}",
+        "TIMER_DELAY_SEC\u{1}60\u{2}",
+        "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}g\u{2}CHECK_IMMUNITY_TIME_IN_SECONDS\u{1}60\u{2}",
+    ] {
+        assert_eq!(walks_of(&message("known", text)), 1, "{text:?}");
+    }
+    let mut items = Vec::new();
+    for properties in [b"TAGS\x01a#\x02".as_slice(), b"__CRC32#\x011234567890\x02"] {
+        BatchItem { flag: 0, body: b"body", properties }.encode(&mut items).unwrap();
+    }
+    let batch = NewMessage { is_batch: true, body: &items, ..message("known", "UNIQ_KEY\u{1}U\u{2}") };
+    let of_encoder = 2 + 1; // an item holds a forged checksum: the encoder looks for it in both
+    assert_eq!(walks_of(&batch), 3 + of_encoder);
+    items.clear();
+    BatchItem { flag: 0, body: b"body", properties: b"TAGS\x01a#\x02" }.encode(&mut items).unwrap();
+    let batch = NewMessage { is_batch: true, body: &items, ..message("known", "") };
+    assert_eq!(walks_of(&batch), 2, "that of the batch, and that of its item");
 }

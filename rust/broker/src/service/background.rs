@@ -12,8 +12,8 @@ use crate::desk::Desk;
 use crate::ground::Ground;
 use crate::held_send::{HeldSends, Mark};
 use crate::members::Members;
+use crate::metrics::SAMPLE_EVERY;
 use crate::process;
-use crate::stats::SAMPLE_EVERY;
 
 /// Answers held requests whose time is up, and checks all of them at intervals: a filter may have skipped the message that
 /// would have woken them.

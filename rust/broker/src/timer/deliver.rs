@@ -18,6 +18,7 @@ use super::open::open_again;
 use super::recalled::READ_AHEAD_RECALLS;
 use super::retained::Progress;
 use super::{MAX_DUE, Pauses, State, Timers};
+use crate::metrics::Metric;
 use crate::put::{
     DueRecord, FailedReads, Late, MAX_UNREADABLE_MESSAGES, READ_AGAIN_AFTER, StoredAgain, check_creation,
     deliver_late, due_record, is_lasting, is_of_place,
@@ -175,10 +176,10 @@ fn deliver<D: Disk>(
 fn is_done<D: Disk>(timers: &Timers<D>, state: &mut State<D>, unit: &TimerUnit, outcome: Option<Late>) {
     match outcome {
         Some(Late::Delivered) => {
-            timers.delivered.fetch_add(1, Ordering::Relaxed);
+            timers.count(Metric::TimersDelivered, 1);
         }
         Some(Late::Dropped(reason)) => {
-            timers.dropped.fetch_add(1, Ordering::Relaxed);
+            timers.count(Metric::TimersDropped, 1);
             error!(physical_offset = %unit.physical_offset, reason, "timer message dropped");
         }
         Some(Late::Unreadable(_)) | None => {}
@@ -249,7 +250,7 @@ fn deliver_one<D: Disk>(
                 }
             }
             Ok(record) if is_recalled(state, &record) => {
-                timers.recalled.fetch_add(1, Ordering::Relaxed);
+                timers.count(Metric::TimersRecalled, 1);
                 return Ok(None);
             }
             Ok(record) => deliver_late(&timers.intake, runtime, &record, |again| {
@@ -328,7 +329,7 @@ fn read_slots<D: Disk>(timers: &Timers<D>, state: &mut State<D>, at_ms: i64) -> 
         let unit = match state.files.unit(position) {
             Ok(unit) => unit,
             Err(error) if is_spent(timers, state, position, &error) => {
-                timers.dropped.fetch_add(1, Ordering::Relaxed);
+                timers.count(Metric::TimersDropped, 1);
                 error!(slot_ms, position, %error, "timer log not readable: remaining messages of this slot dropped");
                 state.due.end();
                 return Ok(true);
@@ -351,7 +352,7 @@ fn read_slots<D: Disk>(timers: &Timers<D>, state: &mut State<D>, at_ms: i64) -> 
 /// The units of a slot do not lead to each other, or are not as many as the wheel says. Wheel and log are rebuilt, once for a slot.
 fn chain_is_broken<D: Disk>(timers: &Timers<D>, state: &mut State<D>, slot_ms: i64) {
     if state.broken.made_anew_for_ms == Some(slot_ms) {
-        timers.dropped.fetch_add(1, Ordering::Relaxed);
+        timers.count(Metric::TimersDropped, 1);
         error!(slot_ms, "timer log damaged again: remaining messages of this slot dropped");
         state.due.end();
     } else {

@@ -10,6 +10,7 @@ use tracing::error;
 
 use super::due_heap::Due;
 use super::{Earlier, HOLDER, MAX_DUE, QUEUE_ID, State, Timers};
+use crate::metrics::Metric;
 use crate::put::{DueRecord, due_record};
 use crate::refusal::Refusal;
 
@@ -31,7 +32,7 @@ pub(super) fn enroll<D: Disk>(
     let bounds = store.queue_bounds(system::TIMER_TOPIC, QUEUE_ID);
     if state.next < bounds.min {
         let lost = bounds.min - state.next;
-        timers.dropped.fetch_add(lost, std::sync::atomic::Ordering::Relaxed);
+        timers.count(Metric::TimersDropped, lost);
         error!(lost, "timer messages removed before they were entered into the timer wheel");
         state.next = bounds.min;
     }
@@ -165,7 +166,7 @@ pub(super) fn is_cut_off(earlier: &Earlier, due: &Due) -> bool {
 }
 
 fn drop_entry(timers: &Timers<impl Disk>, entry: &QueueEntry, reason: &str) {
-    timers.dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    timers.count(Metric::TimersDropped, 1);
     let (queue_offset, physical_offset) = (entry.queue_offset, entry.physical_offset);
     error!(%queue_offset, %physical_offset, reason, "timer message dropped");
 }

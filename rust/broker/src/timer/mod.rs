@@ -51,6 +51,7 @@ pub(crate) use settle::{deliver_at_stop, settle_at_stop};
 pub(crate) use settle::{settle, settled_end};
 use tokio::sync::Notify;
 
+use crate::metrics::Metric;
 use crate::put::{FailedReads, Intake};
 
 /// Under this name the store keeps the log files that hold waiting messages.
@@ -80,9 +81,6 @@ pub(crate) struct Timers<D: Disk = RealDisk> {
     written: Mutex<TimerCheckpoint>,
     waiting: AtomicU64,
     counts: Counts,
-    delivered: AtomicU64,
-    dropped: AtomicU64,
-    recalled: AtomicU64,
     intake: Arc<Intake<D>>,
 }
 
@@ -305,19 +303,26 @@ impl<D: Disk> Timers<D> {
         self.counts.version()
     }
 
+    fn count(&self, metric: Metric, messages: u64) {
+        self.intake.ground().metrics().add(metric, messages);
+    }
+
     /// Messages that were delivered, since the start.
+    #[cfg(test)]
     pub(crate) fn delivered(&self) -> u64 {
-        self.delivered.load(Ordering::Relaxed)
+        self.intake.ground().metrics().total(Metric::TimersDelivered)
     }
 
     /// Messages that could not be delivered at all, since the start: their topic is gone, or their record is.
+    #[cfg(test)]
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.intake.ground().metrics().total(Metric::TimersDropped)
     }
 
     /// Messages that were recalled before their time, since the start.
+    #[cfg(test)]
     pub(crate) fn recalled(&self) -> u64 {
-        self.recalled.load(Ordering::Relaxed)
+        self.intake.ground().metrics().total(Metric::TimersRecalled)
     }
 
     /// The checkpoint, as stored in its file.

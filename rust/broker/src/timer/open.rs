@@ -43,9 +43,6 @@ impl<D: Disk> Timers<D> {
             settling: Mutex::new(()),
             arrived: Notify::new(),
             moved: Notify::new(),
-            delivered: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            recalled: AtomicU64::new(0),
             intake,
         })
     }

@@ -4,7 +4,6 @@
 //! docs/reference/store-format.md 9.5, docs/reference/protocol.md 2.4.2. Apache writes a half message again before each question;
 //! here it stays where it is, so that a late answer to an early question still names it.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rocketpy_env::Disk;
@@ -22,6 +21,7 @@ use super::service::RETRY_MS;
 use super::{Checked, Claim, End, QUEUE, Transactions};
 use crate::BrokerConfig;
 use crate::clock_steps::Now;
+use crate::metrics::Metric;
 use crate::put::{DueRecord, StoredAgain, due_record};
 use crate::refusal::Refusal;
 
@@ -234,7 +234,7 @@ fn ask(transactions: &Transactions<impl Disk>, record: &RecordView<'_>, times: u
     for member in members.iter().filter(|member| member.connection.is_open()) {
         match member.connection.send_oneway(question.clone()) {
             Ok(()) => {
-                transactions.checked.fetch_add(1, Ordering::Relaxed);
+                transactions.count(Metric::TransactionsChecked);
                 return Question::Sent(member.connection.id());
             }
             Err(error) => debug!(group, %error, "check-back not sent to a producer"),
@@ -258,7 +258,7 @@ fn question(transactions: &Transactions<impl Disk>, record: &RecordView<'_>) -> 
         prepared_transaction_offset: record.prepared_transaction_offset,
         body: record.body,
         properties: record.properties,
-        more_properties: &[],
+        may_have_crc: true,
     };
     let mut body = Vec::new();
     let plan = fields.encode(false, &mut body).ok()?;

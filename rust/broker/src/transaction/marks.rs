@@ -43,6 +43,7 @@ pub(super) fn write(intake: &Intake<impl Disk>, halves: &[QueueOffset]) -> bool 
             prepared_transaction_offset: PhysicalOffset::ZERO,
             body: body.as_bytes(),
             properties: &properties,
+            may_have_crc: false,
         };
         let written = intake.store().append(&mark);
         if let Err(error) = &written {

@@ -20,7 +20,6 @@ mod tests;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(crate) use check::{immunity_ms, real};
@@ -40,6 +39,7 @@ use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::BrokerError;
+use crate::metrics::Metric;
 use crate::put::Intake;
 use crate::table::offset::{Place, Readable};
 
@@ -61,11 +61,6 @@ pub(crate) struct Transactions<D: Disk = RealDisk> {
     old_commits: tokio::sync::Mutex<OldCommits>,
     /// Rung when a half message begins to wait, or a producer comes or goes.
     arrived: Arc<Notify>,
-    committed: AtomicU64,
-    rolled_back: AtomicU64,
-    given_up: AtomicU64,
-    lost: AtomicU64,
-    checked: AtomicU64,
     intake: Arc<Intake<D>>,
 }
 
@@ -163,6 +158,18 @@ pub(crate) enum End {
     Lost,
 }
 
+impl End {
+    /// The counter of transactions that ended in this way.
+    const fn metric(self) -> Metric {
+        match self {
+            Self::Commit => Metric::TransactionsCommitted,
+            Self::Rollback => Metric::TransactionsRolledBack,
+            Self::GivenUp => Metric::TransactionsGivenUp,
+            Self::Lost => Metric::TransactionsLost,
+        }
+    }
+}
+
 impl<D: Disk> Transactions<D> {
     /// Reads what is over from the log ([`survey`]). Offsets are clamped to their queues already.
     ///
@@ -204,11 +211,6 @@ impl<D: Disk> Transactions<D> {
             state: Mutex::new(state),
             old_commits: tokio::sync::Mutex::default(),
             arrived: intake.members().clients().producers_changed().clone(),
-            committed: AtomicU64::new(0),
-            rolled_back: AtomicU64::new(0),
-            given_up: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            checked: AtomicU64::new(0),
             intake,
         })
     }
@@ -256,7 +258,7 @@ impl<D: Disk> Transactions<D> {
         if !is_marked {
             state.unmarked.push(half);
         }
-        self.counter(end).fetch_add(1, Ordering::Relaxed);
+        self.count(end.metric());
     }
 
     /// Whether the half message waits for its end.
@@ -274,23 +276,20 @@ impl<D: Disk> Transactions<D> {
         self.old_commits.lock().await
     }
 
-    /// Transactions that ended since the start, in this way.
-    pub(crate) fn ended(&self, end: End) -> u64 {
-        self.counter(end).load(Ordering::Relaxed)
+    fn count(&self, metric: Metric) {
+        self.intake.ground().metrics().add(metric, 1);
     }
 
-    fn counter(&self, end: End) -> &AtomicU64 {
-        match end {
-            End::Commit => &self.committed,
-            End::Rollback => &self.rolled_back,
-            End::GivenUp => &self.given_up,
-            End::Lost => &self.lost,
-        }
+    /// Transactions that ended since the start, in this way.
+    #[cfg(test)]
+    pub(crate) fn ended(&self, end: End) -> u64 {
+        self.intake.ground().metrics().total(end.metric())
     }
 
     /// Questions that were sent to producers since the start.
+    #[cfg(test)]
     pub(crate) fn checked(&self) -> u64 {
-        self.checked.load(Ordering::Relaxed)
+        self.intake.ground().metrics().total(Metric::TransactionsChecked)
     }
 
     /// Notes where marks begin, and writes how far it is as far as the log is flushed. Keeps the files from there on.

@@ -48,7 +48,7 @@ fn encoded(topic: &str, offset: u64, body: &[u8], tag: &str, sys_flag: i32, has_
         prepared_transaction_offset: PhysicalOffset(0),
         body,
         properties: &properties,
-        more_properties: &[],
+        may_have_crc: true,
     };
     let mut bytes = Vec::new();
     let plan = fields.encode(has_check, &mut bytes).unwrap();

@@ -160,7 +160,7 @@ fn received(properties: &str) -> Vec<u8> {
         prepared_transaction_offset: 0.into(),
         body: b"x",
         properties: properties.as_bytes(),
-        more_properties: &[],
+        may_have_crc: true,
     };
     let mut record = Vec::new();
     let plan = fields.encode(false, &mut record).unwrap();

@@ -159,6 +159,7 @@ pub(super) fn import(bytes: &[u8]) {
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties,
+        may_have_crc: true,
     };
     let stored = store.append(&record).is_ok();
     let _ = store.append_batch(&record);

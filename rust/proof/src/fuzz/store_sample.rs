@@ -70,6 +70,7 @@ pub(super) fn append(store: &Arc<Store<SimDisk>>, number: u64) {
         prepared_transaction_offset: rocketpy_model::PhysicalOffset::ZERO,
         body: &message.body,
         properties: &message.properties,
+        may_have_crc: true,
     });
 }
 

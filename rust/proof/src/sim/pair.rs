@@ -279,6 +279,7 @@ impl Pair {
                 prepared_transaction_offset: PhysicalOffset::ZERO,
                 body: &body,
                 properties: b"",
+                may_have_crc: true,
             };
             let placed = store.append(&record).expect("a sound disk");
             Some((placed.physical_offset, placed.end, bytes_of(store, placed.physical_offset, placed.end)))

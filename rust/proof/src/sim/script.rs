@@ -308,5 +308,6 @@ fn new_record<'a>(queue: &'a QueueName, body: &'a [u8], properties: &'a [u8]) ->
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties,
+        may_have_crc: true,
     }
 }

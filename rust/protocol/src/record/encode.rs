@@ -34,10 +34,11 @@ pub struct RecordFields<'a> {
     pub prepared_transaction_offset: PhysicalOffset,
     /// The body as it is to be stored, that is possibly compressed.
     pub body: &'a [u8],
-    /// The sender's properties as text. A `__CRC32#` in it is dropped: only the encoder knows the record's.
+    /// Properties as text.
     pub properties: &'a [u8],
-    /// More properties as text, put behind the sender's with a separator between.
-    pub more_properties: &'a [u8],
+    /// Whether the properties may hold a `__CRC32#`, which is left out then: only the encoder knows the record's. `false` saves a pass
+    /// over the text.
+    pub may_have_crc: bool,
 }
 
 /// How an encoded record is finished once the writer lock has given it its place.
@@ -188,17 +189,14 @@ impl RecordFields<'_> {
     fn push_properties(&self, record_crc: bool, out: &mut Vec<u8>) -> Result<(), RecordEncodeError> {
         let length_at = out.len();
         out.extend_from_slice(&[0; 2]);
-        for text in [self.properties, self.more_properties].into_iter().filter(|text| !text.is_empty()) {
-            let has_pair_before =
-                out.len() > length_at + 2 && out.last() != Some(&property::PROPERTY_SEPARATOR);
-            if has_pair_before {
-                out.push(property::PROPERTY_SEPARATOR);
-            }
-            if has_crc(text) {
-                properties_text::copy_without(text, property::CRC32, out);
-            } else {
-                out.extend_from_slice(text);
-            }
+        debug_assert!(
+            self.may_have_crc || properties_text::pairs(self.properties).all(|(name, _)| name != b"__CRC32#"),
+            "a caller that says so has left the checksum out"
+        );
+        if self.may_have_crc && has_crc(self.properties) {
+            properties_text::copy_without(self.properties, property::CRC32, out);
+        } else {
+            out.extend_from_slice(self.properties);
         }
         let mut limit = properties_text::MAX_BYTES;
         if record_crc {
@@ -225,12 +223,13 @@ impl RecordFields<'_> {
 
     /// An upper bound of the record's length, so that one reservation serves.
     fn size_hint(&self) -> usize {
-        let texts = self.topic.len() + self.properties.len() + self.more_properties.len() + 2;
+        let texts = self.topic.len() + self.properties.len() + 2;
         FIXED_BYTES_V1 + 1 + 24 + self.body.len() + texts + CRC_PROPERTY_BYTES
     }
 }
 
 fn has_crc(text: &[u8]) -> bool {
+    properties_text::count_walk();
     // The name ends in a character that properties hardly have: one pass of a byte search settles most texts.
     let last = property::CRC32.as_bytes()[property::CRC32.len() - 1];
     memchr::memchr(last, text).is_some() && memchr::memmem::find(text, property::CRC32.as_bytes()).is_some()

@@ -163,8 +163,8 @@ pub(crate) fn records() -> Vec<u8> {
             reconsume_times: 0,
             prepared_transaction_offset: PhysicalOffset::ZERO,
             body: &b"0123456789".repeat(number as usize * 7),
-            properties: b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02",
-            more_properties: b"CLUSTER\x01c1",
+            properties: b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02CLUSTER\x01c1",
+            may_have_crc: true,
         };
         let start = out.len();
         let plan = fields.encode(number != 0, &mut out).unwrap();

@@ -30,7 +30,7 @@ fn encodes_to_itself(view: &RecordView<'_>, properties: &[u8], record_crc: bool)
         prepared_transaction_offset: view.prepared_transaction_offset,
         body: view.body,
         properties,
-        more_properties: b"",
+        may_have_crc: true,
     };
     let mut out = b"before".to_vec();
     let plan = fields.encode(record_crc, &mut out).unwrap();

@@ -24,7 +24,7 @@ fn fields<'a>(topic: &'a str, body: &'a [u8], properties: &'a [u8], born_host: &
         prepared_transaction_offset: PhysicalOffset(9),
         body,
         properties,
-        more_properties: b"",
+        may_have_crc: true,
     }
 }
 
@@ -117,19 +117,16 @@ fn a_checksum_that_came_with_the_message_is_replaced() {
 }
 
 #[test]
-fn properties_are_joined_with_one_separator_between() {
-    let text_of = |properties: &[u8], more: &[u8], crc: bool| {
-        let fields = RecordFields { more_properties: more, ..fields("T", b"b", properties, V4) };
+fn a_checksum_follows_the_properties_after_one_separator() {
+    let text_of = |properties: &[u8], crc: bool| {
         let mut record = Vec::new();
-        fields.encode(crc, &mut record).unwrap();
+        fields("T", b"b", properties, V4).encode(crc, &mut record).unwrap();
         RecordView::parse(&record).unwrap().properties.to_vec()
     };
-    assert_eq!(text_of(b"a\x011", b"b\x012", false), b"a\x011\x02b\x012");
-    assert_eq!(text_of(b"a\x011\x02", b"b\x012\x02", false), b"a\x011\x02b\x012\x02");
-    assert_eq!(text_of(b"", b"b\x012", false), b"b\x012");
-    assert_eq!(text_of(b"a\x011", b"", false), b"a\x011");
-    assert_eq!(text_of(b"a\x011", b"", true), b"a\x011\x02__CRC32#\x010000000000\x02");
-    assert_eq!(text_of(b"", b"", true), b"__CRC32#\x010000000000\x02");
+    assert_eq!(text_of(b"a\x011", false), b"a\x011");
+    assert_eq!(text_of(b"a\x011", true), b"a\x011\x02__CRC32#\x010000000000\x02");
+    assert_eq!(text_of(b"a\x011\x02", true), b"a\x011\x02__CRC32#\x010000000000\x02");
+    assert_eq!(text_of(b"", true), b"__CRC32#\x010000000000\x02");
 }
 
 #[test]
@@ -155,8 +152,6 @@ fn what_does_not_fit_is_refused_and_leaves_the_buffer_alone() {
     out.truncate(4);
     let refused = fields("t", b"", &properties, V4).encode(true, &mut out);
     assert_eq!(refused, Err(RecordEncodeError::PropertiesTooLong { length: 32_768, limit: 32_747 }));
-    let more = RecordFields { more_properties: b"b\x012\x02", ..fields("t", b"", &properties, V4) };
-    assert!(matches!(more.encode(false, &mut out), Err(RecordEncodeError::PropertiesTooLong { .. })));
     assert_eq!(out, b"kept");
 }
 

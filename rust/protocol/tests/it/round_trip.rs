@@ -122,7 +122,7 @@ proptest! {
             prepared_transaction_offset: PhysicalOffset(longs[1] as u64),
             body: &body,
             properties: &text,
-            more_properties: b"",
+            may_have_crc: true,
         };
         let mut out = Vec::new();
         let plan = fields.encode(record_crc, &mut out).unwrap();
@@ -153,7 +153,7 @@ proptest! {
             let fields = RecordFields {
                 topic: "T", queue_id: 0, flag: 0, sys_flag: 0, born_at_ms: 1,
                 born_host: "1.2.3.4:5".parse().unwrap(), store_host: "1.2.3.4:6".parse().unwrap(), reconsume_times: 0,
-                prepared_transaction_offset: PhysicalOffset::ZERO, body, properties: b"", more_properties: b"",
+                prepared_transaction_offset: PhysicalOffset::ZERO, body, properties: b"", may_have_crc: true,
             };
             fields.encode(true, &mut out).unwrap();
         }

@@ -71,7 +71,7 @@ impl Folder {
             prepared_transaction_offset: PhysicalOffset(0),
             body: sent.body,
             properties: properties.as_bytes(),
-            more_properties: b"",
+            may_have_crc: true,
         };
         let mut record = Vec::new();
         let plan = fields.encode(false, &mut record).unwrap();

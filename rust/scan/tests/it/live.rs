@@ -23,6 +23,7 @@ fn append(store: &Store, number: u32) {
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body: body.as_bytes(),
         properties: b"",
+        may_have_crc: true,
     };
     store.append(&record).unwrap();
 }

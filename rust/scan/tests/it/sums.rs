@@ -29,7 +29,7 @@ fn push(sums: &mut Sums, stored: &Stored<'_>) -> usize {
         prepared_transaction_offset: PhysicalOffset(0),
         body: &vec![b'x'; stored.body_bytes],
         properties: stored.properties,
-        more_properties: b"",
+        may_have_crc: true,
     };
     let mut record = Vec::new();
     fields.encode(false, &mut record).unwrap().finish(

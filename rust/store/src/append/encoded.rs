@@ -159,7 +159,7 @@ mod tests {
                 prepared_transaction_offset: PhysicalOffset::ZERO,
                 body,
                 properties: b"",
-                more_properties: b"",
+                may_have_crc: true,
             };
             encoded.push(&fields, true).unwrap();
         }

@@ -172,7 +172,7 @@ impl<D: Disk> Appender<D> {
             prepared_transaction_offset: record.prepared_transaction_offset,
             body: record.body,
             properties: record.properties,
-            more_properties: &[],
+            may_have_crc: record.may_have_crc,
         }
     }
 
@@ -311,6 +311,9 @@ impl<D: Disk> Appender<D> {
 
 #[cfg(test)]
 mod tests {
+    use rocketpy_model::system;
+    use rocketpy_protocol::properties_text;
+
     use super::*;
     use crate::alone;
 
@@ -325,6 +328,21 @@ mod tests {
             end = appended.end;
             assert_eq!(store.log.end(), end);
         }
+    }
+
+    #[test]
+    fn an_append_reads_no_properties_and_dispatch_reads_them_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = alone::pipeline(dir.path(), FlushMode::Async);
+        let before = properties_text::walks();
+        for topic in ["t", system::SCHEDULE_TOPIC] {
+            let properties = b"TAGS\x01a#b\x02KEYS\x01k\x02UNIQ_KEY\x01u\x02DELAY\x013\x02";
+            let record = NewRecord { topic, properties, may_have_crc: false, ..alone::record(b"hello") };
+            store.appender.append(&record).unwrap();
+        }
+        assert_eq!(properties_text::walks() - before, 0);
+        assert!(store.dispatcher.round().unwrap());
+        assert_eq!(properties_text::walks() - before, 2, "one for each record");
     }
 
     #[test]

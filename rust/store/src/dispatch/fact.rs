@@ -1,9 +1,10 @@
 //! Facts about a record that dispatch needs.
 
-use rocketpy_model::{PhysicalOffset, QueueOffset, property, system};
+use rocketpy_model::{PhysicalOffset, QueueOffset, system};
 use rocketpy_protocol::record::RecordView;
 
 use crate::delay::DelayTables;
+use crate::index::Keys;
 
 /// Instead of the uid of a queue: the record gets no entry.
 pub(super) const NO_QUEUE: u64 = u64::MAX;
@@ -21,18 +22,19 @@ pub(super) struct Fact {
     pub stored_at_ms: i64,
 }
 
-/// The tag code of a record: the hash of its tag, 0 without one; for a message of the schedule topic the time of its delivery.
+/// The tags code of a record with these keys: the hash of its tag, 0 without one; for a message of the schedule topic the time of its
+/// delivery.
 ///
 /// # Source
 /// docs/reference/store-format.md 2.8.
-pub fn tags_code(view: &RecordView<'_>, tag: &str, delays: &DelayTables) -> i64 {
+pub fn tags_code(view: &RecordView<'_>, keys: &Keys<'_>, delays: &DelayTables) -> i64 {
     if view.topic == system::SCHEDULE_TOPIC
-        && let Some(level) = view.property(property::DELAY).and_then(|level| level.parse::<i64>().ok())
+        && let Some(level) = keys.delay_level()
         && level > 0
     {
         return view.stored_at_ms.saturating_add(delays.ms(level, view.physical_offset));
     }
-    rocketpy_filter::tag_code(tag)
+    rocketpy_filter::tag_code(keys.tag())
 }
 
 #[cfg(test)]
@@ -59,12 +61,12 @@ mod tests {
             prepared_transaction_offset: 0.into(),
             body: b"",
             properties,
-            more_properties: b"",
+            may_have_crc: true,
         };
         let mut bytes = Vec::new();
         fields.encode(false, &mut bytes).unwrap().finish(&mut bytes, 0.into(), 0.into(), T);
         let view = RecordView::parse(&bytes).unwrap();
-        tags_code(&view, view.tag().unwrap_or_default(), &DelayTables::default())
+        tags_code(&view, &Keys::of(view.properties), &DelayTables::default())
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl<D: Disk> Dispatcher<D> {
                 physical_offset: view.physical_offset,
                 size_bytes: view.size() as u32,
                 queue_offset: view.queue_offset,
-                tags_code: tags_code(view, keys.tag(), self.derived.delays()),
+                tags_code: tags_code(view, &keys, self.derived.delays()),
                 stored_at_ms: view.stored_at_ms,
             };
             self.add(state, &fact)?;

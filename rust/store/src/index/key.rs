@@ -32,26 +32,29 @@ const ENTRY_BYTES: usize = 20;
 /// Prefix of a tag in the index, as in Apache's 5.4 and later.
 const TAG_TYPE: &str = "T#";
 
-/// The properties of a record that the index contains.
+/// The properties of a record by which it is found: in the index, and by its tags code.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Keys<'a> {
     unique: &'a [u8],
     keys: &'a [u8],
     tag: &'a [u8],
+    delay: &'a [u8],
 }
 
 impl<'a> Keys<'a> {
-    /// Finds the keys in a properties text; of a name that is there twice the last value counts.
+    /// Reads a properties text once; of a name that is there twice the last value counts.
     pub fn of(properties: &'a [u8]) -> Self {
         const UNIQUE: &[u8] = property::UNIQUE_KEY.as_bytes();
         const KEYS: &[u8] = property::KEYS.as_bytes();
         const TAGS: &[u8] = property::TAGS.as_bytes();
+        const DELAY: &[u8] = property::DELAY.as_bytes();
         let mut found = Self::default();
         for (name, value) in iter_bytes(properties) {
             match name {
                 UNIQUE => found.unique = value,
                 KEYS => found.keys = value,
                 TAGS => found.tag = value,
+                DELAY => found.delay = value,
                 _ => {}
             }
         }
@@ -65,6 +68,11 @@ impl<'a> Keys<'a> {
     /// The tag; empty when there is none or it is not UTF-8.
     pub(crate) fn tag(&self) -> &'a str {
         std::str::from_utf8(self.tag).unwrap_or_default()
+    }
+
+    /// The delay level; `None` when there is none or it is not a number.
+    pub(crate) fn delay_level(&self) -> Option<i64> {
+        std::str::from_utf8(self.delay).ok()?.parse().ok()
     }
 
     /// The hashes under which a record with these keys is found, in the order in which they are indexed: of its unique key, of

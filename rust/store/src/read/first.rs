@@ -124,7 +124,7 @@ mod tests {
             prepared_transaction_offset: 0.into(),
             body: &[7; 100],
             properties: b"",
-            more_properties: b"",
+            may_have_crc: true,
         };
         let mut bytes = Vec::new();
         fields.encode(true, &mut bytes).unwrap().finish(&mut bytes, 0.into(), at, 1);

@@ -29,7 +29,7 @@ use crate::dispatch::tags_code;
 use crate::error::{AppendError, FlushError, StoreError};
 use crate::fetch::{Boundary, Fetch, QueueBounds, QueueEntry, QueueSummary, ReadLimits};
 use crate::folder::Folder;
-use crate::index::{KeyKind, QueryResult};
+use crate::index::{KeyKind, Keys, QueryResult};
 use crate::listener::StoreListener;
 use crate::read::Reach;
 use crate::record::{Appended, AppendedBatch, NewRecord};
@@ -387,7 +387,7 @@ impl<D: Disk> Store<D> {
 
     /// The tags code that a record has in its queue: for a delayed message the time of its delivery, by the levels of its place in the log.
     pub fn tags_code(&self, record: &RecordView<'_>) -> i64 {
-        tags_code(record, record.tag().unwrap_or_default(), self.core.derived.delays())
+        tags_code(record, &Keys::of(record.properties), self.core.derived.delays())
     }
 
     /// The delay levels of messages that are stored from now on.

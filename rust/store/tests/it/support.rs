@@ -53,6 +53,7 @@ pub(crate) fn record<'a>(topic: &'a str, queue_id: u32, body: &'a [u8]) -> NewRe
         prepared_transaction_offset: PhysicalOffset::ZERO,
         body,
         properties: b"TAGS\x01TagA\x02",
+        may_have_crc: true,
     }
 }
 

@@ -75,6 +75,7 @@ impl Fixture {
             prepared_transaction_offset: PhysicalOffset(0),
             body: b"x",
             properties: b"",
+            may_have_crc: true,
         };
         broker.ground.store().append(&record).unwrap();
         Self { broker, gate, server, client: Client::new(ClientConfig::default()) }

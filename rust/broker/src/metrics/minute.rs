@@ -1,4 +1,4 @@
-//! Rates of each topic and group over the last minute.
+//! Counters of each group, and rates of each topic and group over the last minute.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,16 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
+#[cfg(doc)]
+use super::Metric;
+
 /// Whole spans between two ticks that are kept: a minute, with a tick every ten seconds.
 const SPANS: usize = 6;
 
 /// Message rates of topics and groups in the last minute.
 ///
-/// Puts are not counted one by one: a topic's queues tell by their ends. An entry that was idle for a minute is forgotten.
+/// Puts are not counted one by one: a topic's queues tell by their ends. What a group took is the counter [`Metric::GroupMessagesOut`].
+/// An entry that was idle for a minute is forgotten, and counts from 0 again.
 #[doc(alias("StatsItemSet", "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"))]
 #[derive(Debug, Default)]
 pub(crate) struct MinuteRates {
@@ -31,8 +35,9 @@ struct Puts {
 
 #[derive(Debug, Default)]
 struct Gets {
-    /// Messages since the last tick.
-    current: AtomicU64,
+    total: AtomicU64,
+    /// The total at the last tick.
+    before: u64,
     spans: VecDeque<u64>,
 }
 
@@ -52,13 +57,13 @@ impl MinuteRates {
     pub(crate) fn got(&self, group: &str, topic: &str, messages: u64) {
         let gets = self.gets.read();
         if let Some(gets) = gets.get(group).and_then(|topics| topics.get(topic)) {
-            gets.current.fetch_add(messages, Ordering::Relaxed);
+            gets.total.fetch_add(messages, Ordering::Relaxed);
             return;
         }
         drop(gets);
         let mut gets = self.gets.write();
         let gets = gets.entry(group.to_owned()).or_default().entry(topic.to_owned()).or_default();
-        gets.current.fetch_add(messages, Ordering::Relaxed);
+        gets.total.fetch_add(messages, Ordering::Relaxed);
     }
 
     /// Begins a span. `totals` are the sums of the ends of each topic's queues.
@@ -87,7 +92,8 @@ impl MinuteRates {
         drop(puts);
         self.gets.write().retain(|_, topics| {
             topics.retain(|_, gets| {
-                push(&mut gets.spans, gets.current.swap(0, Ordering::Relaxed));
+                let total = *gets.total.get_mut();
+                push(&mut gets.spans, total - std::mem::replace(&mut gets.before, total));
                 !is_idle(&gets.spans)
             });
             !topics.is_empty()
@@ -107,7 +113,16 @@ impl MinuteRates {
     pub(crate) fn get_rate(&self, now: Instant, group: &str, topic: &str) -> f64 {
         let gets = self.gets.read();
         let Some(gets) = gets.get(group).and_then(|topics| topics.get(topic)) else { return 0.0 };
-        self.rate(now, gets.spans.iter().sum::<u64>() + gets.current.load(Ordering::Relaxed))
+        self.rate(now, gets.spans.iter().sum::<u64>() + gets.total.load(Ordering::Relaxed) - gets.before)
+    }
+
+    /// Calls `each` with group, topic and counter, for each group that took messages from a topic in the last minute.
+    pub(crate) fn groups(&self, mut each: impl FnMut(&str, &str, u64)) {
+        for (group, topics) in &*self.gets.read() {
+            for (topic, gets) in topics {
+                each(group, topic, gets.total.load(Ordering::Relaxed));
+            }
+        }
     }
 
     fn rate(&self, now: Instant, count: u64) -> f64 {
