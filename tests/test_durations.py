@@ -60,6 +60,21 @@ def test_update_writes_files_and_long_tests_and_check_names_those_over_the_limit
     assert "tests/sdk/test_admin.py::test_two[a] takes 61 s" in capsys.readouterr().err
 
 
+def test_an_exempt_test_may_take_longer_and_an_exemption_that_is_not_needed_is_named(
+    durations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    long, short = "tests/sdk/test_admin.py::test_two[a]", "tests/sdk/test_admin.py::test_one"
+    durations.write(durations.Durations({}, {}, {long: "it starts Spark twice"}))
+    (tmp_path / "pytest.xml").write_text(PYTEST)
+    assert run(durations, monkeypatch, "--update", tmp_path / "pytest.xml") == 0
+    assert durations.read().exempt == {long: "it starts Spark twice"}
+    assert run(durations, monkeypatch, "--check") == 0
+    measured = durations.read()
+    durations.write(durations.Durations(measured.files, measured.tests, {**measured.exempt, short: "none"}))
+    assert run(durations, monkeypatch, "--check") == 1
+    assert f"{short} is exempt from the limit but stays below it" in capsys.readouterr().err
+
+
 def test_a_later_run_replaces_only_the_files_that_it_measured(
     durations: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

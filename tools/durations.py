@@ -6,7 +6,8 @@
     python tools/durations.py --check           fail when a test outside soak takes over 60 s, by tests/durations.json
 
 pytest writes its file with `--junitxml`, nextest with `[profile.NAME.junit]` of its configuration. Parallel runs of
-pytest start the longest files first by these durations (tests/longest_first.py).
+pytest start the longest files first by these durations (tests/longest_first.py). The file's `exempt` names the tests that may
+take longer than the limit, each with its reason; it is written by hand.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ SLOWEST = 10
 
 @dataclass
 class Durations:
-    """Seconds of test files (for Rust: test binaries) and of tests."""
+    """Seconds of test files (for Rust: test binaries) and of tests, and reasons of the tests that may take longer."""
 
     files: dict[str, float] = field(default_factory=dict)
     tests: dict[str, float] = field(default_factory=dict)
+    exempt: dict[str, str] = field(default_factory=dict)
 
 
 def measured(path: Path) -> Durations:
@@ -71,7 +73,7 @@ def merged(known: Durations, runs: list[Durations]) -> Durations:
         tests |= {test: seconds for test, seconds in run.tests.items() if seconds >= NAMED_SECONDS}
         files |= run.files
     tests = {test: seconds for test, seconds in tests.items() if of_files(test, files)}
-    return Durations(files, tests)
+    return Durations(files, tests, known.exempt)
 
 
 def of_files(test: str, files: dict[str, float]) -> bool:
@@ -90,7 +92,7 @@ def write(durations: Durations) -> None:
         kind: {name: round(seconds, 1) for name, seconds in sorted(of.items())}
         for kind, of in (("files", durations.files), ("tests", durations.tests))
     }
-    FILE.write_text(json.dumps(rounded, indent=1) + "\n")
+    FILE.write_text(json.dumps({"exempt": durations.exempt, **rounded}, indent=1) + "\n")
 
 
 def report(runs: list[Durations]) -> None:
@@ -103,13 +105,19 @@ def report(runs: list[Durations]) -> None:
 
 
 def check() -> int:
-    """Names the tests over the limit; returns the exit code."""
-    too_long = {test: seconds for test, seconds in read().tests.items() if seconds > LIMIT_SECONDS}
-    for test, seconds in sorted(too_long.items()):
-        print(f"{test} takes {seconds:.0f} s; the limit outside soak is {LIMIT_SECONDS:.0f} s", file=sys.stderr)
+    """Names the tests over the limit, and exemptions that no test needs; returns the exit code."""
+    durations = read()
+    over = {test: seconds for test, seconds in durations.tests.items() if seconds > LIMIT_SECONDS}
+    too_long, unneeded = over.keys() - durations.exempt.keys(), durations.exempt.keys() - over.keys()
+    for test in sorted(too_long):
+        print(f"{test} takes {over[test]:.0f} s; the limit outside soak is {LIMIT_SECONDS:.0f} s", file=sys.stderr)
+    for test in sorted(unneeded):
+        print(f"{test} is exempt from the limit but stays below it, or is not measured", file=sys.stderr)
     if too_long:
         print("hint: shorten or divide the test, or give it the marker `soak`; then measure again", file=sys.stderr)
-    return 1 if too_long else 0
+    if unneeded:
+        print(f"hint: remove the exemption from tests/durations.json", file=sys.stderr)
+    return 1 if too_long or unneeded else 0
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketpy.cli import app
 from rocketpy.spark.java import bundled_java, system_java
 
 
@@ -85,7 +86,7 @@ def pause() -> None:
     threading.Event().wait(0.01)
 
 
-def test_every_command_that_the_docs_show_exists(pytestconfig: pytest.Config, command):
+def test_every_command_that_the_docs_show_exists(pytestconfig: pytest.Config, capsys):
     documents = [pytestconfig.rootpath / "README.md", *(pytestconfig.rootpath / "docs").rglob("*.md")]
     shown = {
         tuple(words)
@@ -94,4 +95,5 @@ def test_every_command_that_the_docs_show_exists(pytestconfig: pytest.Config, co
     }
     assert ("topic", "describe") in shown
     for part, verb in shown:
-        assert command(part, verb, "--help").returncode == 0
+        assert app.run([part, verb, "--help"]) == 0
+        assert f"rocketpy {part} {verb}" in capsys.readouterr().out
