@@ -1,14 +1,17 @@
 """What all tests share: an embedded server, the seed of random choices (`seeds`), no skips in CI (`no_skip`)."""
 
 import os
+import shlex
 import signal
 
 import pytest
 
+from rocketpy.spark.session import QUICK_JVM
+
 pytest_plugins = ["rocketpy.testing", "no_skip", "seeds", "longest_first"]
 
-SPARK_MEMORY = "1g"
-"""Heap of each Spark session, in this process and in those that tests start: several run at once on one machine."""
+SPARK_OPTIONS = ["--driver-memory", "1g", "--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
+"""Of each Spark session, in this process and in those that tests start: several run at once on one machine."""
 
 
 def pytest_configure() -> None:
@@ -18,7 +21,7 @@ def pytest_configure() -> None:
     """
     for name in {"FORCE_COLOR", "COLUMNS", "NAMESRV_ADDR"} & os.environ.keys():
         del os.environ[name]  # what commands print and whom they ask is up to the tests
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {SPARK_MEMORY} pyspark-shell"
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*SPARK_OPTIONS, "pyspark-shell"])
     os.environ |= {"ROCKETPY_OS_PAGE_CACHE_BUSY_TIME_OUT_MILLS": "60000", "ROCKETPY_SYNC_FLUSH_TIMEOUT": "60000"}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

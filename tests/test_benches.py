@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 MACRO = ROOT / "benches" / "macro"
 
@@ -27,6 +29,7 @@ def test_the_comparison_of_python_clients_takes_every_row_of_rocketpy():
     assert all(any(cell.strip(" │") for cell in line.split("│")[4:]) for line in rows)
 
 
+@pytest.mark.soak
 def test_the_comparison_of_sparks_sources_takes_a_row_of_rocketpy():
     options = ["--sources", "path", "--rows", "count", "--rounds", "1", "--scale", "0.01"]
     table = run(str(MACRO / "spark_sources.py"), *options)

@@ -1,4 +1,4 @@
-"""The main job, whole, on the real data."""
+"""The main job on the real data."""
 
 import contextlib
 import json
@@ -20,29 +20,70 @@ from rocketpy.demo.run import MARK, is_locked, program
 from rocketpy.spark.java import bundled_java, system_java
 from waiting import wait_until
 
+AIRPORTS = 1_458
+PART = """
+import sys
+from dataclasses import replace
+from rocketpy.cli import main
+from rocketpy.demo import run
 
+whole = run.load()
+run.load = lambda: replace(whole, frame=whole.frame[::12])
+run.analyse = lambda *_: None
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command `rocketpy` with every twelfth flight, and without Spark in the demo."""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a shell that did not activate the environment, with a mark for what starts in it."""
+    return {**os.environ, "PATH": path_without_this_environment(), "DEMO_TEST": str(tmp_path)}
+
+
+def test_the_demo_publishes_reads_kills_and_recovers_a_part_of_the_flights(environment: dict[str, str], tmp_path: Path):
+    """Their delays by Spark: tests/spark/test_flight_delays.py. The soak run takes all flights, and the stream."""
+    printed = demo([sys.executable, "-P", "-c", PART], environment, tmp_path)
+    assert figures(r"publish the flights\s*│ ([\d,]+)", printed) == [28_065]
+    [compared] = figures(r"compare with the receipts\s*│ ([\d,]+)", printed)
+    assert compared >= 28_065 + AIRPORTS
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(1600)
-def test_the_demo_holds_every_comparison(executable: list[str], tmp_path: Path):
+def test_the_demo_holds_every_comparison(executable: list[str], environment: dict[str, str], tmp_path: Path):
     if (system_java() or bundled_java()) is None:
         pytest.skip("no Java 17 or newer")
-    folder = tmp_path / "demo"
-    environment = {**os.environ, "PATH": path_without_this_environment(), "DEMO_TEST": str(tmp_path)}
+    printed = demo(executable, environment, tmp_path)
+    assert figures(r"publish the flights\s*│ ([\d,]+)", printed) == [336_776]
+    [compared] = figures(r"compare with the receipts\s*│ ([\d,]+)", printed)
+    assert compared >= 336_776 + AIRPORTS
+    assert printed.count("equal to pandas") == 8, "three ways and the stream, each said and in the closing table"
+    assert figures(r"the stream's table: ([\d,]+) in .*equal to pandas and to the batch", printed) == [28_135]
+    counted, published = figures(r"the table counts ([\d,]+) of ([\d,]+)", printed)
+    assert counted <= published < 28_135, "killed before all was published"
+    assert (tmp_path / "demo" / "delays.png").read_bytes().startswith(b"\x89PNG")
+    assert list((tmp_path / "demo" / "delays.parquet").glob("*.parquet"))
+
+
+def demo(command: list[str], environment: dict[str, str], folder: Path) -> str:
+    """Runs the demo to its end, and then what it says to try next; returns what it printed."""
+    files = folder / "demo"
     result = subprocess.run(
-        [*executable, "demo", str(folder)], env=environment, capture_output=True, text=True, timeout=1500
+        [*command, "demo", str(files)], env=environment, capture_output=True, text=True, timeout=1500
     )
     assert result.returncode == 0, f"{result.stdout}\n{result.stderr}"
-    assert re.search(r"publish the flights\s*│ 336,776", result.stdout)
-    assert re.search(r"compare with the receipts\s*│ 33[78],\d{3}", result.stdout)
-    assert result.stdout.count("equal to pandas") == 8, "three ways and the stream, each said and in the closing table"
-    assert re.search(r"the stream's table: 28,135 in .*equal to pandas and to the batch", result.stdout)
-    counted, published = re.search(r"the table counts ([\d,]+) of ([\d,]+)", result.stdout).groups()
-    assert int(counted.replace(",", "")) <= int(published.replace(",", "")) < 28_135, "killed before all was published"
-    wait_until(lambda: not descendants(tmp_path), "the workers of the killed query end")
+    wait_until(lambda: not descendants(folder), "the workers of the killed query end")
     assert "every comparison held" in result.stdout
-    assert (folder / "delays.png").read_bytes().startswith(b"\x89PNG")
-    assert list((folder / "delays.parquet").glob("*.parquet"))
-    assert not (folder / "store" / "abort").exists(), "the server was stopped in order"
-    run_printed_commands(result.stdout, tmp_path, environment)
+    assert not (files / "store" / "abort").exists(), "the server was stopped in order"
+    run_printed_commands(result.stdout, folder, environment)
+    return result.stdout
+
+
+def figures(said: str, printed: str) -> list[int]:
+    found = re.search(said, printed)
+    assert found is not None, printed
+    return [int(figure.replace(",", "")) for figure in found.groups()]
 
 
 def path_without_this_environment() -> str:
@@ -193,8 +234,11 @@ with reported(), ended_by_signals(), spark_session(folder) as spark:
 
 @pytest.mark.parametrize(
     ("number", "to_group", "code"),
-    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143), (signal.SIGTERM, True, 143)],
-    ids=["Ctrl-C", "SIGTERM to the process", "SIGTERM to the group"],
+    [
+        pytest.param(signal.SIGINT, True, 130, id="Ctrl-C", marks=pytest.mark.soak),
+        pytest.param(signal.SIGTERM, False, 143, id="SIGTERM to the process"),
+        pytest.param(signal.SIGTERM, True, 143, id="SIGTERM to the group", marks=pytest.mark.soak),
+    ],
 )
 def test_a_signal_in_a_step_of_spark_ends_all_with_one_line(tmp_path: Path, number, to_group, code):
     if (system_java() or bundled_java()) is None:

@@ -4,7 +4,10 @@ import importlib.resources
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.soak  # the lint does it too
 def test_the_stubs_agree_with_the_extension(tmp_path):
     command = [sys.executable, "-m", "mypy.stubtest", "rocketpy._rocketpy"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

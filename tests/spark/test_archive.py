@@ -169,6 +169,7 @@ def test_a_manifest_comes_back_as_it_was_written():
             Manifest.of(text)
 
 
+@pytest.mark.soak  # of the jobs, test_job.py submits one in the gate
 def test_spark_submit_runs_the_installed_module(topic, send, rocketpy_server, tmp_path):
     send(topic, BODIES)
     submit = Path(sys.executable).with_name("spark-submit")
