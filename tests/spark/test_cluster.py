@@ -9,6 +9,7 @@ the files of Spark, pyarrow and pandas.
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,8 +69,9 @@ class Cluster:
         self.python = folder / "environment" / "bin" / "python"
         self.store = folder / "store"
         (folder / "environment").mkdir()
+        installed = make_environment(folder / "installed", wheel)
         for machine in (HEAD, WORKER, OTHER_WORKER):
-            self.mount(machine, environment_of(machine, folder, wheel), folder / "environment")
+            self.mount(machine, environment_of(machine, folder, installed), folder / "environment")
 
     def mount(self, machine: str, what: Path, where: Path) -> None:
         """Lets all that starts there later see another folder under a path."""
@@ -135,16 +137,27 @@ class Cluster:
         return int(found)
 
 
-def environment_of(machine: str, folder: Path, wheel: Path) -> Path:
-    """A virtual environment with RocketPy's wheel that knows its machine; other packages are those of the tests."""
-    environment = folder / f"environment-{machine}"
+def make_environment(environment: Path, wheel: Path) -> Path:
+    """A virtual environment with RocketPy's wheel; other packages are those of the tests."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    (packages,) = environment.glob("lib/python*/site-packages")
+    packages = packages_of(environment)
     install = ("install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-compile")
     subprocess.run([sys.executable, "-m", "pip", *install, "--target", packages, wheel], check=True)
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
-    (packages / "machine").write_text(machine)
     return environment
+
+
+def environment_of(machine: str, folder: Path, installed: Path) -> Path:
+    """A copy of the environment that knows its machine."""
+    environment = folder / f"environment-{machine}"
+    shutil.copytree(installed, environment, symlinks=True)
+    (packages_of(environment) / "machine").write_text(machine)
+    return environment
+
+
+def packages_of(environment: Path) -> Path:
+    (packages,) = environment.glob("lib/python*/site-packages")
+    return packages
 
 
 class Driver:
@@ -176,7 +189,7 @@ class Driver:
         return self.end()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
     try:
         prepare_java()
@@ -186,64 +199,95 @@ def machines() -> Iterator[Machines]:
         yield machines
 
 
-@pytest.fixture
-def cluster(machines, tmp_path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster(machines: Machines, folder: Path) -> Iterator[Cluster]:
+    """With a broker and Spark. One worker has another store behind the path of the broker's, and nothing behind a
+    second path to it."""
     wheels = [wheel for folder in ("wheels-dev", "wheels") for wheel in (ROOT / "target" / folder).glob("*.whl")]
     if not wheels:
         pytest.skip("no wheel to install on the machines: make test")
-    cluster = Cluster(machines, tmp_path, max(wheels, key=lambda wheel: wheel.stat().st_mtime))
+    unlike, elsewhere, empty = folder / "unlike", folder / "elsewhere", folder / "empty"
+    with rocketpy.Server(unlike, settings=SMALL_FILES) as server, server.producer("unlike") as producer:
+        with server.admin() as admin:
+            admin.create_topic(TOPIC)
+        producer.send(rocketpy.Message(TOPIC, b"another store"))
+    cluster = Cluster(machines, folder, max(wheels, key=lambda wheel: wheel.stat().st_mtime))
     try:
+        for path in (cluster.store, elsewhere, empty):
+            path.mkdir()
+        (elsewhere / "store").symlink_to(cluster.store)
+        cluster.mount(OTHER_WORKER, unlike, cluster.store)
+        cluster.mount(OTHER_WORKER, empty, elsewhere)
+        cluster.start_broker()
+        cluster.start_spark()
         yield cluster
     finally:
         cluster.end()
 
 
-def test_a_cluster_gives_right_results_when_an_executor_is_killed_and_a_worker_cut_off(machines, cluster, tmp_path):
-    with rocketpy.Server(tmp_path / "unlike", settings=SMALL_FILES) as server, server.producer("unlike") as producer:
-        with server.admin() as admin:
-            admin.create_topic(TOPIC)
-        producer.send(rocketpy.Message(TOPIC, b"another store"))
-    # One worker has another store behind the path of the broker's store, and nothing behind a second path to it.
-    for folder in (cluster.store, tmp_path / "elsewhere", tmp_path / "empty"):
-        folder.mkdir()
-    (tmp_path / "elsewhere" / "store").symlink_to(cluster.store)
-    cluster.mount(OTHER_WORKER, tmp_path / "unlike", cluster.store)
-    cluster.mount(OTHER_WORKER, tmp_path / "empty", tmp_path / "elsewhere")
-    cluster.start_broker()
-    cluster.start_spark()
+@pytest.fixture(scope="module")
+def driver(cluster: Cluster) -> Iterator[Driver]:
+    """Of a topic with all numbers and an empty one."""
     driver = Driver(cluster)
     assert driver.run("fill", **SOURCE, messages=MESSAGES, targets=[TARGET]) is None
+    yield driver
+    driver.process.stdin.close()
+    assert driver.process.wait() == 0
+
+
+def begin_to_add_up(driver: Driver, barrier: Path) -> Path:
+    """Returns when both workers are in the middle of their tasks, and then the file that lets them go on."""
+    barrier.mkdir()
+    driver.begin("add_up", **SOURCE, barrier=str(barrier))
+    wait_until(
+        lambda: {file.name for file in barrier.iterdir()} == {WORKER, OTHER_WORKER}, "tasks", process=driver.process
+    )
+    return barrier / "open"
+
+
+@pytest.fixture(scope="module")
+def cut_off(machines: Machines, driver: Driver, folder: Path) -> dict:
+    """What came of a step in whose middle a worker was cut off. It stays so: the other one alone is left."""
+    opens = begin_to_add_up(driver, folder / "a worker is cut off")
+    machines.set_link(WORKER, "down")
+    opens.touch()
+    return driver.end()
+
+
+def test_a_scan_has_a_task_for_each_core_of_the_cluster(driver: Driver):
     assert driver.run("plan", **SOURCE) == {"cores": 2 * CORES, "partitions": 2 * CORES}
 
-    def begin_to_add_up(name: str) -> Path:
-        """Returns when both workers are in the middle of their tasks, and then the file that lets them go on."""
-        barrier = tmp_path / name
-        barrier.mkdir()
-        driver.begin("add_up", **SOURCE, barrier=str(barrier))
-        wait_until(
-            lambda: {file.name for file in barrier.iterdir()} == {WORKER, OTHER_WORKER}, name, process=driver.process
-        )
-        return barrier / "open"
 
-    opens = begin_to_add_up("an executor is killed")
+def test_the_result_is_right_when_an_executor_is_killed(cluster: Cluster, driver: Driver, tmp_path: Path):
+    opens = begin_to_add_up(driver, tmp_path / "an executor is killed")
     os.kill(cluster.executor(WORKER), signal.SIGKILL)
     opens.touch()
     assert driver.end()["sums"] == SUMS
 
+
+def test_a_stream_copies_every_row(driver: Driver, tmp_path: Path):
     copied = driver.run("copy", **SOURCE, target=TARGET, state=str(tmp_path / "state"))
     assert copied == {"rows": MESSAGES}
-    assert driver.run("add_up", **{**SOURCE, "topic": TARGET}, barrier=str(opens.parent))["sums"] == SUMS
+    barrier = tmp_path / "copied"
+    barrier.mkdir()
+    (barrier / "open").touch()
+    assert driver.run("add_up", **{**SOURCE, "topic": TARGET}, barrier=str(barrier))["sums"] == SUMS
 
-    opens = begin_to_add_up("a worker is cut off")
-    machines.set_link(WORKER, "down")
-    opens.touch()
-    assert driver.end() == {"sums": SUMS, "machines": [OTHER_WORKER]}
 
-    # That worker alone is left.
+def test_the_result_is_right_when_a_worker_is_cut_off(cut_off: dict):
+    assert cut_off == {"sums": SUMS, "machines": [OTHER_WORKER]}
+
+
+def test_a_worker_whose_folder_is_another_store_or_empty_says_so(
+    cut_off: dict, cluster: Cluster, driver: Driver, folder: Path
+):
     assert driver.run("count", **SOURCE) == {"rows": MESSAGES}
     unlike = driver.run("count", path=str(cluster.store), topic=TOPIC)
     assert f"the driver's plan is for another store than {cluster.store}" in unlike["error"]
-    gone = driver.run("count", path=str(tmp_path / "elsewhere" / "store"), topic=TOPIC)
-    assert f"the store of the driver's plan is missing: {tmp_path / 'elsewhere'}" in gone["error"]
-    driver.process.stdin.close()
-    assert driver.process.wait() == 0
+    gone = driver.run("count", path=str(folder / "elsewhere" / "store"), topic=TOPIC)
+    assert f"the store of the driver's plan is missing: {folder / 'elsewhere'}" in gone["error"]
