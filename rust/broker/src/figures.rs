@@ -53,7 +53,7 @@ impl Value {
     }
 }
 
-/// The counter whose cell is not in the registry: the budget of memory for peers has it.
+/// Counter owned by the memory budget of peers, outside the registry.
 const OF_BUDGET: Metric = Metric::PeersClosedForMemory;
 
 /// Rates, each with the counters whose sum grows by it.
@@ -65,7 +65,7 @@ const RATES: &[(Metric, &[Metric])] = &[
     (Metric::PullsRate, &[Metric::PullsFound, Metric::PullsMissed]),
 ];
 
-/// Gauges of parts that are above the ground.
+/// Gauges read from parts that depend on the ground.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gauges {
     pub(crate) held_pulls: u64,

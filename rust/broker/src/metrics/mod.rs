@@ -1,7 +1,7 @@
 //! The registry of metrics: each one is declared here once, with name, kind, unit and labels.
 //!
-//! A counter is a cell of the registry. A part adds to it by its index, which the compiler knows: no lock and no look-up. A gauge has no
-//! cell: [`crate::figures`] reads it from its part when somebody asks. Rates and values of midnight come from samples of the counters
+//! A counter is a cell of the registry. A part adds to it by its index, which the compiler knows: no lock and no look-up. The cell of a
+//! gauge is unused: [`crate::figures`] reads the gauge from its part when a tool asks. Rates and values of midnight come from samples of the counters
 //! ([`history`]), those of a topic or a group from their own counters ([`minute`]).
 
 mod history;
@@ -166,14 +166,19 @@ impl Metrics {
     /// Adds to a counter without labels.
     #[inline]
     pub(crate) fn add(&self, metric: Metric, count: u64) {
+        self.cell(metric).fetch_add(count, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn cell(&self, metric: Metric) -> &AtomicU64 {
         let Declared { name, kind, labels, .. } = metric.declared();
         assert!(kind == Kind::Counter && labels.is_empty(), "metric {name} is a counter without labels");
-        self.cells[metric as usize].fetch_add(count, Ordering::Relaxed);
+        &self.cells[metric as usize]
     }
 
     /// The value of a counter without labels.
     pub(crate) fn total(&self, metric: Metric) -> u64 {
-        self.cells[metric as usize].load(Ordering::Relaxed)
+        self.cell(metric).load(Ordering::Relaxed)
     }
 
     #[inline]

@@ -123,6 +123,9 @@ fn check_and_append<'a>(
     }
     let mut destination = Destination::of(intake, origin, message)?;
     check_body(intake, origin, message.body)?;
+    if origin == Origin::Client {
+        reserve::check_length(message.properties)?;
+    }
     let parsed = parse(message.properties, origin, destination.delay);
     if origin == Origin::Client {
         check_sys_flag(message.sys_flag, parsed.feature)?;

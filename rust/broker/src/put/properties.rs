@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 pub(super) struct Names(u16);
 
 impl Names {
-    /// What is between two pairs and is not one itself.
+    /// Malformed pieces between pairs.
     pub(super) const NO_PAIR: Self = Self(1);
     /// Properties that only the broker may set, but for the checksum.
     pub(super) const OF_BROKER: Self = Self(1 << 1);

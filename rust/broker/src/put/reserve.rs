@@ -48,6 +48,17 @@ const ADDED: [(&str, usize); 22] = [
     (property::CRC32, CRC_PROPERTY_BYTES),
 ];
 
+/// Checks the length of a text before it is parsed: what parsing notes takes several times the memory of the text.
+///
+/// # Errors
+/// No record can have so many bytes of properties.
+pub(super) fn check_length(text: &[u8]) -> Result<(), Refusal> {
+    match text.len() <= MAX_BYTES {
+        true => Ok(()),
+        false => Err(Refusal::NoRoomForCopies { size_bytes: text.len() }),
+    }
+}
+
 /// Checks that each later copy of a client's message can be stored. `more_bytes` are those of properties that its half message adds.
 ///
 /// A copy that a client sends, such as a retry, carries properties of [`ADDED`] already: they do not count.

@@ -11,7 +11,7 @@ use super::reserve::{self, RESERVED_BYTES};
 use crate::refusal::Refusal;
 use crate::timer::pending::slot_of;
 
-/// The properties of a message as it is delivered with them.
+/// Properties of the delivered message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Own<'a> {
     pub(super) text: &'a [u8],
@@ -19,12 +19,12 @@ pub(super) struct Own<'a> {
     added: &'a [u8],
     /// Those of the message that are left out.
     dropped: Names,
-    /// Whether a `__CRC32#` is among them.
+    /// Whether the text contains a `__CRC32#` property.
     pub(super) may_have_crc: bool,
 }
 
 impl<'a> ParsedProperties<'a> {
-    /// Whether a `__CRC32#` is among them.
+    /// Whether the text contains a `__CRC32#` property.
     pub(super) fn has_crc(&self) -> bool {
         self.found.has_any(Names::CRC)
     }

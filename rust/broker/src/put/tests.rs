@@ -253,6 +253,19 @@ async fn a_record_stored_again_waits_only_when_it_is_asked_to() {
     }
 }
 
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn a_text_that_no_record_can_hold_is_rejected_before_it_is_parsed() {
+    let broker = TestBroker::open(|_| {});
+    add_topic(&broker, TopicConfig::new("known", 1)).await;
+    let text = "DELAY\u{1}0\u{2}\u{2}".repeat(properties_text::MAX_BYTES / 9 + 1);
+    let before = properties_text::walks();
+    let refused = put(&broker.intake, Origin::Client, &message("known", &text));
+    assert!(matches!(refused, Err(NotPut::Refused(Refusal::NoRoomForCopies { .. }))));
+    assert_eq!(properties_text::walks() - before, 0);
+}
+
+#[cfg(debug_assertions)]
 #[tokio::test]
 async fn the_properties_of_a_sent_message_are_read_once() {
     let broker = TestBroker::open(|_| {});

@@ -330,6 +330,7 @@ mod tests {
         }
     }
 
+    #[cfg(debug_assertions)]
     #[test]
     fn an_append_reads_no_properties_and_dispatch_reads_them_once() {
         let dir = tempfile::tempdir().unwrap();
