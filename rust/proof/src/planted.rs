@@ -12,17 +12,12 @@ use crate::sim::{Outcome, PairOutcome, Plan, enumerate, run_pair, run_seeds};
 /// A harness that finds bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// [`crate::sim`].
     SimulatedDisk,
     /// Two of them, with a master and a slave.
     SimulatedPair,
-    /// [`crate::real`].
     Real(Harness),
-    /// [`crate::real::run_members`].
     Members,
-    /// `tests/schedule`.
     Schedules,
-    /// [`crate::assertions`].
     Assertions,
 }
 
@@ -47,7 +42,6 @@ pub type Finding = (Rule, &'static str);
 #[derive(Debug, Clone, Copy)]
 pub struct Proof {
     pub bug: Bug,
-    /// The harness.
     pub layer: Layer,
     /// Different seeds may report different ones. `Alive` is a check of the store itself.
     pub findings: &'static [Finding],
@@ -455,7 +449,6 @@ pub struct Catch {
     pub part: &'static str,
     /// What it said first.
     pub violation: Violation,
-    /// The run.
     pub plan: Plan,
     /// Number of runs, up to and including the one that found it.
     pub runs: u64,

@@ -164,12 +164,10 @@ impl MemoryBudget {
         })
     }
 
-    /// The bound.
     pub fn limit_bytes(&self) -> usize {
         self.limit_bytes
     }
 
-    /// Bytes that are held now.
     pub fn used_bytes(&self) -> usize {
         self.used.iter().map(|pool| pool.get()).sum()
     }
@@ -471,7 +469,6 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Bytes reserved.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -131,7 +131,6 @@ impl Calls {
         self.table.lock().waiting.len()
     }
 
-    /// Whether the connection ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.room.is_closed()
     }
@@ -177,7 +176,6 @@ impl Calls {
         true
     }
 
-    /// Whether no call waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.table.lock().waiting.is_empty()
     }

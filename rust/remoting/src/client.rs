@@ -165,7 +165,6 @@ impl Client {
         self.connected(addr, Patience::from_now(timeout)).await
     }
 
-    /// The open connections.
     pub fn connections(&self) -> Vec<Arc<Connection>> {
         self.inner.connections()
     }

@@ -17,7 +17,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// A connection is closed when frames wait and the peer takes too little of them in this time.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The settings of a [`Server`](crate::Server).
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// Address to listen on; port 0 takes a free one.
@@ -58,7 +57,6 @@ impl ServerConfig {
         }
     }
 
-    /// The bounds of one connection.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             max_frame_bytes: self.max_frame_bytes,
@@ -74,7 +72,6 @@ impl ServerConfig {
     }
 }
 
-/// The settings of a [`Client`](crate::Client).
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     /// How the headers of requests are written. Default JSON, which every server reads.
@@ -115,7 +112,6 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// The bounds of one connection.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             max_frame_bytes: self.max_frame_bytes,

@@ -142,12 +142,10 @@ impl Connection {
         self.id
     }
 
-    /// Address of the other side.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Address of this side.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
@@ -157,7 +155,6 @@ impl Connection {
         self.phase() == Phase::Open && !self.calls.is_closed()
     }
 
-    /// Bytes that wait to be written.
     pub fn queued_bytes(&self) -> usize {
         self.outbox.waiting_bytes()
     }

@@ -80,7 +80,6 @@ struct Input {
     memory: Gauge,
     /// When the last whole frame was read.
     frame_at: Option<Instant>,
-    /// Whole frames that were read.
     frames: u64,
     /// The peer sends nothing more.
     is_done: bool,
@@ -218,7 +217,6 @@ impl<S: Stream, Slot> Driver<S, Slot> {
         &self.connection
     }
 
-    /// Whole frames that were read.
     pub(crate) fn frames(&self) -> u64 {
         self.input.frames
     }

@@ -11,7 +11,6 @@ pub enum CallError {
     /// Connecting failed: wrong address, nobody listens, no route.
     #[error("cannot connect to {addr}: {reason}")]
     Connect { addr: String, kind: io::ErrorKind, reason: String },
-    /// Connecting took too long.
     #[error("no connection to {addr} within {timeout_ms} ms")]
     ConnectTimeout { addr: String, timeout_ms: u64 },
     /// The answer did not arrive in time.
@@ -42,7 +41,6 @@ pub enum CallError {
     /// The command cannot be written in its serialization.
     #[error("request {code} cannot be encoded: {reason}")]
     Encode { code: i32, reason: String },
-    /// The client was closed.
     #[error("the remoting client is closed")]
     ClientClosed,
 }

@@ -103,7 +103,6 @@ impl Reply {
         self.oneway
     }
 
-    /// The connection that the request came by.
     pub fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }

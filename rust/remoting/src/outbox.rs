@@ -42,7 +42,6 @@ pub(crate) struct Outbox {
     state: Mutex<State>,
     /// Bytes that are not written yet, queued or already taken by the task.
     waiting_bytes: AtomicUsize,
-    /// Bytes that were ever written.
     written_bytes: AtomicU64,
     max_frame_bytes: usize,
     account: Arc<Account>,
@@ -66,7 +65,6 @@ struct Mark {
 
 #[derive(Debug)]
 struct State {
-    /// Bytes that were ever queued.
     queued_bytes: u64,
     /// Memory of the frames that are not written yet, in the order of the queue.
     marks: VecDeque<Mark>,
@@ -180,7 +178,6 @@ impl Outbox {
         self.written_bytes.fetch_add(written as u64, Ordering::Relaxed);
     }
 
-    /// Bytes that are not written yet.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes.load(Ordering::Relaxed)
     }

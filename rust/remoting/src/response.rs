@@ -34,14 +34,12 @@ impl Response {
         Self::status(code::response::REQUEST_CODE_NOT_SUPPORTED, remark)
     }
 
-    /// Adds one more body slice.
     #[must_use]
     pub fn with_body(mut self, slice: Bytes) -> Self {
         self.body.push(slice);
         self
     }
 
-    /// Bytes of the whole body.
     pub fn body_len(&self) -> usize {
         self.command.body.len() + self.body.iter().map(Bytes::len).sum::<usize>()
     }

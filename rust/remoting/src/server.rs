@@ -42,7 +42,6 @@ struct Shared {
     emptied: Notify,
 }
 
-/// The connections that are open.
 #[derive(Debug, Default)]
 struct Open {
     by_id: HashMap<u64, Arc<Connection>>,
@@ -83,7 +82,6 @@ impl Server {
         self.local_addr
     }
 
-    /// The connections that are open now.
     pub fn connections(&self) -> Vec<Arc<Connection>> {
         self.shared.open.lock().by_id.values().cloned().collect()
     }

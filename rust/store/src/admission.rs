@@ -67,7 +67,6 @@ impl Admission {
         }
     }
 
-    /// The listeners of the store.
     pub(crate) fn listeners(&self) -> &Arc<Listeners> {
         &self.listeners
     }
@@ -270,7 +269,6 @@ impl Admission {
     }
 }
 
-/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic without a text")

@@ -22,7 +22,6 @@ use crate::queue::files::QueueFiles;
 use crate::queue::table::QueueTable;
 use crate::record::NewRecord;
 
-/// Length of a file of the log.
 pub(crate) const FILE_BYTES: u64 = 64 << 10;
 /// Bytes that are flushed at a time.
 pub(crate) const STEP_BYTES: u64 = 1024;

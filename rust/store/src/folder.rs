@@ -235,7 +235,6 @@ fn foreign_name<D: Disk>(disk: &D, root: &Path) -> Result<Option<String>, StoreE
     Ok(foreign)
 }
 
-/// The folder that a file is in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("."))
 }

@@ -120,7 +120,6 @@ impl<D: Disk> Log<D> {
         self.files.find(offset)
     }
 
-    /// Start of the log.
     pub(crate) fn start(&self) -> PhysicalOffset {
         self.files.min().unwrap_or_else(|| self.end())
     }
@@ -177,7 +176,6 @@ impl<D: Disk> Log<D> {
         self.host.set(host);
     }
 
-    /// Waits for the writer lock.
     #[inline]
     pub(crate) fn write(&self) -> LogWriter<'_, D> {
         LogWriter { log: self, state: self.writer.lock() }

@@ -33,7 +33,6 @@ impl<R: Region> MappedFile<R> {
         self.start + self.region.written()
     }
 
-    /// Whether an offset is in this file.
     pub(crate) fn holds(&self, offset: PhysicalOffset) -> bool {
         (self.start..self.end()).contains(&offset)
     }
@@ -167,7 +166,6 @@ impl<D: Disk> MappedFileQueue<D> {
         }
     }
 
-    /// All files in order.
     pub(crate) fn all(&self) -> Vec<Arc<MappedFile<D::Region>>> {
         self.files.read().clone()
     }

@@ -15,7 +15,6 @@ struct Got {
     offset: u64,
 }
 
-/// A group with its members.
 #[derive(Debug)]
 pub(super) struct Members {
     group: Group,

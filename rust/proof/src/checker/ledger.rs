@@ -380,7 +380,6 @@ impl Ledger {
         self.got(wrongs, delivery);
     }
 
-    /// A delivery to a group.
     pub(super) fn delivered(&mut self, wrongs: &mut Wrong, delivery: &Delivery) {
         self.tick();
         self.found(wrongs, delivery);

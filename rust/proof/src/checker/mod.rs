@@ -89,9 +89,7 @@ impl fmt::Display for Violation {
 /// Counts of a history, as a harness prints them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that were sent, acknowledged or not.
     pub sent: u64,
-    /// Of them, those that were acknowledged.
     pub acknowledged: u64,
     /// Acknowledged and gone, where the contract allows it.
     pub lost_as_allowed: u64,
@@ -115,7 +113,6 @@ pub struct Checker {
     healed: bool,
 }
 
-/// The violations found so far.
 pub(crate) type Wrong = Vec<Violation>;
 
 pub(crate) fn wrong(violations: &mut Wrong, rule: Rule, text: impl Into<String>) {
@@ -135,12 +132,10 @@ fn group_of<'a>(groups: &'a mut BTreeMap<String, Members>, name: &str) -> &'a mu
 }
 
 impl Checker {
-    /// Violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Counts so far.
     pub fn counts(&self) -> Counts {
         let (stored_again, worked_on) = (self.later.came(), self.worked_on);
         Counts { stored_again, worked_on, ..self.ledger.counts() }

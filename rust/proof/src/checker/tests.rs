@@ -3,7 +3,6 @@
 use super::*;
 use crate::history::{Acknowledged, Contract, Delivery, Group, LogRange, QueueName, Send};
 
-/// A history as it grows.
 struct History {
     events: Vec<Event>,
     op: u64,

@@ -11,7 +11,6 @@ use super::Seed;
 use crate::history::QueueName;
 use crate::sim::message::Message;
 
-/// The folder of the store.
 pub(super) const ROOT: &str = "/store";
 
 /// The configuration with the smallest files.

@@ -36,12 +36,9 @@ use rocketpy_env::failpoint::Point;
 use crate::checker::{Counts, Violation};
 use crate::history::Acknowledged;
 
-/// When sends are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
-    /// `SYNC_FLUSH`.
     Sync,
-    /// `ASYNC_FLUSH`.
     Async,
 }
 
@@ -65,13 +62,11 @@ impl Flush {
 /// How the lives of the server end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harness {
-    /// `SIGKILL`.
     Kill,
     /// The file system loses what was not flushed.
     Power,
 }
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// What ends the lives.
@@ -98,7 +93,6 @@ pub struct Options {
     pub pair: bool,
     /// Whether its slave gets less of the log than is appended; drawn for each store when it is not given.
     pub slow_slave: Option<bool>,
-    /// `rocketpy-proof-server`.
     pub server: PathBuf,
     /// Gets the history of the last store, as JSON lines.
     pub history: Option<PathBuf>,
@@ -109,7 +103,6 @@ pub struct Options {
 /// Sums of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Stores that were made.
     pub stores: u64,
     /// Lives of servers.
     pub cycles: u64,
@@ -129,9 +122,7 @@ pub struct Totals {
     pub slaves_killed: u64,
     /// Slaves that ended at the same moment as their master.
     pub ended_both: u64,
-    /// Messages that were sent.
     pub messages: u64,
-    /// Of them, those that were acknowledged.
     pub acknowledged: u64,
     /// Acknowledged before the flush and lost with the power: what the contract allows.
     pub lost_as_allowed: u64,
@@ -163,10 +154,8 @@ impl Totals {
     }
 }
 
-/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Counts of all runs.
     pub totals: Totals,
     /// What the first store that broke a rule did; empty when all rules held.
     pub violations: Vec<Violation>,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rocketpy_env::{Disk, RealDisk, cut_power};
 
-/// The file system on the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// ext4 of 256 MiB.
@@ -80,7 +79,6 @@ impl Mounted {
         Command::new("mkfs.xfs").arg("-V").output().is_ok_and(|output| output.status.success())
     }
 
-    /// The folder at which it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

@@ -29,7 +29,6 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(30);
 /// Where the group continues in each queue. Its members keep that themselves.
 pub(super) type Positions = Arc<Mutex<BTreeMap<u32, i64>>>;
 
-/// A member of the group.
 #[derive(Debug)]
 pub(super) struct Member {
     load: Load,

@@ -94,7 +94,6 @@ impl Lives {
     }
 }
 
-/// How a life of the server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ending {
     /// It ends itself at this point.

@@ -24,7 +24,6 @@ const SIGKILL: i32 = 9;
 pub(super) struct Launch<'a> {
     pub binary: &'a Path,
     pub store: &'a Path,
-    /// The ready file.
     pub ready: &'a Path,
     pub part: Part<'a>,
     pub settings: &'a [String],
@@ -70,7 +69,6 @@ impl Death {
     }
 }
 
-/// The result of a start.
 #[derive(Debug)]
 pub(super) enum Started {
     Ready(Server),
@@ -174,7 +172,6 @@ impl Server {
         Death { status, log }
     }
 
-    /// Whether it has ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
     }

@@ -96,7 +96,6 @@ impl Retention {
 #[derive(Debug, Clone, Copy)]
 struct Flushes {
     interval_ms: u64,
-    /// `maxUnflushedBytes`.
     max_unflushed_bytes: u64,
     /// With fewer dirty pages an interval passes without a flush, until the thorough interval is over.
     least_pages: u64,
@@ -147,7 +146,6 @@ impl Flushes {
 pub(super) struct Shape {
     pub flush: Flush,
     pub kind: Kind,
-    /// The attributes of each topic.
     pub topics: Vec<Attributes>,
     pub queues: u32,
     pub body_min: usize,
@@ -160,7 +158,6 @@ pub(super) struct Shape {
     pub retention: Retention,
     /// An acknowledged message that is older than this is durable.
     pub durable_after: Duration,
-    /// `maxUnflushedBytes`.
     pub max_unflushed_bytes: u64,
     /// `KEY=VALUE` of the server.
     pub settings: Vec<String>,
@@ -168,7 +165,6 @@ pub(super) struct Shape {
     pub pair: Option<Pair>,
 }
 
-/// A master and its slave.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pair {
     /// Whether sends are acknowledged once the slave has them.

@@ -63,7 +63,6 @@ fn boot(stop: Option<u64>, steps: u32, end: CrashKind, outcome: Option<u64>) -> 
     Boot { stop, steps, end, outcome, damage: None }
 }
 
-/// Steps of the script.
 const STEPS: u32 = 60;
 
 fn ends(outcomes: u64) -> impl Iterator<Item = (CrashKind, Option<u64>)> {

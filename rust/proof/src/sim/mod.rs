@@ -38,9 +38,7 @@ pub struct Totals {
     pub runs: u64,
     /// Of them, those that broke a rule.
     pub failed: u64,
-    /// Messages that were sent.
     pub messages: u64,
-    /// Of them, those that were acknowledged.
     pub acknowledged: u64,
     /// Acknowledged before the flush and lost with the power: what the contract allows.
     pub lost_as_allowed: u64,
@@ -48,9 +46,7 @@ pub struct Totals {
     pub crashes: u64,
     /// Files of the log that retention removed.
     pub removed_files: u64,
-    /// Topics that were deleted.
     pub deleted_topics: u64,
-    /// Operations of the disk.
     pub operations: u64,
 }
 

@@ -23,14 +23,12 @@ use crate::history::CrashKind;
 /// Frames that heal: more than any run leaves behind.
 const HEALING_STEPS: usize = 2000;
 
-/// The result of a run.
 #[derive(Debug, Default)]
 pub struct PairOutcome {
     /// Draws everything.
     pub seed: u64,
     /// Empty when all is well.
     pub violations: Vec<Violation>,
-    /// What happened.
     pub totals: PairTotals,
 }
 
@@ -40,7 +38,6 @@ pub struct PairTotals {
     pub runs: u64,
     /// Of them, those that broke a rule.
     pub failed: u64,
-    /// Messages that were acknowledged.
     pub acknowledged: u64,
     /// Of them, those that both lost with the power, or the master while its slave was away.
     pub lost_as_allowed: u64,

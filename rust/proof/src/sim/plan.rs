@@ -15,7 +15,6 @@ pub(super) const ROOT: &str = "/store";
 /// Longer than the days of a run.
 const FAR_RESERVED: Duration = Duration::from_secs(1000 * 86_400);
 
-/// A whole run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Draws everything.
@@ -31,7 +30,6 @@ pub struct Plan {
     /// Slots and entries of an index file; `None` for no index.
     pub index: Option<(u32, u32)>,
     pub topics: u32,
-    /// Queues of each topic.
     pub queues: u32,
     /// Longest body in bytes.
     pub body_max: usize,
@@ -83,7 +81,6 @@ pub struct Retention {
 pub struct Boot {
     /// The process ends at this operation of the disk, possibly during recovery.
     pub stop: Option<u64>,
-    /// Steps of the script.
     pub steps: u32,
     /// How it ends unless it is stopped before.
     pub end: CrashKind,
@@ -110,7 +107,6 @@ pub enum Damage {
 }
 
 impl Plan {
-    /// Draws a plan.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let rng = &mut rng;
@@ -225,7 +221,6 @@ impl Plan {
         (0..topics).flat_map(of)
     }
 
-    /// The configuration of the store.
     pub fn config(&self) -> StoreConfig {
         StoreConfig {
             commit_log_file_size: self.log_file,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::history::{Group, QueueName};
 
-/// A consumer group.
 pub(super) struct Reader {
     pub name: &'static str,
     /// `None` reads everything.

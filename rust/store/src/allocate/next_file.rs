@@ -24,7 +24,6 @@ pub(super) struct NextFile<F, E> {
     state: Mutex<State<F, E>>,
     /// Rung when the wanted file is made or could not be made.
     done: Condvar,
-    /// The thread sleeps here.
     wake: Wake,
     /// When the end of the log passes this offset, the thread looks ahead; [`NOW`] while it does.
     look_at: AtomicU64,

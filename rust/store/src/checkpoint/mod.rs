@@ -122,7 +122,6 @@ impl<D: Disk> CheckpointFile<D> {
         self.file.sync()
     }
 
-    /// The valid mark.
     pub(crate) fn mark(&self) -> Option<&Mark> {
         self.last.mark.as_ref()
     }

@@ -30,7 +30,6 @@ use crate::log::Log;
 use crate::queue::Queue;
 use crate::wake::Wake;
 
-/// Maximum number of records in one round.
 const ROUND_RECORDS: usize = 8192;
 /// A round with this many keys takes no more records.
 const ROUND_KEYS: usize = 65_536;
@@ -141,7 +140,6 @@ impl<D: Disk> Dispatcher<D> {
         self.backlog.ring();
     }
 
-    /// The loop of the dispatch thread.
     pub(crate) fn run(&self) {
         let mut write_at = None;
         loop {

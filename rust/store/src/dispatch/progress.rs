@@ -2,7 +2,6 @@
 
 use rocketpy_model::PhysicalOffset;
 
-/// Progress of the consume queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Consume queues cover the log before this.

@@ -20,10 +20,8 @@ use crate::queue::Queue;
 use crate::queue::entry::entry_at;
 use crate::record::counts_in_queue;
 
-/// State of dispatch between rounds.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The keys of one round.
     keys: Vec<Key>,
     /// The queues of one round: their uids by topic and queue id. No queue is deleted during a round. It neither counts
     /// references nor reads a queue for each record, because append uses that memory on another core.

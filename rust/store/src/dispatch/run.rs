@@ -122,7 +122,6 @@ pub(super) enum Added {
     NoQueue,
 }
 
-/// The runs of one round.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     /// One for each queue that ever had entries, by its uid: kept from round to round, so that nobody counts references.

@@ -26,7 +26,6 @@ pub enum KeyKind {
 /// longer than their text: a trace message has the ids of hundreds of messages as its keys. A text of 32 KB can hold 16,000 keys of one
 /// letter, whose entries would take ten times its space.
 const MIN_KEYS: usize = 64;
-/// Length of an entry of the index.
 const ENTRY_BYTES: usize = 20;
 
 /// Prefix of a tag in the index, as in Apache's 5.4 and later.

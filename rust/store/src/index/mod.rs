@@ -55,7 +55,6 @@ pub struct IndexMark {
 struct Sealed {
     name: u64,
     header: IndexHeader,
-    /// Number of the next entry.
     next_entry: u32,
 }
 
@@ -65,7 +64,6 @@ impl Sealed {
     }
 }
 
-/// The index of an open store.
 #[doc(alias = "IndexService")]
 pub(crate) struct Index<D: Disk> {
     disk: Arc<D>,

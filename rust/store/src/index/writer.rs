@@ -130,7 +130,6 @@ impl Slots {
     }
 }
 
-/// The current file.
 pub(crate) struct Writer<D: Disk> {
     pub name: u64,
     pub file: Arc<D::File>,
@@ -188,7 +187,6 @@ impl<D: Disk> Writer<D> {
         self.header.next_entry >= self.geometry.entries
     }
 
-    /// Keys in the file.
     pub(super) fn keys(&self) -> u64 {
         u64::from(self.header.next_entry - 1)
     }

@@ -3,7 +3,6 @@
 use rocketpy_model::{PhysicalOffset, QueueOffset};
 pub(crate) use rocketpy_protocol::disk::ConsumeQueueEntry as Entry;
 
-/// Length of an entry.
 pub(crate) const ENTRY_BYTES: u64 = Entry::BYTES as u64;
 
 /// Where an entry is in its queue, in bytes from the place of the first entry.

@@ -68,7 +68,6 @@ impl<F> FilePool<F> {
         state.order.retain(|key| key.0 != uid);
     }
 
-    /// Closes a file.
     pub(crate) fn forget_file(&self, key: FileKey) {
         let mut state = self.state.lock();
         state.open.remove(&key);

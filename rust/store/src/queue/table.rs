@@ -205,7 +205,6 @@ impl QueueTable {
         self.topics.read().values().flatten().map(Arc::clone).collect()
     }
 
-    /// The queues of a topic.
     pub(crate) fn of_topic(&self, topic: &str) -> Vec<Arc<Queue>> {
         self.topics.read().get(topic).cloned().unwrap_or_default()
     }

@@ -19,7 +19,6 @@ impl Tail {
         self.bytes.is_empty()
     }
 
-    /// Appends entries.
     pub(crate) fn push(&mut self, first: QueueOffset, entries: &[u8]) {
         if self.bytes.is_empty() {
             self.first = first;

@@ -115,12 +115,10 @@ impl<'a, D: Disk> Gathering<'a, D> {
         }
     }
 
-    /// Number of records.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Length of all records.
     pub(super) fn size_bytes(&self) -> u64 {
         self.size_bytes
     }

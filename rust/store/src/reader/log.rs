@@ -124,7 +124,6 @@ impl<D: Disk> LogFiles<D> {
         self.files.holes().into_iter().map(|(from, to)| (PhysicalOffset(from), PhysicalOffset(to))).collect()
     }
 
-    /// Lists the folder again.
     pub(crate) fn relist(&mut self) -> Result<(), ReadError> {
         self.files.relist()
     }

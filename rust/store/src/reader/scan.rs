@@ -24,7 +24,6 @@ const ENTRIES_AHEAD: u64 = 1 << 16;
 const ENTRIES_AT_ONCE: (u64, u64) = (64, 4096);
 /// Why a message is missing that was there once.
 const REMOVED: &str = "removed by retention";
-/// Maximum number of records in a block.
 const BLOCK_RECORDS: usize = 8192;
 
 /// The records of some ranges, block by block.

@@ -108,7 +108,6 @@ impl Plan {
     }
 }
 
-/// One recovery.
 struct Recovery<'a, D: Disk> {
     disk: &'a Arc<D>,
     config: &'a StoreConfig,

@@ -322,7 +322,6 @@ impl FoundQueue {
         Ok(low)
     }
 
-    /// The last trusted entry.
     pub(crate) fn last_entry<D: Disk>(&self, files: &QueueFiles<D>) -> Result<Option<Entry>, EnvError> {
         match self.files.first() {
             Some(_) if self.end > self.first() => files.entry(&self.queue, self.end - 1),

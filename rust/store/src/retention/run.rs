@@ -115,7 +115,6 @@ impl<D: Disk> Retention<D> {
         self.wake.stop();
     }
 
-    /// The loop of the cleaning thread.
     pub(crate) fn run(&self) {
         let started = Instant::now();
         loop {

@@ -100,7 +100,6 @@ impl<D: Disk> Core<D> {
         }
     }
 
-    /// The threads of a store.
     pub(super) fn threads() -> [Thread<D>; 5] {
         [
             ("rocketpy-flush", |core| core.flusher.run(|| core.dispatcher.round_inline())),

@@ -65,7 +65,6 @@ impl Chains {
         unit.previous == -1 || slot.map_or_else(is_removed, |slot| unit.previous == slot.last)
     }
 
-    /// Adds a unit.
     pub(super) fn add(&mut self, position: u64, unit: &TimerUnit) {
         let second = unit.slot_ms.div_euclid(SLOT_MS);
         let slot = self.by_second.get(&second).filter(|_| unit.previous != -1).copied();

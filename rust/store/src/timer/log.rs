@@ -10,7 +10,6 @@ use rocketpy_protocol::disk::TimerUnit;
 use super::Unflushed;
 use crate::folder::file_name;
 
-/// Length of a file.
 const FILE_BYTES: u64 = 100 << 20;
 const UNIT_BYTES: u64 = TimerUnit::BYTES as u64;
 /// A unit needs this much room in its file.
@@ -35,7 +34,6 @@ pub(super) struct TimerLog<D: Disk> {
     read: (u64, Vec<u8>),
 }
 
-/// A file of the log.
 pub(super) struct LogFile<D: Disk> {
     start: u64,
     file: Arc<D::File>,
@@ -70,7 +68,6 @@ impl<D: Disk> TimerLog<D> {
         start(&self.files)
     }
 
-    /// Position after the last unit.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -197,7 +194,6 @@ impl<D: Disk> TimerLog<D> {
     }
 }
 
-/// The folder of the log.
 pub(super) fn folder(root: &Path) -> PathBuf {
     root.join("timerlog")
 }

@@ -89,7 +89,6 @@ impl<D: Disk> Wheel<D> {
     }
 }
 
-/// The file.
 pub(super) fn path(root: &Path) -> PathBuf {
     root.join("timerwheel")
 }

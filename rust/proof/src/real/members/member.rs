@@ -40,7 +40,6 @@ pub struct Member {
     pub(super) topics: Vec<String>,
     /// Its number in the group; a process that follows another one has the same.
     pub(super) number: u32,
-    /// Number of the process.
     pub(super) process: u64,
     pub(super) instance_name: String,
     pub(super) ordered: bool,

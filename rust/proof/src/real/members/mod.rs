@@ -42,7 +42,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A server that was just started, or whose disk stalls, answers late.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(25);
 
-/// What to run.
 #[derive(Debug, Clone)]
 pub struct MembersOptions {
     /// Draws everything.
@@ -53,9 +52,7 @@ pub struct MembersOptions {
     pub ends_a_store: u64,
     /// Whether some members that read in order come back under another name, and have to wait for their own locks.
     pub waits_for_locks: bool,
-    /// `rocketpy-proof-server`.
     pub server: PathBuf,
-    /// `rocketpy-proof`.
     pub member: PathBuf,
     /// Gets the history of the last store, as JSON lines.
     pub history: Option<PathBuf>,
@@ -66,15 +63,12 @@ pub struct MembersOptions {
 /// Sums of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MembersTotals {
-    /// Stores that were made.
     pub stores: u64,
     /// Members that were killed, by group.
     pub killed: [u64; GROUPS.len()],
     /// Members that were stopped in order before the end.
     pub stopped: u64,
-    /// Servers that were killed.
     pub servers_killed: u64,
-    /// Messages that were sent.
     pub messages: u64,
     /// Handlers that ended.
     pub handled: u64,
@@ -82,10 +76,8 @@ pub struct MembersTotals {
     pub dead: u64,
 }
 
-/// The result of a run.
 #[derive(Debug)]
 pub struct MembersOutcome {
-    /// Counts of all stores.
     pub totals: MembersTotals,
     /// What the first store that broke a rule did; empty when all rules held.
     pub violations: Vec<Violation>,
