@@ -35,6 +35,8 @@ TYPES = {
     "body_crc": "int",
     "prepared_transaction_offset": "bigint",
     "size_bytes": "int",
+    "born_at_ms": "bigint",
+    "stored_at_ms": "bigint",
 }
 """Every column and its Spark type. The first twelve are read by default."""
 

@@ -520,6 +520,7 @@ def _message(row: Mapping[str, Any], number: int) -> ImportedMessage:
     except (TypeError, ValueError, RocketPyError) as error:
         raise _bad_row(number, f"cannot be imported: {error}") from error
     return {
+        "number": number,
         "topic": topic,
         "queue_id": _integer(row, number, "queue_id", 0),
         "flag": _integer(row, number, "flag", -(2**31)),
