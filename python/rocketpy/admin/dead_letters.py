@@ -184,7 +184,7 @@ def group_of(topic: TopicInfo, firsts: list[ReceivedMessage]) -> DeadLetterGroup
     return DeadLetterGroup(
         topic.name.removeprefix(PREFIX),
         sum(info.max_offset - info.min_offset for info in topic.queues),
-        min((message.stored_at for message in firsts), default=None),
+        min((message.stored_at for message in firsts if message.stored_at), default=None),
         max((info.last_stored_at for info in topic.queues if info.last_stored_at), default=None),
     )
 

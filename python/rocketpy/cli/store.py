@@ -168,7 +168,7 @@ DELETED_TOPICS = "note: messages of deleted topics are found with --topic NAME, 
 
 COLUMNS = [
     "topic", "queue_id", "queue_offset", "broker_name", "tag", "keys", "body", "properties", "born_at", "stored_at",
-    "msg_id", "reconsume_times", "physical_offset", "born_host", "flag",
+    "msg_id", "reconsume_times", "physical_offset", "born_host", "flag", "born_at_ms", "stored_at_ms",
 ]  # fmt: skip
 """Columns of JSON lines and Parquet files: enough to import the messages again."""
 

@@ -199,7 +199,8 @@ def log_row(path: Path, log: store.DiffLog) -> dict[str, Any]:
 def record_text(record: store.DiffRecord) -> str:
     """Describes a record in one line."""
     place = f"{record.topic}-{record.queue_id} {record.queue_offset}"
-    return f"{place} at {record.physical_offset}, stored {record.stored_at.isoformat()}"
+    stored = "at an invalid time" if record.stored_at is None else record.stored_at.isoformat()
+    return f"{place} at {record.physical_offset}, stored {stored}"
 
 
 def export_messages(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 ROW_GROUP_ROWS = 65_536
+UNKNOWN_DAY = "1970-01-01"
+"""Day of a message whose store time is not one that readers can represent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPar
     opened: dict[tuple[str, str], Writing] = {}
     for batch in reader.read(partition):
         rows = pa.Table.from_batches([batch])
-        days = rows["stored_at"].cast(pa.date32()).cast(pa.string())
+        days = pc.fill_null(rows["stored_at"].cast(pa.date32()).cast(pa.string()), UNKNOWN_DAY)
         pairs = pa.table({"topic": rows["topic"], "day": days}).group_by(["topic", "day"]).aggregate([]).to_pylist()
         for pair in pairs:
             key = (pair["topic"], pair["day"])

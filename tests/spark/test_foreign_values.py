@@ -1,0 +1,232 @@
+"""Foreign values (`foreign.py`) before every reader, command and job: all read the same, and nothing stops at one."""
+
+import contextlib
+import datetime
+import io
+
+import pytest
+
+import rocketpy
+import rocketpy.store
+import spark_jobs
+from foreign import (
+    KNOWN_TIMES,
+    UNKNOWN_TIMES,
+    Foreign,
+    foreign_messages,
+    foreign_server,
+    pairs,
+    patch_times,
+    send_foreign,
+)
+from rocketpy.cli.app import run
+from rocketpy.spark import audit, dlq_triage, lag_report, topic_profile, trace_latency
+from rocketpy.spark.archive.job import ArchiveJob, ArchiveOptions
+from waiting import wait_for_files
+
+TOPIC, GROUP, TARGET, REPLAYED = "foreign", "foreign-group", "foreign-target", "foreign-replayed"
+LETTERS = f"%DLQ%{GROUP}"
+TRACES, TRACED = "foreign-traces", "FOREIGN-TRACED"
+MESSAGES = foreign_messages()
+READ = ("tag", "keys", "properties", "born_at", "born_at_ms", "flag", "body")
+COLUMNS = ["msg_id", *READ, "stored_at", "stored_at_ms"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with foreign_server(tmp_path_factory.mktemp("foreign") / "store", TOPIC, GROUP, MESSAGES) as server:
+        with server.admin() as admin:
+            for name in (TARGET, REPLAYED):
+                admin.create_topic(name, queues=1)
+            for name in (TOPIC, LETTERS):
+                wait_for_files(server.path, admin.queues(name)[0], len(MESSAGES))
+            admin.create_topic(TRACES, queues=1)
+            traces = [
+                Foreign(f"trace_{name}", pairs(("KEYS", TRACED)), body=trace(at_ms).encode())
+                for name, at_ms in UNKNOWN_TIMES.items()
+            ]
+            send_foreign(server, TRACES, traces)
+            wait_for_files(server.path, admin.queues(TRACES)[0], len(traces))
+        yield server
+
+
+def trace(at_ms: int) -> str:
+    """Records of a send and of a delivery; a tab is part of a key."""
+    sent = ("Pub", at_ms, "r", "g", TOPIC, TRACED, "T", "a\tb c", "h:1", 1, 2, 0, "ID", "true", "h:2")
+    began = ("SubBefore", -at_ms - 1, "r", "g", f"R{at_ms}", TRACED, 0, "k")
+    return "".join("\x01".join(map(str, record)) + "\x02" for record in (sent, began))
+
+
+def decoded(text: bytes) -> dict[str, str]:
+    """Properties as Apache's clients read them: other bytes than UTF-8 replaced, empty ones left out, the last wins."""
+    found = [piece.split("\x01", 1) for piece in text.decode(errors="replace").split("\x02")]
+    return {piece[0]: piece[1] for piece in found if len(piece) == 2 and all(piece)}
+
+
+def moment(at_ms: int) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(milliseconds=at_ms)
+
+
+def expected(one: Foreign) -> dict[str, object]:
+    properties = decoded(one.properties)
+    return {
+        "tag": properties.get("TAGS"),
+        "keys": [key for key in properties.get("KEYS", "").split(" ") if key],
+        "properties": properties,
+        "born_at": None if one.born_at_ms in UNKNOWN_TIMES.values() else moment(one.born_at_ms),
+        "born_at_ms": one.born_at_ms,
+        "flag": one.flag,
+        "body": one.body,
+    }
+
+
+EXPECTED = {one.msg_id: expected(one) for one in MESSAGES}
+SYSTEM = {"UNIQ_KEY", "WAIT", "MSG_REGION", "TRACE_ON", "CLUSTER", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"}
+SYSTEM |= {"DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "DLQ_REASON"}
+
+
+def own(properties: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in SYSTEM}
+
+
+def of_message(message: rocketpy.ReceivedMessage) -> dict[str, object]:
+    repr(message)
+    facts = {name: getattr(message, name) for name in READ}
+    return facts | {"keys": list(message.keys), "properties": own(message.properties)}
+
+
+def of_row(row: dict[str, object]) -> dict[str, object]:
+    keys = [key for key in (row["keys"] or "").split(" ") if key]
+    properties = row["properties"]
+    return {name: row[name] for name in READ} | {
+        "keys": keys,
+        "properties": own(dict(properties)),
+        "body": bytes(row["body"]),
+    }
+
+
+def test_the_range_of_times_is_that_of_the_native_module():
+    """Both ends of the range, and the numbers beside them."""
+    from rocketpy.base.instant import CALENDAR_MS, datetime_of
+
+    assert all((at_ms in CALENDAR_MS) is (name in KNOWN_TIMES) for name, at_ms in (UNKNOWN_TIMES | KNOWN_TIMES).items())
+    assert CALENDAR_MS[-1] == KNOWN_TIMES["year_9999"]
+    assert (datetime_of(CALENDAR_MS[-1] + 1), datetime_of(-1)) == (None, None)
+
+
+def command(*arguments: object) -> tuple[int, str, str]:
+    """Runs a command; returns its exit code and its output, whose bodies may be any bytes."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([str(argument) for argument in arguments])
+    printed = []
+    for stream in (out, err):
+        stream.flush()
+        printed.append(stream.buffer.getvalue().decode(errors="replace"))  # type: ignore[attr-defined]
+    return code, *printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("store", "stat", "PATH"),
+        ("store", "dump", "PATH", "--topic", TOPIC),
+        ("topic", "describe", TOPIC, "-n", "NAMES"),
+        ("group", "lag", GROUP, "-n", "NAMES"),
+        ("dlq", "list", "-n", "NAMES"),
+        ("dlq", "show", GROUP, "-n", "NAMES"),
+        ("message", "query", TOPIC, "--key", "c", "-n", "NAMES"),
+        ("message", "query", TOPIC, "--unique-key", "FOREIGN-born_largest", "-n", "NAMES"),
+    ],
+    ids=lambda arguments: "_".join(part for part in arguments[:2]),
+)
+def test_commands_print_tables(server, arguments):
+    if arguments[:2] == ("group", "lag"):
+        with server.consumer(GROUP, TOPIC, start="earliest") as consumer:
+            assert consumer.poll(timeout=20)
+            consumer.commit()
+    known = {"PATH": server.path, "NAMES": server.name_server}
+    code, out, err = command(*(known.get(one, one) for one in arguments))
+    assert (code, bool(out)) == (0, True), err
+
+
+JOBS = {
+    "audit": (audit.main, ("--by", "keys")),
+    "topic_profile": (topic_profile.main, ()),
+    "trace_latency": (trace_latency.main, ("--trace-topic", TRACES)),
+}
+
+
+@pytest.mark.parametrize("door", ["path", "name_server"])
+@pytest.mark.parametrize("name", JOBS)
+def test_jobs_read_every_message(server, spark, capsys, tmp_path, name, door):
+    main, more = JOBS[name]
+    where = ["--path", server.path] if door == "path" else ["--name-server", server.name_server]
+    code, facts = spark_jobs.run(main, capsys, *where, "--topic", TOPIC, *more, "--out", tmp_path / "out")
+    assert code == 0, facts
+
+
+@pytest.mark.parametrize("name", ["lag_report", "dlq_triage"])
+def test_jobs_of_groups_read_every_message(server, spark, capsys, tmp_path, name):
+    with server.consumer(GROUP, TOPIC, start="earliest") as consumer:
+        consumer.poll(1, timeout=20)
+        consumer.commit()
+    main, more = {"lag_report": (lag_report.main, ()), "dlq_triage": (dlq_triage.main, ("--sample", "100"))}[name]
+    code, facts = spark_jobs.run(
+        main, capsys, "--name-server", server.name_server, *more, "--group", GROUP, "--out", tmp_path / "out"
+    )
+    assert code == 0, facts
+
+
+def test_a_trace_of_any_times_is_read(server):
+    with server.admin() as admin:
+        found = admin.trace(TRACED, trace_topic=TRACES)
+    assert {one.at for one in found.sends} == {None}
+    code, out, err = command("message", "trace", TRACED, "--trace-topic", TRACES, "-n", server.name_server)
+    assert (code, "stored" in out) == (0, True), err
+
+
+def test_an_archive_holds_every_message(server, spark, tmp_path):
+    options = ArchiveOptions(str(tmp_path / "out"), (TOPIC,), path=str(server.path), columns=tuple(COLUMNS))
+    assert ArchiveJob(spark, options, lambda _line: None).run().rows == len(MESSAGES)
+    rows = {row.msg_id: row.asDict() for row in spark.read.parquet(options.out).collect()}
+    assert {msg_id: (row["born_at"] is None, row["born_at_ms"]) for msg_id, row in rows.items()} == {
+        msg_id: (facts["born_at"] is None, facts["born_at_ms"]) for msg_id, facts in EXPECTED.items()
+    }
+
+
+def padded(text: bytes, size: int) -> bytes:
+    """Properties of this size, each of at most 1,000 bytes."""
+    for number in range(31):
+        left = size - len(text) - len(f"p{number}") - 2
+        text += pairs((f"p{number}", "x" * min(left, 1000))) if left > 0 else b""
+    return text
+
+
+def test_store_times_that_are_not_times_stop_nothing(spark, capsys, tmp_path):
+    """Another broker stored them: the log of a stopped server is changed."""
+    store = tmp_path / "store"
+    times = list(UNKNOWN_TIMES.values())
+    with rocketpy.Server(store, settings={"enabledAppendPropCRC": "false"}) as server:
+        with server.admin() as admin, server.producer("foreign") as producer:
+            admin.create_topic("t", queues=1)
+            receipts = producer.send_many([rocketpy.Message("t", b"%d" % number) for number in range(len(times) + 1)])
+        offsets = [int(receipt.offset_msg_id[16:], 16) for receipt in receipts]
+    patch_times(store, list(zip(offsets, times, strict=False)))
+    for arguments in (("store", "stat", store), ("store", "dump", store, "--json"), ("store", "verify", store)):
+        code, _, err = command(*arguments)
+        assert code == 0, (arguments, err)
+    for main in (audit.main, topic_profile.main):
+        code, facts = spark_jobs.run(main, capsys, "--path", store, "--topic", "t", "--out", tmp_path / main.__module__)
+        assert code in (0, 9), facts  # clock steps are found
+    options = ArchiveOptions(str(tmp_path / "out"), ("t",), path=str(store), columns=tuple(COLUMNS))
+    assert ArchiveJob(spark, options, lambda _line: None).run().rows == len(times) + 1
+    rows = spark.read.parquet(options.out).orderBy("queue_offset").collect()
+    assert [row.stored_at_ms for row in rows][:-1] == times
+    assert [row.stored_at is None for row in rows] == [True] * len(times) + [False]
+    assert {str(row.day) for row in rows[:-1]} == {"1970-01-01"}
+    with rocketpy.Server(store) as server, server.consumer("g", "t", start="earliest") as consumer:
+        messages = []
+        while len(messages) <= len(times):
+            messages += consumer.poll(timeout=20)
+        assert [message.stored_at for message in messages][:-1] == [None] * len(times)
