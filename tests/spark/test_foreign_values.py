@@ -3,8 +3,10 @@
 import contextlib
 import datetime
 import io
+import json
 
 import pytest
+from wire import give_up
 
 import rocketpy
 import rocketpy.store
@@ -19,8 +21,9 @@ from foreign import (
     patch_times,
     send_foreign,
 )
+from rocketpy.base.arrow import pyarrow_batch
 from rocketpy.cli.app import run
-from rocketpy.spark import audit, dlq_triage, lag_report, topic_profile, trace_latency
+from rocketpy.spark import audit, dlq_triage, lag_report, replay, topic_profile, trace_latency
 from rocketpy.spark.archive.job import ArchiveJob, ArchiveOptions
 from waiting import wait_for_files
 
@@ -195,12 +198,98 @@ def test_an_archive_holds_every_message(server, spark, tmp_path):
     }
 
 
+MARKS = {"rocketpyOriginMsgId", "rocketpyOriginTopic", "rocketpyResentFrom"}
+
+
+def copies_in(server, topic):
+    """Tag, keys, own properties, flag and body of the messages of a topic, by the id of the original."""
+    with server.admin() as admin:
+        (info,) = admin.describe_topic(topic).queues
+    with rocketpy.RangeReader(info.queue, info.min_offset, info.max_offset, name_servers=server.name_server) as reader:
+        messages = [message for found in reader.messages() for message in found]
+    copies = {message.properties["rocketpyOriginMsgId"]: of_message(message) for message in messages}
+    for facts in copies.values():
+        facts["properties"] = {name: value for name, value in facts["properties"].items() if name not in MARKS}
+    return copies
+
+
+COPIED = [name for name in READ if not name.startswith("born")]
+
+
+def assert_copies(copies, expected=EXPECTED):
+    assert copies.keys() == expected.keys()
+    for msg_id, facts in expected.items():
+        assert {name: copies[msg_id][name] for name in COPIED} == {name: facts[name] for name in COPIED}, msg_id
+
+
+def test_dead_letters_are_resent_as_they_were_stored(server):
+    code, out, err = command("dlq", "resend", GROUP, "--to", TARGET, "--yes", "--json", "-n", server.name_server)
+    assert (code, json.loads(out)["sent"]) == (0, len(MESSAGES)), err
+    assert_copies(copies_in(server, TARGET))
+
+
+def test_a_replay_copies_what_was_stored(server, spark, capsys):
+    code, facts = spark_jobs.run(
+        replay.main, capsys, "--path", server.path, "--topic", TOPIC, "--to-topic", REPLAYED,
+        "--to-name-server", server.name_server,
+    )  # fmt: skip
+    assert (code, facts["messages"], facts["rejected"]) == (0, len(MESSAGES), 0), facts
+    assert_copies(copies_in(server, REPLAYED))
+
+
+def test_a_dump_is_imported_as_it_was_stored(server, tmp_path):
+    dumped, store = tmp_path / "dump.jsonl", tmp_path / "imported"
+    code, _, err = command("store", "dump", server.path, "--topic", TOPIC, "--format", "jsonl", "--output", dumped)
+    assert code == 0, err
+    code, out, err = command("store", "import", dumped, store, "--json")
+    assert (code, json.loads(out)["messages"]) == (0, len(MESSAGES)), err
+    batches = rocketpy.store.records(store, topics=[TOPIC], columns=COLUMNS)
+    rows = [row for batch in batches for row in pyarrow_batch(batch).to_pylist()]
+    assert {row["msg_id"]: of_row(row) for row in rows} == EXPECTED
+
+
 def padded(text: bytes, size: int) -> bytes:
     """Properties of this size, each of at most 1,000 bytes."""
     for number in range(31):
         left = size - len(text) - len(f"p{number}") - 2
         text += pairs((f"p{number}", "x" * min(left, 1000))) if left > 0 else b""
     return text
+
+
+LONG = Foreign("too_long", padded(b"", 30_670))
+"""Accepted, up to 30,719 bytes with its id; too long with the properties that a copy adds."""
+
+
+def test_a_message_that_cannot_be_copied_is_named_counted_and_skipped(server, spark, capsys):
+    topic, group = "foreign-long", "foreign-long-group"
+    with server.admin() as admin:
+        for name in (topic, "foreign-long-target"):
+            admin.create_topic(name, queues=1)
+        give_up(server.broker, group, *send_foreign(server, topic, (MESSAGES[0], LONG, MESSAGES[1])))
+        wait_for_files(server.path, admin.queues(topic)[0], 3)
+    code, out, err = command(
+        "dlq", "resend", group, "--to", "foreign-long-target", "--yes", "--json", "-n", server.name_server
+    )
+    facts = json.loads(out)
+    assert (code, facts["sent"], [one["msg_id"] for one in facts["rejected"]]) == (11, 2, [LONG.msg_id]), err
+    assert f"rejected: {LONG.msg_id}: " in err
+    assert "error: 1 dead letter rejected and skipped" in err
+    code, facts = spark_jobs.run(
+        replay.main, capsys, "--path", server.path, "--topic", topic, "--to-topic", "foreign-long-target",
+        "--to-name-server", server.name_server,
+    )  # fmt: skip
+    assert (code, facts["messages"], facts["rejected"]) == (11, 2, 1), facts
+    assert LONG.msg_id in facts["rejections"][0]
+
+
+def test_an_import_skips_what_the_store_cannot_take(tmp_path):
+    rows = [{"topic": "t", "body": "a"}, {"topic": "t", "body": "b", "properties": {"p": "x" * 40_000}},
+            {"topic": "t", "body": "c"}]  # fmt: skip
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    code, out, err = command("store", "import", tmp_path / "rows.jsonl", tmp_path / "store", "--json")
+    facts = json.loads(out)
+    assert (code, facts["messages"], facts["rejected"]) == (11, 2, 1), err
+    assert facts["rejections"][0].startswith("row 2: properties exceed")
 
 
 def test_store_times_that_are_not_times_stop_nothing(spark, capsys, tmp_path):

@@ -230,6 +230,7 @@ def export_messages(
             on_progress=on_progress,
         )
     output.show_one(output.plain(report), as_json=as_json)
+    output.check_rejected("message", report.rejections, report.rejected)
 
 
 def import_messages(
@@ -261,6 +262,7 @@ def import_messages(
         rows = (row for row in json_lines(source) if not wanted or row.get("topic") in wanted)
         report = store.import_messages(rows, target, target_commit_log=target_commit_log)
     output.show_one(output.plain(report), as_json=as_json)
+    output.check_rejected("message", report.rejections, report.rejected)
 
 
 def json_lines(source: Path) -> Iterator[dict[str, Any]]:

@@ -319,7 +319,7 @@ def check_journal(spark: SparkSession, options: Mapping[str, object], journal: P
         raise InvalidArgumentError(
             f"the journal has no column msg_id: {journal}", hint=f"its columns: {', '.join(listed.columns)}"
         )
-    listed = listed.select(*names)
+    listed = listed.select(*names).where("msg_id is not null")  # a replay lists rejected messages without an id
     stored = scan(spark, columns=[*PLACE_COLUMNS, "msg_id"], **options)
     on = ["msg_id", *({"topic"} & set(names))]
     places = [name for name in ("queue_id", "queue_offset") if name in names]
