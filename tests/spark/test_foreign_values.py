@@ -108,6 +108,59 @@ def of_row(row: dict[str, object]) -> dict[str, object]:
     }
 
 
+def by_consumer(server, _spark):
+    with server.consumer("foreign-reader", TOPIC, start="earliest") as consumer:
+        found = {}
+        while len(found) < len(MESSAGES):
+            found |= {message.msg_id: of_message(message) for message in consumer.poll(timeout=20)}
+        return found
+
+
+def by_reader(server, _spark):
+    with server.admin() as admin:
+        (queue,) = admin.queues(TOPIC)
+    with rocketpy.RangeReader(queue, 0, len(MESSAGES), name_servers=server.name_server) as reader:
+        return {message.msg_id: of_message(message) for messages in reader.messages() for message in messages}
+
+
+def by_arrow(server, _spark):
+    batches = rocketpy.store.records(server.path, topics=[TOPIC], columns=COLUMNS)
+    rows = [row for batch in batches for row in pyarrow_batch(batch).to_pylist()]
+    return {row["msg_id"]: of_row(row) for row in rows}
+
+
+def by_spark(**door):
+    def read(server, spark):
+        options = {name: str(getattr(server, attribute)) for name, attribute in door.items()}
+        frame = spark.read.format("rocketpy").options(topic=TOPIC, columns=",".join(COLUMNS), **options).load()
+        rows = {}
+        for row in frame.collect():
+            facts = row.asDict()
+            if facts["born_at"] is not None:
+                facts["born_at"] = facts["born_at"].astimezone(datetime.UTC)
+            rows[facts["msg_id"]] = of_row(facts)
+        return rows
+
+    return read
+
+
+READERS = {
+    "consumer": by_consumer,
+    "range_reader": by_reader,
+    "arrow": by_arrow,
+    "spark_path": by_spark(path="path"),
+    "spark_cluster": by_spark(name_server="name_server"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_reads_foreign_values_the_same(server, spark, reader):
+    found = READERS[reader](server, spark)
+    assert found.keys() == EXPECTED.keys()
+    for msg_id, facts in EXPECTED.items():
+        assert found[msg_id] == facts, msg_id
+
+
 def test_the_range_of_times_is_that_of_the_native_module():
     """Both ends of the range, and the numbers beside them."""
     from rocketpy.base.instant import CALENDAR_MS, datetime_of
@@ -127,6 +180,30 @@ def command(*arguments: object) -> tuple[int, str, str]:
         stream.flush()
         printed.append(stream.buffer.getvalue().decode(errors="replace"))  # type: ignore[attr-defined]
     return code, *printed
+
+
+COMMANDS = {
+    "consume": ("consume", TOPIC, "--format", "json", "-n"),
+    "consume_group": ("consume", TOPIC, "--format", "json", "--group", "foreign-command", "-n"),
+    "store_dump": ("store", "dump", "PATH", "--topic", TOPIC, "--json"),
+    "dlq_export": ("dlq", "export", GROUP, "-n"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_print_every_message_as_json(server, name):
+    arguments = [server.path if one == "PATH" else one for one in COMMANDS[name]]
+    if arguments[-1] == "-n":
+        arguments.append(server.name_server)
+    code, out, err = command(*arguments)
+    assert code == 0, err
+    rows = {row["msg_id"]: row for row in map(json.loads, out.splitlines())}
+    assert rows.keys() == EXPECTED.keys()
+    for msg_id, facts in EXPECTED.items():
+        row = rows[msg_id]
+        born_at = row["born_at"] and datetime.datetime.fromisoformat(row["born_at"])
+        found = (row["tag"], row["keys"], own(row["properties"]), born_at, row["born_at_ms"])
+        assert found == tuple(facts[name] for name in ("tag", "keys", "properties", "born_at", "born_at_ms")), msg_id
 
 
 @pytest.mark.parametrize(
@@ -185,6 +262,7 @@ def test_a_trace_of_any_times_is_read(server):
     with server.admin() as admin:
         found = admin.trace(TRACED, trace_topic=TRACES)
     assert {one.at for one in found.sends} == {None}
+    assert {one.keys for one in found.sends} == {("a\tb", "c")}
     code, out, err = command("message", "trace", TRACED, "--trace-topic", TRACES, "-n", server.name_server)
     assert (code, "stored" in out) == (0, True), err
 

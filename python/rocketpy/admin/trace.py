@@ -161,7 +161,7 @@ def sent(record: TraceRecord, client: str) -> TracedSend:
         client=record["client_host"] or client,
         topic=record["topic"] or "",
         tag=record["tag"],
-        keys=tuple((record["keys"] or "").split()),
+        keys=tuple(_rocketpy.split_keys(record["keys"] or "")),
         kind=record["kind"],
         store_host=record["store_host"] or "",
         offset_msg_id=record["offset_msg_id"],

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rocketpy import store
-from rocketpy._rocketpy import tag_names
+from rocketpy._rocketpy import split_keys, tag_names
 from rocketpy.cli.options import BodyBytes, Json, Tags
 from rocketpy.console import output
 from rocketpy.console.exits import CommandError, ExitCode
@@ -285,7 +285,7 @@ def write_parquet(chosen: store.StoreRecords, tags: set[str], limit: int | None,
 def json_row(row: dict[str, Any]) -> dict[str, Any]:
     """Converts a row to the JSON form that `rocketpy consume --format json` prints."""
     body = row.pop("body")
-    row["keys"] = (row["keys"] or "").split()
+    row["keys"] = split_keys(row["keys"] or "")
     row["properties"] = dict(row["properties"] or ())
     facts = {name: output.plain(value) for name, value in row.items()}
     try:

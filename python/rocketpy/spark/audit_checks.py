@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rocketpy.admin.dead_letters import ORIGIN_ID
 from rocketpy.errors import InvalidArgumentError
 from rocketpy.spark.batches import batch_of, ddl_of, map_shares, parts_of, place_of, scan
+from rocketpy.spark.columns import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -403,7 +404,7 @@ def identity_of(key: str) -> Column:
         case "order_key":
             return sql.col("properties")["__SHARDINGKEY"]
         case "keys":
-            return sql.explode(sql.split(sql.trim("keys"), r"\s+"))
+            return sql.explode(keys_of("keys"))
         case "body":
             return sql.sha2("body", 256)
         case "place":

@@ -9,6 +9,7 @@ from rocketpy.spark.options import OptionError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
     from rocketpy.spark.options import ReadOptions
@@ -42,6 +43,17 @@ TYPES = {
 
 DEFAULT = tuple(TYPES)[:12]
 """The default columns."""
+
+
+def keys_of(column: str) -> Column:
+    """Returns the keys in a column of keys, as an array: only U+0020 separates them, as in `Message.keys`.
+
+    Args:
+        column: Name of the column.
+    """
+    from pyspark.sql import functions as sql
+
+    return sql.filter(sql.split(column, " "), lambda key: key != sql.lit(""))
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from rocketpy.console.exits import CommandError, ExitCode
 from rocketpy.console.selection import Property, Since, Until, dead_letters, filter_of
 from rocketpy.spark import job
 from rocketpy.spark.batches import batch_of, ddl_of, parts_of, reader_of, scan
+from rocketpy.spark.columns import keys_of
 from rocketpy.spark.picture import Bar, draw_bars, drawn
 from rocketpy.spark.session import context_of
 
@@ -101,7 +102,7 @@ def letters_of(spark: "SparkSession", source: dict[str, object], which: DeadLett
     if which.topic is not None:
         letters = letters.where(sql.col("origin_topic") == which.topic)
     if which.key is not None:
-        letters = letters.where(sql.array_contains(sql.split("keys", r"\s+"), which.key))
+        letters = letters.where(sql.array_contains(keys_of("keys"), which.key))
     for name, value in which.properties.items():
         letters = letters.where(properties[name] == value)
     return letters
