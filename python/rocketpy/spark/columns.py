@@ -79,6 +79,8 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 def ddl(names: Sequence[str]) -> str:
     """Writes the schema of the given columns as DDL for Spark.
 
+    Times are `timestamp_ltz`: `spark.sql.timestampType` decides what `timestamp` means.
+
     Args:
         names: Checked column names.
 
@@ -87,9 +89,18 @@ def ddl(names: Sequence[str]) -> str:
 
     Examples:
         >>> ddl(["topic", "stored_at"])
-        'topic string, stored_at timestamp'
+        'topic string, stored_at timestamp_ltz'
     """
-    return ", ".join(f"{name} {TYPES[name]}" for name in names)
+    return ", ".join(f"{name} {ddl_type(TYPES[name])}" for name in names)
+
+
+def ddl_type(kind: str) -> str:
+    """Returns the type as DDL that no setting of the session changes.
+
+    Args:
+        kind: A type that columns have.
+    """
+    return "timestamp_ltz" if kind == "timestamp" else kind
 
 
 def struct(names: Sequence[str]) -> StructType:

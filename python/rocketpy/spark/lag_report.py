@@ -303,7 +303,7 @@ def save_rows(spark: "SparkSession", behind: Sequence[Behind], rows: Sequence[di
     """
     schema = (
         "`group` string, topic string, broker_name string, queue_id int, lag bigint, gone bigint, "
-        "oldest_unread_at timestamp, hours_left double, needed_per_hour double, verdict string"
+        "oldest_unread_at timestamp_ltz, hours_left double, needed_per_hour double, verdict string"
     )
     names = ("lag", "gone", "oldest_unread_at", "hours_left", "needed_per_hour", "verdict")
     values = [

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from rocketpy.errors import DamagedDataError, RocketPyError
 from rocketpy.spark.archive.manifest import ArchiveFile, Covered
+from rocketpy.spark.batches import arrow_type
+from rocketpy.spark.columns import TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -123,6 +125,30 @@ def _write_partition(reader: DataSourceReader, staged: Path, partition: InputPar
         yield one.finished()
 
 
+def union_schema(paths: Iterable[Path]) -> pa.Schema:
+    """Returns the columns that any of some files has, in the order of a read: runs may keep different columns.
+
+    Args:
+        paths: Files of an archive.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = {field.name: field.type for path in paths for field in pq.read_schema(path)}
+    types = {name: arrow_type(kind) for name, kind in TYPES.items()}  # those of a file have numbers of its own fields
+    return pa.schema([(name, kind) for name, kind in (types | found | types).items() if name in found])
+
+
+def _with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Adds the columns that rows lack, as nulls, and orders them as in the schema."""
+    import pyarrow as pa
+
+    columns = [
+        rows[field.name] if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type) for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
 def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> ArchiveFile:
     """Joins several files of the same topic and day.
 
@@ -139,10 +165,11 @@ def join_files(folder: str, staged: str, group: Sequence[ArchiveFile]) -> Archiv
 
     first = group[0]
     joined: Writing | None = None
+    schema = union_schema(Path(folder) / one.place for one in group)
     for one in sorted(group, key=lambda one: [(part.broker_name, part.queue_id, part.first) for part in one.covered]):
         source = pq.ParquetFile(Path(folder) / one.place)
         for batch in source.iter_batches(batch_size=ROW_GROUP_ROWS):
-            rows = pa.Table.from_batches([batch])
+            rows = _with_columns(pa.Table.from_batches([batch]), schema)
             rows = rows.append_column("topic", pa.repeat(first.topic, rows.num_rows))
             joined = joined or begin(Path(staged), first.topic, first.day, rows.schema)
             joined.add(rows)
